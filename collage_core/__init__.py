@@ -1,0 +1,78 @@
+"""Collage: places the operators of an ONNX model on the backends installed here, by measurement and exact
+search.
+"""
+
+from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant, plain_variant
+from collage_core.device import Target
+from collage_core.errors import CollageError, Refusal, UnknownBackendError
+from collage_core.patterns import (
+    BackendPattern,
+    Match,
+    NoMatch,
+    Pattern,
+    add_backend_pattern,
+    add_backend_pattern_rule,
+    dominates,
+    find_matches,
+    is_constant,
+    is_op,
+    is_tuple,
+    is_tuple_get_item,
+    match,
+    outputs,
+    wildcard,
+)
+from collage_core.rules import (
+    PatternRule,
+    check_path,
+    generate,
+    kBroadcast,
+    kElemWise,
+    kElemwise,
+    kFusable,
+    kInjective,
+    kOpaque,
+    kOutEWiseFusable,
+    kReduction,
+    kTuple,
+)
+
+__all__ = [
+    "Backend",
+    "BackendInfo",
+    "BackendKind",
+    "BackendPattern",
+    "CollageError",
+    "Kernel",
+    "Match",
+    "NoMatch",
+    "Pattern",
+    "PatternRule",
+    "Refusal",
+    "Target",
+    "UnknownBackendError",
+    "Variant",
+    "add_backend_pattern",
+    "add_backend_pattern_rule",
+    "check_path",
+    "dominates",
+    "find_matches",
+    "generate",
+    "is_constant",
+    "is_op",
+    "is_tuple",
+    "is_tuple_get_item",
+    "kBroadcast",
+    "kElemWise",
+    "kElemwise",
+    "kFusable",
+    "kInjective",
+    "kOpaque",
+    "kOutEWiseFusable",
+    "kReduction",
+    "kTuple",
+    "match",
+    "outputs",
+    "plain_variant",
+    "wildcard",
+]

@@ -1,0 +1,266 @@
+"""The contract between core and a backend.
+
+The smallest complete backend::
+
+    class Negate(Backend):
+        name = "negate"
+
+        def info(self) -> BackendInfo:
+            return BackendInfo(self.name, BackendKind.OPERATOR, version="1.0", library_version=None)
+
+        def patterns(self) -> Sequence[BackendPattern]:
+            return [BackendPattern(self.name, is_op("Neg")(wildcard()))]
+
+        def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
+            return [plain_variant(subgraph)]
+
+        def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+            return NegateKernel()
+
+    class NegateKernel(Kernel):
+        def bind(self, inputs, outputs, workspace):
+            return partial(np.negative, inputs[0], outputs[0])
+
+Which process calls what: `info`, `patterns`, `rules`, `variants` and `converts` run in the process of the
+user and must not load the vendor's library; `supported`, `build` and `build_conversion` run in worker
+processes, and in the process that runs the finished executable.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from collage_core.device import Target
+from collage_core.errors import Refusal
+from collage_core.formats import Array, Format, plain
+from collage_core.ir.subgraph import Subgraph
+from collage_core.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from collage_core.patterns import BackendPattern
+    from collage_core.rules import PatternRule
+
+__all__ = [
+    "Backend",
+    "BackendInfo",
+    "BackendKind",
+    "Bound",
+    "Kernel",
+    "Peer",
+    "PeerInfo",
+    "PeerSession",
+    "Variant",
+    "plain_variant",
+]
+
+Bound = Callable[[], object]
+"""A kernel tied to its buffers. Returns something falsy when it went well; anything truthy is the library's
+error code.
+"""
+
+
+class BackendKind(enum.Enum):
+    """What a backend's kernels are (section 1 of the paper)."""
+
+    OPERATOR = "operator"
+    """One kernel per group."""
+    GRAPH = "graph"
+    """A group may be any connected part; the library optimises across its kernels."""
+    REFERENCE = "reference"
+    """Always feasible, and the answer that the others are compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendInfo:
+    """What can be told about a backend without loading its library.
+
+    version: of the plugin's package. library_version: of the vendor's library, None where it is not
+    installed. reason: why it is not available; None when it is.
+    """
+
+    name: str
+    kind: BackendKind
+    version: str
+    library_version: str | None
+    devices: tuple[str, ...] = ("cpu",)
+    reason: str | None = None
+
+    @property
+    def available(self) -> bool:
+        return self.reason is None
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way in which a backend offers to run a subgraph: the formats of `subgraph.inputs` and
+    `subgraph.outputs`, in their order.
+
+    Constants are not listed: a kernel gets them when it is built and packs them as it likes. `options` tells
+    variants apart that share their formats (an algorithm, a tiling); only the backend reads it.
+    """
+
+    inputs: tuple[Format, ...]
+    outputs: tuple[Format, ...]
+    options: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        text = f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
+        return text + "".join(f" {k}={v}" for k, v in self.options)
+
+
+def plain_variant(subgraph: Subgraph) -> Variant:
+    """Everything row-major: the variant that any backend can start with."""
+    types = subgraph.graph.type_of
+    return Variant(
+        tuple(plain(types(v).dtype, types(v).static_shape) for v in subgraph.inputs),
+        tuple(plain(types(v).dtype, types(v).static_shape) for v in subgraph.outputs),
+    )
+
+
+class Kernel(ABC):
+    """A built group: immutable, shareable between executables and threads. Constants are already inside,
+    packed.
+
+    workspace_bytes: scratch memory that `bind` is handed, 64-byte aligned, uninitialised, not kept between
+    calls. may_alias: output index -> input index whose buffer the output may share, when nobody needs that
+    input any more and both have
+        the same format and size. The memory planner decides; `bind` sees it from the addresses.
+    """
+
+    workspace_bytes: int = 0
+    may_alias: Mapping[int, int] = {}
+
+    @abstractmethod
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+        """Tie the kernel to buffers: the returned call reads `inputs` and writes `outputs`, whatever they
+        hold then.
+
+        The arrays have the *logical* shapes of the subgraph's values, in the order of `subgraph.inputs` and
+        `subgraph.outputs`; their strides are those of the variant's formats (dense, possibly permuted); data
+        is 64-byte aligned. `workspace` is uint8[workspace_bytes]. `inputs` must not be written, except where
+        an output aliases one. The call must be finished when it returns, should allocate nothing and cost at
+        most 3 microseconds beyond the library's own work.
+        """
+
+
+class Backend(ABC):
+    """One library that can run groups of operators. See the module's docstring for the smallest complete
+    one.
+    """
+
+    name: str
+    """Unique, lower case; users and placements refer to it, matched without regard to case."""
+
+    @abstractmethod
+    def info(self) -> BackendInfo:
+        """What it is and whether it can run here. Cheap; looks for files and package metadata, loads
+        nothing.
+        """
+
+    def patterns(self) -> Sequence[BackendPattern]:
+        """Subgraphs that it can run, written out."""
+        return ()
+
+    def rules(self) -> Sequence[PatternRule]:
+        """Subgraphs that it can fuse, as functions that a generator asks."""
+        return ()
+
+    @abstractmethod
+    def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
+        """The formats in which it offers to run `subgraph`, which one of its patterns or rules has found; or
+        why it declines.
+
+        Called once per distinct structural key. Shapes are static. It should offer few variants that are
+        likely to win rather than all that are possible: each one is measured.
+        """
+
+    def supported(self, subgraphs: Sequence[Subgraph], target: Target) -> Sequence[Refusal | None]:
+        """For each subgraph None, or why the library declines it. Called in a worker, in batches, before
+        anything is measured, for what only the library itself can decide."""
+        return [None] * len(subgraphs)
+
+    @abstractmethod
+    def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+        """Build the kernel of one offered variant. Constants are `subgraph.graph.constants[name]`, row-major.
+
+        Raises BackendError, or whatever the library raises; the candidate is then infeasible and the message
+        its reason.
+        """
+
+    def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
+        """Whether it offers to convert a value of `type` from one format into another."""
+        return False
+
+    def build_conversion(
+        self, type: TensorType, source: Format, destination: Format, target: Target
+    ) -> Kernel:
+        """Build the kernel (one input, one output, same logical shape) of a conversion that `converts`
+        offered.
+        """
+        raise NotImplementedError
+
+    def environment(self, target: Target) -> Mapping[str, str]:
+        """Environment variables that its library must find when it is loaded (threads, waiting policy).
+
+        Set before a worker starts, and before the library is loaded in the user's process where they are not
+        set yet.
+        """
+        return {}
+
+
+class PeerSession(ABC):
+    """A whole model loaded in a peer, its buffers bound."""
+
+    @abstractmethod
+    def set_inputs(self, inputs: Mapping[str, Array]) -> None:
+        """Copy new inputs in (by name of the graph's inputs, row-major)."""
+
+    @abstractmethod
+    def run(self) -> None:
+        """Run once; return when it is finished. This call is timed."""
+
+    @abstractmethod
+    def outputs(self) -> dict[str, Array]:
+        """Copies of the last run's outputs, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerInfo:
+    """As `BackendInfo`, for a whole runtime that is only compared with."""
+
+    name: str
+    version: str
+    library_version: str | None
+    reason: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def available(self) -> bool:
+        return self.reason is None
+
+
+class Peer(ABC):
+    """A whole runtime that results are compared with, at its own best settings. `load` runs in a worker of
+    its own.
+    """
+
+    name: str
+
+    @abstractmethod
+    def info(self) -> PeerInfo:
+        """Cheap; loads nothing."""
+
+    @abstractmethod
+    def load(self, model: Path, target: Target) -> PeerSession:
+        """Load an ONNX file with static shapes for `target`, with exactly its threads, fp32 where the model
+        says fp32.
+        """
+
+    def environment(self, target: Target) -> Mapping[str, str]:
+        """As `Backend.environment`."""
+        return {}

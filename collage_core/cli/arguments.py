@@ -1,0 +1,92 @@
+"""Arguments that several commands share, and how their texts become values."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from collage_core.device import Target
+from collage_core.errors import CollageError
+from collage_core.plugins import Registry
+from collage_core.search.candidates import Constraints
+
+__all__ = ["add_json", "add_placing", "constraints_of", "names_of", "pairs_of", "shapes_of", "target_of"]
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON on standard output")
+
+
+def add_placing(parser: argparse.ArgumentParser) -> None:
+    """What `optimize` and `bench` need to place a model."""
+    parser.add_argument(
+        "--backends", metavar="A,B", help="backends that may take part (default: all that are available)"
+    )
+    parser.add_argument("--device", default="cpu", help="device to place on (default: cpu)")
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="threads for every library (default: all of this process)"
+    )
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="INPUT=1,3,224,224",
+        help="shape of an input with open dimensions",
+    )
+    parser.add_argument(
+        "--pin", action="append", default=[], metavar="NODE=BACKEND", help="run a node on this backend"
+    )
+    parser.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="BACKEND[:OP]",
+        help="keep a backend, or it from an operator, out",
+    )
+    parser.add_argument(
+        "--skip-pass", action="append", default=[], metavar="NAME", help="leave out a normalising pass"
+    )
+    parser.add_argument("--costs", metavar="FILE", help="cost database (default: in the user's cache folder)")
+
+
+def target_of(args: argparse.Namespace) -> Target:
+    return Target(args.device, Target.default().threads if args.threads is None else args.threads)
+
+
+def names_of(text: str | None) -> list[str] | None:
+    """A comma-separated list; None where nothing was given."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def pairs_of(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE options; CollageError for one without "=" or given twice. A name may itself hold "="."""
+    result: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        if not equals or not name or not value:
+            raise CollageError(f"{option} {text}: expected NAME=VALUE")
+        if name in result:
+            raise CollageError(f"{option} {name}: given twice")
+        result[name] = value
+    return result
+
+
+def shapes_of(args: argparse.Namespace) -> dict[str, tuple[int, ...]]:
+    shapes = {}
+    for name, text in pairs_of("--shape", args.shape).items():
+        try:
+            shapes[name] = tuple(int(d) for d in text.replace("x", ",").split(","))
+        except ValueError:
+            raise CollageError(
+                f"--shape {name}={text}: dimensions are whole numbers, as in {name}=1,3,224,224"
+            ) from None
+    return shapes
+
+
+def constraints_of(args: argparse.Namespace, registry: Registry) -> Constraints:
+    pins = {node: registry.backend(b).name for node, b in pairs_of("--pin", args.pin).items()}
+    excluded = []
+    for text in args.exclude:
+        backend, _, op = text.partition(":")
+        excluded.append((registry.backend(backend).name, op or None))
+    return Constraints(pins, tuple(excluded))

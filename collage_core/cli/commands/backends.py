@@ -1,0 +1,23 @@
+"""`collage backends`: what was discovered."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from collage_core.cli.arguments import add_json
+from collage_core.plugins import default_registry
+from collage_core.report.summary import backends_json
+from collage_core.report.text import backends_text
+
+NAME = "backends"
+SUMMARY = "List the installed backends and peers, their versions, and why one is not available."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    report = backends_json(default_registry())
+    print(json.dumps(report, indent=2) if args.json else backends_text(report))

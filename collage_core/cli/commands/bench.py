@@ -1,0 +1,99 @@
+"""`collage bench`: Collage beside whole runtimes, in one run of alternating rounds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from collage_core.cli.arguments import add_json, add_placing, names_of
+from collage_core.cli.placing import optimize_from
+from collage_core.cli.progress import ProgressBars
+from collage_core.costs.database import CostDatabase
+from collage_core.errors import CollageError
+from collage_core.formats import Array
+from collage_core.ir import Graph
+from collage_core.pipeline.comparison import compare, output_errors, peer_entrant, placement_entrant
+from collage_core.pipeline.optimize import COLLAGE
+from collage_core.pipeline.progress import Progress
+from collage_core.pipeline.workspace import Workspace
+from collage_core.placement import Placement
+from collage_core.plugins import default_registry
+from collage_core.report.summary import bench_json
+from collage_core.report.text import bench_text
+from collage_core.runtime.bundle import read
+
+NAME = "bench"
+SUMMARY = (
+    "Compare a placed model with whole runtimes: each in its own process, in alternating rounds, "
+    "stopped while it is not its turn."
+)
+
+_PEER = "peer:"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="an ONNX file, which is optimised first, or a bundle")
+    parser.add_argument(
+        "--against", metavar="A,B", help="peers to compare with (default: all that are available)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=30, metavar="N", help="alternating rounds (default: 30)"
+    )
+    add_placing(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.rounds < 1:
+        raise CollageError("--rounds must be at least 1")
+    registry = default_registry()
+    wanted = names_of(args.against)
+    peers = (
+        [registry.peer(n) for n in wanted]
+        if wanted
+        else [p for p in registry.peers.values() if p.info().available]
+    )
+    for peer in peers:
+        if reason := peer.info().reason:
+            raise CollageError(f"peer {peer.name!r} is not available: {reason}")
+    with ProgressBars() as progress:
+        graph, placement, model_file = _placed(args, progress)
+        ours = placement_entrant(COLLAGE, placement, registry)
+        theirs = [peer_entrant(_PEER + p.name, p, placement.target, model_file) for p in peers]
+        with Workspace(graph) as workspace, CostDatabase(args.costs) as database:
+            comparison = compare(
+                graph,
+                [ours, *theirs],
+                placement.target,
+                database,
+                workspace,
+                progress,
+                title="benchmark",
+                rounds=args.rounds,
+                fresh=True,
+            )
+    names = [e.name for e in theirs]
+    errors = {name: _difference(comparison.outputs[COLLAGE], comparison.outputs[name]) for name in names}
+    report = bench_json(comparison, names, {name: e for name, e in errors.items() if e is not None})
+    report = {"model": args.model, "threads": placement.target.threads, **report}
+    print(json.dumps(report, indent=2) if args.json else bench_text(report))
+
+
+def _placed(args: argparse.Namespace, progress: Progress) -> tuple[Graph, Placement, str | None]:
+    """The graph, its placement, and the file that peers load: the model as it came, unless its shapes were
+    given here.
+    """
+    if not Path(args.model).is_file():
+        raise CollageError(f"{args.model}: no such file")
+    if zipfile.is_zipfile(args.model):
+        bundle = read(args.model)
+        return bundle.graph, bundle.placement, None
+    optimization = optimize_from(args, progress)
+    return optimization.graph, optimization.placement, None if args.shape else args.model
+
+
+def _difference(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> float | None:
+    return output_errors(ours, theirs)[1] if ours and theirs else None

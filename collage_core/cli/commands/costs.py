@@ -1,0 +1,85 @@
+"""`collage costs`: the database of measured costs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+from collage_core.costs.database import CostDatabase
+from collage_core.errors import CostDatabaseError
+from collage_core.report.text import table
+
+NAME = "costs"
+SUMMARY = "Show, export, import or prune the measured costs."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--costs", metavar="FILE", help="cost database (default: in the user's cache folder)")
+    actions = parser.add_subparsers(metavar="ACTION", required=True, dest="action")
+    show = actions.add_parser("show", help="what is in it, by kind, backend and status")
+    show.add_argument("--json", action="store_true", help="print JSON on standard output")
+    export = actions.add_parser("export", help="write all costs as JSON lines")
+    export.add_argument("file", nargs="?", help="where to (default: standard output)")
+    import_ = actions.add_parser("import", help="merge JSON lines in; the newer cost wins")
+    import_.add_argument("file", help="a file that `collage costs export` wrote")
+    prune = actions.add_parser("prune", help="remove costs")
+    prune.add_argument("--backend", help="of this backend only")
+    prune.add_argument(
+        "--failed",
+        action="store_true",
+        help="of candidates that were infeasible only, so that they are tried again",
+    )
+    prune.add_argument(
+        "--older-than", type=float, metavar="DAYS", help="measured more than so many days ago only"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    with CostDatabase(args.costs) as database:
+        _ACTIONS[args.action](args, database)
+
+
+def _show(args: argparse.Namespace, database: CostDatabase) -> None:
+    counts = Counter((c.key.kind, c.key.backend, c.record.status) for c in database.items())
+    rows = [{"kind": k, "backend": b, "status": s, "count": n} for (k, b, s), n in sorted(counts.items())]
+    if args.json:
+        print(json.dumps({"file": str(database.path), "costs": rows}, indent=2))
+    else:
+        print(f"{len(database)} costs in {database.path}")
+        texts = [(str(r["kind"]), str(r["backend"]), str(r["status"]), str(r["count"])) for r in rows]
+        print(table(("kind", "backend", "status", "count"), texts, right=[3]))
+
+
+def _export(args: argparse.Namespace, database: CostDatabase) -> None:
+    lines = (line + "\n" for line in database.export())
+    if args.file is None:
+        sys.stdout.writelines(lines)
+        return
+    try:
+        with Path(args.file).open("w") as file:
+            file.writelines(lines)
+    except OSError as error:
+        raise CostDatabaseError(f"cannot write {args.file}: {error.strerror or error}") from None
+
+
+def _import(args: argparse.Namespace, database: CostDatabase) -> None:
+    try:
+        with Path(args.file).open() as file:
+            stored = database.import_(file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise CostDatabaseError(f"cannot read {args.file}: {error}") from None
+    print(f"{stored} costs merged into {database.path}")
+
+
+def _prune(args: argparse.Namespace, database: CostDatabase) -> None:
+    if args.backend is None and args.older_than is None and not args.failed:
+        raise CostDatabaseError("say what to prune: --backend, --failed or --older-than")
+    older_than_s = None if args.older_than is None else args.older_than * 86400
+    pruned = database.prune(older_than_s=older_than_s, backend=args.backend, infeasible=args.failed)
+    print(f"{pruned} costs removed from {database.path}")
+
+
+_ACTIONS = {"show": _show, "export": _export, "import": _import, "prune": _prune}

@@ -1,0 +1,40 @@
+"""`collage optimize`: find the fastest placement and keep it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from collage_core.cli.arguments import add_json, add_placing
+from collage_core.cli.placing import optimize_from
+from collage_core.cli.progress import ProgressBars
+from collage_core.errors import BundleError
+from collage_core.report.summary import optimization_json
+from collage_core.report.text import optimization_text
+from collage_core.runtime.bundle import Bundle, save
+
+NAME = "optimize"
+SUMMARY = (
+    "Measure what is not known yet, find the fastest placement of a model, prove it end to end, "
+    "and save it as a bundle."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="an ONNX file")
+    parser.add_argument("-o", "--output", metavar="FILE", help="bundle to write (default: none)")
+    add_placing(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.output and not Path(args.output).resolve().parent.is_dir():
+        raise BundleError(f"cannot write {args.output}: there is no such folder")
+    with ProgressBars() as progress:
+        optimization = optimize_from(args, progress)
+        report = optimization_json(optimization, args.model)
+        if args.output:
+            progress.phase("writing the bundle")
+            save(Bundle(optimization.graph, optimization.placement, report), args.output)
+    print(json.dumps(report, indent=2) if args.json else optimization_text(report))

@@ -1,0 +1,37 @@
+"""Measured costs: how they are taken, in supervised processes, and where they are kept."""
+
+from collage_core.costs.database import CostDatabase, StoredCost, default_path
+from collage_core.costs.fingerprint import environment_of, last_level_cache_bytes
+from collage_core.costs.inputs import synthesise_inputs
+from collage_core.costs.job import MeasureItem, MeasureJob
+from collage_core.costs.lock import measuring_lock
+from collage_core.costs.measure import run_job
+from collage_core.costs.record import CostKey, CostRecord, Policy, Status
+from collage_core.costs.recording import Recording, record
+from collage_core.costs.rounds import Contender, Outcome, measure_rounds
+from collage_core.costs.samples import Samples
+from collage_core.costs.timing import time_bound
+
+__all__ = [
+    "Contender",
+    "CostDatabase",
+    "CostKey",
+    "CostRecord",
+    "MeasureItem",
+    "MeasureJob",
+    "Outcome",
+    "Policy",
+    "Recording",
+    "Samples",
+    "Status",
+    "StoredCost",
+    "default_path",
+    "environment_of",
+    "last_level_cache_bytes",
+    "measure_rounds",
+    "measuring_lock",
+    "record",
+    "run_job",
+    "synthesise_inputs",
+    "time_bound",
+]

@@ -1,0 +1,251 @@
+"""The database of measured costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from collage_core.costs.record import CostKey, CostRecord, Policy
+from collage_core.errors import CostDatabaseError
+
+__all__ = ["CostDatabase", "StoredCost", "default_path"]
+
+_T = TypeVar("_T")
+_SCHEMA_VERSION = 1
+_BUSY_MS = 30_000
+_CREATE = """
+CREATE TABLE IF NOT EXISTS costs (
+    digest TEXT PRIMARY KEY,
+    key TEXT NOT NULL,
+    record TEXT NOT NULL,
+    created_at REAL NOT NULL
+) WITHOUT ROWID
+"""
+_PUT = """
+INSERT INTO costs VALUES (:digest, :key, :record, :created_at)
+ON CONFLICT (digest) DO UPDATE SET key = excluded.key, record = excluded.record, created_at =
+excluded.created_at WHERE excluded.created_at >= costs.created_at
+"""
+
+
+def default_path() -> Path:
+    """$COLLAGE_HOME/costs.sqlite, else collage/costs.sqlite in the user's cache directory (XDG)."""
+    if home := os.environ.get("COLLAGE_HOME"):
+        return Path(home).expanduser() / "costs.sqlite"
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "collage" / "costs.sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCost:
+    """A row of the database. created_at: seconds since 1970."""
+
+    key: CostKey
+    record: CostRecord
+    created_at: float
+
+
+class CostDatabase:
+    """Costs by key, in one SQLite file (WAL) that any number of processes and threads may read and write at
+    once.
+
+    path: None for `default_path()`; folders are made. Every method raises CostDatabaseError, with one line
+    that names the file, when it cannot be opened, read or written, or was written by a newer version.
+    """
+
+    def __init__(self, path: Path | str | None = None) -> None:
+        self.path = default_path() if path is None else Path(path)
+        self._lock = threading.Lock()
+        with self._errors("cannot be opened"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(
+                self.path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False
+            )
+        try:
+            self._open()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _open(self) -> None:
+        with self._errors("cannot be opened"):
+            self._connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+            version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+            if version > _SCHEMA_VERSION:
+                known = f"this Collage reads up to {_SCHEMA_VERSION}"
+                raise CostDatabaseError(f"cost database {self.path} has the newer version {version}; {known}")
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute(_CREATE)
+            self._connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+            self._connection.execute("COMMIT")
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise CostDatabaseError(f"cost database {self.path} {what}: {_cause(error)}") from error
+
+    def get(self, key: CostKey) -> CostRecord | None:
+        """The record of `key`; None if it was never measured."""
+        with self._lock, self._errors("cannot be read"):
+            row = self._connection.execute(
+                "SELECT record FROM costs WHERE digest = ?", [key.digest]
+            ).fetchone()
+        return None if row is None else self._record(row[0])
+
+    def put(self, key: CostKey, record: CostRecord, created_at: float | None = None) -> None:
+        """Store a record at once; it replaces an older one of the same key. created_at: None for now."""
+        with self._lock, self._errors("cannot be written"):
+            self._connection.execute(
+                _PUT, _row(key, record, time.time() if created_at is None else created_at)
+            )
+
+    def items(self) -> Iterator[StoredCost]:
+        """All costs, oldest first."""
+        with self._lock, self._errors("cannot be read"):
+            rows = self._connection.execute(
+                "SELECT key, record, created_at FROM costs ORDER BY created_at, digest"
+            ).fetchall()
+        for key, record, created_at in rows:
+            yield StoredCost(self._key(key), self._record(record), created_at)
+
+    def export(self) -> Iterator[str]:
+        """All costs as JSON lines (without line ends): {"key", "record", "created_at"}."""
+        for cost in self.items():
+            yield json.dumps(
+                {"key": _json(cost.key), "record": _json(cost.record), "created_at": cost.created_at},
+                sort_keys=True,
+            )
+
+    def import_(self, lines: Iterable[str]) -> int:
+        """Merge exported lines, all or none; of two records of one key the newer stays. Returns how many were
+        stored.
+        """
+        rows = []
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                data = json.loads(line)
+                rows.append(_row(_key_of(data["key"]), _record_of(data["record"]), float(data["created_at"])))
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                raise CostDatabaseError(
+                    f"line {number} is no exported cost: {type(error).__name__}: {error}"
+                ) from None
+        return self._write(_PUT, rows)
+
+    def prune(
+        self,
+        *,
+        older_than_s: float | None = None,
+        backend: str | None = None,
+        keep_environment: dict[str, dict[str, str]] | None = None,
+        infeasible: bool = False,
+    ) -> int:
+        """Delete costs that meet *all* the given conditions; returns how many. Without conditions nothing is
+        deleted.
+
+        older_than_s: measured longer ago than that. backend: of that backend. keep_environment: measured in
+        another environment than the one given for their backend (backend name -> `environment_of`), that is,
+        by versions or on machines no longer there. infeasible: of candidates that failed, which the next run
+        then tries again.
+        """
+        if older_than_s is None and backend is None and keep_environment is None and not infeasible:
+            return 0
+        limit = None if older_than_s is None else time.time() - older_than_s
+        doomed = [
+            {"digest": c.key.digest, "created_at": c.created_at}
+            for c in self.items()
+            if (limit is None or c.created_at < limit)
+            and (backend is None or c.key.backend == backend.lower())
+            and not (infeasible and c.record.ok)
+            and (keep_environment is None or c.key.environment != keep_environment.get(c.key.backend))
+        ]
+        return self._write("DELETE FROM costs WHERE digest = :digest AND created_at = :created_at", doomed)
+
+    def _write(self, statement: str, rows: list[dict[str, object]]) -> int:
+        with self._lock, self._errors("cannot be written"):
+            before = self._connection.total_changes
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._connection.executemany(statement, rows)
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+            return self._connection.total_changes - before
+
+    def __len__(self) -> int:
+        with self._lock, self._errors("cannot be read"):
+            return int(self._connection.execute("SELECT count(*) FROM costs").fetchone()[0])
+
+    def close(self) -> None:
+        """Close the file. May be called twice."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _key(self, text: str) -> CostKey:
+        return self._parsed(text, _key_of)
+
+    def _record(self, text: str) -> CostRecord:
+        return self._parsed(text, _record_of)
+
+    def _parsed(self, text: str, parse: Callable[[dict[str, Any]], _T]) -> _T:
+        try:
+            return parse(json.loads(text))
+        except (ValueError, TypeError, KeyError) as error:
+            raise CostDatabaseError(f"cost database {self.path} holds a damaged row: {error}") from None
+
+
+def _row(key: CostKey, record: CostRecord, created_at: float) -> dict[str, object]:
+    return {
+        "digest": key.digest,
+        "key": json.dumps(_json(key), sort_keys=True),
+        "record": json.dumps(_json(record), sort_keys=True, allow_nan=False),
+        "created_at": created_at,
+    }
+
+
+def _json(value: CostKey | CostRecord) -> dict[str, object]:
+    entries = {f.name: getattr(value, f.name) for f in fields(value)}
+    return {
+        k: asdict(v) if isinstance(v, Policy) else dict(v) if isinstance(v, Mapping) else v
+        for k, v in entries.items()
+    }
+
+
+def _key_of(data: dict[str, Any]) -> CostKey:
+    return CostKey(**{**data, "policy": Policy(**data["policy"])})
+
+
+def _record_of(data: dict[str, Any]) -> CostRecord:
+    known = {f.name for f in fields(CostRecord)}
+    if unknown := set(data) - known:
+        raise ValueError(f"unknown entries {sorted(unknown)}")
+    return CostRecord(**data)
+
+
+def _cause(error: Exception) -> str:
+    text = str(error)
+    if "not a database" in text or "malformed" in text:
+        return f"{text}; move the file away to start afresh"
+    return text

@@ -1,0 +1,122 @@
+"""What a measured cost depends on besides the kernel: plugin, library, machine, threads. Loads no vendor
+library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+from functools import cache
+from pathlib import Path
+
+from collage_core.backend import Backend
+from collage_core.device import Target
+
+__all__ = [
+    "MEASURER_VERSION",
+    "device_fingerprint",
+    "environment_of",
+    "last_level_cache_bytes",
+    "source_hash",
+]
+
+MEASURER_VERSION = "1"
+"""To be raised when the way of measuring changes such that old figures no longer compare with new ones."""
+
+_CPU = Path("/sys/devices/system/cpu/cpu0/cache")
+_UNKNOWN_CACHE_BYTES = 32 << 20
+
+
+def environment_of(backend: Backend, target: Target) -> dict[str, str]:
+    """The environment that belongs into the `CostKey` of everything that `backend` runs on `target`."""
+    info = backend.info()
+    return {
+        "measurer": MEASURER_VERSION,
+        "plugin": info.version,
+        "source": source_hash(type(backend).__module__),
+        "library": info.library_version or "",
+        "threads": str(target.threads),
+        **device_fingerprint(target.device),
+    }
+
+
+@cache
+def source_hash(module: str) -> str:
+    """Digest of all Python sources of the package that brings `module`, looked up among the loaded modules.
+
+    For a plugin, its top-level package; for a backend inside core, the subpackage: the rest of core may
+    change without costs becoming stale. "" where there is no source file (a notebook).
+    """
+    parts = module.split(".")
+    owner = sys.modules.get(".".join(parts[:2] if parts[0] == __package__.split(".")[0] else parts[:1]))
+    folders = [Path(p) for p in getattr(owner, "__path__", ())]
+    files = [(f.relative_to(d).as_posix(), f) for d in folders for f in d.rglob("*.py")]
+    if not folders and (single := getattr(owner, "__file__", None)):
+        files = [(Path(single).name, Path(single))]
+    if not files:
+        return ""
+    digest = hashlib.sha256()
+    for name, file in sorted(files):
+        content = file.read_bytes()
+        digest.update(f"{name}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()[:16]
+
+
+@cache
+def _cpu_fingerprint() -> tuple[tuple[str, str], ...]:
+    facts = _cpuinfo()
+    flags = " ".join(sorted(set((facts.get("flags") or facts.get("Features") or "").split())))
+    numbers = [facts.get(x86) or facts.get(arm) or "" for x86, arm in _CPU_NUMBERS]
+    caches = [f"L{level}:{size}" for level, size in sorted(_caches().items()) if level > 1]
+    return (
+        ("cpu", facts.get("model name") or platform.processor() or platform.machine()),
+        ("cpu_stepping", "/".join(numbers)),
+        ("cpu_flags", hashlib.sha256(flags.encode()).hexdigest()[:16]),
+        ("cores", str(os.cpu_count())),
+        ("caches", ",".join(caches)),
+    )
+
+
+_CPU_NUMBERS = (("cpu family", "CPU architecture"), ("model", "CPU part"), ("stepping", "CPU revision"))
+
+
+def device_fingerprint(device: str = "cpu") -> dict[str, str]:
+    """Model, stepping, instruction set, cores and caches (bytes) of the machine's processor."""
+    return {"device": device, **dict(_cpu_fingerprint())}
+
+
+@cache
+def last_level_cache_bytes() -> int:
+    """Size of the largest cache that the first core sees; 32 MiB where the system does not tell."""
+    return max(_caches().values(), default=_UNKNOWN_CACHE_BYTES)
+
+
+def _cpuinfo() -> dict[str, str]:
+    """The first processor's entries of /proc/cpuinfo; {} where there is none."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _caches() -> dict[int, int]:
+    """Bytes of the data or unified cache of each level."""
+    found: dict[int, int] = {}
+    for index in sorted(_CPU.glob("index*")):
+        try:
+            level, kind, size = ((index / f).read_text().strip() for f in ("level", "type", "size"))
+        except OSError:
+            continue
+        if kind != "Instruction":
+            found[int(level)] = _bytes(size)
+    return found
+
+
+def _bytes(size: str) -> int:
+    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(size[-1:], 1)
+    return int(size.rstrip("KMG")) * unit

@@ -1,0 +1,63 @@
+"""Measuring jobs: small picklable values that say what a worker process is to build, check and time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from collage_core.backend import Variant
+from collage_core.costs.record import Policy
+from collage_core.device import Target
+from collage_core.formats import Format
+
+__all__ = ["MeasureItem", "MeasureJob"]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureItem:
+    """One thing to measure. `index` is the caller's, and names the item in the results.
+
+    kind "kernel": node ids, variant, and the subgraph's declared outputs (None: those that escape).
+    kind "conversion": the value's name, from which format into which.
+    """
+
+    index: int
+    kind: str
+    nodes: tuple[int, ...] = ()
+    variant: Variant | None = None
+    outputs: tuple[str, ...] | None = None
+    value: str = ""
+    source: Format | None = None
+    destination: Format | None = None
+
+    @classmethod
+    def kernel(
+        cls, index: int, nodes: Sequence[int], variant: Variant, outputs: tuple[str, ...] | None = None
+    ) -> MeasureItem:
+        return cls(index, "kernel", tuple(nodes), variant, outputs)
+
+    @classmethod
+    def conversion(cls, index: int, value: str, source: Format, destination: Format) -> MeasureItem:
+        return cls(index, "conversion", value=value, source=source, destination=destination)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureJob:
+    """Items of one backend, measured one after the other in one worker. Small and picklable: any executor may
+    carry it.
+
+    graph_path: folder of `ir.onnx_io.save_stored`. values_path: folder of `costs.recording.record`. plugins:
+    modules that bring backends besides the installed packages. item_limit_s: how long one item may take,
+    building included. memory_limit_bytes: resident memory of the worker.
+    """
+
+    graph_path: Path
+    values_path: Path
+    backend: str
+    target: Target
+    policy: Policy
+    items: tuple[MeasureItem, ...]
+    plugins: tuple[str, ...] = ()
+    item_limit_s: float = 60.0
+    memory_limit_bytes: int | None = None

@@ -1,0 +1,86 @@
+"""A measured cost, and what it is a cost of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["CostKey", "CostRecord", "Policy", "Status"]
+
+Status = str
+""""ok", or why the candidate is infeasible: "declined", "failed" (raised), "crashed", "timeout", "wrong"
+(numbers).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How kernels are measured. Part of the key: costs taken in different ways are not comparable.
+
+    cold_weights: whether the caches are emptied before each run and the inputs touched again, as in a model
+    whose weights do not fit the
+        last-level cache; otherwise runs follow each other.
+    """
+
+    warmup_runs: int = 3
+    min_runs: int = 9
+    max_runs: int = 60
+    target_relative_spread: float = 0.05
+    max_seconds: float = 0.4
+    cold_weights: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CostKey:
+    """What a cost belongs to: a kernel (subgraph key), a conversion, or a whole executable (`kind`), in given
+    formats, by one backend at given versions, on a machine, measured by a policy.
+
+    environment: plugin version and source hash, library version, device fingerprint, threads (see
+    `costs.fingerprint`).
+    """
+
+    kind: str
+    structure: str
+    variant: str
+    backend: str
+    environment: Mapping[str, str]
+    policy: Policy
+
+    @property
+    def digest(self) -> str:
+        text = json.dumps(
+            [
+                self.kind,
+                self.structure,
+                self.variant,
+                self.backend,
+                sorted(self.environment.items()),
+                [getattr(self.policy, f) for f in sorted(self.policy.__slots__)],
+            ]
+        )
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class CostRecord:
+    """What was measured: never a bare float.
+
+    median_ms and spread_ms (interquartile range) over `runs` timed runs; `error` is max|difference| /
+    max|reference|, the worst of the outputs; seconds is what it took to build and measure. Where status is
+    not "ok" the times are None and `reason` says why.
+    """
+
+    status: Status
+    median_ms: float | None = None
+    spread_ms: float | None = None
+    runs: int = 0
+    error: float | None = None
+    seconds: float = 0.0
+    reason: str | None = None
+    details: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"

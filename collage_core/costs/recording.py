@@ -1,0 +1,109 @@
+"""The values of one run of the whole model on the reference: inputs for measuring, and the answers to compare
+with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from collage_core.device import Target
+from collage_core.errors import CollageError, InputError
+from collage_core.formats import Array
+from collage_core.ir.onnx_io import load_stored
+from collage_core.reference import ReferenceBackend
+from collage_core.reference.evaluator import NodeEvaluator
+from collage_core.worker import Worker
+
+__all__ = ["Recording", "record"]
+
+_INDEX = "index.json"
+
+
+class Recording:
+    """A folder of recorded values. CollageError if `directory` holds none, or an unfinished one."""
+
+    def __init__(self, directory: Path | str) -> None:
+        self.directory = Path(directory)
+        try:
+            self._dtypes: dict[str, str] = json.loads((self.directory / _INDEX).read_text())
+        except (OSError, ValueError) as error:
+            raise CollageError(f"{self.directory} holds no recorded values: {error}") from None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._dtypes
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._dtypes)
+
+    def load(self, name: str) -> Array:
+        """The value, row-major, memory-mapped and read-only. CollageError if it was not recorded."""
+        if name not in self._dtypes:
+            raise CollageError(f"value {name!r} was not recorded in {self.directory}")
+        return _load(self.directory, name, self._dtypes[name])
+
+
+def record(graph_dir: Path, inputs: Mapping[str, Array], values_dir: Path) -> Recording:
+    """Run the graph stored in `graph_dir` (`ir.onnx_io.save_stored`) on the reference, in a worker, and keep
+    every value that is not constant, the inputs included, in `values_dir`.
+
+    `inputs`: by name of the graph's inputs and state. InputError for a missing or misshapen one; RemoteError
+    carries what the evaluation says.
+    """
+    # One thread: NumPy's OpenBLAS with two loses more by waiting than it gains where cores are few or shared.
+    with Worker(ReferenceBackend().environment(Target(threads=1))) as worker:
+        worker.call(_record, Path(graph_dir), dict(inputs), Path(values_dir))
+    return Recording(values_dir)
+
+
+def _record(graph_dir: Path, inputs: dict[str, Array], values_dir: Path) -> None:
+    graph = load_stored(graph_dir)
+    values_dir.mkdir(parents=True, exist_ok=True)
+    (values_dir / _INDEX).unlink(missing_ok=True)
+    dtypes: dict[str, str] = {}
+    values = dict(graph.constants)
+
+    def keep(name: str, value: Array) -> None:
+        dtypes[name] = str(value.dtype)
+        _save(values_dir, name, value)
+        # From here on the value is read from the file, so that memory does not have to hold all values of the
+        # model.
+        values[name] = _load(values_dir, name, dtypes[name])
+
+    for name in graph.variable_inputs():
+        type = graph.type_of(name)
+        array = inputs.get(name)
+        if array is None or array.shape != type.static_shape or str(array.dtype) != type.dtype:
+            given = "is missing" if array is None else f"is {array.dtype}{list(array.shape)}"
+            raise InputError(f"input {name!r} must be {type}; it {given}")
+        keep(name, array)
+    for node in graph.nodes:
+        for name, value in NodeEvaluator(graph, node).run(values).items():
+            keep(name, value)
+    temporary = values_dir / f"{_INDEX}.{os.getpid()}"
+    temporary.write_text(json.dumps(dtypes))
+    temporary.replace(values_dir / _INDEX)
+
+
+def _file(directory: Path, name: str) -> Path:
+    # Value names may hold anything, slashes too.
+    return directory / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.npy"
+
+
+def _save(directory: Path, name: str, value: Array) -> None:
+    # Dtypes that numpy does not bring itself (bfloat16) have no name in its file format.
+    np.save(
+        _file(directory, name),
+        value if value.dtype.isbuiltin == 1 else value.view(f"u{value.dtype.itemsize}"),
+    )
+
+
+def _load(directory: Path, name: str, dtype: str) -> Array:
+    array: Array = np.load(_file(directory, name), mmap_mode="r")
+    return array if str(array.dtype) == dtype else array.view(np.dtype(dtype))

@@ -1,0 +1,184 @@
+"""End-to-end comparisons: several contenders, each in its own process, in alternating rounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from collage_core.costs.lock import measuring_lock
+from collage_core.costs.samples import Samples
+from collage_core.errors import WorkerError
+from collage_core.formats import Array
+from collage_core.worker import Worker, child_state
+
+__all__ = ["Contender", "Outcome", "Runnable", "measure_rounds"]
+
+_CONTENDER = "contender"
+
+
+class Runnable(Protocol):
+    """What a contender opens: see `backend.PeerSession`, which is one."""
+
+    def run(self) -> object:
+        """Run once; this call is timed."""
+
+    def outputs(self) -> dict[str, Array]:
+        """Copies of the last run's outputs, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Something to be measured end to end.
+
+    open: picklable; `open(*args)` returns in the contender's worker the thing that runs. environment,
+    plugins: see `Worker`.
+    """
+
+    name: str
+    environment: Mapping[str, str]
+    open: Callable[..., Runnable]
+    args: tuple[Any, ...] = ()
+    plugins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a contender has shown: its samples and the outputs of its last run, or the reason why it has none.
+
+    open_s: how long it took to open.
+    """
+
+    samples: Samples | None
+    outputs: Mapping[str, Array] = field(default_factory=dict)
+    reason: str | None = None
+    open_s: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return self.samples is not None
+
+
+def measure_rounds(
+    contenders: Sequence[Contender],
+    rounds: int,
+    runs_per_round: int = 1,
+    warmup: int = 1,
+    *,
+    open_limit_s: float | None = 600.0,
+    run_limit_s: float | None = 60.0,
+    on_round: Callable[[int], object] | None = None,
+    on_wait: Callable[[str], object] | None = None,
+) -> dict[str, Outcome]:
+    """Run all contenders in turn, `rounds` times over, `runs_per_round` timed runs at a turn after `warmup`
+    untimed ones.
+
+    Each lives in a worker that is stopped (SIGSTOP) while it is not its turn, so that no idle thread of one
+    spins into another's time. Who comes first and the direction change from round to round. A contender that
+    raises, crashes or takes longer than `open_limit_s` for opening (first runs included) or `run_limit_s` for
+    a turn is out, with the reason; the others go on. Holds the machine's measuring lock.
+
+    on_round: called with the number of rounds done.
+    """
+    names = [c.name for c in contenders]
+    if len(set(names)) != len(names):
+        raise ValueError(f"contenders' names must differ: {names}")
+    with measuring_lock(on_wait), ExitStack() as stack:
+        seats = [_Seat(c) for c in contenders]
+        for seat in seats:
+            stack.callback(seat.close)
+        for seat in seats:
+            seat.open(max(warmup, 1) + 1, open_limit_s)
+        for number in range(rounds):
+            for seat in _order(seats, number):
+                seat.turn(warmup, runs_per_round, run_limit_s)
+            if on_round is not None:
+                on_round(number + 1)
+        return {s.contender.name: s.outcome(run_limit_s) for s in seats}
+
+
+def _order(seats: list[_Seat], number: int) -> list[_Seat]:
+    start = number // 2 % max(len(seats), 1)
+    order = seats[start:] + seats[:start]
+    return order[::-1] if number % 2 else order
+
+
+class _Seat:
+    """A contender's place in the rounds: its worker, its times, and why it is out."""
+
+    def __init__(self, contender: Contender) -> None:
+        self.contender = contender
+        self._worker: Worker | None = None
+        self._times_ms: list[float] = []
+        self._reason: str | None = None
+        self._open_s = 0.0
+
+    def open(self, first_runs: int, limit_s: float | None) -> None:
+        c = self.contender
+        start = time.monotonic()
+        self._worker = Worker(c.environment, plugins=c.plugins)
+        self._asking(lambda worker: worker.call(_open, c.open, c.args, first_runs, timeout_s=limit_s))
+        self._open_s = time.monotonic() - start
+
+    def turn(self, warmup: int, runs: int, limit_s: float | None) -> None:
+        def run(worker: Worker) -> None:
+            worker.resume()
+            self._times_ms += worker.call(_run, warmup, runs, timeout_s=limit_s)
+
+        self._asking(run)
+
+    def outcome(self, limit_s: float | None) -> Outcome:
+        outputs: dict[str, Array] = {}
+
+        def fetch(worker: Worker) -> None:
+            worker.resume()
+            outputs.update(worker.call(_outputs, timeout_s=limit_s))
+
+        self._asking(fetch)
+        if self._reason is not None or not self._times_ms:
+            return Outcome(None, {}, self._reason or "it was not run", self._open_s)
+        return Outcome(Samples(tuple(self._times_ms)), outputs, None, self._open_s)
+
+    def _asking(self, ask: Callable[[Worker], object]) -> None:
+        """Do it unless the contender is out, and stop its process afterwards; if it fails, the contender is
+        out.
+        """
+        if self._worker is None or self._reason is not None:
+            return
+        try:
+            ask(self._worker)
+            self._worker.pause()
+        except WorkerError as error:
+            self._reason = str(error)
+            self._worker.kill()
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.kill()
+
+
+def _open(open: Callable[..., Runnable], args: tuple[Any, ...], first_runs: int) -> None:
+    contender = open(*args)
+    for _ in range(first_runs):
+        contender.run()
+    child_state[_CONTENDER] = contender
+
+
+def _run(warmup: int, runs: int) -> list[float]:
+    """Milliseconds of each of `runs` runs after `warmup` untimed ones."""
+    contender: Runnable = child_state[_CONTENDER]
+    times_ms = []
+    for _ in range(warmup):
+        contender.run()
+    for _ in range(runs):
+        before = time.perf_counter_ns()
+        contender.run()
+        times_ms.append((time.perf_counter_ns() - before) / 1e6)
+    return times_ms
+
+
+def _outputs() -> dict[str, Array]:
+    contender: Runnable = child_state[_CONTENDER]
+    return contender.outputs()

@@ -1,0 +1,117 @@
+"""Timing one bound kernel in this process."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from functools import cache
+from time import perf_counter_ns
+
+import numpy as np
+
+from collage_core.backend import Bound
+from collage_core.costs.fingerprint import last_level_cache_bytes
+from collage_core.costs.record import Policy
+from collage_core.costs.samples import Samples
+from collage_core.errors import BackendError
+from collage_core.formats import Array
+
+__all__ = ["time_bound"]
+
+_BATCH_NS = 100_000
+"""Runs shorter than this are timed several at a time when caches are hot: reading the clock costs 0.05 us."""
+_LONGEST_BATCH = 10_000
+
+
+def time_bound(bound: Bound, inputs: Sequence[Array], outputs: Sequence[Array], policy: Policy) -> Samples:
+    """Run `bound` until its median is known to `policy.target_relative_spread`, or `max_runs` or
+    `max_seconds` are used up.
+
+    With `policy.cold_weights`, caches are as in the executable before each run: emptied by reading a buffer
+    of twice the last-level cache (which takes under 2 ms for 32 MiB, so the library's threads still spin as
+    they would between two kernels), then outputs and inputs read again, which in the executable the arena and
+    the previous kernel have left there. Otherwise runs follow each other, the shortest in batches whose mean
+    is one sample. At least one run is timed, even where it alone takes longer than max_seconds.
+
+    `inputs` and `outputs` are the arrays that `bound` is tied to. BackendError if a run returns an error
+    code.
+    """
+    prepare = _cooler([*outputs, *inputs]) if policy.cold_weights else _nothing
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _time(bound, prepare, policy)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _time(bound: Bound, prepare: Callable[[], object], policy: Policy) -> Samples:
+    start_ns = perf_counter_ns()
+    deadline_ns = start_ns + policy.max_seconds * 1e9
+    batch = 1
+    for _ in range(policy.warmup_runs):
+        prepare()
+        once_ns = _run_ns(bound, 1)
+        if not policy.cold_weights:
+            batch = min(max(1, round(_BATCH_NS / max(once_ns, 1))), _LONGEST_BATCH)
+        if perf_counter_ns() > deadline_ns - once_ns:
+            break
+    times_ms: list[float] = []
+    while True:
+        prepare()
+        times_ms.append(_run_ns(bound, batch) / 1e6)
+        late = perf_counter_ns() > deadline_ns
+        if late or len(times_ms) >= policy.max_runs:
+            return Samples(tuple(times_ms))
+        if len(times_ms) >= policy.min_runs:
+            samples = Samples(tuple(times_ms))
+            if samples.median_uncertainty <= policy.target_relative_spread:
+                return samples
+
+
+def _run_ns(bound: Bound, batch: int) -> float:
+    """Mean time of `batch` runs."""
+    if batch == 1:
+        before = perf_counter_ns()
+        code = bound()
+        after = perf_counter_ns()
+    else:
+        code = None
+        before = perf_counter_ns()
+        for _ in range(batch):
+            code = bound() or code
+        after = perf_counter_ns()
+    if code:
+        raise BackendError(f"the kernel returned error code {code!r}")
+    return (after - before) / batch
+
+
+def _nothing() -> None:
+    return None
+
+
+def _cooler(touched: Sequence[Array]) -> Callable[[], object]:
+    buffer = _eviction_buffer()
+    views = [_bytes_of(a) for a in touched if a.size]
+
+    def cool() -> None:
+        np.bitwise_or.reduce(buffer)
+        for v in views:
+            np.bitwise_or.reduce(v)
+
+    return cool
+
+
+@cache
+def _eviction_buffer() -> Array:
+    # Written once: pages never written all map to one page of zeros, and reading that evicts nothing.
+    return np.ones(2 * last_level_cache_bytes() // 8, np.uint64)
+
+
+def _bytes_of(array: Array) -> Array:
+    """One element per cache line of the array's memory, whatever its strides, if it is dense; else the
+    array's bytes in a copy.
+    """
+    order = sorted(range(array.ndim), key=lambda d: array.strides[d], reverse=True)
+    return array.transpose(order).reshape(-1).view(np.uint8)[::64]

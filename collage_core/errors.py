@@ -1,0 +1,78 @@
+"""Every exception that Collage raises on purpose, and the value that carries a refusal.
+
+A `CollageError` is a mistake or a limit that the user can act on: the command line prints its message as one
+line, without a traceback. Everything else that escapes is a bug.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "BackendError",
+    "BundleError",
+    "CollageError",
+    "CostDatabaseError",
+    "InputError",
+    "ModelError",
+    "PlacementError",
+    "Refusal",
+    "UnknownBackendError",
+    "WorkerError",
+]
+
+
+class CollageError(Exception):
+    """Base of all errors that Collage raises on purpose."""
+
+
+class ModelError(CollageError):
+    """The model cannot be read, or says something that cannot be placed."""
+
+
+class InputError(CollageError):
+    """An input given at run time has the wrong name, shape or dtype."""
+
+
+class UnknownBackendError(CollageError):
+    """A backend was named that is not installed; the message lists those that are."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        super().__init__(f"unknown backend {name!r}; installed: {', '.join(sorted(known)) or 'none'}")
+
+
+class BackendError(CollageError):
+    """A backend failed to build or run something it had offered."""
+
+
+class WorkerError(CollageError):
+    """A worker process died, hung or could not be started; the message says which."""
+
+
+class PlacementError(CollageError):
+    """No placement covers the graph, or a given placement is not legal."""
+
+
+class BundleError(CollageError):
+    """A saved bundle cannot be read here."""
+
+
+class CostDatabaseError(CollageError):
+    """The cost database cannot be opened or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why something was declined. Falsy, so that `if not backend.variants(...)` reads naturally.
+
+    `reason` is one sentence for a person; `node` is the name of the node it is about, where there is one.
+    """
+
+    reason: str
+    node: str | None = None
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.reason}" if self.node else self.reason

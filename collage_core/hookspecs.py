@@ -1,0 +1,43 @@
+"""Every hook that Collage calls. A plugin is a module under the entry-point group `collage` that implements
+some of them::
+
+    from collage_core.plugins import hookimpl
+
+    @hookimpl
+    def collage_backends():
+        from .backend import MyBackend
+        return [MyBackend()]
+
+All hooks are called in the user's process and again in every worker, when names are first looked up;
+implementations must not load a vendor's library. Results of all plugins are joined, in order of their
+distributions' names. Returning None means "nothing".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pluggy
+
+from collage_core.backend import Backend, Peer
+
+__all__ = ["collage_backends", "collage_peers"]
+
+hookspec = pluggy.HookspecMarker("collage")
+
+
+@hookspec
+def collage_backends() -> Sequence[Backend] | None:
+    """The backends that this plugin brings.
+
+    Called once per process by `collage_core.plugins.Registry`. A backend that cannot run here is returned all
+    the same, with the reason in its `info()`, so that `collage backends` can say why. Two plugins with one
+    name are an error that names both.
+    """
+
+
+@hookspec
+def collage_peers() -> Sequence[Peer] | None:
+    """Whole runtimes to compare with, for `collage bench --against NAME`. Called as `collage_backends`; never
+    placed on.
+    """

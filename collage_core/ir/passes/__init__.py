@@ -1,0 +1,33 @@
+"""Normalising passes, by name, in the order in which they run."""
+
+from collections.abc import Collection
+
+from collage_core.errors import CollageError
+from collage_core.ir.graph import Graph
+from collage_core.ir.passes.base import Pass, run_passes
+from collage_core.ir.passes.batch_norm import FOLD_BATCH_NORM
+from collage_core.ir.passes.cleaning import DEAD_CODE, DROP_IDENTITIES
+from collage_core.ir.passes.constants import FOLD_CONSTANTS
+from collage_core.ir.passes.opset import UPGRADE_OPSET
+from collage_core.ir.passes.recompose import RECOMPOSE_GELU
+
+__all__ = ["PASSES", "Pass", "normalise", "run_passes"]
+
+PASSES: tuple[Pass, ...] = (
+    DEAD_CODE,
+    UPGRADE_OPSET,
+    FOLD_CONSTANTS,
+    DROP_IDENTITIES,
+    FOLD_BATCH_NORM,
+    RECOMPOSE_GELU,
+    DEAD_CODE,
+)
+
+
+def normalise(graph: Graph, skip: Collection[str] = ()) -> Graph:
+    """Run all passes except those named in `skip`; CollageError if a name is unknown."""
+    known = {p.name for p in PASSES}
+    for name in skip:
+        if name not in known:
+            raise CollageError(f"unknown pass {name!r}; known: {', '.join(sorted(known))}")
+    return run_passes(graph, [p for p in PASSES if p.name not in skip])

@@ -1,0 +1,101 @@
+"""Constant folding, shape computations included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from onnx.reference import ReferenceEvaluator
+
+from collage_core.formats import Array
+from collage_core.ir.graph import Graph
+from collage_core.ir.onnx_io import UNKNOWN, infer_types, to_model
+from collage_core.ir.passes.base import Pass
+from collage_core.ir.passes.cleaning import without_unused_values
+from collage_core.ir.types import Node, TensorType, Value, ValueKind
+
+__all__ = ["FOLD_CONSTANTS"]
+
+_RANDOM = frozenset(
+    [
+        "Bernoulli",
+        "Dropout",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    ]
+)
+_MAX_GROWTH_BYTES = 1 << 20
+"""A constant is not spread out (Expand, ConstantOfShape, Tile) to more than this beyond what it was computed
+from.
+"""
+
+
+def _fold(graph: Graph) -> Graph:
+    """Evaluate what depends on constants only; then infer shapes anew, since shapes computed in the graph may
+    now be known.
+    """
+    while True:
+        folded = _fold_once(graph)
+        if folded is graph:
+            return graph
+        graph = infer_types(folded)
+
+
+def _fold_once(graph: Graph) -> Graph:
+    constants = dict(graph.constants)
+    values = dict(graph.values)
+    kept: list[Node] = []
+    for n in graph.nodes:
+        results = _evaluate(graph, n, constants)
+        if results is None:
+            kept.append(n)
+            continue
+        for name, data in results.items():
+            constants[name] = data
+            values[name] = Value(name, TensorType(data.dtype.name, data.shape), ValueKind.CONSTANT)
+    if len(kept) == len(graph.nodes):
+        return graph
+    return without_unused_values(graph.replace(values=values, constants=constants), kept)
+
+
+def _evaluate(graph: Graph, node: Node, constants: Mapping[str, Array]) -> dict[str, Array] | None:
+    if node.domain or node.op_type in _RANDOM:
+        return None
+    if node.op_type in ("Shape", "Size"):
+        type = graph.type_of(node.inputs[0])
+        if type == UNKNOWN or type.symbolic_dims:
+            return None
+        # The reference evaluator reads the shape of real data; a broadcast zero has any shape and takes no
+        # memory.
+        operands = {node.inputs[0]: np.broadcast_to(np.zeros((), type.dtype), type.static_shape)}
+    elif all(v in constants for v in node.inputs if v):
+        operands = {v: constants[v] for v in node.inputs if v}
+    else:
+        return None
+    size_bytes = sum(graph.type_of(v).size_bytes for v in node.outputs if v and _is_static(graph.type_of(v)))
+    if size_bytes > sum(a.nbytes for a in operands.values()) + _MAX_GROWTH_BYTES:
+        return None
+    alone = Graph(
+        node.name,
+        [node],
+        {v: Value(v, TensorType(a.dtype.name, a.shape), ValueKind.INPUT) for v, a in operands.items()}
+        | {v: Value(v, UNKNOWN, ValueKind.INTERMEDIATE) for v in node.outputs if v},
+        operands,
+        [v for v in node.outputs if v],
+        {},
+        graph.opsets,
+    )
+    results = ReferenceEvaluator(to_model(alone)).run(None, operands)
+    return {name: np.asarray(r) for name, r in zip(alone.outputs, results, strict=True)}
+
+
+def _is_static(type: TensorType) -> bool:
+    return type != UNKNOWN and not type.symbolic_dims
+
+
+FOLD_CONSTANTS = Pass(
+    "fold-constants", "evaluate nodes that depend on constants and static shapes only", _fold
+)

@@ -1,0 +1,95 @@
+"""Values and nodes: the two things a graph is made of."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Attribute", "Dim", "Node", "TensorType", "Value", "ValueKind"]
+
+Dim = int | str
+"""A size, or the name of a symbolic dimension."""
+
+Attribute = Any
+"""int, float, str, tuple of those, numpy array, or onnx.GraphProto for control flow."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type (numpy dtype name) and shape, whose entries are sizes or names of symbolic dimensions."""
+
+    dtype: str
+    shape: tuple[Dim, ...]
+
+    @property
+    def symbolic_dims(self) -> tuple[str, ...]:
+        return tuple(d for d in self.shape if isinstance(d, str))
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape, all of whose dimensions must be known; ValueError names the first that is not."""
+        for d in self.shape:
+            if not isinstance(d, int):
+                raise ValueError(f"dimension {d!r} is not known")
+        return self.shape  # type: ignore[return-value]  # the loop above has checked every entry
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.static_shape)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.size * np.dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+class ValueKind(enum.Enum):
+    """Where a value comes from."""
+
+    INPUT = "input"
+    CONSTANT = "constant"
+    STATE = "state"
+    INTERMEDIATE = "intermediate"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor in the graph, known by the name that the source model gives it."""
+
+    name: str
+    type: TensorType
+    kind: ValueKind
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One ONNX operator applied to values. `id` is unique in its graph and survives every pass, as does
+    `name`.
+
+    `inputs` holds value names, "" where an optional input is absent; `outputs` likewise.
+    `domain` is "" for the operators of ONNX itself.
+    """
+
+    id: int
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    domain: str = ""
+
+    @property
+    def qualified_op(self) -> str:
+        """The operator with its domain, where that is not ONNX's own."""
+        return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.qualified_op})"

@@ -1,0 +1,57 @@
+"""What must be true of every graph."""
+
+from __future__ import annotations
+
+from collage_core.errors import ModelError
+from collage_core.ir.graph import Graph
+from collage_core.ir.onnx_io import UNKNOWN
+
+__all__ = ["require_static", "verify"]
+
+
+def verify(graph: Graph, after: str = "reading") -> None:
+    """Raise ModelError unless ids are unique, nodes are in topological order and every value is known and
+    computed once.
+    """
+    known = set(graph.inputs) | set(graph.constants)
+    ids: set[int] = set()
+    for n in graph.nodes:
+        if n.id in ids:
+            raise ModelError(f"after {after}: node id {n.id} occurs twice ({n.name})")
+        ids.add(n.id)
+        for v in n.inputs:
+            if v and v not in known:
+                raise ModelError(f"after {after}: node {n.name!r} reads {v!r} before it is computed")
+        for v in n.outputs:
+            if v in known:
+                raise ModelError(f"after {after}: {v!r} is computed twice, again by {n.name!r}")
+            if v:
+                known.add(v)
+    for v in graph.outputs:
+        if v not in known:
+            raise ModelError(f"after {after}: output {v!r} is not computed")
+    for v in known:
+        if v not in graph.values:
+            raise ModelError(f"after {after}: {v!r} has no type")
+
+
+def require_static(graph: Graph) -> None:
+    """Raise ModelError naming the value and the dimension unless every shape is known: what a placement
+    needs.
+    """
+    for v in graph.inputs:
+        type = graph.type_of(v)
+        if type == UNKNOWN:
+            raise ModelError(f"the model does not say the shape of input {v!r}; give it with --shape {v}=...")
+        if open_dims := type.symbolic_dims:
+            shape = ",".join(map(str, type.shape))
+            raise ModelError(
+                f"input {v!r} has an open dimension {open_dims[0]!r} in its shape [{shape}]; "
+                f"give it with --shape {v}=..."
+            )
+    for n in graph.nodes:
+        for v in n.outputs:
+            if v and (graph.type_of(v) == UNKNOWN or graph.type_of(v).symbolic_dims):
+                raise ModelError(
+                    f"the shape of {v!r}, computed by {n.name!r} ({n.qualified_op}), cannot be inferred"
+                )

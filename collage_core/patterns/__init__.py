@@ -1,0 +1,48 @@
+"""The pattern language and its matcher."""
+
+from collage_core.patterns.attributes import Attributes
+from collage_core.patterns.backend_pattern import BackendPattern
+from collage_core.patterns.find import find_matches, match, match_all
+from collage_core.patterns.match import Bindings, Match, MatchResult, NoMatch
+from collage_core.patterns.pattern import (
+    Pattern,
+    dominates,
+    is_constant,
+    is_op,
+    is_tuple,
+    is_tuple_get_item,
+    outputs,
+    wildcard,
+)
+from collage_core.patterns.registry import (
+    add_backend_pattern,
+    add_backend_pattern_rule,
+    clear_registered,
+    registered_patterns,
+    registered_rules,
+)
+
+__all__ = [
+    "Attributes",
+    "BackendPattern",
+    "Bindings",
+    "Match",
+    "MatchResult",
+    "NoMatch",
+    "Pattern",
+    "add_backend_pattern",
+    "add_backend_pattern_rule",
+    "clear_registered",
+    "dominates",
+    "find_matches",
+    "is_constant",
+    "is_op",
+    "is_tuple",
+    "is_tuple_get_item",
+    "match",
+    "match_all",
+    "outputs",
+    "registered_patterns",
+    "registered_rules",
+    "wildcard",
+]

@@ -1,0 +1,291 @@
+"""The pattern language: values that describe a part of a graph.
+
+    conv = is_op("conv2d")(wildcard(), is_constant())
+    conv_relu = is_op("relu")(conv)
+
+Patterns are frozen, equal and hashed by structure, and print as the code that makes them. *Sharing is part of
+the structure*: one pattern object used in two places stands for one operator or value, two objects that look
+alike stand for two operators (wildcards may still meet one value). So `x = wildcard(); is_op("add")(x, x)`
+matches only the sum of a value with itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Self
+
+from collage_core.errors import CollageError
+from collage_core.ir import Attribute
+from collage_core.patterns.aliases import OpName, resolve_op
+from collage_core.patterns.constraints import Constraint, HasAttr, HasDtype, HasShape
+
+__all__ = [
+    "Alternatives",
+    "ConstantPattern",
+    "Dominator",
+    "OpPattern",
+    "OutputOf",
+    "Outputs",
+    "Pattern",
+    "Wildcard",
+    "dominates",
+    "is_constant",
+    "is_op",
+    "is_tuple",
+    "is_tuple_get_item",
+    "outputs",
+    "wildcard",
+]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pattern:
+    """Base of all patterns. `constraints` must hold for the operator or value that it matches."""
+
+    constraints: tuple[Constraint, ...] = field(default=(), kw_only=True)
+
+    def has_attr(self, attributes: Mapping[str, Attribute]) -> Self:
+        """Only operators with these attributes; ONNX's and Relay's names both serve, and defaults count (see
+        `Attributes`).
+        """
+        return self._constrained(HasAttr.of(attributes))
+
+    def has_shape(self, shape: Sequence[int | str | None]) -> Self:
+        """Only values of this shape; None stands for any size. Of an operator with several outputs: the
+        first.
+        """
+        return self._constrained(HasShape.of(shape))
+
+    def has_dtype(self, dtype: object) -> Self:
+        """Only values of this element type (`"float32"`, `np.float32`)."""
+        return self._constrained(HasDtype.of(dtype))
+
+    def __or__(self, other: Pattern) -> Alternatives:
+        """Either of the two; the left one is tried first."""
+        return Alternatives((self, other))
+
+    def optional(self, extend: Callable[[Pattern], Pattern]) -> Alternatives:
+        """This pattern, or what `extend` makes of it, which is tried first. CollageError if `extend` leaves
+        it out.
+        """
+        extended = extend(self)
+        if not any(p is self for p in extended.walk()):
+            raise CollageError(f"optional(): {extended!r} does not contain the pattern that it extends")
+        return Alternatives((extended, self), is_optional=True)
+
+    def dominates(self, parent: Pattern, path: Pattern | None = None) -> Dominator:
+        """An operator `parent`, then any number of operators `path` (any, if None), all of whose results end
+        in this pattern.
+
+        The order of arguments is TVM's: the pattern that ends the part is the one asked,
+        `is_op("add")(...).dominates(conv, path)`.
+        """
+        return Dominator(parent, path, self)
+
+    @property
+    def children(self) -> tuple[Pattern, ...]:
+        """The patterns that this one is made of, outermost level only."""
+        return ()
+
+    def walk(self) -> Iterator[Pattern]:
+        """This pattern and all that it contains, each object once."""
+        seen: dict[int, Pattern] = {}
+        stack: list[Pattern] = [self]
+        while stack:
+            pattern = stack.pop()
+            if id(pattern) not in seen:
+                seen[id(pattern)] = pattern
+                stack.extend(reversed(pattern.children))
+        return iter(seen.values())
+
+    @cached_property
+    def form(self) -> tuple[object, ...]:
+        """The structure as nested tuples, in which a pattern met again is a back-reference: what equality and
+        hash compare.
+        """
+        return _form_of(self, {})
+
+    def _constrained(self, constraint: Constraint) -> Self:
+        return replace(self, constraints=(*self.constraints, constraint))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Pattern) and self.form == other.form)
+
+    def __hash__(self) -> int:
+        return hash(self.form)
+
+    def __repr__(self) -> str:
+        from collage_core.patterns.printing import to_code
+
+        return to_code(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Wildcard(Pattern):
+    """Any value. Whatever computes it is not part of the match."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ConstantPattern(Pattern):
+    """Any constant of the graph."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OpPattern(Pattern):
+    """An operator. `args` are patterns of its first inputs, None where an optional input is not mentioned;
+    `args` None takes any inputs.
+
+    `name` is as written; `meaning` is what it stands for.
+    """
+
+    name: str
+    domain: str = ""
+    args: tuple[Pattern | None, ...] | None = None
+
+    @cached_property
+    def meaning(self) -> OpName:
+        return resolve_op(self.name, self.domain)
+
+    def __call__(self, *args: Pattern | None) -> OpPattern:
+        """The operator applied to these inputs. Inputs that are not mentioned, or None, are free where ONNX
+        calls them optional.
+
+        A tuple (`is_tuple`) as the only argument stands for its fields, as Relay's `concatenate` takes its
+        operands.
+        """
+        if self.args is not None:
+            raise CollageError(f"{self!r} has its inputs already")
+        if len(args) == 1 and isinstance(args[0], Outputs):
+            args = args[0].fields
+        for arg in args:
+            if not isinstance(arg, Pattern | None):
+                raise CollageError(f"{self!r}: {arg!r} is no pattern")
+            if isinstance(arg, Outputs):
+                raise CollageError(f"{self!r}: several outputs cannot be one input")
+        return replace(self, args=args)
+
+    @property
+    def children(self) -> tuple[Pattern, ...]:
+        return tuple(a for a in self.args or () if a is not None)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Alternatives(Pattern):
+    """One of several patterns, tried in order."""
+
+    choices: tuple[Pattern, ...]
+    is_optional: bool = False
+
+    @property
+    def children(self) -> tuple[Pattern, ...]:
+        return self.choices
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OutputOf(Pattern):
+    """Output `index` of an operator with several; None for any of them."""
+
+    operator: Pattern
+    index: int | None = None
+
+    @property
+    def children(self) -> tuple[Pattern, ...]:
+        return (self.operator,)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dominator(Pattern):
+    """`end`, and all operators between it and `parent`, each of which `path` describes (any operator, if
+    None).
+    """
+
+    parent: Pattern
+    path: Pattern | None
+    end: Pattern
+
+    @property
+    def children(self) -> tuple[Pattern, ...]:
+        return tuple(p for p in (self.parent, self.path, self.end) if p is not None)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Outputs(Pattern):
+    """Several results of one part."""
+
+    fields: tuple[Pattern, ...]
+
+    @property
+    def children(self) -> tuple[Pattern, ...]:
+        return self.fields
+
+
+def is_op(name: str, domain: str = "") -> OpPattern:
+    """An operator: an ONNX type (`Conv`), or an alias (`conv2d`, `dense`, `add`, `relu`, with or without
+    `nn.`).
+
+    Uncalled it takes any inputs; called, `is_op("add")(p, q)`, its inputs must match, in either order where
+    the operator is commutative. `domain` names the operator set of operators that are not ONNX's own.
+    CollageError if ONNX knows no such operator.
+    """
+    resolve_op(name, domain)
+    return OpPattern(name, domain)
+
+
+def wildcard() -> Wildcard:
+    """Any value; its producer is not part of the match."""
+    return Wildcard()
+
+
+def is_constant() -> ConstantPattern:
+    """Any constant (weights, folded values)."""
+    return ConstantPattern()
+
+
+def outputs(*fields: Pattern) -> Outputs:
+    """A part with several results, one for each of `fields`. Each must share a sub-pattern with one before
+    it.
+    """
+    if not fields:
+        raise CollageError("outputs() needs at least one pattern")
+    return Outputs(fields)
+
+
+def is_tuple(fields: Sequence[Pattern]) -> Outputs:
+    """TVM's spelling of `outputs(*fields)`."""
+    return outputs(*fields)
+
+
+def is_tuple_get_item(operator: Pattern, index: int | None = None) -> OutputOf:
+    """Output `index` of an operator that has several (`Split`, `TopK`); None for any. Without it an
+    operator's first output is meant.
+    """
+    return OutputOf(operator, index)
+
+
+def dominates(parent: Pattern, path: Pattern | None, end: Pattern) -> Dominator:
+    """`end.dominates(parent, path)`, in the order in which the data flows."""
+    return Dominator(parent, path, end)
+
+
+def _form_of(pattern: Pattern, numbers: dict[int, int]) -> tuple[object, ...]:
+    if id(pattern) in numbers:
+        return ("again", numbers[id(pattern)])
+    numbers[id(pattern)] = len(numbers)
+    parts: list[object] = [type(pattern).__name__, pattern.constraints]
+    match pattern:
+        case OpPattern():
+            parts += [pattern.meaning, pattern.args is None]
+            parts += [a if a is None else _form_of(a, numbers) for a in pattern.args or ()]
+        case OutputOf():
+            parts += [pattern.index, _form_of(pattern.operator, numbers)]
+        case Dominator():
+            parts += [
+                _form_of(pattern.parent, numbers),
+                None if pattern.path is None else _form_of(pattern.path, numbers),
+                _form_of(pattern.end, numbers),
+            ]
+        case _:
+            parts += [_form_of(c, numbers) for c in pattern.children]
+    return tuple(parts)

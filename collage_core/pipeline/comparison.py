@@ -1,0 +1,198 @@
+"""End-to-end comparisons of placements and peers, kept in the database like any other cost."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from collage_core.backend import Backend, Peer
+from collage_core.costs.database import CostDatabase
+from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, environment_of
+from collage_core.costs.record import CostKey, CostRecord, Policy
+from collage_core.costs.rounds import Contender, Outcome, measure_rounds
+from collage_core.device import Target
+from collage_core.formats import Array
+from collage_core.ir import Graph, Subgraph
+from collage_core.pipeline.progress import Progress
+from collage_core.pipeline.workspace import Workspace
+from collage_core.placement import Placement
+from collage_core.plugins import Registry
+from collage_core.runtime.session import open_peer, open_placement
+
+__all__ = [
+    "Comparison",
+    "Entrant",
+    "compare",
+    "graph_digest",
+    "output_errors",
+    "peer_entrant",
+    "placement_entrant",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """A contender before its worker's arguments are known.
+
+    identity: what tells it from others of the same name in the database (the placement's digest, the peer's
+    settings). contender: makes the contender once a workspace exists, which a comparison that is already
+    known never needs.
+    """
+
+    name: str
+    identity: str
+    environment: Mapping[str, str]
+    contender: Callable[[Workspace], Contender]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Records by entrant's name, taken in one run of alternating rounds.
+
+    `record.error` and `record.details["max_abs_error"]` are against the expected outputs, where those were
+    given. outputs: of each entrant's last run; none when the records come from the database.
+    """
+
+    records: Mapping[str, CostRecord]
+    measured: bool
+    outputs: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
+
+    def median_ms(self, name: str) -> float | None:
+        record = self.records.get(name)
+        return record.median_ms if record is not None and record.ok else None
+
+
+def placement_entrant(name: str, placement: Placement, registry: Registry) -> Entrant:
+    """A placement as an entrant."""
+    backends = registry.available(placement.backends())
+
+    def contender(workspace: Workspace) -> Contender:
+        arguments = (workspace.graph_folder, placement, workspace.inputs_file)
+        return Contender(name, _variables(backends, placement.target), open_placement, arguments)
+
+    known = {
+        f"{b.name}.{k}": v
+        for b in backends
+        for k, v in environment_of(b, placement.target).items()
+        if k in _BACKEND_FACTS
+    }
+    return Entrant(name, placement.digest, known, contender)
+
+
+def peer_entrant(name: str, peer: Peer, target: Target, model_file: str | None = None) -> Entrant:
+    """A peer as an entrant, on the model file given or on the normalised graph."""
+
+    def contender(workspace: Workspace) -> Contender:
+        model = model_file or workspace.model_file
+        return Contender(
+            name, peer.environment(target), open_peer, (peer.name, model, target, workspace.inputs_file)
+        )
+
+    info = peer.info()
+    known = {"peer.version": info.version, "peer.library": info.library_version or ""}
+    return Entrant(
+        name, f"{peer.name} {sorted(info.settings.items())} {model_file is None}", known, contender
+    )
+
+
+def compare(
+    graph: Graph,
+    entrants: Sequence[Entrant],
+    target: Target,
+    database: CostDatabase,
+    workspace: Workspace,
+    progress: Progress,
+    *,
+    title: str,
+    rounds: int,
+    runs_per_round: int = 3,
+    fresh: bool = False,
+    expected: Callable[[], Mapping[str, Array]] | None = None,
+) -> Comparison:
+    """Run the entrants in alternating rounds, or recall the stored comparison of just these (unless `fresh`).
+
+    `title` is part of the key: the run that chooses and the run that confirms are two comparisons. `expected`
+    gives the outputs to compare with, and is called only if something is run.
+    """
+    policy = Policy(
+        warmup_runs=1, min_runs=rounds * runs_per_round, max_runs=rounds * runs_per_round, cold_weights=False
+    )
+    together = sorted(f"{e.name} {e.identity} {sorted(e.environment.items())}" for e in entrants)
+    structure = hashlib.sha256(
+        "\n".join([title, graph_digest(graph), str(target), *together]).encode()
+    ).hexdigest()[:32]
+    machine = {
+        **device_fingerprint(target.device),
+        "measurer": MEASURER_VERSION,
+        "threads": str(target.threads),
+    }
+    keys = {e.name: CostKey("end_to_end", structure, title, e.name, machine, policy) for e in entrants}
+    if not fresh:
+        known = {name: database.get(key) for name, key in keys.items()}
+        found = {name: record for name, record in known.items() if record is not None}
+        if len(found) == len(entrants):
+            return Comparison(found, measured=False)
+    progress.phase(title, rounds)
+    right = expected() if expected else {}
+    outcomes = measure_rounds(
+        [e.contender(workspace) for e in entrants],
+        rounds,
+        runs_per_round,
+        on_round=lambda done: progress.step(),
+        on_wait=progress.note,
+    )
+    records = {name: _record(outcome, right) for name, outcome in outcomes.items()}
+    for name, record in records.items():
+        database.put(keys[name], record)
+    return Comparison(records, True, {name: outcome.outputs for name, outcome in outcomes.items()})
+
+
+def graph_digest(graph: Graph) -> str:
+    """Of the structure and of every constant: equal graphs give equal answers."""
+    digest = hashlib.sha256(Subgraph(graph, graph.all_nodes, graph.outputs).key.encode())
+    for name in sorted(graph.constants):
+        data = graph.constants[name]
+        digest.update(f"{name} {data.dtype} {data.shape}".encode())
+        digest.update(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()[:32]
+
+
+_BACKEND_FACTS = ("plugin", "source", "library")
+
+
+def _variables(backends: Sequence[Backend], target: Target) -> dict[str, str]:
+    return {k: v for b in backends for k, v in b.environment(target).items()}
+
+
+def _record(outcome: Outcome, expected: Mapping[str, Array]) -> CostRecord:
+    """The outcome as a record: wrong numbers do not make a contender infeasible here, they are shown."""
+    if outcome.samples is None:
+        return CostRecord("failed", seconds=outcome.open_s, reason=outcome.reason)
+    details: dict[str, object] = {"times_ms": [round(t, 4) for t in outcome.samples.times_ms]}
+    relative = None
+    if expected:
+        details["max_abs_error"], relative = output_errors(outcome.outputs, expected)
+    samples = outcome.samples
+    return CostRecord(
+        "ok", samples.median_ms, samples.spread_ms, samples.runs, relative, outcome.open_s, details=details
+    )
+
+
+def output_errors(outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> tuple[float, float]:
+    """max|difference| and the largest, over the outputs, of max|difference| / max|reference|; infinite where
+    one is not a number.
+    """
+    absolute = relative = 0.0
+    for name, reference in expected.items():
+        if not reference.size:
+            continue
+        wide = reference.astype(np.float64)
+        difference = np.abs(outputs[name].astype(np.float64) - wide)
+        worst = float(np.max(difference)) if np.isfinite(difference).all() else float("inf")
+        scale = float(np.max(np.abs(wide)))
+        absolute = max(absolute, worst)
+        relative = max(relative, worst / scale if scale else worst)
+    return absolute, relative

@@ -1,0 +1,213 @@
+"""Costs of all candidates and of the conversions between them: from the database where they are known,
+measured where not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+
+from collage_core.backend import Backend, BackendKind
+from collage_core.costs.database import CostDatabase
+from collage_core.costs.fingerprint import environment_of, last_level_cache_bytes
+from collage_core.costs.job import MeasureItem, MeasureJob
+from collage_core.costs.measure import run_job
+from collage_core.costs.record import CostKey, CostRecord, Policy
+from collage_core.ir import Graph
+from collage_core.pipeline.progress import Progress
+from collage_core.pipeline.workspace import Workspace
+from collage_core.placement import VIEW
+from collage_core.search.candidates import Candidate, CandidateSet
+from collage_core.search.formulate import ConversionKey, needed_conversions
+
+__all__ = ["Costs", "collect_costs", "default_policy"]
+
+
+def default_policy(graph: Graph) -> Policy:
+    """Cold weights where the constants of the whole model do not fit into half of the last-level cache."""
+    weights_bytes = sum(a.nbytes for a in graph.constants.values())
+    return Policy(cold_weights=weights_bytes > last_level_cache_bytes() // 2)
+
+
+def _policy_for(backend: Backend, policy: Policy) -> Policy:
+    """Reference kernels take seconds and are there to be replaced: a few runs tell how bad it is."""
+    if backend.info().kind is BackendKind.REFERENCE:
+        return replace(policy, warmup_runs=1, min_runs=2, max_runs=10, max_seconds=0.02)
+    return policy
+
+
+@dataclass(slots=True)
+class Costs:
+    """What is known about every candidate, and the cheapest way to convert each type between each pair of
+    formats.
+
+    measured and cached: how many costs were taken now, and found in the database. measure_s: seconds spent
+    measuring. conversion_records: of every backend that offers the conversion.
+    """
+
+    kernels: dict[tuple[str, str, str], CostRecord]
+    conversion_records: dict[ConversionKey, dict[str, CostRecord]]
+    measured: int = 0
+    cached: int = 0
+    measure_s: float = 0.0
+
+    def record_of(self, candidate: Candidate) -> CostRecord | None:
+        return self.kernels.get(_identity(candidate))
+
+    def converters(self, backends: Iterable[str] | None = None) -> dict[ConversionKey, tuple[str, float]]:
+        """For each possible conversion the cheapest backend (of those named, or of all) and its median, in
+        ms.
+        """
+        allowed = None if backends is None else set(backends)
+        result = {}
+        for key, records in self.conversion_records.items():
+            offers = [
+                (r.median_ms, b)
+                for b, r in records.items()
+                if r.ok and r.median_ms is not None and (allowed is None or b in allowed)
+            ]
+            if offers:
+                cost_ms, backend = min(offers)
+                result[key] = (backend, cost_ms)
+        return result
+
+
+def collect_costs(
+    candidates: CandidateSet,
+    backends: Mapping[str, Backend],
+    database: CostDatabase,
+    workspace: Workspace,
+    policy: Policy,
+    progress: Progress,
+    executor: Executor | None = None,
+) -> Costs:
+    """Look up every cost that the search may need, and measure those that are missing, backend by backend.
+
+    Each is stored as soon as it is measured, so that an interrupted run loses nothing. `executor` carries the
+    jobs where given; otherwise they run here, which is to say in workers that this process supervises.
+    """
+    costs = Costs({}, {})
+    collector = _Collector(candidates, backends, database, workspace, policy, progress, executor, costs)
+    collector.collect_kernels()
+    collector.collect_conversions()
+    return costs
+
+
+@dataclass(slots=True)
+class _Collector:
+    candidates: CandidateSet
+    backends: Mapping[str, Backend]
+    database: CostDatabase
+    workspace: Workspace
+    policy: Policy
+    progress: Progress
+    executor: Executor | None
+    costs: Costs
+    environments: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def collect_kernels(self) -> None:
+        unique: dict[str, dict[tuple[str, str, str], Candidate]] = {}
+        for c in self.candidates.candidates:
+            if c.backend != VIEW:
+                unique.setdefault(c.backend, {}).setdefault(_identity(c), c)
+        wanted = {
+            name: [
+                (identity, self._key(name, "kernel", identity[0], identity[1]), c)
+                for identity, c in found.items()
+            ]
+            for name, found in unique.items()
+        }
+        missing: dict[str, list[tuple[CostKey, MeasureItem]]] = {}
+        for name, entries in wanted.items():
+            for i, (identity, key, c) in enumerate(entries):
+                if not self._known(key, identity):
+                    item = MeasureItem.kernel(i, [n.id for n in c.subgraph.nodes], c.variant)
+                    missing.setdefault(name, []).append((key, item))
+        self._measure("measuring kernels", missing)
+        for entries in wanted.values():
+            for identity, key, _ in entries:
+                if (record := self.database.get(key)) is not None:
+                    self.costs.kernels[identity] = record
+
+    def collect_conversions(self) -> None:
+        graph, target = self.candidates.graph, self.candidates.target
+        feasible = [
+            c for c in self.candidates.candidates if c.backend == VIEW or _is_ok(self.costs.record_of(c))
+        ]
+        wanted: list[tuple[ConversionKey, str, CostKey]] = []
+        missing: dict[str, list[tuple[CostKey, MeasureItem]]] = {}
+        for (type, source, destination), value in needed_conversions(graph, feasible).items():
+            for name, backend in self.backends.items():
+                if not backend.converts(type, source, destination, target):
+                    continue
+                key = self._key(name, "conversion", str(type), f"{source} -> {destination}")
+                wanted.append(((type, source, destination), name, key))
+                if not self._known(key, None):
+                    item = MeasureItem.conversion(len(wanted), value, source, destination)
+                    missing.setdefault(name, []).append((key, item))
+        self._measure("measuring conversions", missing)
+        for conversion, name, key in wanted:
+            if (record := self.database.get(key)) is not None:
+                self.costs.conversion_records.setdefault(conversion, {})[name] = record
+
+    def _known(self, key: CostKey, identity: tuple[str, str, str] | None) -> bool:
+        record = self.database.get(key)
+        if record is None:
+            return False
+        self.costs.cached += 1
+        if identity is not None:
+            self.costs.kernels[identity] = record
+        return True
+
+    def _key(self, backend: str, kind: str, structure: str, variant: str) -> CostKey:
+        owner = self.backends[backend]
+        if backend not in self.environments:
+            self.environments[backend] = environment_of(owner, self.candidates.target)
+        return CostKey(
+            kind, structure, variant, backend, self.environments[backend], _policy_for(owner, self.policy)
+        )
+
+    def _measure(self, phase: str, missing: Mapping[str, list[tuple[CostKey, MeasureItem]]]) -> None:
+        total = sum(map(len, missing.values()))
+        if not total:
+            return
+        start = time.monotonic()
+        values_path = self.workspace.recording.directory
+        self.progress.phase(phase, total)
+        pending = []
+        for name, entries in missing.items():
+            keys = {item.index: key for key, item in entries}
+
+            def keep(index: int, record: CostRecord, keys: Mapping[int, CostKey] = keys) -> None:
+                self.database.put(keys[index], record)
+                self.costs.measured += 1
+                if record.status in ("crashed", "timeout"):
+                    self.progress.note(f"{keys[index].backend}: {record.reason}")
+                self.progress.step(keys[index].backend)
+
+            job = MeasureJob(
+                self.workspace.graph_folder,
+                values_path,
+                name,
+                self.candidates.target,
+                _policy_for(self.backends[name], self.policy),
+                tuple(item for _, item in entries),
+            )
+            if self.executor is None:
+                run_job(job, keep, self.progress.note)
+            else:
+                pending.append((self.executor.submit(run_job, job), keep))
+        for future, keep in pending:
+            for index, record in future.result():
+                keep(index, record)
+        self.costs.measure_s += time.monotonic() - start
+
+
+def _identity(candidate: Candidate) -> tuple[str, str, str]:
+    return candidate.subgraph.key, str(candidate.variant), candidate.backend
+
+
+def _is_ok(record: CostRecord | None) -> bool:
+    return record is not None and record.ok

@@ -1,0 +1,214 @@
+"""From a graph to the fastest placement of it that is known here, with the proof."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+from collage_core.backend import Backend, BackendKind
+from collage_core.costs.database import CostDatabase
+from collage_core.device import Target
+from collage_core.errors import PlacementError
+from collage_core.formats import Array
+from collage_core.ir import Graph
+from collage_core.ir.verify import require_static
+from collage_core.pipeline.comparison import Comparison, compare, placement_entrant
+from collage_core.pipeline.costing import Costs, collect_costs, default_policy
+from collage_core.pipeline.progress import Progress, Silent
+from collage_core.pipeline.workspace import Workspace
+from collage_core.placement import VIEW, Placement
+from collage_core.plugins import Registry, default_registry
+from collage_core.search.candidates import CandidateSet, Constraints, generate_candidates
+from collage_core.search.formulate import formulate
+from collage_core.search.problem import Solution
+from collage_core.search.searcher import OpLevelSearch, Searcher
+
+__all__ = ["COLLAGE", "Optimization", "Single", "optimize_graph", "search_placement"]
+
+COLLAGE = "collage"
+"""Name of the chosen placement among the contenders."""
+
+_HOPELESS = 20.0
+"""A single backend predicted to be this many times slower than the mix is not run: its prediction says
+enough.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """One backend on its own, `reference` running what it declines.
+
+    placement: None where not even that covers the graph (`reason` says why). alone: whether `reference` runs
+    nothing.
+    """
+
+    backend: str
+    placement: Placement | None
+    alone: bool
+    reason: str | None = None
+
+    @property
+    def label(self) -> str:
+        return self.backend if self.alone else f"{self.backend}+reference"
+
+
+@dataclass(frozen=True, slots=True)
+class Optimization:
+    """What `optimize_graph` found.
+
+    placement: the fastest in the deciding run: the mix that the search found, or a single backend's. chosen:
+    its label. mix: the search's own. comparison: the confirmation run, in which `placement` goes by the name
+    "collage"; None when not asked for. search_s: the search alone; total_s: everything.
+    """
+
+    graph: Graph
+    placement: Placement
+    chosen: str
+    mix: Placement
+    singles: tuple[Single, ...]
+    candidates: CandidateSet
+    costs: Costs
+    solution: Solution
+    comparison: Comparison | None
+    search_s: float
+    total_s: float
+
+
+def search_placement(
+    candidates: CandidateSet, costs: Costs, searcher: Searcher, backends: Sequence[str] | None = None
+) -> tuple[Placement, Solution]:
+    """The best placement of measured candidates, on the backends named or on all.
+
+    PlacementError names a node that none of them can run.
+    """
+    if backends is not None:
+        allowed = {*backends, VIEW}
+        candidates = replace(
+            candidates, candidates=tuple(c for c in candidates.candidates if c.backend in allowed)
+        )
+    formulation = formulate(candidates, costs.record_of, costs.converters(backends))
+    solution = searcher.solve(formulation.problem)
+    return formulation.placement(solution), solution
+
+
+def optimize_graph(
+    graph: Graph,
+    backends: Sequence[Backend],
+    target: Target,
+    database: CostDatabase,
+    *,
+    registry: Registry | None = None,
+    constraints: Constraints | None = None,
+    searcher: Searcher | None = None,
+    inputs: Mapping[str, Array] | None = None,
+    progress: Progress | None = None,
+    executor: Executor | None = None,
+    rounds: int = 15,
+) -> Optimization:
+    """Place a normalised graph: measure what is not known yet, search, then let the result prove itself end
+    to end.
+
+    backends: those that may take part; core's reference is added, so that every model places. inputs: what to
+    record values with, by name (made up where None). rounds: of each of the two end-to-end comparisons, 0 for
+    none. ModelError for an open dimension, PlacementError where no backend, not even the reference, runs a
+    node.
+    """
+    start = time.monotonic()
+    registry = registry or default_registry()
+    progress = progress or Silent()
+    searcher = searcher or OpLevelSearch()
+    require_static(graph)
+    chosen = {b.name: b for b in backends}
+    fallback = next(b for b in registry.backends.values() if b.info().kind is BackendKind.REFERENCE)
+    chosen.setdefault(fallback.name, fallback)
+    progress.phase("finding candidates")
+    candidates = generate_candidates(graph, chosen.values(), target, constraints)
+    with Workspace(graph, inputs) as workspace:
+        policy = default_policy(graph)
+        costs = collect_costs(candidates, chosen, database, workspace, policy, progress, executor)
+        progress.phase("searching")
+        search_start = time.monotonic()
+        mix, solution = search_placement(candidates, costs, searcher)
+        search_s = time.monotonic() - search_start
+        singles = tuple(
+            _single(name, fallback.name, candidates, costs, searcher)
+            for name in chosen
+            if name != fallback.name
+        )
+        placement, label, comparison = mix, "mix", None
+        if rounds:
+            placement, label, comparison = _prove(
+                graph, mix, singles, target, database, workspace, registry, progress, rounds
+            )
+    return Optimization(
+        graph,
+        placement,
+        label,
+        mix,
+        singles,
+        candidates,
+        costs,
+        solution,
+        comparison,
+        search_s,
+        time.monotonic() - start,
+    )
+
+
+def _single(name: str, fallback: str, candidates: CandidateSet, costs: Costs, searcher: Searcher) -> Single:
+    try:
+        return Single(name, search_placement(candidates, costs, searcher, [name])[0], alone=True)
+    except PlacementError as error:
+        reason = str(error)
+    try:
+        return Single(name, search_placement(candidates, costs, searcher, [name, fallback])[0], False, reason)
+    except PlacementError as error:
+        return Single(name, None, False, str(error))
+
+
+def _prove(
+    graph: Graph,
+    mix: Placement,
+    singles: Sequence[Single],
+    target: Target,
+    database: CostDatabase,
+    workspace: Workspace,
+    registry: Registry,
+    progress: Progress,
+    rounds: int,
+) -> tuple[Placement, str, Comparison]:
+    """Choose the fastest end to end, then measure all again: the run that chooses flatters what it chose."""
+    limit_ms = (mix.predicted_ms or 0.0) * _HOPELESS
+    rivals = {
+        s.label: s.placement
+        for s in singles
+        if s.placement is not None
+        and (s.placement.predicted_ms or 0.0) <= limit_ms
+        and s.placement.digest != mix.digest
+    }
+    entrants = [placement_entrant(label, p, registry) for label, p in {COLLAGE: mix, **rivals}.items()]
+
+    def run(title: str) -> Comparison:
+        return compare(
+            graph,
+            entrants,
+            target,
+            database,
+            workspace,
+            progress,
+            title=title,
+            rounds=rounds,
+            expected=workspace.expected_outputs,
+        )
+
+    best, label = mix, "mix"
+    if rivals:
+        choosing = run("choosing")
+        times = {name: ms for name in (COLLAGE, *rivals) if (ms := choosing.median_ms(name)) is not None}
+        fastest = min(times, key=times.__getitem__, default=COLLAGE)
+        if fastest != COLLAGE:
+            best, label = rivals[fastest], fastest
+            entrants[0] = placement_entrant(COLLAGE, best, registry)
+    return best, label, run("confirming")

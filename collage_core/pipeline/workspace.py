@@ -1,0 +1,70 @@
+"""What worker processes need from disk: the graph, and the values of one run of it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from collage_core.costs.inputs import synthesise_inputs
+from collage_core.costs.recording import Recording, record
+from collage_core.formats import Array
+from collage_core.ir import Graph
+from collage_core.ir.onnx_io import MODEL_FILE, save_stored
+from collage_core.runtime.session import save_arrays
+
+__all__ = ["Workspace"]
+
+
+class Workspace:
+    """A temporary folder for one graph, filled as its parts are asked for and removed on exit.
+
+    inputs: what the model is run on to record values; made up from `seed` where None.
+    """
+
+    def __init__(self, graph: Graph, inputs: Mapping[str, Array] | None = None, seed: int = 0) -> None:
+        self.graph = graph
+        self.inputs: Mapping[str, Array] = synthesise_inputs(graph, seed) if inputs is None else inputs
+        self._folder = tempfile.TemporaryDirectory(prefix="collage-")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._folder.cleanup()
+
+    @cached_property
+    def graph_folder(self) -> Path:
+        """Where the graph is stored (`ir.onnx_io.load_stored`)."""
+        folder = Path(self._folder.name) / "graph"
+        save_stored(self.graph, folder)
+        return folder
+
+    @property
+    def model_file(self) -> Path:
+        """The stored graph as an ONNX file, for tools that read those."""
+        return self.graph_folder / MODEL_FILE
+
+    @cached_property
+    def recording(self) -> Recording:
+        """Every value of one run on the reference."""
+        return record(self.graph_folder, self.inputs, Path(self._folder.name) / "values")
+
+    def expected_outputs(self) -> dict[str, Array]:
+        """The reference's answer for `inputs`, by output name."""
+        graph = self.graph
+        return {
+            v: graph.constants[v] if graph.is_constant(v) else self.recording.load(v) for v in graph.outputs
+        }
+
+    @cached_property
+    def inputs_file(self) -> Path:
+        """The model's inputs, for `runtime.session.load_arrays`."""
+        path = Path(self._folder.name) / "inputs.npz"
+        save_arrays(path, self.inputs)
+        return path

@@ -1,0 +1,6 @@
+"""Core's own backend, the ONNX reference evaluator: slow, always feasible, the measure of the others."""
+
+from collage_core.reference.backend import ReferenceBackend
+from collage_core.reference.evaluator import evaluate
+
+__all__ = ["ReferenceBackend", "evaluate"]

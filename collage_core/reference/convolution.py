@@ -1,0 +1,117 @@
+"""Convolution and its transpose, by matrix products over whole images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+
+from collage_core.reference.windows import Tensor, Windows, accumulator, inner, strided
+
+__all__ = ["Conv", "ConvTranspose"]
+
+
+class Conv(OpRun):
+    def _run(
+        self,
+        x: Tensor,
+        w: Tensor,
+        b: Tensor | None = None,
+        auto_pad: str | None = None,
+        dilations: Sequence[int] | None = None,
+        group: int = 1,
+        kernel_shape: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> tuple[Tensor]:
+        windows = Windows.of(
+            x.shape[2:], w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad
+        )
+        wide = accumulator(x.dtype)
+        padded = windows.pad(x.astype(wide, copy=False), 0)
+        rows = w.shape[1] * int(np.prod(w.shape[2:]))
+        weights = w.astype(wide, copy=False).reshape(group, w.shape[0] // group, rows)
+        result = np.empty((x.shape[0], w.shape[0], *windows.output), wide)
+        channels = x.shape[1] // group
+        for image, out in zip(padded, result, strict=True):
+            # One group's columns at a time: all of a 3-D network's together would take gigabytes.
+            columns = np.empty((channels, *windows.kernel, *windows.output), wide)
+            for g in range(group):
+                for position, tap in windows.taps(image[g * channels : (g + 1) * channels]):
+                    place: tuple[Any, ...] = (slice(None), *position)
+                    columns[place] = tap
+                per_group = out.reshape(group, w.shape[0] // group, -1)
+                np.matmul(weights[g], columns.reshape(rows, -1), out=per_group[g])
+        return (_with_bias(result, b).astype(x.dtype, copy=False),)
+
+
+class ConvTranspose(OpRun):
+    def _run(
+        self,
+        x: Tensor,
+        w: Tensor,
+        b: Tensor | None = None,
+        auto_pad: str | None = None,
+        dilations: Sequence[int] | None = None,
+        group: int = 1,
+        kernel_shape: Sequence[int] | None = None,
+        output_padding: Sequence[int] | None = None,
+        output_shape: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> tuple[Tensor]:
+        size, kernel = x.shape[2:], w.shape[2:]
+        rank = len(size)
+        strides = strides or [1] * rank
+        dilations = dilations or [1] * rank
+        extra = output_padding or [0] * rank
+        span = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+        full = [(n - 1) * s + e for n, s, e in zip(size, strides, span, strict=True)]
+        head, output = _transposed_extent(size, strides, full, extra, auto_pad, output_shape, pads)
+
+        wide = accumulator(x.dtype)
+        per_group = w.shape[1]
+        sources = x.astype(wide, copy=False).reshape(x.shape[0], group, x.shape[1] // group, -1)
+        weights = w.astype(wide, copy=False).reshape(group, x.shape[1] // group, -1)
+        columns = np.matmul(weights.transpose(0, 2, 1), sources).reshape(
+            x.shape[0], group * per_group, *kernel, *size
+        )
+        # Everything that any tap writes or the caller asks for; the result is cut out of it.
+        room = [max(f, h + o) for f, h, o in zip(full, head, output, strict=True)]
+        canvas = np.zeros((x.shape[0], group * per_group, *room), wide)
+        for position in product(*map(range, kernel)):
+            taken: tuple[Any, ...] = (slice(None), slice(None), *position)
+            canvas[inner(map(strided, position, dilations, size, strides))] += columns[taken]
+        result = canvas[inner(slice(h, h + o) for h, o in zip(head, output, strict=True))]
+        return (_with_bias(np.ascontiguousarray(result), b).astype(x.dtype, copy=False),)
+
+
+def _transposed_extent(
+    size: Sequence[int],
+    strides: Sequence[int],
+    full: Sequence[int],
+    extra: Sequence[int],
+    auto_pad: str | None,
+    output_shape: Sequence[int] | None,
+    pads: Sequence[int] | None,
+) -> tuple[list[int], list[int]]:
+    """Elements cut off before each dimension, and the dimension's size."""
+    rank = len(size)
+    same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
+    if output_shape is None and not same:
+        pads = pads if pads and auto_pad != "VALID" else [0] * (2 * rank)
+        sizes = [f + a - h - t for f, a, h, t in zip(full, extra, pads[:rank], pads[rank:], strict=True)]
+        return list(pads[:rank]), sizes
+    output = list(output_shape or [n * s for n, s in zip(size, strides, strict=True)])[-rank:]
+    total = [max(0, f + a - o) for f, a, o in zip(full, extra, output, strict=True)]
+    return [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in total], output
+
+
+def _with_bias(result: Tensor, bias: Tensor | None) -> Tensor:
+    if bias is None:
+        return result
+    shape = (1, -1, *([1] * (result.ndim - 2)))
+    return np.asarray(result + bias.astype(result.dtype, copy=False).reshape(shape))

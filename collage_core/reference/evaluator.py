@@ -1,0 +1,132 @@
+"""Running a graph node by node on `onnx.reference`: the numbers that everything else is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from collage_core.errors import InputError, ModelError
+from collage_core.formats import Array
+from collage_core.ir import Graph, Node, TensorType
+from collage_core.ir.onnx_io import UNKNOWN, to_node_proto, to_value_info
+from collage_core.reference.operators import OPERATORS
+
+__all__ = ["NodeEvaluator", "evaluate", "run_nodes"]
+
+
+class NodeEvaluator:
+    """One node, ready to be run again and again.
+
+    reads: the values it needs, each once.
+    Raises ModelError, with the operator and the node, when nobody implements the operator.
+    """
+
+    def __init__(self, graph: Graph, node: Node) -> None:
+        self.node = node
+        self._types = {v: graph.type_of(v) for v in node.outputs if v}
+        proto = to_node_proto(node)
+        self.reads: tuple[str, ...] = tuple(dict.fromkeys(v for v in node.inputs if v))
+        try:
+            self._evaluator = ReferenceEvaluator(
+                onnx.helper.make_graph(
+                    [proto],
+                    node.name or node.op_type,
+                    # What has no type must not be declared: functions are expanded by their inputs' types.
+                    [to_value_info(v, graph.type_of(v)) for v in self.reads if graph.type_of(v) != UNKNOWN],
+                    [to_value_info(v, t) for v, t in self._types.items()],
+                ),
+                opsets=graph.opsets,
+                new_ops=list(OPERATORS),
+            )
+        except (NotImplementedError, RuntimeError, TypeError, ValueError, onnx.defs.SchemaError) as error:
+            operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+            opset = graph.opsets.get(node.domain)
+            raise ModelError(
+                f"node {node.name!r}: the reference implements no {operator} at opset {opset} "
+                f"({' '.join(str(error).split())[:200]})"
+            ) from error
+
+    def run(self, values: Mapping[str, Array]) -> dict[str, Array]:
+        """The node's outputs by name, from `values`, which holds what it `reads`. Views of inputs possibly.
+
+        Raises ModelError where the implementation fails, or disagrees with the shape that the graph states.
+        """
+        try:
+            with np.errstate(all="ignore"):
+                results = self._evaluator.run(list(self._types), {v: values[v] for v in self.reads})
+        except (ArithmeticError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            cause = error.__cause__ or error
+            raise ModelError(f"node {self.node} cannot be evaluated: {cause}") from error
+        return {v: self._checked(v, np.asarray(r)) for v, r in zip(self._types, results, strict=True)}
+
+    def _checked(self, value: str, result: Array) -> Array:
+        type = self._types[value]
+        if type == UNKNOWN:
+            return result
+        if not _fits(type, result):
+            raise ModelError(
+                f"node {self.node}: {value!r} should be {type}, but evaluates to shape {list(result.shape)}"
+            )
+        # Some of the implementations compute in double and leave it at that.
+        return result.astype(type.dtype, copy=False)
+
+
+def evaluate(
+    graph: Graph, inputs: Mapping[str, Array], *, keep: Collection[str] | None = None
+) -> dict[str, Array]:
+    """Run a whole graph; returns the values named in `keep`, which may be any, or the graph's outputs.
+
+    Only what they need is run; each value is dropped after its last use. Results may be views of `inputs`.
+    Raises InputError for a missing or misshapen input, ModelError for an unknown name or an operator that
+    nobody implements.
+    """
+    wanted = tuple(dict.fromkeys(graph.outputs if keep is None else keep))
+    for v in wanted:
+        if v not in graph.values:
+            raise ModelError(f"graph {graph.name!r} has no value {v!r}")
+    needed = set(wanted)
+    evaluators: list[NodeEvaluator] = []
+    for node in reversed(graph.nodes):
+        if not needed.isdisjoint(node.outputs):
+            evaluator = NodeEvaluator(graph, node)
+            evaluators.append(evaluator)
+            needed.update(evaluator.reads)
+    values: dict[str, Array] = {v: a for v, a in graph.constants.items() if v in needed}
+    for v in graph.variable_inputs():
+        if v in needed:
+            values[v] = _input(graph, v, inputs)
+    run_nodes(list(reversed(evaluators)), values, wanted)
+    return {v: values[v] for v in wanted}
+
+
+def run_nodes(evaluators: Iterable[NodeEvaluator], values: dict[str, Array], keep: Collection[str]) -> None:
+    """Run nodes in order, on and into `values`; drops what no later node reads, except what `keep` names."""
+    order = list(evaluators)
+    last: dict[str, int] = {v: i for i, e in enumerate(order) for v in (*e.node.outputs, *e.reads)}
+    ending: dict[int, list[str]] = {}
+    for v, i in last.items():
+        if v not in keep:
+            ending.setdefault(i, []).append(v)
+    for i, evaluator in enumerate(order):
+        values.update(evaluator.run(values))
+        for v in ending.get(i, ()):
+            values.pop(v, None)
+
+
+def _input(graph: Graph, name: str, inputs: Mapping[str, Array]) -> Array:
+    type = graph.type_of(name)
+    if name not in inputs:
+        raise InputError(f"input {name!r} ({type}) is missing")
+    array = np.asarray(inputs[name])
+    if not _fits(type, array) or array.dtype != type.dtype:
+        raise InputError(f"input {name!r} must be {type}, not {array.dtype}{list(array.shape)}")
+    return array
+
+
+def _fits(type: TensorType, array: Array) -> bool:
+    return len(type.shape) == array.ndim and all(
+        isinstance(d, str) or d == n for d, n in zip(type.shape, array.shape, strict=True)
+    )

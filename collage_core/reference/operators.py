@@ -1,0 +1,28 @@
+"""Operators that `onnx.reference` computes element by element, or not as ONNX says: here with whole arrays.
+
+Each class takes the place of the one that has its name there, at every opset. Known departures (onnx 1.23):
+pooling reads `pads` in the order begin, end of each dimension, for images only; ConvTranspose keeps one
+output per group; LRN normalises the first N channels only; Softmax and its kin take no notice of the opset,
+and LogSoftmax underflows.
+"""
+
+from __future__ import annotations
+
+from onnx.reference.op_run import OpRun
+
+from collage_core.reference.convolution import Conv, ConvTranspose
+from collage_core.reference.normalization import LRN, Hardmax, LogSoftmax, Softmax
+from collage_core.reference.pooling import AveragePool, MaxPool
+
+__all__ = ["OPERATORS"]
+
+OPERATORS: tuple[type[OpRun], ...] = (
+    AveragePool,
+    Conv,
+    ConvTranspose,
+    Hardmax,
+    LRN,
+    LogSoftmax,
+    MaxPool,
+    Softmax,
+)

@@ -1,0 +1,219 @@
+"""Results as JSON values: what `--json` prints, what a bundle keeps, and what the text reports are made
+from.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from collage_core.backend import BackendKind
+from collage_core.formats import Format
+from collage_core.ir import Graph, Subgraph
+from collage_core.pipeline.comparison import Comparison
+from collage_core.pipeline.optimize import COLLAGE, Optimization
+from collage_core.placement import VIEW, Placement
+from collage_core.plugins import Registry
+
+__all__ = ["backends_json", "bench_json", "optimization_json", "placement_json", "shares"]
+
+_MAX_REFUSALS = 20
+
+
+def backends_json(registry: Registry) -> dict[str, Any]:
+    """What is installed: backends, peers, and plugins whose import failed."""
+    backends = []
+    for b in registry.backends.values():
+        info = b.info()
+        backends.append(
+            {
+                "name": info.name,
+                "kind": info.kind.value,
+                "version": info.version,
+                "library_version": info.library_version,
+                "devices": list(info.devices),
+                "available": info.available,
+                "reason": info.reason,
+            }
+        )
+    peers = []
+    for p in registry.peers.values():
+        peer = p.info()
+        peers.append(
+            {
+                "name": peer.name,
+                "version": peer.version,
+                "library_version": peer.library_version,
+                "available": peer.available,
+                "reason": peer.reason,
+                "settings": dict(peer.settings),
+            }
+        )
+    return {"backends": backends, "peers": peers, "failures": dict(registry.failures)}
+
+
+def placement_json(graph: Graph, placement: Placement) -> dict[str, Any]:
+    """The groups and conversions of a placement, with the names that a person knows nodes by."""
+    groups = []
+    for g in placement.groups:
+        subgraph = Subgraph(graph, g.nodes)
+        groups.append(
+            {
+                "backend": g.backend,
+                "nodes": [n.name for n in subgraph.nodes],
+                "ops": [n.op_type for n in subgraph.nodes],
+                "formats": {"inputs": _formats(g.variant.inputs), "outputs": _formats(g.variant.outputs)},
+                "cost_ms": g.cost_ms,
+                "spread_ms": g.spread_ms,
+            }
+        )
+    conversions = [
+        {
+            "value": c.value,
+            "from": str(c.source),
+            "to": str(c.destination),
+            "backend": c.backend,
+            "cost_ms": c.cost_ms,
+        }
+        for c in placement.conversions
+    ]
+    return {"groups": groups, "conversions": conversions}
+
+
+def shares(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Per backend: groups, nodes, conversions, and predicted time (ms, and as a share of all), from a
+    placement's JSON.
+    """
+    result: dict[str, dict[str, float]] = {}
+    for g in report["groups"]:
+        row = result.setdefault(g["backend"], dict.fromkeys(("groups", "nodes", "conversions", "ms"), 0))
+        row["groups"] += 1
+        row["nodes"] += len(g["nodes"])
+        row["ms"] += g["cost_ms"] or 0.0
+    for c in report["conversions"]:
+        row = result.setdefault(c["backend"], dict.fromkeys(("groups", "nodes", "conversions", "ms"), 0))
+        row["conversions"] += 1
+        row["ms"] += c["cost_ms"] or 0.0
+    total = sum(r["ms"] for r in result.values())
+    for row in result.values():
+        row["share"] = row["ms"] / total if total else 0.0
+    return result
+
+
+def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
+    """The result of an optimisation. Times in ms unless the name says otherwise; errors as docs/measuring.md
+    defines them.
+    """
+    o = optimization
+    placed = placement_json(o.graph, o.placement)
+    measured, cached = o.costs.measured, o.costs.cached
+    latency_ms: dict[str, float | None] = {}
+    spread_ms: dict[str, float | None] = {}
+    error: dict[str, Any] = {"max_abs_error": None, "max_rel_error": None}
+    if o.comparison is not None:
+        records = o.comparison.records
+        measured, cached = (
+            (measured + len(records), cached) if o.comparison.measured else (measured, cached + len(records))
+        )
+        latency_ms = {name: r.median_ms for name, r in records.items()}
+        spread_ms = {name: r.spread_ms for name, r in records.items()}
+        ours = records[COLLAGE]
+        error = {"max_abs_error": ours.details.get("max_abs_error"), "max_rel_error": ours.error}
+        for s in o.singles:
+            if s.placement is not None and s.placement.digest == o.placement.digest:
+                latency_ms[s.label] = latency_ms[COLLAGE]
+                spread_ms[s.label] = spread_ms[COLLAGE]
+    return {
+        "model": model,
+        "device": o.placement.target.device,
+        "threads": o.placement.target.threads,
+        "latency_ms": latency_ms,
+        "spread_ms": spread_ms,
+        "predicted_ms": o.placement.predicted_ms,
+        "chosen": o.chosen,
+        **placed,
+        "search": {
+            "candidates": len(o.candidates.candidates),
+            "measured": measured,
+            "cached": cached,
+            "measure_s": round(o.costs.measure_s, 3),
+            "search_s": round(o.search_s, 4),
+            "total_s": round(o.total_s, 3),
+            "optimal": o.solution.optimal,
+            "method": o.solution.method,
+            "states": o.solution.states,
+        },
+        **error,
+        "shares": shares(placed),
+        "singles": [
+            {
+                "backend": s.backend,
+                "alone": s.alone,
+                "predicted_ms": s.placement.predicted_ms if s.placement else None,
+                "reason": s.reason,
+            }
+            for s in o.singles
+        ],
+        "fallback": _fallback(o),
+        "infeasible": _infeasible(o),
+        "declined": {
+            name: _counted([str(r) for r in refusals]) for name, refusals in o.candidates.refusals.items()
+        },
+    }
+
+
+def bench_json(comparison: Comparison, peers: Sequence[str], errors: Mapping[str, float]) -> dict[str, Any]:
+    """A comparison with peers: `ratio_to_best_peer` is the best peer's time over Collage's, above 1 where
+    Collage is faster.
+
+    errors: max|difference| / max|peer's| of Collage's outputs, by peer.
+    """
+    records = comparison.records
+    best = min((ms for p in peers if (ms := comparison.median_ms(p)) is not None), default=None)
+    ours = comparison.median_ms(COLLAGE)
+    return {
+        "latency_ms": {name: r.median_ms for name, r in records.items()},
+        "spread": {name: r.spread_ms for name, r in records.items()},
+        "runs": {name: r.runs for name, r in records.items()},
+        "ratio_to_best_peer": best / ours if best is not None and ours else None,
+        "max_rel_error": dict(errors),
+        "failed": {name: r.reason for name, r in records.items() if not r.ok},
+    }
+
+
+def _formats(formats: Sequence[Format]) -> list[str]:
+    return [str(f) for f in formats]
+
+
+def _fallback(o: Optimization) -> list[dict[str, Any]]:
+    """What falls to the reference, and what each backend said about it."""
+    references = {b for b in o.placement.backends() if o.candidates.kinds.get(b) is BackendKind.REFERENCE}
+    result = []
+    for g in o.placement.groups:
+        if g.backend in references:
+            for n in Subgraph(o.graph, g.nodes).nodes:
+                said = {
+                    name: [r.reason for r in refusals if r.node == n.name][:1]
+                    for name, refusals in o.candidates.refusals.items()
+                }
+                reasons = {name: r[0] for name, r in said.items() if r}
+                result.append({"node": n.name, "op": n.op_type, "cost_ms": g.cost_ms, "declined": reasons})
+    return result
+
+
+def _infeasible(o: Optimization) -> list[dict[str, Any]]:
+    """Candidates that were offered and did not hold, with the reason, each once."""
+    found: dict[tuple[str, str, str], int] = {}
+    for c in o.candidates.candidates:
+        record = o.costs.record_of(c) if c.backend != VIEW else None
+        if record is not None and not record.ok:
+            key = (c.backend, str(c.subgraph), f"{record.status}: {record.reason}")
+            found[key] = found.get(key, 0) + 1
+    return [{"backend": b, "ops": ops, "reason": reason, "count": n} for (b, ops, reason), n in found.items()]
+
+
+def _counted(reasons: Sequence[str]) -> list[str]:
+    """The commonest reasons, each with how often it was given."""
+    counted = Counter(reasons).most_common(_MAX_REFUSALS)
+    return [f"{reason} ({n} times)" if n > 1 else reason for reason, n in counted]

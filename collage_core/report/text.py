@@ -1,0 +1,202 @@
+"""The same results for reading: plain text made from the JSON values of `summary`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+__all__ = ["backends_text", "bench_text", "explain_text", "optimization_text", "table"]
+
+_MAX_OPS = 44
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> str:
+    """Aligned columns, those in `right` to the right; a header line without a rule."""
+    lines = [list(header), *map(list, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    to_right = set(right)
+    return "\n".join(
+        "  ".join(
+            c.rjust(w) if i in to_right else c.ljust(w)
+            for i, (c, w) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def backends_text(report: Mapping[str, Any]) -> str:
+    rows: list[tuple[str, ...]] = [
+        (
+            b["name"],
+            b["kind"],
+            b["version"],
+            b["library_version"] or "-",
+            ",".join(b["devices"]),
+            _availability(b),
+        )
+        for b in report["backends"]
+    ]
+    rows += [
+        (p["name"], "peer", p["version"], p["library_version"] or "-", "-", _availability(p))
+        for p in report["peers"]
+    ]
+    rows += [
+        (name, "plugin", "-", "-", "-", f"failed to import: {why}")
+        for name, why in report["failures"].items()
+    ]
+    return table(("backend", "kind", "version", "library", "devices", "available"), rows)
+
+
+def optimization_text(report: Mapping[str, Any]) -> str:
+    """What `collage optimize` prints: who is how fast, who runs how much of it, and how far to trust it."""
+    search = report["search"]
+    parts = [f"{report['model']} on {report['device']}, {report['threads']} threads"]
+    if report["latency_ms"]:
+        parts.append(_latencies(report))
+    parts.append(_shares(report))
+    parts.append(_verdict(report))
+    proven = "optimal for the measured costs" if search["optimal"] else "not proven optimal"
+    found = f"{search['search_s']:.3f} s searching ({search['method']}, {proven})"
+    parts.append(
+        f"search: {search['candidates']} candidates, {search['measured']} measured, {search['cached']} known, "
+        f"{search['measure_s']:.1f} s measuring, {found}, {search['total_s']:.1f} s in all"
+    )
+    parts += _on_reference(report)
+    return "\n\n".join(parts)
+
+
+def explain_text(report: Mapping[str, Any]) -> str:
+    """Everything that is known about a placement: groups in order, conversions, what was declined and what
+    failed.
+    """
+    parts = [optimization_text(report), _groups(report)]
+    if report["conversions"]:
+        rows = [
+            (c["value"], c["from"], c["to"], c["backend"], _ms(c["cost_ms"])) for c in report["conversions"]
+        ]
+        parts.append("conversions\n" + table(("value", "from", "to", "backend", "ms"), rows, right=[4]))
+    if report["infeasible"]:
+        rows = [(i["backend"], _cut(i["ops"]), str(i["count"]), i["reason"]) for i in report["infeasible"]]
+        parts.append(
+            "infeasible candidates\n" + table(("backend", "operators", "count", "reason"), rows, right=[2])
+        )
+    for name, reasons in report["declined"].items():
+        if reasons:
+            parts.append(f"declined by {name}, most frequent first\n" + "\n".join(f"  {r}" for r in reasons))
+    return "\n\n".join(parts)
+
+
+def bench_text(report: Mapping[str, Any]) -> str:
+    rows = [
+        (
+            name,
+            _ms(ms),
+            _ms(report["spread"][name]),
+            str(report["runs"][name]),
+            report["failed"].get(name) or "",
+        )
+        for name, ms in report["latency_ms"].items()
+    ]
+    text = table(("contender", "median ms", "IQR ms", "runs", ""), rows, right=[1, 2, 3])
+    if report["ratio_to_best_peer"] is not None:
+        text += f"\n\nbest peer / collage: {report['ratio_to_best_peer']:.3f}"
+    for peer, error in report["max_rel_error"].items():
+        text += f"\nlargest difference from {peer}: {error:.1e} of the output's scale"
+    return text
+
+
+def _latencies(report: Mapping[str, Any]) -> str:
+    rows = [
+        (name, _ms(ms), _ms(report["spread_ms"].get(name)), "") for name, ms in report["latency_ms"].items()
+    ]
+    measured = set(report["latency_ms"])
+    for s in report["singles"]:
+        label = s["backend"] if s["alone"] else f"{s['backend']}+reference"
+        if label not in measured:
+            why = "not run: " + (
+                f"predicted {s['predicted_ms']:.4g} ms" if s["predicted_ms"] else s["reason"]
+            )
+            rows.append((label, "-", "-", why))
+    return table(("contender", "median ms", "IQR ms", ""), rows, right=[1, 2])
+
+
+def _verdict(report: Mapping[str, Any]) -> str:
+    lines = []
+    measured, predicted = report["latency_ms"].get("collage"), report["predicted_ms"]
+    if predicted is not None:
+        line = f"predicted {predicted:.3f} ms"
+        if measured:
+            line += f", measured {measured:.3f} ms ({(predicted - measured) / measured:+.1%} off)"
+        lines.append(line)
+    if report["max_rel_error"] is not None:
+        lines.append(
+            f"largest difference from the reference: {report['max_rel_error']:.1e} of the output's scale"
+        )
+    if report["chosen"] != "mix":
+        lines.append(
+            f"the placement of {report['chosen']} alone was faster than the mix, and is what you get"
+        )
+    return "\n".join(lines)
+
+
+def _shares(report: Mapping[str, Any]) -> str:
+    rows = [
+        (
+            name,
+            f"{s['groups']:.0f}",
+            f"{s['nodes']:.0f}",
+            f"{s['conversions']:.0f}",
+            _ms(s["ms"]),
+            f"{s['share']:.1%}",
+        )
+        for name, s in sorted(report["shares"].items(), key=lambda item: -item[1]["ms"])
+    ]
+    return table(("backend", "groups", "nodes", "conversions", "ms", "share"), rows, right=range(1, 6))
+
+
+def _on_reference(report: Mapping[str, Any]) -> list[str]:
+    if not report["fallback"]:
+        return []
+    lines = ["on the reference, for want of anything better:"]
+    for f in report["fallback"]:
+        why = (
+            "; ".join(f"{name}: {reason}" for name, reason in f["declined"].items())
+            or "no backend has a pattern for it"
+        )
+        lines.append(f"  {f['node']} ({f['op']}), {_ms(f['cost_ms'])} ms: {why}")
+    return ["\n".join(lines)]
+
+
+def _groups(report: Mapping[str, Any]) -> str:
+    rows = [
+        (
+            str(i),
+            g["backend"],
+            _cut("+".join(g["ops"])),
+            g["nodes"][-1],
+            " ".join(_short(f) for f in g["formats"]["inputs"])
+            + " -> "
+            + " ".join(_short(f) for f in g["formats"]["outputs"]),
+            _ms(g["cost_ms"]),
+            _ms(g["spread_ms"]),
+        )
+        for i, g in enumerate(report["groups"])
+    ]
+    header = ("#", "backend", "operators", "last node", "layouts", "ms", "IQR")
+    return "groups, in order\n" + table(header, rows, right=[0, 5, 6])
+
+
+def _short(format: str) -> str:
+    return format.removeprefix("float32:")
+
+
+def _availability(row: Mapping[str, Any]) -> str:
+    return "yes" if row["available"] else f"no: {row['reason']}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_OPS else text[: _MAX_OPS - 1] + "…"
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

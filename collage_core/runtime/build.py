@@ -1,0 +1,71 @@
+"""Building: every group of a placement becomes a kernel of its backend."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from collage_core.backend import Kernel
+from collage_core.errors import BackendError, CollageError
+from collage_core.formats import Format
+from collage_core.ir import Graph, Subgraph
+from collage_core.placement import VIEW, Conversion, Placement
+from collage_core.plugins import Registry, default_registry
+from collage_core.runtime.executable import Executable
+from collage_core.runtime.plan import Step, lay_out, schedule
+
+__all__ = ["build"]
+
+
+def build(
+    graph: Graph,
+    placement: Placement,
+    registry: Registry | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Executable:
+    """Build the executable of a placement of this (normalised) graph, in this process.
+
+    Loads the vendors' libraries of the backends that the placement names. `progress(done, of)` is called
+    after each step. PlacementError if the placement does not fit the graph, BackendError with the group's
+    name if a kernel cannot be built.
+    """
+    registry = registry or default_registry()
+    for backend in registry.available(placement.backends()):
+        for name, value in backend.environment(placement.target).items():
+            os.environ.setdefault(name, value)
+    steps = schedule(graph, placement)
+    conversions: dict[tuple[object, Format, Format, str], Kernel] = {}
+    kernels: list[Kernel | None] = []
+    for i, step in enumerate(steps):
+        kernels.append(_kernel(graph, step, placement, registry, conversions))
+        if progress:
+            progress(i + 1, len(steps))
+    return Executable(graph, placement, lay_out(graph, steps, kernels), kernels)
+
+
+def _kernel(
+    graph: Graph,
+    step: Step,
+    placement: Placement,
+    registry: Registry,
+    conversions: dict[tuple[object, Format, Format, str], Kernel],
+) -> Kernel | None:
+    what = step.what
+    if what.backend == VIEW:
+        return None
+    backend = registry.backend(what.backend)
+    try:
+        if isinstance(what, Conversion):
+            key = (graph.type_of(what.value), what.source, what.destination, what.backend)
+            if key not in conversions:
+                conversions[key] = backend.build_conversion(
+                    key[0], what.source, what.destination, placement.target
+                )
+            return conversions[key]
+        return backend.build(Subgraph(graph, what.nodes), what.variant, placement.target)
+    except CollageError:
+        raise
+    except (
+        Exception
+    ) as error:  # a vendor's library may raise anything; the step's name is what a person needs
+        raise BackendError(f"{step}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,164 @@
+"""The executable: bound kernel calls, one after the other, over one arena."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from collage_core.backend import Bound, Kernel
+from collage_core.errors import BackendError, InputError
+from collage_core.formats import Array, plain, view
+from collage_core.ir import Graph, TensorType
+from collage_core.placement import Placement
+from collage_core.runtime.memory import Arena
+from collage_core.runtime.plan import Plan, Slot
+
+__all__ = ["Context", "Executable", "Inputs"]
+
+Inputs = Mapping[str, Array] | Sequence[Array] | Array
+"""Arrays by input name, or in the order of the model's inputs, or the only one."""
+
+
+class Context:
+    """One set of activation buffers for an executable's kernels. Not for use by two threads at once: give
+    each its own.
+    """
+
+    def __init__(self, executable: Executable) -> None:
+        self._executable = executable
+        plan = executable.plan
+        self._arena = Arena(plan.arena_bytes)
+        self._bound: list[Bound] = []
+        self._steps: list[int] = []
+        for i, (step, kernel) in enumerate(zip(plan.steps, executable.kernels, strict=True)):
+            if kernel is None:
+                continue
+            reads, writes = [self._view(s) for s in step.reads], [self._view(s) for s in step.writes]
+            self._bound.append(kernel.bind(reads, writes, self._arena.piece(*plan.workspaces[i])))
+            self._steps.append(i)
+        self._inputs = {
+            v: self._view((v, plain(t.dtype, t.static_shape))) for v, t in executable.inputs.items()
+        }
+        self._outputs = {
+            v: executable.constant_outputs[v]
+            if v in executable.constant_outputs
+            else self._view((v, plain(t.dtype, t.static_shape)))
+            for v, t in executable.outputs.items()
+        }
+
+    @property
+    def arena_bytes(self) -> int:
+        return self._arena.size_bytes
+
+    def run(self, inputs: Inputs, outputs: Mapping[str, Array] | None = None) -> None:
+        """Run once, writing into the caller's arrays `outputs` (by name; those left out are not delivered).
+        Allocates no buffer.
+
+        InputError names an input or output of the wrong name, shape or dtype, before anything runs.
+        """
+        given = self._executable.named(inputs)
+        if outputs is not None:
+            self._check_outputs(outputs)
+        for name, destination in self._inputs.items():
+            np.copyto(destination, given[name])
+        self.execute()
+        for name, array in (outputs or {}).items():
+            np.copyto(array, self._outputs[name])
+
+    def __call__(self, inputs: Inputs) -> dict[str, Array]:
+        """Run once and return fresh arrays, by output name, that no later call touches."""
+        self.run(inputs)
+        return {name: np.array(array, order="C") for name, array in self._outputs.items()}
+
+    def execute(self) -> None:
+        """Run the steps on whatever the input buffers hold."""
+        for call in self._bound:
+            if status := call():
+                step = self._executable.plan.steps[self._steps[self._bound.index(call)]]
+                raise BackendError(f"step {step} failed with status {status}")
+
+    def _view(self, slot: Slot) -> Array:
+        value, format = slot
+        type = self._executable.type_of(value)
+        offset = self._executable.plan.offsets[slot]
+        return view(self._arena.piece(offset, type.size_bytes), type.static_shape, format)
+
+    def _check_outputs(self, outputs: Mapping[str, Array]) -> None:
+        for name, array in outputs.items():
+            type = self._executable.outputs.get(name)
+            if type is None:
+                raise InputError(
+                    f"the model has no output {name!r}; its outputs: {', '.join(self._executable.outputs)}"
+                )
+            _check("output", name, array, type)
+
+
+class Executable:
+    """A placed graph, built: kernels (with their packed constants) and the plan of its memory.
+
+    Kernels are shared by all contexts; `run` and calling use a context of the executable's own, so use them
+    from one thread, and `context()` for each further one.
+    """
+
+    def __init__(
+        self, graph: Graph, placement: Placement, plan: Plan, kernels: Sequence[Kernel | None]
+    ) -> None:
+        self.placement = placement
+        self.plan = plan
+        self.kernels = tuple(kernels)
+        self.inputs: dict[str, TensorType] = {v: graph.type_of(v) for v in graph.inputs}
+        self.outputs: dict[str, TensorType] = {v: graph.type_of(v) for v in graph.outputs}
+        self.constant_outputs: dict[str, Array] = {
+            v: graph.constants[v] for v in graph.outputs if graph.is_constant(v)
+        }
+        self._types = {v: graph.type_of(v) for v in (*graph.inputs, *graph.intermediates())}
+        self._own: Context | None = None
+
+    def type_of(self, value: str) -> TensorType:
+        return self._types[value]
+
+    def context(self) -> Context:
+        """New buffers, bound to the same kernels: one per thread."""
+        return Context(self)
+
+    def run(self, inputs: Inputs, outputs: Mapping[str, Array] | None = None) -> None:
+        """As `Context.run`, on the executable's own context."""
+        self._context().run(inputs, outputs)
+
+    def __call__(self, inputs: Inputs) -> dict[str, Array]:
+        """As `Context.__call__`, on the executable's own context."""
+        return self._context()(inputs)
+
+    def named(self, inputs: Inputs) -> Mapping[str, Array]:
+        """The inputs by name, checked; InputError says what is wrong with which."""
+        if isinstance(inputs, np.ndarray):
+            inputs = [inputs]
+        if not isinstance(inputs, Mapping):
+            if len(inputs) != len(self.inputs):
+                raise InputError(
+                    f"{len(inputs)} inputs given; the model has {len(self.inputs)}: {', '.join(self.inputs)}"
+                )
+            inputs = dict(zip(self.inputs, inputs, strict=True))
+        for name in inputs:
+            if name not in self.inputs:
+                raise InputError(f"the model has no input {name!r}; its inputs: {', '.join(self.inputs)}")
+        for name, type in self.inputs.items():
+            if name not in inputs:
+                raise InputError(f"input {name!r} ({type}) is missing")
+            _check("input", name, inputs[name], type)
+        return inputs
+
+    def _context(self) -> Context:
+        if self._own is None:
+            self._own = Context(self)
+        return self._own
+
+
+def _check(role: str, name: str, array: Array, type: TensorType) -> None:
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{role} {name!r} is a {array.__class__.__name__}, not a numpy array")
+    if array.shape != type.shape:
+        raise InputError(f"{role} {name!r} has shape {list(array.shape)}; the model's is {list(type.shape)}")
+    if array.dtype.name != type.dtype:
+        raise InputError(f"{role} {name!r} has dtype {array.dtype.name}; the model's is {type.dtype}")

@@ -1,0 +1,159 @@
+"""From a placement to a flat list of steps over buffers with offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from collage_core.backend import Kernel
+from collage_core.errors import PlacementError
+from collage_core.formats import Format
+from collage_core.ir import Graph, NodeSet, Subgraph
+from collage_core.placement import VIEW, Conversion, Group, Placement
+from collage_core.runtime.memory import Block, plan_offsets
+
+__all__ = ["Plan", "Slot", "Step", "lay_out", "schedule"]
+
+Slot = tuple[str, Format]
+"""A value in one format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One group or conversion, with what it reads and writes. Views are steps that nothing executes."""
+
+    what: Group | Conversion
+    reads: tuple[Slot, ...]
+    writes: tuple[Slot, ...]
+
+    @property
+    def is_view(self) -> bool:
+        return isinstance(self.what, Group) and self.what.backend == VIEW
+
+    def __str__(self) -> str:
+        if isinstance(self.what, Conversion):
+            c = self.what
+            return f"{c.backend}: convert {c.value} {c.source} -> {c.destination}"
+        return f"{self.what.backend}: nodes {', '.join(map(str, self.what.nodes))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps in order; where every slot and every step's workspace lies in the arena (offsets and sizes in
+    bytes).
+    """
+
+    steps: tuple[Step, ...]
+    offsets: Mapping[Slot, int]
+    workspaces: tuple[tuple[int, int], ...]
+    arena_bytes: int
+
+
+def schedule(graph: Graph, placement: Placement) -> tuple[Step, ...]:
+    """The placement's groups, each conversion right before the first group that needs it.
+
+    PlacementError unless every node is covered once, every group finds what it reads, and the outputs are
+    delivered row-major.
+    """
+    conversions = {(c.value, c.destination): c for c in placement.conversions}
+    ready: set[Slot] = {(v, graph.plain_format(v)) for v in graph.inputs}
+    covered = NodeSet()
+    steps: list[Step] = []
+
+    def need(slot: Slot, who: str) -> None:
+        if slot in ready:
+            return
+        c = conversions.get(slot)
+        if c is None or (c.value, c.source) not in ready:
+            raise PlacementError(f"{who} reads {slot[0]!r} as {slot[1]}, which nothing before it provides")
+        steps.append(Step(c, ((c.value, c.source),), (slot,)))
+        ready.add(slot)
+
+    for group in placement.groups:
+        subgraph = Subgraph(graph, group.nodes)
+        name = f"group of {subgraph.nodes[0].name!r} on {group.backend}"
+        if not subgraph.node_set.isdisjoint(covered):
+            raise PlacementError(f"{name} covers a node that another group covers already")
+        covered = covered | subgraph.node_set
+        reads = tuple(zip(subgraph.inputs, group.variant.inputs, strict=True))
+        writes = tuple(zip(subgraph.outputs, group.variant.outputs, strict=True))
+        for slot in reads:
+            need(slot, name)
+        steps.append(Step(group, reads, writes))
+        ready.update(writes)
+    if missing := graph.all_nodes - covered:
+        raise PlacementError(f"no group covers {', '.join(str(graph.node(i)) for i in missing)}")
+    for v in graph.outputs:
+        if not graph.is_constant(v):
+            need((v, graph.plain_format(v)), "the caller")
+    return tuple(steps)
+
+
+def lay_out(graph: Graph, steps: Sequence[Step], kernels: Sequence[Kernel | None]) -> Plan:
+    """Give every slot and workspace its place. `kernels` are those of `steps`, None for views."""
+    first = {(v, graph.plain_format(v)): -1 for v in graph.inputs}
+    last: dict[Slot, int] = dict(first)
+    for i, step in enumerate(steps):
+        for slot in step.reads:
+            last[slot] = i
+        for slot in step.writes:
+            first[slot] = last[slot] = i
+    end = len(steps)
+    for v in graph.outputs:
+        if not graph.is_constant(v):
+            last[v, graph.plain_format(v)] = end
+    owner = _share(graph, steps, kernels, last)
+    blocks: dict[Slot, Block] = {}
+    for slot in first:
+        root = owner.get(slot, slot)
+        size_bytes = graph.type_of(slot[0]).size_bytes
+        known = blocks.get(root)
+        if known is None:
+            blocks[root] = Block(size_bytes, first[slot], last[slot])
+        else:
+            blocks[root] = Block(known.size_bytes, min(known.first, first[slot]), max(known.last, last[slot]))
+    scratch = [Block(k.workspace_bytes if k else 0, i, i) for i, k in enumerate(kernels)]
+    offsets, arena_bytes = plan_offsets([*blocks.values(), *scratch])
+    by_root = dict(zip(blocks, offsets, strict=False))
+    workspaces = tuple(zip(offsets[len(blocks) :], (b.size_bytes for b in scratch), strict=True))
+    return Plan(tuple(steps), {s: by_root[owner.get(s, s)] for s in first}, workspaces, arena_bytes)
+
+
+def _share(
+    graph: Graph, steps: Sequence[Step], kernels: Sequence[Kernel | None], last: Mapping[Slot, int]
+) -> dict[Slot, Slot]:
+    """Slots that use another slot's bytes: views always; outputs of kernels that may work in place, where the
+    input dies there.
+
+    The bytes die when the last of the slots that share them does. A model input's own buffer is never
+    written.
+    """
+    owner: dict[Slot, Slot] = {}
+    dies: dict[Slot, int] = {}
+    inputs = {(v, graph.plain_format(v)) for v in graph.inputs}
+
+    def root(slot: Slot) -> Slot:
+        return owner.get(slot, slot)
+
+    def share(slot: Slot, with_slot: Slot) -> None:
+        owner[slot] = root(with_slot)
+        dies[root(with_slot)] = max(dies.get(root(with_slot), last[with_slot]), last[slot])
+
+    for i, (step, kernel) in enumerate(zip(steps, kernels, strict=True)):
+        if step.is_view:
+            share(step.writes[0], step.reads[0])
+            continue
+        taken: set[Slot] = set()
+        for output, source in (kernel.may_alias if kernel else {}).items():
+            read, written = step.reads[source], step.writes[output]
+            same_size = graph.type_of(read[0]).size_bytes == graph.type_of(written[0]).size_bytes
+            once = sum(root(r) == root(read) for r in step.reads) == 1
+            if (
+                same_size
+                and once
+                and root(read) not in inputs | taken
+                and dies.get(root(read), last[read]) <= i
+            ):
+                taken.add(root(read))
+                share(written, read)
+    return owner

@@ -1,0 +1,67 @@
+"""What a worker holds when it runs a whole model: an executable, or a peer, with inputs in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collage_core.backend import PeerSession
+from collage_core.device import Target
+from collage_core.formats import Array
+from collage_core.ir.onnx_io import load_stored
+from collage_core.placement import Placement
+from collage_core.plugins import default_registry
+from collage_core.runtime.build import build
+from collage_core.runtime.executable import Context, Executable
+
+__all__ = ["ExecutableSession", "load_arrays", "open_peer", "open_placement", "save_arrays"]
+
+
+class ExecutableSession(PeerSession):
+    """An executable run as a caller would run it: inputs copied in, outputs copied out into arrays that it
+    owns.
+    """
+
+    def __init__(self, executable: Executable) -> None:
+        self._context: Context = executable.context()
+        self._inputs = {v: np.zeros(t.static_shape, t.dtype) for v, t in executable.inputs.items()}
+        self._outputs = {v: np.zeros(t.static_shape, t.dtype) for v, t in executable.outputs.items()}
+
+    def set_inputs(self, inputs: Mapping[str, Array]) -> None:
+        for name, array in inputs.items():
+            np.copyto(self._inputs[name], array)
+
+    def run(self) -> None:
+        self._context.run(self._inputs, self._outputs)
+
+    def outputs(self) -> dict[str, Array]:
+        return {v: a.copy() for v, a in self._outputs.items()}
+
+
+def open_placement(graph_folder: Path, placement: Placement, inputs_file: Path) -> PeerSession:
+    """Build a placement of a stored graph and give it its inputs. Runs in a worker."""
+    session = ExecutableSession(build(load_stored(graph_folder), placement))
+    session.set_inputs(load_arrays(inputs_file))
+    return session
+
+
+def open_peer(name: str, model: Path, target: Target, inputs_file: Path) -> PeerSession:
+    """Load a model in a peer and give it its inputs. Runs in a worker."""
+    session = default_registry().peer(name).load(model, target)
+    session.set_inputs(load_arrays(inputs_file))
+    return session
+
+
+def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write arrays by name (any name) into one .npz file."""
+    columns: dict[str, Any] = {f"a{i}": np.asarray(a) for i, a in enumerate(arrays.values())}
+    np.savez(path, names=np.array(list(arrays), dtype=np.str_), **columns)
+
+
+def load_arrays(path: Path) -> dict[str, Array]:
+    """Read what `save_arrays` wrote."""
+    with np.load(path) as data:
+        return {str(name): data[f"a{i}"] for i, name in enumerate(data["names"])}

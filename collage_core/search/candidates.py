@@ -1,0 +1,177 @@
+"""Candidates: every way in which some backend offers to run some part of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from collage_core.backend import Backend, BackendKind, Variant, plain_variant
+from collage_core.device import Target
+from collage_core.errors import CollageError, Refusal
+from collage_core.formats import Format
+from collage_core.ir import Graph, Node, NodeSet, Subgraph
+from collage_core.ir.views import input_format, is_view, output_format
+from collage_core.patterns import find_matches, registered_patterns, registered_rules
+from collage_core.placement import VIEW
+from collage_core.rules import generate
+
+__all__ = ["Candidate", "CandidateSet", "Constraints", "generate_candidates"]
+
+_MAX_VIEW_FORMATS = 6
+"""Formats per value that views pass on: each costs measurements of conversions and states of the search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A part of the graph, the backend that would run it, in which formats, and the pattern or rule that
+    found it.
+    """
+
+    subgraph: Subgraph
+    backend: str
+    variant: Variant
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateSet:
+    """All candidates, and why backends declined what they did (by backend's name); of which kind each backend
+    is.
+    """
+
+    graph: Graph
+    target: Target
+    candidates: tuple[Candidate, ...]
+    refusals: Mapping[str, tuple[Refusal, ...]]
+    kinds: Mapping[str, BackendKind]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """What a person asks for: nodes pinned to backends (by node name), and (backend, op type or None for all)
+    excluded.
+    """
+
+    pins: Mapping[str, str] = field(default_factory=dict)
+    excluded: Sequence[tuple[str, str | None]] = ()
+
+    def allows(self, subgraph: Subgraph, backend: str) -> bool:
+        for n in subgraph.nodes:
+            if self.pins.get(n.name, backend) != backend:
+                return False
+            if any(b == backend and op in (None, n.op_type) for b, op in self.excluded):
+                return False
+        return True
+
+
+def generate_candidates(
+    graph: Graph, backends: Iterable[Backend], target: Target, constraints: Constraints | None = None
+) -> CandidateSet:
+    """Ask every backend's patterns and rules, and those registered for it by hand, what it could run.
+
+    Reference backends are asked about single nodes only: they have no kernels worth fusing. Views need no
+    backend. CollageError if a pinned node does not exist.
+    """
+    constraints = constraints or Constraints()
+    for name in constraints.pins:
+        graph.node_named(name)
+    found: list[Candidate] = []
+    refusals: dict[str, tuple[Refusal, ...]] = {}
+    kinds: dict[str, BackendKind] = {}
+    for backend in backends:
+        kinds[backend.name] = backend.info().kind
+        offers, declined = _offers_of(graph, backend, target)
+        found += [c for c in offers if constraints.allows(c.subgraph, backend.name)]
+        refusals[backend.name] = tuple(declined)
+    found += [c for c in _views(graph, found) if constraints.allows(c.subgraph, VIEW)]
+    return CandidateSet(graph, target, tuple(found), refusals, kinds)
+
+
+def _offers_of(graph: Graph, backend: Backend, target: Target) -> tuple[list[Candidate], list[Refusal]]:
+    if backend.info().kind is BackendKind.REFERENCE:
+        singles = [Subgraph(graph, NodeSet([n.id])) for n in graph.nodes]
+        return [Candidate(s, backend.name, plain_variant(s), "reference") for s in singles], []
+    groups, refusals = _groups_of(graph, backend)
+    candidates: list[Candidate] = []
+    for subgraph, origin in groups.values():
+        variants = backend.variants(subgraph, target)
+        if isinstance(variants, Refusal):
+            refusals.append(variants if variants.node else Refusal(variants.reason, subgraph.nodes[0].name))
+            continue
+        for variant in dict.fromkeys(variants):
+            _check_variant(subgraph, variant, backend)
+            candidates.append(Candidate(subgraph, backend.name, variant, origin))
+    return candidates, refusals
+
+
+def _groups_of(graph: Graph, backend: Backend) -> tuple[dict[NodeSet, tuple[Subgraph, str]], list[Refusal]]:
+    """Node sets that the backend's patterns and rules find, each once, with the first that found it."""
+    groups: dict[NodeSet, tuple[Subgraph, str]] = {}
+    refusals: list[Refusal] = []
+    for pattern in (*backend.patterns(), *registered_patterns(backend.name)):
+        for match in find_matches(graph, pattern.pattern):
+            refusal = pattern.check(match) if pattern.check else None
+            if refusal is None:
+                groups.setdefault(
+                    match.subgraph.node_set, (match.subgraph, f"pattern {pattern.name or pattern.pattern}")
+                )
+            else:
+                refusals.append(refusal)
+    for rule in (*backend.rules(), *registered_rules(backend.name)):
+        result = generate(graph, rule)
+        for node_set in result.groups:
+            groups.setdefault(node_set, (Subgraph(graph, node_set), f"rule {rule.name}"))
+        refusals += result.refusals
+    return groups, refusals
+
+
+def _check_variant(subgraph: Subgraph, variant: Variant, backend: Backend) -> None:
+    offered = len(variant.inputs), len(variant.outputs)
+    wanted = len(subgraph.inputs), len(subgraph.outputs)
+    if offered != wanted:
+        raise CollageError(
+            f"backend {backend.name!r} offers {subgraph!r} with formats for {offered} inputs and outputs; "
+            f"it has {wanted}"
+        )
+
+
+def _views(graph: Graph, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """View candidates in every format that somebody around them produces or reads."""
+    formats: dict[str, dict[Format, None]] = {}
+
+    def know(value: str, format: Format | None) -> bool:
+        known = formats.setdefault(value, {})
+        if format is None or format in known or len(known) >= _MAX_VIEW_FORMATS:
+            return False
+        known[format] = None
+        return True
+
+    for v in graph.inputs:
+        know(v, graph.plain_format(v))
+    for c in candidates:
+        for v, f in (
+            *zip(c.subgraph.inputs, c.variant.inputs, strict=True),
+            *zip(c.subgraph.outputs, c.variant.outputs, strict=True),
+        ):
+            know(v, f)
+    views = [n for n in graph.nodes if is_view(graph, n)]
+    changed = True
+    while changed:
+        changed = False
+        for n in views:
+            source, destination = n.inputs[0], n.outputs[0]
+            for f in list(formats.get(source, ())):
+                changed |= know(destination, output_format(graph, n, f))
+            for f in list(formats.get(destination, ())):
+                changed |= know(source, input_format(graph, n, f))
+    return [c for n in views for c in _views_of(graph, n, formats.get(n.inputs[0], {}))]
+
+
+def _views_of(graph: Graph, node: Node, sources: Iterable[Format]) -> list[Candidate]:
+    subgraph = Subgraph(graph, NodeSet([node.id]))
+    result = []
+    for source in sources:
+        destination = output_format(graph, node, source)
+        if destination is not None:
+            result.append(Candidate(subgraph, VIEW, Variant((source,), (destination,)), VIEW))
+    return result

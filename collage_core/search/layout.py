@@ -1,0 +1,136 @@
+"""The problem in the order in which the dynamic program walks it: tables of values, bit lanes in which their codes live."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from collage_core.search.cost import node_indices
+from collage_core.search.problem import NO_BACKEND, Problem
+from collage_core.search.slots import Signature, SlotTables
+
+__all__ = ["Lane", "Layout", "lay_out"]
+
+_WORD_BITS = 62
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Where the code of a value lies in a state: (word >> shift) & mask.
+
+    Positions are places in the order. producer: -1 for a model input. consumers: bitmask of positions. The lane
+    belongs to the value in every state whose first unclaimed position lies in begin..end.
+    """
+
+    tables: SlotTables
+    readings: dict[Signature, int]
+    writings: dict[Signature, int]
+    producer: int
+    consumers: int
+    begin: int
+    end: int
+    word: int = 0
+    shift: int = 0
+
+    @property
+    def mask(self) -> int:
+        return (1 << self.tables.bits) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """lanes[value]; groups[position]: the node sets (bitmasks of positions, relative to this first one) with their choices."""
+
+    order: tuple[int, ...]
+    lanes: tuple[Lane, ...]
+    groups: tuple[dict[int, list[int]], ...]
+    words: int
+
+
+def lay_out(problem: Problem, order: Sequence[int]) -> Layout:
+    """Renumber nodes by `order` (a permutation) and give each value a lane."""
+    position = [0] * problem.node_count
+    for place, node in enumerate(order):
+        position[node] = place
+    groups: list[dict[int, list[int]]] = [{} for _ in order]
+    relative: dict[int, tuple[int, int]] = {}
+    readings: list[dict[Signature, int]] = [{} for _ in problem.values]
+    writings: list[dict[Signature, int]] = [{} for _ in problem.values]
+    begin = [len(order)] * len(problem.values)
+    for c, choice in enumerate(problem.choices):
+        where = relative.get(choice.nodes)
+        if where is None:
+            places = [position[n] for n in node_indices(choice.nodes)]
+            first = min(places)
+            where = relative[choice.nodes] = first, sum(1 << p - first for p in places)
+        groups[where[0]].setdefault(where[1], []).append(c)
+        for signatures, formats in ((readings, choice.reads), (writings, choice.writes)):
+            for v, f in formats.items():
+                signatures[v].setdefault((f, choice.backend), len(signatures[v]))
+                begin[v] = min(begin[v], where[0] + 1)
+    lanes: list[Lane] = []
+    for v, value in enumerate(problem.values):
+        producer = -1 if value.producer is None else position[value.producer]
+        consumers = [position[n] for n in value.consumers]
+        if value.input_format is not None:
+            writings[v] = {(value.input_format, NO_BACKEND): 0}
+            begin[v] = 0
+        lanes.append(
+            Lane(
+                _tables(problem, v, readings[v], writings[v]),
+                readings[v],
+                writings[v],
+                producer,
+                sum(1 << p for p in consumers),
+                begin[v],
+                max([producer, *consumers]),
+            )
+        )
+    placed, words = _assign(lanes)
+    return Layout(tuple(order), placed, tuple(groups), words)
+
+
+def _tables(problem: Problem, v: int, readings: dict[Signature, int], writings: dict[Signature, int]) -> SlotTables:
+    value = problem.values[v]
+    formats = {f for f, _ in (*readings, *writings)}
+    if value.output_format is not None:
+        formats.add(value.output_format)
+    number = {f: i for i, f in enumerate(sorted(formats))}
+
+    def convert_ms(source: int, destination: int) -> float:
+        return 0.0 if source == destination else problem.conversion_ms.get((v, source, destination), math.inf)
+
+    return SlotTables.of(
+        tuple((number[f], b) for f, b in readings),
+        tuple((number[f], b) for f, b in writings),
+        tuple(tuple(convert_ms(p, q) for q in number) for p in number),
+        None if value.output_format is None else number[value.output_format],
+        None if value.input_format is None else number[value.input_format],
+        len(value.consumers),
+        problem.crossing_ms,
+    )
+
+
+def _assign(lanes: Sequence[Lane]) -> tuple[tuple[Lane, ...], int]:
+    """Give values whose lanes are in use at the same time disjoint bits, first fit."""
+    occupied: list[int] = [0]
+    in_use: list[Lane] = []
+    placed = list(lanes)
+    for v in sorted(range(len(lanes)), key=lambda v: lanes[v].begin):
+        lane = lanes[v]
+        for old in [o for o in in_use if o.end < lane.begin]:
+            in_use.remove(old)
+            occupied[old.word] &= ~(old.mask << old.shift)
+        if not lane.tables.bits:
+            continue
+        word, shift = next(
+            ((w, s) for w, used in enumerate(occupied) for s in range(_WORD_BITS - lane.tables.bits + 1) if not used & lane.mask << s),
+            (len(occupied), 0),
+        )
+        if word == len(occupied):
+            occupied.append(0)
+        occupied[word] |= lane.mask << shift
+        placed[v] = replace(lane, word=word, shift=shift)
+        in_use.append(placed[v])
+    return tuple(placed), len(occupied)

@@ -1,0 +1,77 @@
+"""How a call into a worker can fail."""
+
+from __future__ import annotations
+
+import signal
+
+from collage_core.errors import WorkerError
+
+__all__ = ["RemoteError", "WorkerCrash", "WorkerTimeout"]
+
+_EXCERPT_CHARACTERS = 400
+
+
+class WorkerCrash(WorkerError):  # noqa: N818  (a public name that reads as what happened)
+    """The worker process died during a call.
+
+    cause: "SIGSEGV", "exit code 3", or what the supervisor killed it for. output: the end of what it wrote to
+    stdout and stderr.
+    """
+
+    def __init__(self, cause: str, output: str = "") -> None:
+        self.cause = cause
+        self.output = output
+        said = _excerpt(output)
+        super().__init__(f"the worker process died: {cause}" + (f"; it said: {said}" if said else ""))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.cause, self.output)
+
+
+class WorkerTimeout(WorkerError):  # noqa: N818
+    """A call took longer than it was given; the worker has been killed."""
+
+    def __init__(self, timeout_s: float, output: str = "") -> None:
+        self.timeout_s = timeout_s
+        self.output = output
+        said = _excerpt(output)
+        super().__init__(f"no answer within {timeout_s:g} s" + (f"; it said: {said}" if said else ""))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.timeout_s, self.output)
+
+
+class RemoteError(WorkerError):
+    """The function called in the worker raised; the worker lives on.
+
+    type_name, message, traceback: of that exception, as text, because its class may not be importable here.
+    """
+
+    def __init__(self, type_name: str, message: str, traceback: str) -> None:
+        self.type_name = type_name
+        self.message = message
+        self.traceback = traceback
+        super().__init__(f"{type_name}: {message}" if message else type_name)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.type_name, self.message, self.traceback)
+
+
+def exit_cause(returncode: int) -> str:
+    """A return code as `subprocess` gives it (negative for signals), in words."""
+    if returncode >= 0:
+        return f"exit code {returncode}"
+    try:
+        return signal.Signals(-returncode).name
+    except ValueError:
+        return f"signal {-returncode}"
+
+
+def _excerpt(output: str) -> str:
+    """The lines of a crashed process's output that say why: the last before the interpreter's crash dump, and
+    its innermost frame.
+    """
+    before, _, dump = output.partition("Fatal Python error: ")
+    said = [line.strip() for line in before.splitlines() if line.strip()][-3:]
+    frame = next((line.strip() for line in dump.splitlines() if line.startswith("  File ")), "")
+    return " | ".join([*said, *([frame] if frame else [])])[-_EXCERPT_CHARACTERS:]

@@ -1,0 +1,244 @@
+"""One supervised child process that runs functions for its parent."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar, TypeVarTuple, Unpack
+
+from collage_core.errors import WorkerError
+from collage_core.plugins import PLUGINS_VARIABLE
+from collage_core.worker.errors import RemoteError, WorkerCrash, WorkerTimeout, exit_cause
+
+__all__ = ["Worker"]
+
+_R = TypeVar("_R")
+_Ts = TypeVarTuple("_Ts")
+
+_LOOK_EVERY_S = 0.2
+_OUTPUT_LIMIT_BYTES = 16 << 20
+_TAIL_BYTES = 8 << 10
+_CLOSE_S = 2.0
+_CHILD = Path(__file__).with_name("child.py")
+
+
+class Worker:
+    """A child process for code that may crash, hang, leak or print: vendor libraries, above all.
+
+    It has its own session (a terminal's Ctrl-C does not reach it), dies with this process however this
+    process dies, and writes its stdout and stderr to a file without a name, whose end becomes part of a
+    crash's reason. One call at a time, from one thread at a time.
+
+    environment: variables set in the child on top of this process's own. plugins: modules that the child's
+    `default_registry()` loads besides the installed ones. memory_limit_bytes: resident memory of the child
+    beyond which it is killed (a `WorkerCrash`). It is looked at a few times a second during calls rather than
+    enforced by RLIMIT_AS, because libraries reserve address space that they never use.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str] | None = None,
+        *,
+        plugins: Sequence[str] = (),
+        memory_limit_bytes: int | None = None,
+    ) -> None:
+        self._memory_limit_bytes = memory_limit_bytes
+        variables = {**os.environ, **(environment or {})}
+        if plugins:
+            known = [p for p in variables.get(PLUGINS_VARIABLE, "").split(",") if p]
+            variables[PLUGINS_VARIABLE] = ",".join(dict.fromkeys([*known, *plugins]))
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close)
+        # Appending writers go on at the new end when the supervisor truncates a file that has grown too long.
+        fcntl.fcntl(self._output, fcntl.F_SETFL, fcntl.fcntl(self._output, fcntl.F_GETFL) | os.O_APPEND)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = _spawner(os.getpid()).submit(self._start, theirs.fileno(), variables).result()
+        self._connection: Connection[bytes, bytes] = Connection(ours.detach())
+        self._closed = False
+        with suppress(OSError):  # should the child be dead already, the first call tells why
+            self._connection.send_bytes(pickle.dumps(sys.path))
+
+    def _start(self, fd: int, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-P", str(_CHILD), str(fd), str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output,
+            env=variables,
+            pass_fds=[fd],
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return not self._closed and not self._exited()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Resident memory of the child; 0 when it has died."""
+        try:
+            resident_pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        except (OSError, IndexError):
+            return 0
+        return resident_pages * os.sysconf("SC_PAGE_SIZE")
+
+    def call(self, function: Callable[[Unpack[_Ts]], _R], *args: *_Ts, timeout_s: float | None = None) -> _R:
+        """Run `function(*args)` in the child and return its result. Function, arguments and result must be
+        picklable.
+
+        Raises RemoteError if the function raised (the worker lives on); WorkerCrash if the process died and
+        WorkerTimeout if there is no answer after `timeout_s` seconds (the worker is gone). Whatever else
+        interrupts the wait, KeyboardInterrupt say, kills the child.
+        """
+        if self._closed:
+            raise WorkerError("the worker has been closed")
+        request = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
+        try:
+            answer = pickle.loads(self._exchange(request, timeout_s))
+        except BaseException:
+            self.kill()
+            raise
+        if answer[0] == "error":
+            raise RemoteError(*answer[1:])
+        result: _R = answer[1]
+        return result
+
+    def _exchange(self, request: bytes, timeout_s: float | None) -> bytes:
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        try:
+            self._connection.send_bytes(request)
+            while True:
+                left = _LOOK_EVERY_S if deadline is None else min(_LOOK_EVERY_S, deadline - time.monotonic())
+                if self._connection.poll(max(left, 0.0)):
+                    return self._connection.recv_bytes()
+                self._look_after(timeout_s, deadline)
+        except (EOFError, OSError):
+            raise self._crash() from None
+
+    def _look_after(self, timeout_s: float | None, deadline: float | None) -> None:
+        """Between two looks at the connection: is the child still there, too large, too talkative, too
+        late?
+        """
+        if self._exited() and not self._connection.poll(0):
+            raise self._crash()
+        if self._memory_limit_bytes is not None and self.memory_bytes > self._memory_limit_bytes:
+            raise WorkerCrash(
+                f"it used more than {self._memory_limit_bytes >> 20} MiB of memory", self._tail()
+            )
+        if os.fstat(self._output.fileno()).st_size > _OUTPUT_LIMIT_BYTES:
+            os.ftruncate(self._output.fileno(), 0)
+        if deadline is not None and timeout_s is not None and time.monotonic() >= deadline:
+            raise WorkerTimeout(timeout_s, self._tail())
+
+    def _crash(self) -> WorkerCrash:
+        """Why the child is gone. A child that closed its socket without dying is given a moment, then
+        killed.
+        """
+        if not self._wait_exit(_CLOSE_S):
+            return WorkerCrash("it closed its connection and did not exit", self._tail())
+        return WorkerCrash(exit_cause(self._reap()), self._tail())
+
+    def pause(self) -> None:
+        """Stop the child and every process it has started (SIGSTOP); returns when it has stopped."""
+        self._signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        """Let a paused child go on (SIGCONT)."""
+        self._signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """Ask the child to exit, and kill it if it does not within two seconds. May be called twice."""
+        if self._closed:
+            return
+        with suppress(OSError):
+            self.resume()
+            self._connection.send_bytes(b"")
+            self._wait_exit(_CLOSE_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the child and every process of its group, now. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._reap()
+        self._connection.close()
+        self._output.close()
+
+    def _reap(self) -> int:
+        """Kill what is left of the group, then collect the child. In this order: once collected, its id may
+        belong to someone else.
+        """
+        if self._process.returncode is None:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+        return self._process.returncode
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+
+    def _exited(self) -> bool:
+        """Whether the child has ended, without collecting it."""
+        if self._process.returncode is not None:
+            return True
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def _wait_exit(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while not self._exited():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.005)
+        return True
+
+    def _tail(self) -> str:
+        size = os.fstat(self._output.fileno()).st_size
+        return os.pread(self._output.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(
+            errors="replace"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.kill()
+
+    def __del__(self) -> None:
+        if getattr(self, "_closed", True) is False:
+            self.kill()
+
+
+@cache
+def _spawner(pid: int) -> ThreadPoolExecutor:
+    """The thread that starts all workers of process `pid`.
+
+    The kernel's parent-death signal is sent when the *thread* that started a child ends, so the threads of
+    callers will not do.
+    """
+    return ThreadPoolExecutor(1, thread_name_prefix="collage-spawn")

@@ -1,0 +1,129 @@
+"""Made-up inputs: indices that are valid wherever they arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from collage_core.costs import synthesise_inputs
+from collage_core.ir.onnx_io import from_model
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+
+
+def model(
+    nodes: list[onnx.NodeProto], shape: list[int], constants: Mapping[str, object], dtype: int = INT64
+) -> onnx.ModelProto:
+    """A model of one input `x`; its output `y` is float of unknown shape."""
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", dtype, shape)],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(c), n) for n, c in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+
+def drawn(proto: onnx.ModelProto, seed: int = 0) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
+    return synthesise_inputs(from_model(proto), seed)["x"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.integers(1, 40),
+    steps=st.lists(
+        st.sampled_from(
+            ["Cast", "Reshape", "Unsqueeze", "Add", "AddLeft", "Sub", "SubFrom", "Mul", "Transpose"]
+        ),
+        max_size=5,
+    ),
+    offsets=st.lists(st.integers(-9, 9), min_size=6, max_size=6),
+)
+def test_indices_reach_the_whole_dimension_and_never_leave_it(
+    size: int, steps: list[str], offsets: list[int]
+) -> None:
+    nodes: list[onnx.NodeProto] = []
+    constants: dict[str, object] = {
+        "table": np.zeros((2, size, 3), np.float32),
+        "shape": np.array([-1], np.int64),
+        "axes": np.array([0], np.int64),
+        "minus": np.array(-1, np.int64),
+    }
+    scale, offset = 1, 0
+    for i, step in enumerate(steps):
+        value, after, c = (f"v{i - 1}" if i else "x"), f"v{i}", offsets[i]
+        constants[f"c{i}"] = np.array(c, np.int64)
+        match step:
+            case "Cast":
+                nodes.append(helper.make_node("Cast", [value], [after], to=INT64))
+            case "Reshape":
+                nodes.append(helper.make_node("Reshape", [value, "shape"], [after]))
+            case "Unsqueeze":
+                nodes.append(helper.make_node("Unsqueeze", [value, "axes"], [after]))
+            case "Transpose":
+                nodes.append(helper.make_node("Transpose", [value], [after]))
+            case "Add" | "AddLeft":
+                ends = [value, f"c{i}"] if step == "Add" else [f"c{i}", value]
+                nodes.append(helper.make_node("Add", ends, [after]))
+                offset += c
+            case "Sub":
+                nodes.append(helper.make_node("Sub", [value, f"c{i}"], [after]))
+                offset -= c
+            case "SubFrom":
+                nodes.append(helper.make_node("Sub", [f"c{i}", value], [after]))
+                scale, offset = -scale, c - offset
+            case "Mul":
+                nodes.append(helper.make_node("Mul", [value, "minus"], [after]))
+                scale, offset = -scale, -offset
+    last = f"v{len(steps) - 1}" if steps else "x"
+    nodes.append(helper.make_node("Gather", ["table", last], ["y"], axis=1))
+    indices = drawn(model(nodes, [400], constants)).astype(np.int64) * scale + offset
+    assert indices.min() >= 0
+    assert indices.max() < size
+    assert len(np.unique(indices)) > size * 0.8
+
+
+def test_an_index_that_arrives_twice_suits_both() -> None:
+    nodes = [
+        helper.make_node("Gather", ["large", "x"], ["a"]),
+        helper.make_node("Gather", ["small", "x"], ["b"]),
+        helper.make_node("Add", ["a", "b"], ["y"]),
+    ]
+    tables = {"large": np.zeros((50, 2), np.float32), "small": np.zeros((5, 2), np.float32)}
+    assert set(drawn(model(nodes, [200], tables)).tolist()) == set(range(5))
+
+
+def test_gathernd_and_onehot_limit_their_indices() -> None:
+    nodes = [helper.make_node("GatherND", ["table", "x"], ["y"])]
+    assert drawn(model(nodes, [100, 2], {"table": np.zeros((9, 4, 2), np.float32)})).max() == 3
+    nodes = [helper.make_node("OneHot", ["x", "depth", "values"], ["y"])]
+    constants = {"depth": np.array(6, np.int64), "values": np.array([0, 1], np.float32)}
+    assert set(drawn(model(nodes, [100], constants)).tolist()) == set(range(6))
+
+
+def test_integers_that_index_nothing_are_zero_or_one() -> None:
+    nodes = [helper.make_node("Cast", ["x"], ["y"], to=FLOAT)]
+    assert set(drawn(model(nodes, [100], {})).tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("dtype", [FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE])
+def test_floats_are_normal(dtype: int) -> None:
+    values = drawn(model([helper.make_node("Cast", ["x"], ["y"], to=FLOAT)], [4000], {}, dtype))
+    assert values.dtype == helper.tensor_dtype_to_np_dtype(dtype)
+    assert abs(values.astype(float).mean()) < 0.1
+    assert values.astype(float).std() == pytest.approx(1, abs=0.1)
+
+
+def test_a_seed_fixes_everything() -> None:
+    proto = model([helper.make_node("Cast", ["x"], ["y"], to=FLOAT)], [50], {}, FLOAT)
+    np.testing.assert_array_equal(drawn(proto, 3), drawn(proto, 3))
+    assert not np.array_equal(drawn(proto, 3), drawn(proto, 4))
+    booleans = drawn(model([helper.make_node("Cast", ["x"], ["y"], to=FLOAT)], [50], {}, TensorProto.BOOL))
+    assert set(booleans.tolist()) == {False, True}

@@ -1,0 +1,148 @@
+"""The machine's measuring lock and its fingerprint."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
+from collage_core.costs import environment_of, last_level_cache_bytes, measuring_lock
+from collage_core.costs.fingerprint import source_hash
+from collage_core.costs.lock import lock_path
+from collage_core.device import Target
+from collage_core.errors import Refusal
+from collage_core.ir import Subgraph
+from collage_core.reference import ReferenceBackend
+
+HOLDER = """
+import sys, time
+from collage_core.costs.lock import measuring_lock
+with measuring_lock():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory for temporary files, and with it a lock, that nobody else uses."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return tmp_path
+
+
+def test_a_holders_death_releases_the_lock(own_lock: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    said: list[str] = []
+    threading.Timer(0.5, lambda: os.kill(holder.pid, signal.SIGKILL)).start()
+    start = time.monotonic()
+    with measuring_lock(said.append):
+        assert time.monotonic() - start > 0.3
+    assert len(said) == 1
+    assert "another measurement" in said[0]
+    holder.communicate()
+    with measuring_lock(said.append):
+        pass
+    assert len(said) == 1
+
+
+def test_a_thread_may_take_it_again_and_others_wait(own_lock: Path) -> None:
+    order: list[str] = []
+
+    def other() -> None:
+        with measuring_lock(lambda _: order.append("waits")):
+            order.append("other")
+
+    with measuring_lock():
+        with measuring_lock():
+            thread = threading.Thread(target=other)
+            thread.start()
+            time.sleep(0.2)
+        order.append("first")
+    thread.join()
+    assert order == ["waits", "first", "other"]
+
+
+def test_the_lock_is_free_again_after_an_error(own_lock: Path) -> None:
+    for _ in range(3):
+        with pytest.raises(RuntimeError), measuring_lock():
+            raise RuntimeError
+    with measuring_lock(lambda _: pytest.fail("it was not released")):
+        pass
+
+
+def test_all_users_can_use_the_file(own_lock: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        with measuring_lock():
+            assert lock_path().parent == own_lock
+            assert stat.S_IMODE(lock_path().stat().st_mode) == 0o666
+    finally:
+        os.umask(before)
+
+
+class Plain(Backend):
+    name = "plain"
+
+    def info(self) -> BackendInfo:
+        return BackendInfo(self.name, BackendKind.OPERATOR, "1.2", None)
+
+    def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
+        return []
+
+    def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+        raise NotImplementedError
+
+
+def test_environment_tells_versions_threads_and_machine_apart() -> None:
+    one, two = (environment_of(ReferenceBackend(), Target(threads=n)) for n in (1, 2))
+    assert {k for k in one if one[k] != two[k]} == {"threads"}
+    assert all(isinstance(v, str) for v in one.values())
+    assert one["plugin"]
+    assert one["library"]
+    assert one["source"]
+    assert one["cores"] == str(os.cpu_count())
+    assert environment_of(Plain(), Target())["plugin"] == "1.2"
+    assert environment_of(Plain(), Target())["library"] == ""
+
+
+def test_the_source_hash_changes_with_any_file_of_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "hashed_plugin"
+    (package / "inner").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "inner" / "__init__.py").write_text("")
+    (package / "inner" / "code.py").write_text("a = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    __import__("hashed_plugin.inner.code")
+
+    def hashed() -> str:
+        source_hash.cache_clear()
+        return source_hash("hashed_plugin.inner.code")
+
+    first = hashed()
+    assert first == source_hash("hashed_plugin.inner")
+    (package / "notes.txt").write_text("not code")
+    assert hashed() == first
+    (package / "inner" / "code.py").write_text("a = 2\n")
+    second = hashed()
+    (package / "inner" / "code.py").rename(package / "inner" / "renamed.py")
+    assert len({first, second, hashed()}) == 3
+    assert source_hash("no_such_module") == ""
+
+
+def test_last_level_cache_is_plausible() -> None:
+    assert 1 << 18 <= last_level_cache_bytes() <= 4 << 30

@@ -1,0 +1,264 @@
+"""Measuring jobs: every misbehaviour costs its own item and says why."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from collage_core.backend import Variant, plain_variant
+from collage_core.costs import (
+    CostRecord,
+    MeasureItem,
+    MeasureJob,
+    Policy,
+    Recording,
+    record,
+    run_job,
+    synthesise_inputs,
+)
+from collage_core.device import Target
+from collage_core.errors import CollageError, UnknownBackendError
+from collage_core.formats import channels_last, plain
+from collage_core.ir import Graph, Subgraph
+from collage_core.ir.onnx_io import from_model, save_stored
+from collage_core.worker import RemoteError
+
+QUICK = Policy(warmup_runs=1, min_runs=3, max_runs=5, max_seconds=0.1, cold_weights=False)
+PLUGIN = "costs_odd_backend"
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Graph, Path, Path]:
+    """x -> Relu r -> MatMul m (weights) -> Add a (with r's output broadcast) -> y, stored and recorded."""
+    weights = np.random.default_rng(0).standard_normal((8, 8), np.float32)
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="r"),
+        helper.make_node("MatMul", ["r", "w"], ["m"], name="m"),
+        helper.make_node("Add", ["m", "r"], ["y"], name="a"),
+    ]
+    proto = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 4, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3, 4, 8])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    graph = from_model(helper.make_model(proto, opset_imports=[helper.make_opsetid("", 18)]))
+    folder = tmp_path_factory.mktemp("stored")
+    save_stored(graph, folder / "graph")
+    record(folder / "graph", synthesise_inputs(graph), folder / "values")
+    return graph, folder / "graph", folder / "values"
+
+
+def item(graph: Graph, index: int, name: str, do: str = "right") -> MeasureItem:
+    ids = (graph.node_named(name).id,)
+    formats = plain_variant(Subgraph(graph, ids))
+    return MeasureItem.kernel(index, ids, Variant(formats.inputs, formats.outputs, (("do", do),)))
+
+
+def measured(
+    stored: tuple[Graph, Path, Path], items: list[MeasureItem], limit_s: float = 20.0
+) -> dict[int, CostRecord]:
+    _, graph_path, values_path = stored
+    job = MeasureJob(
+        graph_path, values_path, "Odd", Target(), QUICK, tuple(items), (PLUGIN,), item_limit_s=limit_s
+    )
+    assert len(pickle.dumps(job)) < 10_000
+    seen: list[int] = []
+    records = run_job(job, lambda index, _: seen.append(index))
+    assert [i for i, _ in records] == [i.index for i in items]
+    assert sorted(seen) == sorted(i.index for i in items)
+    return dict(records)
+
+
+MISBEHAVIOURS = [
+    ("raise", "failed", "BackendError: no kernel for this shape"),
+    ("crash", "crashed", "SIGSEGV"),
+    ("crash at build", "crashed", "string_at"),
+    ("exit", "crashed", "exit code 7"),
+    ("hang", "timeout", "no answer within 3 s"),
+    ("wrong", "wrong", "output 'r' has error 0.01, more than 0.0001 for float32"),
+    ("nan", "wrong", "output 'r' has NaN or infinity"),
+    ("write nothing", "wrong", "output 'r' has NaN or infinity"),
+    ("change input", "wrong", "it changed its input 'x'"),
+    ("overrun", "wrong", "it wrote outside its buffers"),
+    ("underrun", "wrong", "it wrote outside its buffers"),
+    ("right once", "wrong", "output 'r' has error"),
+    ("error code", "failed", "error code 42"),
+    ("late error code", "failed", "error code 43"),
+    ("bad alias", "wrong", "when it shares the buffer of input 'x'"),
+]
+
+
+def test_every_misbehaviour_costs_its_own_item_only(stored: tuple[Graph, Path, Path]) -> None:
+    graph = stored[0]
+    items = []
+    for k, (do, _, _) in enumerate(MISBEHAVIOURS):
+        items += [item(graph, 2 * k, "r", do), item(graph, 2 * k + 1, "r")]
+    records = measured(stored, items, limit_s=3.0)
+    for k, (do, status, reason) in enumerate(MISBEHAVIOURS):
+        bad, good = records[2 * k], records[2 * k + 1]
+        assert bad.status == status, (do, bad)
+        assert bad.reason is not None
+        assert reason in bad.reason, (do, bad.reason)
+        assert bad.median_ms is None
+        assert not bad.ok
+        assert good.ok, (do, good)
+
+
+@pytest.mark.parametrize("do", ["right", "nearly right", "alias", "print", "environment"])
+@pytest.mark.parametrize("name", ["r", "m", "a"])
+def test_what_is_right_is_timed(stored: tuple[Graph, Path, Path], do: str, name: str) -> None:
+    found = measured(stored, [item(stored[0], 5, name, do)])[5]
+    assert found.ok, found
+    assert found.median_ms is not None
+    assert found.spread_ms is not None
+    assert 0 < found.median_ms < 50
+    assert found.spread_ms >= 0
+    assert QUICK.min_runs <= found.runs <= QUICK.max_runs
+    assert found.error is not None
+    assert found.error < 1e-5
+    assert (found.error > 1e-7) == (do == "nearly right")
+    assert found.seconds > 0
+    assert found.details["workspace_bytes"] == 256
+
+
+def test_conversions_are_measured(stored: tuple[Graph, Path, Path]) -> None:
+    shape = (2, 3, 4, 8)
+    to = channels_last("float32", shape)
+    from_ = plain("float32", shape)
+    half = plain("float16", shape)
+    items = [
+        MeasureItem.conversion(0, "m", from_, to),
+        MeasureItem.conversion(1, "x", to, from_),
+        MeasureItem.conversion(2, "x", from_, half),
+    ]
+    records = measured(stored, items)
+    assert records[0].ok
+    assert records[1].ok
+    assert records[0].error == records[1].error == 0
+    assert records[2].status == "declined"
+
+
+def test_layouts_reach_the_kernel(stored: tuple[Graph, Path, Path]) -> None:
+    graph = stored[0]
+    ids = (graph.node_named("r").id,)
+    last = channels_last("float32", (2, 3, 4, 8))
+    items = [MeasureItem.kernel(0, ids, Variant((last,), (plain("float32", (2, 3, 4, 8)),)))]
+    assert measured(stored, items)[0].ok
+
+
+def test_what_the_backend_declines_is_not_built(
+    stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLAGE_TEST_DECLINED", "Relu,Add")
+    graph = stored[0]
+    records = measured(stored, [item(graph, 0, "r", "crash"), item(graph, 1, "m"), item(graph, 2, "a")])
+    assert [records[i].status for i in range(3)] == ["declined", "ok", "declined"]
+    assert records[0].reason == "r: not today"
+
+
+def test_a_crash_of_the_batch_question_costs_nobody(
+    stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLAGE_TEST_DECLINED", "!")
+    records = measured(stored, [item(stored[0], 0, "r"), item(stored[0], 1, "m")])
+    assert records[0].ok
+    assert records[1].ok
+
+
+def test_a_crash_that_an_earlier_item_caused_is_not_held_against_the_later(
+    stored: tuple[Graph, Path, Path],
+) -> None:
+    records = measured(stored, [item(stored[0], 0, "r", "poison"), item(stored[0], 1, "m")])
+    assert records[0].ok
+    assert records[1].ok
+
+
+def test_a_session_that_cannot_open_fails_all_items_once(stored: tuple[Graph, Path, Path]) -> None:
+    graph, graph_path, values_path = stored
+    items = tuple(item(graph, k, "r") for k in range(50))
+    job = MeasureJob(graph_path, values_path / "no", "odd", Target(), QUICK, items, (PLUGIN,))
+    start = time.monotonic()
+    records = run_job(job)
+    assert time.monotonic() - start < 10
+    assert all(r.status == "failed" and "no recorded values" in (r.reason or "") for _, r in records)
+
+
+def test_an_unknown_backend_is_refused_at_once(stored: tuple[Graph, Path, Path]) -> None:
+    with pytest.raises(UnknownBackendError, match="'nobody'"):
+        run_job(MeasureJob(stored[1], stored[2], "nobody", Target(), QUICK, ()))
+
+
+def test_an_interrupt_between_items_keeps_what_was_measured(stored: tuple[Graph, Path, Path]) -> None:
+    graph, graph_path, values_path = stored
+    kept = []
+
+    def interrupt(index: int, cost: CostRecord) -> None:
+        kept.append(cost.status)
+        if index == 1:
+            raise KeyboardInterrupt
+
+    items = tuple(item(graph, k, "r") for k in range(4))
+    with pytest.raises(KeyboardInterrupt):
+        run_job(MeasureJob(graph_path, values_path, "odd", Target(), QUICK, items, (PLUGIN,)), interrupt)
+    assert kept == ["ok", "ok"]
+
+
+def test_a_recording_holds_every_value(stored: tuple[Graph, Path, Path]) -> None:
+    graph, _, values_path = stored
+    recording = Recording(values_path)
+    assert set(recording.names) == {"x", "r", "m", "y"}
+    assert "w" not in recording
+    x, w = recording.load("x"), graph.constants["w"]
+    assert isinstance(x, np.memmap)
+    assert not x.flags.writeable
+    np.testing.assert_array_equal(recording.load("r"), np.maximum(x, 0))
+    np.testing.assert_allclose(
+        recording.load("y"), np.maximum(x, 0) @ w + np.maximum(x, 0), rtol=1e-5, atol=1e-5
+    )
+    with pytest.raises(CollageError, match="'w' was not recorded"):
+        recording.load("w")
+
+
+def test_recording_refuses_bad_inputs(stored: tuple[Graph, Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(RemoteError, match=r"'x' must be float32\[2,3,4,8\]; it is missing"):
+        record(stored[1], {}, tmp_path)
+    with pytest.raises(RemoteError, match="it is float64"):
+        record(stored[1], {"x": np.zeros((2, 3, 4, 8))}, tmp_path)
+    with pytest.raises(CollageError, match="no recorded values"):
+        Recording(tmp_path)
+
+
+def test_recording_keeps_odd_types_and_shapes(tmp_path: Path) -> None:
+    proto = helper.make_graph(
+        [
+            helper.make_node("Cast", ["s"], ["b"], name="to bfloat16", to=TensorProto.BFLOAT16),
+            helper.make_node("Cast", ["b"], ["y"], name="back", to=TensorProto.FLOAT),
+            helper.make_node("Identity", ["e"], ["a/b: c"], name="empty"),
+        ],
+        "odd",
+        [
+            helper.make_tensor_value_info("s", TensorProto.FLOAT, []),
+            helper.make_tensor_value_info("e", TensorProto.INT64, [0, 3]),
+        ],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, []),
+            helper.make_tensor_value_info("a/b: c", TensorProto.INT64, [0, 3]),
+        ],
+    )
+    model = helper.make_model(proto, opset_imports=[helper.make_opsetid("", 18)])
+    onnx.checker.check_model(model)
+    graph = from_model(model)
+    save_stored(graph, tmp_path / "graph")
+    inputs = synthesise_inputs(graph)
+    recording = record(tmp_path / "graph", inputs, tmp_path / "values")
+    assert str(recording.load("b").dtype) == "bfloat16"
+    np.testing.assert_allclose(recording.load("b").astype(np.float32), inputs["s"], rtol=1e-2)
+    assert recording.load("a/b: c").shape == (0, 3)

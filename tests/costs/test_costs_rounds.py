@@ -1,0 +1,82 @@
+"""Alternating rounds: fair turns, stopped while idle, and faults that cost only themselves."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from collage_core.costs import Contender, measure_rounds
+
+runners = importlib.import_module("costs_odd_backend")
+
+
+def contender(name: str, log: Path | None = None, do: str = "", seconds: float = 0.0) -> Contender:
+    return Contender(name, {"WHO": name}, runners.open_runner, (log, name, do, seconds))
+
+
+def test_everybody_gets_the_same_turns_in_changing_order(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    names = ["a", "b", "c"]
+    done: list[int] = []
+    outcomes = measure_rounds([contender(n, log) for n in names], 12, 2, 1, on_round=done.append)
+    assert list(outcomes) == names
+    assert done == list(range(1, 13))
+    runs = log.read_text().split()
+    assert set(Counter(runs).values()) == {2 + 12 * 3}
+    assert all(o.ok and o.samples is not None and o.samples.runs == 24 for o in outcomes.values())
+    assert all(o.outputs["y"].tolist() == [38] for o in outcomes.values())
+    turns = runs[6:][::3]
+    assert all(sorted(turns[k : k + 3]) == names for k in range(0, 36, 3))
+    assert all(runs[6:][k : k + 3] == [runs[6:][k]] * 3 for k in range(0, 108, 3))
+    firsts = Counter(turns[::3])
+    assert set(firsts.values()) == {4}
+    assert {tuple(turns[k : k + 3]) for k in range(0, 36, 3)} >= {("a", "b", "c"), ("c", "b", "a")}
+
+
+def test_times_are_those_of_the_runs() -> None:
+    outcomes = measure_rounds([contender("slow", seconds=0.02), contender("fast", seconds=0.002)], 5)
+    slow, fast = outcomes["slow"].samples, outcomes["fast"].samples
+    assert slow is not None
+    assert fast is not None
+    assert 20 <= slow.median_ms < 30
+    assert 2 <= fast.median_ms < 10
+
+
+@pytest.mark.parametrize(
+    ("do", "reason"),
+    [
+        ("crash", "SIGSEGV"),
+        ("raise", "BackendError: lost the device"),
+        ("hang", "no answer within 1 s"),
+        ("raise at open", "BackendError: cannot load"),
+    ],
+)
+def test_a_fault_costs_its_contender_only(do: str, reason: str) -> None:
+    outcomes = measure_rounds([contender("bad", do=do), contender("good")], 6, run_limit_s=1.0)
+    bad, good = outcomes["bad"], outcomes["good"]
+    assert not bad.ok
+    assert bad.samples is None
+    assert reason in (bad.reason or "")
+    assert good.samples is not None
+    assert good.samples.runs == 6
+    assert good.reason is None
+
+
+def test_no_process_is_left_behind() -> None:
+    def interrupt(number: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure_rounds([contender("a"), contender("b")], 5, on_round=interrupt)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_equal_names_are_a_mistake() -> None:
+    with pytest.raises(ValueError, match="differ"):
+        measure_rounds([contender("a"), contender("a")], 1)
+    assert measure_rounds([], 3) == {}

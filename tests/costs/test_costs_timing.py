@@ -1,0 +1,149 @@
+"""Samples, the timing loop, cold caches, and buffers that notice trespass."""
+
+from __future__ import annotations
+
+import gc
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collage_core.costs import Policy, Samples, last_level_cache_bytes, time_bound
+from collage_core.costs.guarded import GuardedBuffers
+from collage_core.errors import BackendError
+from collage_core.formats import Array, Format
+
+HOT = Policy(cold_weights=False)
+COLD = Policy(cold_weights=True)
+
+
+@given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=40))
+def test_samples_agree_with_numpy(times: list[float]) -> None:
+    samples = Samples(tuple(times))
+    assert samples.runs == len(times)
+    assert samples.median_ms == pytest.approx(np.median(times))
+    assert samples.spread_ms == pytest.approx(np.subtract(*np.percentile(times, [75, 25])), abs=1e-9)
+
+
+@pytest.mark.parametrize("policy", [HOT, COLD], ids=["hot", "cold"])
+def test_it_measures_what_the_clock_says(policy: Policy) -> None:
+    def bound() -> None:
+        end = time.perf_counter() + 2e-3
+        while time.perf_counter() < end:
+            pass
+
+    samples = time_bound(bound, [], [], policy)
+    assert 2.0 <= samples.median_ms < 3.0
+    assert policy.min_runs <= samples.runs <= policy.max_runs
+
+
+def test_a_slow_run_is_timed_once_or_twice() -> None:
+    calls: list[int] = []
+
+    def slow() -> None:
+        calls.append(1)
+        time.sleep(0.3)
+
+    samples = time_bound(slow, [], [], Policy(max_seconds=0.2))
+    assert samples.runs == 1
+    assert len(calls) == 2
+    assert samples.median_ms >= 300
+
+
+def test_runs_stop_at_the_limits() -> None:
+    random = np.random.default_rng(0)
+
+    def noisy() -> None:
+        time.sleep(random.choice([0.0001, 0.004]))
+
+    many = time_bound(noisy, [], [], Policy(max_seconds=60, max_runs=40, cold_weights=False))
+    assert many.runs == 40
+    short = time_bound(noisy, [], [], Policy(max_seconds=0.05, max_runs=10_000, cold_weights=False))
+    assert short.runs < 200
+
+
+def test_tiny_runs_are_batched_when_hot_only() -> None:
+    calls = 0
+
+    def tiny() -> None:
+        nonlocal calls
+        calls += 1
+
+    hot = time_bound(tiny, [], [], HOT)
+    assert calls > 20 * hot.runs
+    assert hot.median_ms < 1e-3
+    calls = 0
+    cold = time_bound(tiny, [], [], COLD)
+    assert calls == cold.runs + COLD.warmup_runs
+
+
+@pytest.mark.parametrize("policy", [HOT, COLD], ids=["hot", "cold"])
+@pytest.mark.parametrize("failing_call", [0, 5])
+def test_an_error_code_of_any_run_is_an_error(policy: Policy, failing_call: int) -> None:
+    codes = iter([0] * failing_call + [5] + [0] * 1_000_000)
+    assert gc.isenabled()
+    with pytest.raises(BackendError, match="error code 5"):
+        time_bound(lambda: next(codes), [], [], policy)
+    assert gc.isenabled()
+
+
+def test_cold_weights_are_cold_and_inputs_are_not() -> None:
+    size = min(2 << 20, last_level_cache_bytes() // 8)
+    random = np.random.default_rng(0)
+    data: Array = random.standard_normal(size // 4, np.float32)
+    lines = random.permutation(data.size // 16) * 16
+    result: Array = np.empty(lines.size, np.float32)
+
+    def gather() -> None:
+        np.take(data, lines, out=result, mode="clip")
+
+    hot = time_bound(gather, [], [result], HOT).median_ms
+    as_weights = time_bound(gather, [], [result], COLD).median_ms
+    as_inputs = time_bound(gather, [data, lines], [result], COLD).median_ms
+    assert as_weights > 1.5 * hot
+    assert as_inputs < 0.75 * as_weights
+
+
+def test_cold_touches_arrays_of_any_shape_and_order() -> None:
+    arrays: list[Array] = [
+        np.zeros((2, 3, 4), np.float32).transpose(2, 0, 1),
+        np.zeros((), np.int64),
+        np.zeros((0, 3), np.float32),
+        np.zeros((1, 7), np.float16),
+        np.zeros(3, np.bool_),
+    ]
+    before = [a.copy() for a in arrays]
+    time_bound(lambda: None, arrays, arrays, Policy(min_runs=1, max_runs=1))
+    for a, b in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=4).flatmap(
+        lambda s: st.tuples(st.just(s), st.permutations(range(len(s))))
+    )
+)
+def test_guarded_buffers_notice_a_byte_beside_them(shape_and_layout: tuple[list[int], list[int]]) -> None:
+    shape, layout = shape_and_layout
+    format = Format.of("int16", shape, layout)
+    buffers = GuardedBuffers()
+    arrays = [buffers.array(shape, format) for _ in range(2)]
+    for a in arrays:
+        assert a.shape == tuple(shape)
+        a[...] = -1
+        assert a.size == 0 or a.ctypes.data % 64 == 0
+    assert buffers.intact
+    raw = buffers.bytes(10)
+    raw[:] = 7
+    assert buffers.intact
+    base = raw.base
+    assert isinstance(base, np.ndarray)
+    start = raw.ctypes.data - base.ctypes.data
+    for place in (start - 1, start + 10):
+        was = base[place]
+        base[place] = 0
+        assert not buffers.intact
+        base[place] = was
+        assert buffers.intact

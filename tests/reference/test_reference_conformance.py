@@ -1,0 +1,77 @@
+"""ONNX's own node tests, whose expected outputs do not come from its evaluator, on ours."""
+
+from __future__ import annotations
+
+import functools
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from collage_core.errors import ModelError
+from collage_core.ir.onnx_io import from_model
+from collage_core.reference import evaluate
+
+NOT_TENSORS = re.compile("control flow|sequence|optional")
+"""What the graph itself declines."""
+RANDOM_OR_FOREIGN = re.compile("bernoulli|training_dropout|image_decoder")
+"""Random numbers, and images for which the evaluator wants Pillow."""
+DEPRECATED = {"test_scatter_with_axis", "test_scatter_without_axis"}
+"""Scatter, which `onnx.reference` does not have; the opset upgrade replaces it."""
+
+
+@functools.cache
+def cases() -> list[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some of the cases overflow on purpose while they are made
+        from onnx.backend.test.loader import load_model_tests
+
+        return list(load_model_tests(kind="node"))
+
+
+def array(data: Any) -> npt.NDArray[Any]:
+    return numpy_helper.to_array(data) if isinstance(data, onnx.TensorProto) else np.asarray(data)
+
+
+def mismatch(case: Any) -> str | None:
+    """What is wrong with our answers to one case."""
+    try:
+        graph = from_model(case.model)
+    except ModelError as error:
+        return None if NOT_TENSORS.search(str(error)) else str(error)
+    for inputs, expected in case.data_sets:
+        try:
+            results = evaluate(graph, dict(zip(graph.inputs, map(array, inputs), strict=True)))
+        except ModelError as error:
+            return str(error)
+        for want, got in zip(map(array, expected), results.values(), strict=True):
+            if (got.dtype, got.shape) != (want.dtype, want.shape):
+                return f"{got.dtype}{got.shape} instead of {want.dtype}{want.shape}"
+            if want.dtype.kind == "V":
+                want, got = want.astype(np.float32), got.astype(np.float32)
+            if want.dtype.kind in "fc":
+                equal = np.allclose(got, want, rtol=case.rtol, atol=case.atol, equal_nan=True)
+            else:
+                equal = np.array_equal(got, want)
+            if not equal:
+                return "other numbers"
+    return None
+
+
+@pytest.mark.parametrize("expanded", [False, True], ids=["operators", "as functions"])
+def test_node_cases(expanded: bool) -> None:
+    chosen = [
+        c
+        for c in cases()
+        if ("_expanded" in c.name) == expanded
+        and c.name not in DEPRECATED
+        and not RANDOM_OR_FOREIGN.search(c.name)
+    ]
+    wrong = {c.name: why for c in chosen if (why := mismatch(c)) is not None}
+    assert len(chosen) > 400
+    assert not wrong, "\n".join(f"{name}: {why}" for name, why in wrong.items())

@@ -1,0 +1,173 @@
+"""A worker that dies, hangs, floods or leaks; and one whose parent does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from collage_core.errors import WorkerError
+from collage_core.worker import Worker, WorkerCrash, WorkerTimeout
+
+
+def gone(pid: int) -> bool:
+    """Whether the process has ended (a zombie that nobody has collected counts)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("source", "cause", "said"),
+    [
+        ("import ctypes\ndef inner():\n    ctypes.string_at(1)\ninner()", "SIGSEGV", "string_at"),
+        ("import sys, os\nprint('bad free')\nos.abort()", "SIGABRT", "bad free"),
+        ("import os; os.kill(os.getpid(), 9)", "SIGKILL", ""),
+        ("import os; os._exit(3)", "exit code 3", ""),
+        ("import sys; sys.exit('no licence')", "exit code 1", "no licence"),
+        ("raise SystemExit", "exit code 0", ""),
+        ("import os; os.closerange(3, 100); __import__('time').sleep(60)", "did not exit", ""),
+    ],
+)
+def test_a_crash_costs_the_call_and_says_why(source: str, cause: str, said: str) -> None:
+    with Worker() as worker:
+        start = time.monotonic()
+        with pytest.raises(WorkerCrash) as caught:
+            worker.call(exec, source)
+        assert cause in caught.value.cause
+        assert cause in str(caught.value)
+        assert said in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert time.monotonic() - start < 10
+        assert not worker.alive
+        with pytest.raises(WorkerError):
+            worker.call(abs, -1)
+
+
+def test_death_between_calls_is_told_by_the_next() -> None:
+    with Worker() as worker:
+        os.kill(worker.pid, signal.SIGKILL)
+        wait_until(lambda: not worker.alive)
+        with pytest.raises(WorkerCrash, match="SIGKILL"):
+            worker.call(abs, -1)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time; time.sleep(60)",
+        "while True: pass",
+        "import ctypes; ctypes.PyDLL(None).sleep(60)",
+        "import signal, time\nfor s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)\ntime.sleep(60)",
+    ],
+    ids=["asleep", "busy", "holding the interpreter's lock", "deaf"],
+)
+def test_a_hang_is_ended_at_its_limit(source: str) -> None:
+    with Worker() as worker:
+        pid = worker.pid
+        start = time.monotonic()
+        with pytest.raises(WorkerTimeout, match=r"no answer within 0\.4 s; it said: thinking"):
+            worker.call(exec, "print('thinking')\n" + source, timeout_s=0.4)
+        assert 0.4 <= time.monotonic() - start < 3
+        assert gone(pid)
+
+
+def test_a_flood_of_output_neither_blocks_nor_fills_the_disk() -> None:
+    with Worker() as worker:
+        source = "import os\nfor i in range(1500): os.write(1, b'x' * 65536)\n"
+        worker.call(exec, source + "import time; time.sleep(0.5)", timeout_s=60)
+        used = os.stat(f"/proc/{worker.pid}/fd/1").st_size
+        assert used < 64 << 20
+        with pytest.raises(WorkerCrash, match="last words"):
+            worker.call(exec, "import os; os.write(2, b'\\nlast words\\n'); os._exit(1)")
+
+
+def test_a_leak_ends_at_the_memory_limit() -> None:
+    with Worker(memory_limit_bytes=300 << 20) as worker:
+        assert worker.call(eval, "len(b'x' * (100 << 20))") == 100 << 20
+        with pytest.raises(WorkerCrash, match="more than 300 MiB of memory"):
+            worker.call(exec, "import time\nhoard = b'x' * (400 << 20)\ntime.sleep(30)", timeout_s=30)
+
+
+def test_many_crashes_leave_no_descriptors_and_no_processes() -> None:
+    def open_files() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    with Worker() as worker:
+        worker.call(abs, -1)
+    before = open_files()
+    for _ in range(10):
+        with Worker() as worker, pytest.raises(WorkerCrash):
+            worker.call(os._exit, 1)
+    assert open_files() == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+PARENT = """
+import os, sys, threading, time
+from collage_core.worker import Worker
+busy, paused = Worker(), Worker()
+paused.call(abs, -1)
+paused.pause()
+print(busy.pid, paused.pid, flush=True)
+{last}
+"""
+
+
+def parent(last: str) -> tuple[subprocess.Popen[str], list[int]]:
+    """A process with two workers, leading a process group as a shell's job does; and the workers' ids."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PARENT.format(last=last)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    assert process.stdout is not None
+    return process, [int(pid) for pid in process.stdout.readline().split()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_no_child_outlives_its_parent(number: signal.Signals) -> None:
+    process, pids = parent("busy.call(exec, 'while True: pass')")
+    assert len(pids) == 2
+    time.sleep(0.2)
+    assert not any(map(gone, pids))
+    process.send_signal(number)
+    process.communicate(timeout=10)
+    assert wait_until(lambda: all(map(gone, pids)))
+
+
+def test_control_c_reaches_the_parent_which_ends_its_workers() -> None:
+    process, pids = parent("busy.call(time.sleep, 60)")
+    time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=10)
+    assert "KeyboardInterrupt" in errors
+    assert wait_until(lambda: all(map(gone, pids)))
+
+
+def test_control_c_does_not_reach_a_worker() -> None:
+    ignoring = "import signal; signal.signal(signal.SIGINT, lambda *_: None)\n"
+    process, _ = parent(ignoring + "print(busy.call(eval, '__import__(\"time\").sleep(1) or 7'))")
+    time.sleep(0.4)
+    os.killpg(process.pid, signal.SIGINT)
+    output, errors = process.communicate(timeout=10)
+    assert output.strip() == "7", errors
