@@ -1,10 +1,15 @@
-"""Collage: places the operators of an ONNX model on the backends installed here, by measurement and exact
-search.
-"""
+"""Collage places the operators of an ONNX model on the backends installed here, by measurement and search."""
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant, plain_variant
+from collage_core.costs.database import CostDatabase
+from collage_core.costs.record import CostRecord, Policy
 from collage_core.device import Target
 from collage_core.errors import CollageError, Refusal, UnknownBackendError
+from collage_core.formats import Format, channels_last, plain
+from collage_core.ir import Graph, Subgraph
+from collage_core.ir.onnx_io import load_model
+from collage_core.ir.passes import normalise
+from collage_core.ir.verify import require_static
 from collage_core.patterns import (
     BackendPattern,
     Match,
@@ -22,6 +27,12 @@ from collage_core.patterns import (
     outputs,
     wildcard,
 )
+from collage_core.pipeline.costing import Costs, collect_costs, default_policy
+from collage_core.pipeline.optimize import Optimization, optimize, optimize_graph, search_placement
+from collage_core.pipeline.progress import Silent
+from collage_core.pipeline.workspace import Workspace
+from collage_core.placement import Conversion, Group, Placement
+from collage_core.plugins import Registry, default_registry, hookimpl
 from collage_core.rules import (
     PatternRule,
     check_path,
@@ -36,28 +47,66 @@ from collage_core.rules import (
     kReduction,
     kTuple,
 )
+from collage_core.runtime import Bundle, Context, Executable, build, load, read, save
+from collage_core.search.candidates import Candidate, CandidateSet, Constraints, generate_candidates
+from collage_core.search.formulate import Formulation, formulate
+from collage_core.search.problem import Problem, Solution
+from collage_core.search.searcher import OpLevelSearch, Searcher
 
 __all__ = [
     "Backend",
     "BackendInfo",
     "BackendKind",
     "BackendPattern",
+    "Bundle",
+    "Candidate",
+    "CandidateSet",
     "CollageError",
+    "Constraints",
+    "Context",
+    "Conversion",
+    "CostDatabase",
+    "CostRecord",
+    "Costs",
+    "Executable",
+    "Format",
+    "Formulation",
+    "Graph",
+    "Group",
     "Kernel",
     "Match",
     "NoMatch",
+    "OpLevelSearch",
+    "Optimization",
     "Pattern",
     "PatternRule",
+    "Placement",
+    "Policy",
+    "Problem",
     "Refusal",
+    "Registry",
+    "Searcher",
+    "Silent",
+    "Solution",
+    "Subgraph",
     "Target",
     "UnknownBackendError",
     "Variant",
+    "Workspace",
     "add_backend_pattern",
     "add_backend_pattern_rule",
+    "build",
+    "channels_last",
     "check_path",
+    "collect_costs",
+    "default_policy",
+    "default_registry",
     "dominates",
     "find_matches",
+    "formulate",
     "generate",
+    "generate_candidates",
+    "hookimpl",
     "is_constant",
     "is_op",
     "is_tuple",
@@ -71,8 +120,18 @@ __all__ = [
     "kOutEWiseFusable",
     "kReduction",
     "kTuple",
+    "load",
+    "load_model",
     "match",
+    "normalise",
+    "optimize",
+    "optimize_graph",
     "outputs",
+    "plain",
     "plain_variant",
+    "read",
+    "require_static",
+    "save",
+    "search_placement",
     "wildcard",
 ]

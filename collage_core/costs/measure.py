@@ -6,13 +6,14 @@ import importlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 from collage_core.backend import Backend
 from collage_core.costs.job import MeasureItem, MeasureJob
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.record import CostRecord
 from collage_core.costs.session import ask_supported, measure_item, open_session
-from collage_core.errors import WorkerError
+from collage_core.errors import UnknownBackendError, WorkerError
 from collage_core.plugins import Registry, default_registry
 from collage_core.worker import Worker, WorkerCrash, WorkerTimeout
 
@@ -29,10 +30,11 @@ def run_job(
 
     Starts a worker of its own and takes the machine's measuring lock for one item at a time (`on_wait`: see
     `measuring_lock`). An item that raises, crashes, hangs or answers wrongly gets a record that says so, and
-    the others go on, in a new worker if need be. An item whose worker crashes after others
-    have run in it is tried once more in a new one: the fault may be theirs.
+    the others go on, in a new worker if need be. An item whose worker crashes after others have run in it is
+    tried once more in a new one: the fault may be theirs.
     """
-    run = _Run(job, on_record, on_wait)
+    on_wait = None if on_wait is None else cache(on_wait)  # once per job, not once per item
+    run = _Run(job, on_record)
     try:
         with measuring_lock(on_wait):
             run.ask()
@@ -48,9 +50,7 @@ def run_job(
 class _Run:
     """The state of one `run_job`."""
 
-    def __init__(
-        self, job: MeasureJob, on_record: OnRecord | None, on_wait: Callable[[str], object] | None
-    ) -> None:
+    def __init__(self, job: MeasureJob, on_record: OnRecord | None) -> None:
         self.records: dict[int, CostRecord] = {}
         self._job = job
         self._on_record = on_record
@@ -144,6 +144,9 @@ def _infeasible(error: WorkerError) -> CostRecord:
 
 def _backend(job: MeasureJob) -> Backend:
     """The job's backend in this process: for its environment variables, which must not load its library."""
-    if not job.plugins:
+    try:
         return default_registry().backend(job.backend)
+    except UnknownBackendError:
+        if not job.plugins:
+            raise
     return Registry([importlib.import_module(p) for p in job.plugins]).backend(job.backend)

@@ -67,14 +67,10 @@ def _record(graph_dir: Path, inputs: dict[str, Array], values_dir: Path) -> None
     values_dir.mkdir(parents=True, exist_ok=True)
     (values_dir / _INDEX).unlink(missing_ok=True)
     dtypes: dict[str, str] = {}
-    values = dict(graph.constants)
 
     def keep(name: str, value: Array) -> None:
         dtypes[name] = str(value.dtype)
         _save(values_dir, name, value)
-        # From here on the value is read from the file, so that memory does not have to hold all values of the
-        # model.
-        values[name] = _load(values_dir, name, dtypes[name])
 
     for name in graph.variable_inputs():
         type = graph.type_of(name)
@@ -84,7 +80,11 @@ def _record(graph_dir: Path, inputs: dict[str, Array], values_dir: Path) -> None
             raise InputError(f"input {name!r} must be {type}; it {given}")
         keep(name, array)
     for node in graph.nodes:
-        for name, value in NodeEvaluator(graph, node).run(values).items():
+        evaluator = NodeEvaluator(graph, node)
+        # Operands are read back from their files, so that memory need not hold all values of the model.
+        constants = {v: graph.constants[v] for v in evaluator.reads if graph.is_constant(v)}
+        computed = {v: _load(values_dir, v, dtypes[v]) for v in evaluator.reads if v not in constants}
+        for name, value in evaluator.run({**constants, **computed}).items():
             keep(name, value)
     temporary = values_dir / f"{_INDEX}.{os.getpid()}"
     temporary.write_text(json.dumps(dtypes))

@@ -23,20 +23,27 @@ _BATCH_NS = 100_000
 _LONGEST_BATCH = 10_000
 
 
-def time_bound(bound: Bound, inputs: Sequence[Array], outputs: Sequence[Array], policy: Policy) -> Samples:
+def time_bound(
+    bound: Bound,
+    inputs: Sequence[Array],
+    outputs: Sequence[Array],
+    policy: Policy,
+    neighbour: Bound | None = None,
+) -> Samples:
     """Run `bound` until its median is known to `policy.target_relative_spread`, or `max_runs` or
     `max_seconds` are used up.
 
     With `policy.cold_weights`, caches are as in the executable before each run: emptied by reading a buffer
-    of twice the last-level cache (which takes under 2 ms for 32 MiB, so the library's threads still spin as
-    they would between two kernels), then outputs and inputs read again, which in the executable the arena and
-    the previous kernel have left there. Otherwise runs follow each other, the shortest in batches whose mean
-    is one sample. At least one run is timed, even where it alone takes longer than max_seconds.
+    of twice the last-level cache (under 2 ms for 32 MiB, so that the library's threads still spin as they do
+    between two kernels), then `neighbour` called, another kernel of the same library, whose code the
+    executable keeps warm, then outputs and inputs read again, which the arena and the previous kernel have
+    left there. Otherwise runs follow each other, the shortest in batches whose mean is one sample. At least
+    one run is timed, even where it alone takes longer than max_seconds.
 
     `inputs` and `outputs` are the arrays that `bound` is tied to. BackendError if a run returns an error
     code.
     """
-    prepare = _cooler([*outputs, *inputs]) if policy.cold_weights else _nothing
+    prepare = _cooler([*outputs, *inputs], neighbour) if policy.cold_weights else _nothing
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -91,12 +98,14 @@ def _nothing() -> None:
     return None
 
 
-def _cooler(touched: Sequence[Array]) -> Callable[[], object]:
+def _cooler(touched: Sequence[Array], neighbour: Bound | None) -> Callable[[], object]:
     buffer = _eviction_buffer()
     views = [_bytes_of(a) for a in touched if a.size]
 
     def cool() -> None:
         np.bitwise_or.reduce(buffer)
+        if neighbour is not None:
+            neighbour()
         for v in views:
             np.bitwise_or.reduce(v)
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 
 __all__ = ["NodeSet"]
 
+_HASH_PRIME = 2**64 - 59
+
 
 class NodeSet:
     """An immutable set of node ids. A bitmask inside, which makes the set algebra of the searches cheap;
@@ -61,7 +63,9 @@ class NodeSet:
         return isinstance(other, NodeSet) and self._mask == other._mask
 
     def __hash__(self) -> int:
-        return hash(self._mask)
+        # Python's hash of an int is its remainder by 2**61 - 1, in which bits 61 apart are one.
+        # A second modulus tells them apart.
+        return hash((self._mask, self._mask % _HASH_PRIME))
 
     def __repr__(self) -> str:
         return f"NodeSet({list(self)})"

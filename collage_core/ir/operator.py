@@ -10,7 +10,7 @@ from collage_core.ir.opkinds import OpKind, op_kind
 from collage_core.ir.types import Attribute, Node, TensorType
 
 if TYPE_CHECKING:
-    from collage_core.patterns.attributes import Attributes
+    from collage_core.ir.attributes import Attributes
 
 __all__ = ["Operator"]
 
@@ -20,7 +20,7 @@ class Operator:
     """A node and the graph it stands in.
 
     Rules may ask it as the paper's Listing 1 asks its operators: `op.name == "conv2d"`, `op.type <=
-    kElemwise`, `op.attrs.data_layout`, `op.attrs["strides"]`, or in untyped code just `op.data_layout`.
+    kElemwise`, `op.attrs.data_layout`, `op.attrs["strides"]`.
     """
 
     graph: Graph
@@ -39,9 +39,8 @@ class Operator:
         """The alias that fits best (`conv2d`, `dense`, `relu`), else the ONNX type; the node's own name is
         `op.node.name`.
         """
-        # Imported here, as in `attrs`: names and attributes in Relay's spelling belong to the pattern
-        # language, which stands above the IR.
-        from collage_core.patterns.aliases import op_name_of
+        # Imported here, as in `attrs`: both look at operators themselves.
+        from collage_core.ir.aliases import op_name_of
 
         return op_name_of(self)
 
@@ -53,23 +52,9 @@ class Operator:
     @property
     def attrs(self) -> Attributes:
         """The attributes, defaults included, under ONNX's and Relay's names."""
-        from collage_core.patterns.attributes import Attributes
+        from collage_core.ir.attributes import Attributes
 
         return Attributes(self)
-
-    @property
-    def attr(self) -> Attributes:
-        """`attrs`."""
-        return self.attrs
-
-    if (
-        not TYPE_CHECKING
-    ):  # typed code goes through `attrs`, so that a mistyped name of a method stays an error
-
-        def __getattr__(self, name):
-            if name.startswith("_"):
-                raise AttributeError(name)
-            return getattr(self.attrs, name)
 
     def attribute(self, name: str, default: Attribute = None) -> Attribute:
         """The attribute as the node states it, else `default` (the schema's default is not looked up)."""

@@ -1,9 +1,8 @@
 """The pattern language and its matcher."""
 
-from collage_core.patterns.attributes import Attributes
+from collage_core.ir.attributes import Attributes
 from collage_core.patterns.backend_pattern import BackendPattern
 from collage_core.patterns.find import find_matches, match, match_all
-from collage_core.patterns.match import Bindings, Match, MatchResult, NoMatch
 from collage_core.patterns.pattern import (
     Pattern,
     dominates,
@@ -21,6 +20,7 @@ from collage_core.patterns.registry import (
     registered_patterns,
     registered_rules,
 )
+from collage_core.patterns.result import Bindings, Match, MatchResult, NoMatch
 
 __all__ = [
     "Attributes",

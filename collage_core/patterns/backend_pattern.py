@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from collage_core.errors import Refusal
 
 if TYPE_CHECKING:
-    from collage_core.patterns.match import Match
     from collage_core.patterns.pattern import Pattern
+    from collage_core.patterns.result import Match
 
 __all__ = ["BackendPattern"]
 

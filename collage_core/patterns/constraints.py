@@ -10,7 +10,7 @@ import numpy as np
 
 from collage_core.errors import CollageError
 from collage_core.ir import Attribute, Graph, Operator
-from collage_core.patterns.attributes import Attributes, matches_attribute
+from collage_core.ir.attributes import Attributes, matches_attribute
 
 __all__ = ["Constraint", "HasAttr", "HasDtype", "HasShape"]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collage_core.ir import Graph, Node, NodeSet
-from collage_core.patterns.match import Match, MatchResult, NoMatch
-from collage_core.patterns.matcher import Matcher, root_types
+from collage_core.patterns.describe import root_types
+from collage_core.patterns.matcher import Matcher
 from collage_core.patterns.pattern import Pattern
+from collage_core.patterns.result import Match, MatchResult, NoMatch
 
 __all__ = ["find_matches", "match", "match_all"]
 
@@ -22,9 +23,7 @@ def find_matches(graph: Graph, pattern: Pattern) -> list[Match]:
 
 
 def match_all(graph: Graph, pattern: Pattern) -> MatchResult:
-    """As `find_matches`, with the nearest misses, which tell a person why a pattern did not apply where it
-    could have.
-    """
+    """As `find_matches`, with the nearest misses: why the pattern did not apply where it could have."""
     roots = root_types(pattern)
     found: dict[NodeSet, Match] = {}
     misses: list[NoMatch] = []

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 import onnx
 
 from collage_core.ir import Graph, Node, NodeSet, Operator, Subgraph
-from collage_core.patterns.attributes import schema_of
-from collage_core.patterns.match import Bindings, Match, NoMatch
+from collage_core.ir.attributes import schema_of
+from collage_core.patterns.describe import head, height
+from collage_core.patterns.legal import refuse_group
 from collage_core.patterns.pattern import (
     Alternatives,
     ConstantPattern,
@@ -26,8 +27,9 @@ from collage_core.patterns.pattern import (
     Pattern,
     Wildcard,
 )
+from collage_core.patterns.result import Bindings, Match, NoMatch
 
-__all__ = ["Matcher", "root_types"]
+__all__ = ["Matcher"]
 
 COMMUTATIVE = frozenset(
     (
@@ -47,26 +49,6 @@ COMMUTATIVE = frozenset(
     )
 )
 """Operators of ONNX whose inputs may stand in any order."""
-
-
-def root_types(pattern: Pattern) -> frozenset[tuple[str, str]] | None:
-    """(operator type, domain) of the operators at which `pattern` may have its root; None if there is no
-    telling.
-    """
-    match pattern:
-        case OpPattern():
-            return frozenset((t, pattern.domain) for t in pattern.meaning.op_types)
-        case Alternatives():
-            sets = [root_types(c) for c in pattern.choices]
-            return None if None in sets else frozenset(t for s in sets if s is not None for t in s)
-        case OutputOf():
-            return root_types(pattern.operator)
-        case Dominator():
-            return root_types(pattern.end)
-        case Outputs():
-            return root_types(pattern.fields[0])
-        case _:
-            return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +83,14 @@ class Matcher:
         """All matches whose root is `node`; several may have the same node set."""
         self._miss = NoMatch("nothing was tried", progress=-1)
         for state in self._at_root(self._pattern, node, _State()):
-            subgraph = self._accept(state, node)
-            if subgraph is not None:
-                pairs = tuple((p, v if n is None else self._op(n)) for p, n, v in state.bound.values())
-                yield Match(self._pattern, self._op(node), subgraph, Bindings(pairs))
+            subgraph = Subgraph(self._graph, NodeSet(state.claimed))
+            refusal = refuse_group(subgraph, state.outside, state.declared)
+            if refusal is not None:
+                at, why = refusal
+                self._fail(state, None, why, at)
+                continue
+            pairs = tuple((p, v if n is None else self._op(n)) for p, n, v in state.bound.values())
+            yield Match(self._pattern, self._op(node), subgraph, Bindings(pairs))
 
     def nearest_miss(self) -> NoMatch:
         return self._miss
@@ -115,34 +101,8 @@ class Matcher:
     def _fail(self, state: _State, pattern: Pattern | None, why: str, node: Node) -> None:
         progress = len(state.bound)
         if progress > self._miss.progress:
-            reason = why if pattern is None else f"expected {_head(pattern)}, but {why}"
+            reason = why if pattern is None else f"expected {head(pattern)}, but {why}"
             self._miss = NoMatch(reason, node.name, progress, pattern)
-
-    def _accept(self, state: _State, root: Node) -> Subgraph | None:
-        """The subgraph, if what has matched is a legal group."""
-        nodes = NodeSet(state.claimed)
-        for value in state.outside:
-            producer = self._graph.producer(value)
-            if producer is not None and producer.id in nodes:
-                self._fail(
-                    state, None, f"a wildcard stands for {value!r}, which the match itself computes", producer
-                )
-                return None
-        subgraph = Subgraph(self._graph, nodes)
-        for value in subgraph.outputs:
-            if value not in state.declared:
-                producer = self._graph.producer(value)
-                assert producer is not None
-                outside = next((c.name for c in self._graph.consumers(value) if c.id not in nodes), None)
-                reader = (
-                    f"{outside!r}, outside the match, reads it too" if outside else "the graph returns it"
-                )
-                self._fail(state, None, f"its result {value!r} leaks: {reader}", producer)
-                return None
-        if len(nodes) > 1 and not subgraph.is_convex:
-            self._fail(state, None, "the match is not convex: a path leaves it and comes back", root)
-            return None
-        return subgraph
 
     def _at_root(self, pattern: Pattern, node: Node, state: _State) -> Iterator[_State]:
         """As `_at_node`, for an operator whose results the pattern declares as its outputs."""
@@ -176,9 +136,7 @@ class Matcher:
                 yield from self._fields(pattern, index + 1, root, s)
 
     def _above(self, part: Pattern, state: _State) -> list[Node]:
-        """Operators that could be the root of `part`, given what of it has been bound already, in graph
-        order.
-        """
+        """Operators that could be the root of `part`, given what of it is bound already, in graph order."""
         frontier: dict[int, Node] = {}
         values = []
         for p in part.walk():
@@ -188,7 +146,7 @@ class Matcher:
                     return [node] if node is not None else []
                 values += [value] if node is None else [v for v in node.outputs if v]
         level = {c.id: c for v in values for c in self._graph.consumers(v)}
-        for _ in range(_height(part)):
+        for _ in range(height(part)):
             frontier |= level
             level = {
                 s.id: s for n in level.values() for s in self._graph.successors(n.id) if s.id not in frontier
@@ -196,8 +154,9 @@ class Matcher:
         return sorted(frontier.values(), key=lambda n: self._graph.positions[n.id])
 
     def _at_node(self, pattern: Pattern, node: Node, state: _State, *, through: bool) -> Iterator[_State]:
-        """`pattern` stands for operator `node`. `through`: its wildcards may stand for values from inside the
-        match.
+        """`pattern` stands for operator `node`.
+
+        through: its wildcards may stand for values from inside the match.
         """
         if id(pattern) in state.bound:
             if state.target(pattern)[0] is node:
@@ -266,8 +225,10 @@ class Matcher:
         commutative: bool,
         through: bool,
     ) -> Iterator[_State]:
-        """Give args[index:] the inputs `free`, in all orders if the operator is commutative. Arguments that
-        look alike and are not shared are interchangeable: only one order of them is tried."""
+        """Give args[index:] the inputs `free`, in all orders if the operator is commutative.
+
+        Arguments that look alike and are not shared are interchangeable: only one order of them is tried.
+        """
         if index == len(args):
             yield state
             return
@@ -309,9 +270,7 @@ class Matcher:
     def _upwards(
         self, path: Pattern | None, end: NodeSet, passable: set[int], state: _State
     ) -> Iterator[Node]:
-        """Operators from which `end` is reached through operators that `path` describes, nearest first;
-        `passable` collects those.
-        """
+        """Operators from which `path` leads to `end`, nearest first; `passable` collects the way."""
         position = self._graph.positions
         heap: list[tuple[int, int]] = []
         seen: set[int] = set(end)
@@ -399,33 +358,3 @@ def _is_optional(op: Operator, index: int) -> bool:
     if schema is None or index >= len(schema.inputs):
         return False
     return bool(schema.inputs[index].option == onnx.defs.OpSchema.FormalParameterOption.Optional)
-
-
-def _height(pattern: Pattern) -> int:
-    """Upper bound of the number of operators on a way from a leaf of `pattern` to its root; a path's length
-    is not bounded by it.
-    """
-    if isinstance(pattern, Dominator):
-        return 1 << 30
-    own = 1 if isinstance(pattern, OpPattern) else 0
-    return min(own + max((_height(c) for c in pattern.children), default=0), 1 << 30)
-
-
-def _head(pattern: Pattern) -> str:
-    """The pattern without its inputs: enough to say what was expected."""
-    match pattern:
-        case OpPattern():
-            text = pattern.name
-        case Wildcard():
-            text = "any value"
-        case ConstantPattern():
-            text = "a constant"
-        case Alternatives():
-            text = " or ".join(_head(c) for c in pattern.choices)
-        case OutputOf():
-            text = f"output {'any' if pattern.index is None else pattern.index} of {_head(pattern.operator)}"
-        case Dominator():
-            text = f"{_head(pattern.end)} after {_head(pattern.parent)}"
-        case _:
-            text = " and ".join(_head(c) for c in pattern.children)
-    return text + "".join(map(str, pattern.constraints))

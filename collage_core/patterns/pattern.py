@@ -18,7 +18,7 @@ from typing import Self
 
 from collage_core.errors import CollageError
 from collage_core.ir import Attribute
-from collage_core.patterns.aliases import OpName, resolve_op
+from collage_core.ir.aliases import OpName, resolve_op
 from collage_core.patterns.constraints import Constraint, HasAttr, HasDtype, HasShape
 
 __all__ = [
@@ -47,15 +47,11 @@ class Pattern:
     constraints: tuple[Constraint, ...] = field(default=(), kw_only=True)
 
     def has_attr(self, attributes: Mapping[str, Attribute]) -> Self:
-        """Only operators with these attributes; ONNX's and Relay's names both serve, and defaults count (see
-        `Attributes`).
-        """
+        """Only operators with these attributes; ONNX's and Relay's names serve, defaults count."""
         return self._constrained(HasAttr.of(attributes))
 
     def has_shape(self, shape: Sequence[int | str | None]) -> Self:
-        """Only values of this shape; None stands for any size. Of an operator with several outputs: the
-        first.
-        """
+        """Only values of this shape, None for any size; of an operator with several outputs, the first."""
         return self._constrained(HasShape.of(shape))
 
     def has_dtype(self, dtype: object) -> Self:
@@ -67,8 +63,9 @@ class Pattern:
         return Alternatives((self, other))
 
     def optional(self, extend: Callable[[Pattern], Pattern]) -> Alternatives:
-        """This pattern, or what `extend` makes of it, which is tried first. CollageError if `extend` leaves
-        it out.
+        """This pattern, or what `extend` makes of it, which is tried first.
+
+        CollageError if `extend` leaves this pattern out.
         """
         extended = extend(self)
         if not any(p is self for p in extended.walk()):
@@ -76,8 +73,7 @@ class Pattern:
         return Alternatives((extended, self), is_optional=True)
 
     def dominates(self, parent: Pattern, path: Pattern | None = None) -> Dominator:
-        """An operator `parent`, then any number of operators `path` (any, if None), all of whose results end
-        in this pattern.
+        """An operator `parent`, then any operators `path`, all of whose results end in this pattern.
 
         The order of arguments is TVM's: the pattern that ends the part is the one asked,
         `is_op("add")(...).dominates(conv, path)`.
@@ -102,9 +98,7 @@ class Pattern:
 
     @cached_property
     def form(self) -> tuple[object, ...]:
-        """The structure as nested tuples, in which a pattern met again is a back-reference: what equality and
-        hash compare.
-        """
+        """The structure as nested tuples, in which a pattern met again is a back-reference."""
         return _form_of(self, {})
 
     def _constrained(self, constraint: Constraint) -> Self:
@@ -134,8 +128,9 @@ class ConstantPattern(Pattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OpPattern(Pattern):
-    """An operator. `args` are patterns of its first inputs, None where an optional input is not mentioned;
-    `args` None takes any inputs.
+    """An operator.
+
+    args: patterns of its first inputs, None where an optional input is not mentioned; `args` None takes any.
 
     `name` is as written; `meaning` is what it stands for.
     """
@@ -149,8 +144,7 @@ class OpPattern(Pattern):
         return resolve_op(self.name, self.domain)
 
     def __call__(self, *args: Pattern | None) -> OpPattern:
-        """The operator applied to these inputs. Inputs that are not mentioned, or None, are free where ONNX
-        calls them optional.
+        """The operator applied to these inputs; the others, and None, are free where ONNX has them optional.
 
         A tuple (`is_tuple`) as the only argument stands for its fields, as Relay's `concatenate` takes its
         operands.
@@ -197,9 +191,7 @@ class OutputOf(Pattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dominator(Pattern):
-    """`end`, and all operators between it and `parent`, each of which `path` describes (any operator, if
-    None).
-    """
+    """`end`, `parent`, and all operators between them, each of which `path` describes (any, if None)."""
 
     parent: Pattern
     path: Pattern | None
@@ -222,8 +214,7 @@ class Outputs(Pattern):
 
 
 def is_op(name: str, domain: str = "") -> OpPattern:
-    """An operator: an ONNX type (`Conv`), or an alias (`conv2d`, `dense`, `add`, `relu`, with or without
-    `nn.`).
+    """An operator: an ONNX type (`Conv`), or an alias (`conv2d`, `nn.dense`, `add`, `relu`).
 
     Uncalled it takes any inputs; called, `is_op("add")(p, q)`, its inputs must match, in either order where
     the operator is commutative. `domain` names the operator set of operators that are not ONNX's own.
@@ -244,9 +235,7 @@ def is_constant() -> ConstantPattern:
 
 
 def outputs(*fields: Pattern) -> Outputs:
-    """A part with several results, one for each of `fields`. Each must share a sub-pattern with one before
-    it.
-    """
+    """A part with several results, each of which shares a sub-pattern with one before it."""
     if not fields:
         raise CollageError("outputs() needs at least one pattern")
     return Outputs(fields)
@@ -258,8 +247,9 @@ def is_tuple(fields: Sequence[Pattern]) -> Outputs:
 
 
 def is_tuple_get_item(operator: Pattern, index: int | None = None) -> OutputOf:
-    """Output `index` of an operator that has several (`Split`, `TopK`); None for any. Without it an
-    operator's first output is meant.
+    """Output `index` of an operator that has several (`Split`, `TopK`); None for any.
+
+    Elsewhere an operator stands for its first output.
     """
     return OutputOf(operator, index)
 

@@ -1,6 +1,4 @@
-"""Patterns as the code that makes them. `eval` of the text, with the language's names, gives an equal
-pattern.
-"""
+"""Patterns as the code that makes them; `eval` of it gives an equal pattern."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ __all__ = ["to_code"]
 
 
 def to_code(pattern: Pattern) -> str:
-    """One expression; a pattern that is used again is named where it first stands: `is_op('add')((p0 :=
-    wildcard()), p0)`.
-    """
+    """One expression; what is used again is named: `is_op('add')((p0 := wildcard()), p0)`."""
     return _Printer(pattern).text(pattern)
 
 
@@ -91,9 +87,7 @@ class _Printer:
         return text
 
     def _is_printable_option(self, pattern: Alternatives) -> bool:
-        """Whether nothing that the extension alone contains is used outside it: a name given inside a lambda
-        ends with it.
-        """
+        """Whether the extension's own parts stay inside it: a name given in a lambda ends with it."""
         if not pattern.is_optional:
             return False
         extended, base = pattern.choices

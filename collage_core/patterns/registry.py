@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from collage_core.errors import Refusal
 from collage_core.patterns.backend_pattern import BackendPattern
-from collage_core.patterns.match import Match
 from collage_core.patterns.pattern import Pattern
+from collage_core.patterns.result import Match
 from collage_core.rules.rule import FusionRule, GroupCheck, PatternRule, ValidOp
 
 __all__ = [
@@ -25,8 +25,7 @@ _rules: dict[str, list[PatternRule]] = {}
 def add_backend_pattern(
     *, backend: str, pattern: Pattern, name: str = "", check: Callable[[Match], Refusal | None] | None = None
 ) -> BackendPattern:
-    """Say that the installed backend `backend` (matched without regard to case) can run what `pattern`
-    describes.
+    """Say that the installed backend `backend` (in any case) can run what `pattern` describes.
 
     The backend still decides by its `variants` what it really offers. Adding an equal pattern again changes
     nothing. UnknownBackendError lists the installed backends.
@@ -47,8 +46,7 @@ def add_backend_pattern_rule(
     max_nodes: int | None = None,
     check: GroupCheck | None = None,
 ) -> PatternRule:
-    """Say that the installed backend `backend` can fuse what the rule allows; see `PatternRule` for the
-    functions.
+    """Say that the installed backend `backend` can fuse what the rule allows; see `PatternRule`.
 
     UnknownBackendError lists the installed backends.
     """

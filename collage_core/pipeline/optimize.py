@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
@@ -13,6 +16,8 @@ from collage_core.device import Target
 from collage_core.errors import PlacementError
 from collage_core.formats import Array
 from collage_core.ir import Graph
+from collage_core.ir.onnx_io import from_model, load_model
+from collage_core.ir.passes import normalise
 from collage_core.ir.verify import require_static
 from collage_core.pipeline.comparison import Comparison, compare, placement_entrant
 from collage_core.pipeline.costing import Costs, collect_costs, default_policy
@@ -25,7 +30,7 @@ from collage_core.search.formulate import formulate
 from collage_core.search.problem import Solution
 from collage_core.search.searcher import OpLevelSearch, Searcher
 
-__all__ = ["COLLAGE", "Optimization", "Single", "optimize_graph", "search_placement"]
+__all__ = ["COLLAGE", "Optimization", "Single", "optimize", "optimize_graph", "search_placement"]
 
 COLLAGE = "collage"
 """Name of the chosen placement among the contenders."""
@@ -74,6 +79,51 @@ class Optimization:
     comparison: Comparison | None
     search_s: float
     total_s: float
+
+
+def optimize(
+    model: str | Path | onnx.ModelProto | Graph,
+    *,
+    backends: Sequence[str] | None = None,
+    target: Target | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    costs: str | Path | None = None,
+    skip_passes: Collection[str] = (),
+    registry: Registry | None = None,
+    constraints: Constraints | None = None,
+    searcher: Searcher | None = None,
+    inputs: Mapping[str, Array] | None = None,
+    progress: Progress | None = None,
+    executor: Executor | None = None,
+    rounds: int = 15,
+) -> Optimization:
+    """Read, normalise and place a model in one call; see `optimize_graph` for what is not said here.
+
+    model: an ONNX file, a model in memory, or a graph (normalised already, taken as it is). backends: names
+    of those that may take part, all available ones where None. shapes: of inputs with open dimensions. costs:
+    the cost database's file, the user's own where None.
+    """
+    registry = registry or default_registry()
+    progress = progress or Silent()
+    chosen = registry.available(backends)
+    if not isinstance(model, Graph):
+        progress.phase("reading the model")
+        read = from_model(model, shapes) if isinstance(model, onnx.ModelProto) else load_model(model, shapes)
+        model = normalise(read, skip_passes)
+    with CostDatabase(costs) as database:
+        return optimize_graph(
+            model,
+            chosen,
+            target or Target.default(),
+            database,
+            registry=registry,
+            constraints=constraints,
+            searcher=searcher,
+            inputs=inputs,
+            progress=progress,
+            executor=executor,
+            rounds=rounds,
+        )
 
 
 def search_placement(

@@ -76,9 +76,9 @@ def explain_text(report: Mapping[str, Any]) -> str:
         ]
         parts.append("conversions\n" + table(("value", "from", "to", "backend", "ms"), rows, right=[4]))
     if report["infeasible"]:
-        rows = [(i["backend"], _cut(i["ops"]), str(i["count"]), i["reason"]) for i in report["infeasible"]]
+        failed = [(i["backend"], _cut(i["ops"]), str(i["count"]), i["reason"]) for i in report["infeasible"]]
         parts.append(
-            "infeasible candidates\n" + table(("backend", "operators", "count", "reason"), rows, right=[2])
+            "infeasible candidates\n" + table(("backend", "operators", "count", "reason"), failed, right=[2])
         )
     for name, reasons in report["declined"].items():
         if reasons:

@@ -1,5 +1,4 @@
-"""Rules made from rules, as TVM's RFC 0062 composes its partition rules: union, and restrictions by kind,
-backend and size.
+"""Rules made from rules, as TVM's RFC 0062 composes its own: union, restrictions by kind, backend, size.
 
 A union is a sequence of rules, which `generate` takes; each restriction makes a new rule.
 """
@@ -28,9 +27,7 @@ def for_backend(rules: Iterable[PatternRule], backend: str) -> tuple[PatternRule
 
 
 def restrict(rule: PatternRule, check: GroupCheck) -> PatternRule:
-    """`rule`, handing out only groups that `check` accepts too. Growth goes on through groups that it
-    declines.
-    """
+    """`rule`, handing out only groups that `check` accepts too; growth goes on through the others."""
     earlier = rule.check
 
     def both(subgraph: Subgraph) -> Refusal | None:

@@ -22,9 +22,7 @@ yield a number of groups that is quadratic in the length of a chain."""
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a group comes from: the rule, the operators at which it starts and ends, and its kind (the
-    largest in it).
-    """
+    """Where a group comes from: its rule, first and last operator, and kind (the largest in it)."""
 
     rule: PatternRule
     start: Node
@@ -34,9 +32,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class GenerationResult:
-    """The groups found, each node set once, with the first way in which it was found; and why others did not
-    form.
-    """
+    """The groups found, each node set once, with how it was found first; and why others did not form."""
 
     groups: Mapping[NodeSet, Provenance]
     refusals: tuple[Refusal, ...]
@@ -83,6 +79,7 @@ class _Growth:
         self._ops = {n.id: Operator(graph, n) for n in graph.nodes}
         self._valid: dict[int, bool] = {}
         self._kinds: dict[int, OpKind] = {}
+        self._successors: dict[int, tuple[Node, ...]] = {}
 
     def run(self) -> None:
         for node in self._graph.nodes:
@@ -105,21 +102,20 @@ class _Growth:
             kind = max(kind, *(self._kind(n) for n in joining))
             end = sink
             self._emit(nodes, Provenance(self._rule, start, end, kind))
-        if self._graph.successors(end.id):
+        if self._successors_of(end):
             self._refuse(
                 False, "what it computes ends in no single operator, so that nothing can be fused to it", end
             )
 
     def _joining(self, end: Node, sink: Node, size: int) -> list[Node] | None:
-        """All nodes on the way from `end` to its post-dominator `sink`, which is the last; None if they may
-        not join.
+        """All nodes between `end` and its post-dominator `sink`, then `sink`; None if they may not join.
 
         Every way onward from `end` leads to `sink`, so walking forward until there meets exactly those nodes.
         """
         joining: dict[int, Node] = {sink.id: sink}
         stack = [end]
         while stack:
-            for s in self._graph.successors(stack.pop().id):
+            for s in self._successors_of(stack.pop()):
                 if s.id not in joining:
                     joining[s.id] = s
                     stack.append(s)
@@ -153,6 +149,11 @@ class _Growth:
                 self._refuse(verdict, f"the rule does not take a {node.op_type} like this", node)
             known = self._valid[node.id] = bool(verdict)
         return known
+
+    def _successors_of(self, node: Node) -> tuple[Node, ...]:
+        if node.id not in self._successors:
+            self._successors[node.id] = self._graph.successors(node.id)
+        return self._successors[node.id]
 
     def _kind(self, node: Node) -> OpKind:
         if node.id not in self._kinds:

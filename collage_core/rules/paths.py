@@ -35,18 +35,15 @@ def nodes_between(src: Operator, sink: Operator) -> list[Node]:
 def check_path(
     src: Operator, sink: Operator, fchecker: Callable[[Operator], bool | Refusal]
 ) -> bool | Refusal:
-    """Whether all operators on the paths from `src` to `sink`, both excluded, satisfy `fchecker`.
+    """Whether all operators on the paths from `src` to `sink`, without `src` and with `sink`, satisfy `fchecker`
+    (as TVM's CheckPath; a checker that means to be kinder to the sink compares with it).
 
-    The two ends are the caller's to check: `sink` may well be of another kind than what leads to it
-    (elementwise operators that end in a reduction). True, or a falsy `Refusal` that names the first operator
-    that does not.
+    True, or a falsy `Refusal` that names the first operator that does not.
     """
-    for node in nodes_between(src, sink):
+    for node in (*nodes_between(src, sink), sink.node):
         verdict = fchecker(Operator(src.graph, node))
+        if isinstance(verdict, Refusal):
+            return verdict
         if not verdict:
-            return (
-                verdict
-                if isinstance(verdict, Refusal)
-                else Refusal(f"it is on the way from {src} to {sink}", node.name)
-            )
+            return Refusal(f"it is on the way from {src} to {sink}", node.name)
     return True

@@ -17,8 +17,7 @@ _EXIT = -1
 
 
 def immediate_postdominators(graph: Graph) -> Mapping[int, int | None]:
-    """For every node the nearest other node through which all that depends on it must pass; None if there is
-    none.
+    """For every node the nearest other one that all that depends on it passes; None if there is none.
 
     A node whose value the graph returns, or nobody reads, leads to a virtual exit.
     """

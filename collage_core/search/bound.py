@@ -1,4 +1,6 @@
-"""What every placement must pay at least, shared out over the nodes: a feasible solution of the covering program's dual."""
+"""What every placement must pay at least, shared out over the nodes: a feasible solution of the covering
+program's dual.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ __all__ = ["node_shares_ms"]
 def node_shares_ms(problem: Problem) -> Costs:
     """[node_count] shares such that the nodes of no choice carry more than the choice costs.
 
-    So the shares of any set of nodes add up to no more than what covering exactly that set costs, conversions and crossings apart.
-    Each node starts with the smallest share that a choice could give it and then takes what its choices leave.
+    So the shares of any set of nodes add up to no more than what covering exactly that set costs, conversions
+    and crossings apart. Each node starts with the smallest share that a choice could give it and then takes
+    what its choices leave.
     """
     cheapest: dict[int, float] = {}
     for choice in problem.choices:

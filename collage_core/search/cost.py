@@ -15,7 +15,9 @@ __all__ = ["Conversion", "CostBreakdown", "breakdown", "check_problem", "node_in
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """Value `value` is converted once from format `source`, in which it is produced or arrives, to `destination`."""
+    """Value `value` is converted once from format `source`, in which it is produced or arrives, to
+    `destination`.
+    """
 
     value: int
     source: int
@@ -47,15 +49,18 @@ class CostBreakdown:
 
 
 def total_ms(problem: Problem, choices: Sequence[int]) -> float:
-    """Cost of covering the problem by `choices` (indices, in any order). Raises PlacementError where that is not legal."""
+    """Cost of covering the problem by `choices` (indices, in any order). Raises PlacementError where that is
+    not legal.
+    """
     return breakdown(problem, choices).total_ms
 
 
 def breakdown(problem: Problem, choices: Sequence[int]) -> CostBreakdown:
     """The cost, term by term.
 
-    Raises PlacementError when a node is covered twice or not at all, when the graph of groups has a cycle, when a
-    value is needed in a format into which nobody converts it, or when a choice does not say how it reads or writes one.
+    Raises PlacementError when a node is covered twice or not at all, when the graph of groups has a cycle,
+    when a value is needed in a format into which nobody converts it, or when a choice does not say how it
+    reads or writes one.
     """
     owner = _owners(problem, choices)
     conversions: list[Conversion] = []
@@ -71,13 +76,19 @@ def breakdown(problem: Problem, choices: Sequence[int]) -> CostBreakdown:
             needed.add(value.output_format)
         if not needed:
             continue
-        source = value.input_format if producer is None else _format(problem.choices[producer].writes, producer, "writes", v)
+        source = (
+            value.input_format
+            if producer is None
+            else _format(problem.choices[producer].writes, producer, "writes", v)
+        )
         if source is None:
             raise PlacementError(f"value {v} is a model input without a format")
         for destination in sorted(needed - {source}):
             cost = problem.conversion_ms.get((v, source, destination), math.inf)
             if math.isinf(cost):
-                raise PlacementError(f"nobody converts value {v} from format {source} to format {destination}")
+                raise PlacementError(
+                    f"nobody converts value {v} from format {source} to format {destination}"
+                )
             conversions.append(Conversion(v, source, destination, cost))
         if producer is not None:
             backends = {problem.choices[r].backend for r in readers} - {NO_BACKEND}
@@ -109,7 +120,9 @@ def node_indices(mask: int) -> Iterator[int]:
 
 
 def check_problem(problem: Problem) -> None:
-    """Raise PlacementError, naming the node, value or choice, unless the problem is well formed and every node has a choice."""
+    """Raise PlacementError, naming the node, value or choice, unless the problem is well formed and every
+    node has a choice.
+    """
     count = problem.node_count
     touching: list[list[int]] = [[] for _ in range(count)]
     for v, value in enumerate(problem.values):
@@ -126,25 +139,35 @@ def check_problem(problem: Problem) -> None:
     borders: dict[int, tuple[set[int], set[int], set[int]]] = {}
     for c, choice in enumerate(problem.choices):
         if not 0 < choice.nodes < 1 << count:
-            raise PlacementError(f"choice {c} covers no node, or one that is not among the {count} of the problem")
+            raise PlacementError(
+                f"choice {c} covers no node, or one that is not among the {count} of the problem"
+            )
         if not 0.0 <= choice.cost_ms < math.inf:
-            raise PlacementError(f"choice {c} costs {choice.cost_ms} ms; infeasible candidates must be left out")
+            raise PlacementError(
+                f"choice {c} costs {choice.cost_ms} ms; infeasible candidates must be left out"
+            )
         border = borders.get(choice.nodes)
         if border is None:
             border = borders[choice.nodes] = _border(problem, choice.nodes, touching)
             covered |= choice.nodes
         reads, writes, produced = border
         if choice.reads.keys() != reads:
-            raise PlacementError(f"choice {c} must read the values {sorted(reads)}, not {sorted(choice.reads)}")
+            raise PlacementError(
+                f"choice {c} must read the values {sorted(reads)}, not {sorted(choice.reads)}"
+            )
         if not writes <= choice.writes.keys() <= produced:
-            raise PlacementError(f"choice {c} must write the values {sorted(writes)}, not {sorted(choice.writes)}")
+            raise PlacementError(
+                f"choice {c} must write the values {sorted(writes)}, not {sorted(choice.writes)}"
+            )
     if covered != (1 << count) - 1:
         missing = next(n for n in range(count) if not covered >> n & 1)
         raise PlacementError(f"no choice covers node {missing}")
 
 
 def _border(problem: Problem, nodes: int, touching: list[list[int]]) -> tuple[set[int], set[int], set[int]]:
-    """Values that a group of these nodes must read, must write, and may write (some of which nobody wants)."""
+    """Values that a group of these nodes must read, must write, and may write (some of which nobody
+    wants).
+    """
     reads: set[int] = set()
     writes: set[int] = set()
     produced: set[int] = set()
@@ -184,8 +207,12 @@ def _format(formats: Mapping[int, int], choice: int, verb: str, value: int) -> i
     return known
 
 
-def _executable_order(problem: Problem, choices: Sequence[int], followers: dict[int, set[int]]) -> tuple[int, ...]:
-    """The choices, each after those it reads from; among those that are ready, the one with the earliest node goes first."""
+def _executable_order(
+    problem: Problem, choices: Sequence[int], followers: dict[int, set[int]]
+) -> tuple[int, ...]:
+    """The choices, each after those it reads from; among those that are ready, the one with the earliest node
+    goes first.
+    """
     waiting = dict.fromkeys(choices, 0)
     for after in followers.values():
         for f in after:

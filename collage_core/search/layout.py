@@ -1,26 +1,32 @@
-"""The problem in the order in which the dynamic program walks it: tables of values, bit lanes in which their codes live."""
+"""The problem in the order in which the dynamic program walks it: tables of values, bit lanes in which their
+codes live.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from collage_core.search.codes import Signature, code_space
 from collage_core.search.cost import node_indices
 from collage_core.search.problem import NO_BACKEND, Problem
-from collage_core.search.slots import Signature, SlotTables
+from collage_core.search.slots import SlotTables
 
 __all__ = ["Lane", "Layout", "lay_out"]
 
 _WORD_BITS = 62
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Lane:
     """Where the code of a value lies in a state: (word >> shift) & mask.
 
-    Positions are places in the order. producer: -1 for a model input. consumers: bitmask of positions. The lane
-    belongs to the value in every state whose first unclaimed position lies in begin..end.
+    Positions are places in the order. producer: -1 for a model input. consumers: bitmask of positions. The
+    lane belongs to the value in every state whose first unclaimed position lies in begin..end. readings and
+    writings number the (format, backend) pairs in which choices read and write it, as the tables do.
     """
 
     tables: SlotTables
@@ -35,12 +41,14 @@ class Lane:
 
     @property
     def mask(self) -> int:
-        return (1 << self.tables.bits) - 1
+        return (1 << self.tables.space.bits) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """lanes[value]; groups[position]: the node sets (bitmasks of positions, relative to this first one) with their choices."""
+    """lanes[value]; groups[position]: node sets (bitmasks of positions, relative to this first one), with
+    their choices.
+    """
 
     order: tuple[int, ...]
     lanes: tuple[Lane, ...]
@@ -55,8 +63,8 @@ def lay_out(problem: Problem, order: Sequence[int]) -> Layout:
         position[node] = place
     groups: list[dict[int, list[int]]] = [{} for _ in order]
     relative: dict[int, tuple[int, int]] = {}
-    readings: list[dict[Signature, int]] = [{} for _ in problem.values]
-    writings: list[dict[Signature, int]] = [{} for _ in problem.values]
+    readings: list[set[Signature]] = [set() for _ in problem.values]
+    writings: list[set[Signature]] = [set() for _ in problem.values]
     begin = [len(order)] * len(problem.values)
     for c, choice in enumerate(problem.choices):
         where = relative.get(choice.nodes)
@@ -67,20 +75,22 @@ def lay_out(problem: Problem, order: Sequence[int]) -> Layout:
         groups[where[0]].setdefault(where[1], []).append(c)
         for signatures, formats in ((readings, choice.reads), (writings, choice.writes)):
             for v, f in formats.items():
-                signatures[v].setdefault((f, choice.backend), len(signatures[v]))
-                begin[v] = min(begin[v], where[0] + 1)
+                signatures[v].add((f, choice.backend))
+                if where[0] + 1 < begin[v]:
+                    begin[v] = where[0] + 1
     lanes: list[Lane] = []
     for v, value in enumerate(problem.values):
         producer = -1 if value.producer is None else position[value.producer]
         consumers = [position[n] for n in value.consumers]
         if value.input_format is not None:
-            writings[v] = {(value.input_format, NO_BACKEND): 0}
+            writings[v] = {(value.input_format, NO_BACKEND)}
             begin[v] = 0
+        reads, writes = sorted(readings[v]), sorted(writings[v])
         lanes.append(
             Lane(
-                _tables(problem, v, readings[v], writings[v]),
-                readings[v],
-                writings[v],
+                _tables(problem, v, reads, writes),
+                {s: i for i, s in enumerate(reads)},
+                {s: i for i, s in enumerate(writes)},
                 producer,
                 sum(1 << p for p in consumers),
                 begin[v],
@@ -91,25 +101,28 @@ def lay_out(problem: Problem, order: Sequence[int]) -> Layout:
     return Layout(tuple(order), placed, tuple(groups), words)
 
 
-def _tables(problem: Problem, v: int, readings: dict[Signature, int], writings: dict[Signature, int]) -> SlotTables:
+def _tables(
+    problem: Problem, v: int, readings: Iterable[Signature], writings: Iterable[Signature]
+) -> SlotTables:
     value = problem.values[v]
     formats = {f for f, _ in (*readings, *writings)}
     if value.output_format is not None:
         formats.add(value.output_format)
     number = {f: i for i, f in enumerate(sorted(formats))}
-
-    def convert_ms(source: int, destination: int) -> float:
-        return 0.0 if source == destination else problem.conversion_ms.get((v, source, destination), math.inf)
-
-    return SlotTables.of(
+    conversion_ms = np.array(
+        [0.0 if p == q else problem.conversion_ms.get((v, p, q), math.inf) for p in number for q in number]
+    ).reshape(len(number), len(number))
+    output_format = None if value.output_format is None else number[value.output_format]
+    space = code_space(
         tuple((number[f], b) for f, b in readings),
         tuple((number[f], b) for f, b in writings),
-        tuple(tuple(convert_ms(p, q) for q in number) for p in number),
-        None if value.output_format is None else number[value.output_format],
+        len(number),
+        output_format,
         None if value.input_format is None else number[value.input_format],
         len(value.consumers),
-        problem.crossing_ms,
+        problem.crossing_ms > 0.0,
     )
+    return SlotTables(space, conversion_ms, output_format, value.producer is not None, problem.crossing_ms)
 
 
 def _assign(lanes: Sequence[Lane]) -> tuple[tuple[Lane, ...], int]:
@@ -118,16 +131,19 @@ def _assign(lanes: Sequence[Lane]) -> tuple[tuple[Lane, ...], int]:
     in_use: list[Lane] = []
     placed = list(lanes)
     for v in sorted(range(len(lanes)), key=lambda v: lanes[v].begin):
-        lane = lanes[v]
+        lane, bits = lanes[v], lanes[v].tables.space.bits
         for old in [o for o in in_use if o.end < lane.begin]:
             in_use.remove(old)
             occupied[old.word] &= ~(old.mask << old.shift)
-        if not lane.tables.bits:
+        if not bits:
             continue
-        word, shift = next(
-            ((w, s) for w, used in enumerate(occupied) for s in range(_WORD_BITS - lane.tables.bits + 1) if not used & lane.mask << s),
-            (len(occupied), 0),
+        free = (
+            (w, s)
+            for w, used in enumerate(occupied)
+            for s in range(_WORD_BITS - bits + 1)
+            if not used & lane.mask << s
         )
+        word, shift = next(free, (len(occupied), 0))
         if word == len(occupied):
             occupied.append(0)
         occupied[word] |= lane.mask << shift

@@ -1,4 +1,6 @@
-"""One step of the dynamic program: what it costs, in every state at once, to claim a set of nodes by any of its choices."""
+"""One step of the dynamic program: what it costs, in every state at once, to claim a set of nodes by any of
+its choices.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +9,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from collage_core.search.codes import Ints
 from collage_core.search.cost import group_constant_ms
 from collage_core.search.layout import Lane, Layout
 from collage_core.search.problem import Choice, Problem
-from collage_core.search.slots import Costs, Ints
+from collage_core.search.slots import Costs
 
 __all__ = ["Move", "Upstream", "moves_at"]
 
 Upstream = tuple[tuple[int, int], ...]
-"""Per live value (ascending) the unclaimed positions known to lie upstream of it, as a bitmask; values without any are left out."""
+"""Per live value (ascending) the unclaimed positions known to lie upstream of it, as a bitmask; values
+without any are left out.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Touch:
-    """A value at the border of a move, relative to the position of the move: bit i of a mask is that position + i.
+    """A value at the border of a move, relative to the position of the move: bit i of a mask is that position
+    + i.
 
-    signature[C]: index of each choice's signature in the value's tables. earlier: whether positions before this one read it.
+    signature[C]: index of each choice's signature in the value's tables. earlier: whether positions before
+    this one read it.
     """
 
     value: int
@@ -41,9 +48,19 @@ class _Touch:
 
 
 class Move:
-    """A node set (bitmask relative to its first position) and the choices [C] for it that are worth trying."""
+    """A node set (bitmask relative to its first position) and the choices [C] for it that are worth
+    trying.
+    """
 
-    def __init__(self, nodes: int, choices: Ints, cost_ms: Costs, reads: Sequence[_Touch], writes: Sequence[_Touch], words: int) -> None:
+    def __init__(
+        self,
+        nodes: int,
+        choices: Ints,
+        cost_ms: Costs,
+        reads: Sequence[_Touch],
+        writes: Sequence[_Touch],
+        words: int,
+    ) -> None:
         self.nodes = nodes
         self.choices = choices
         self._cost_ms = cost_ms
@@ -55,7 +72,9 @@ class Move:
         self._tables: dict[tuple[int, bool], tuple[Costs | None, Ints]] = {}
 
     def upstream(self, claimed: int, upstream: Upstream) -> Upstream | None:
-        """What lies upstream of the live values once the move is made (still relative to its position), or None if it closes a knot."""
+        """What lies upstream of the live values once the move is made (still relative to its position), or
+        None if it closes a knot.
+        """
         before = dict(upstream)
         above = unclaimed = 0
         for touch in self._reads:
@@ -77,9 +96,14 @@ class Move:
         return tuple(sorted((v, f) for v, f in after.items() if f))
 
     def apply(self, claimed: int, words: Sequence[Ints], cost_ms: Costs) -> tuple[list[Ints], Costs]:
-        """words: per word [S]; cost_ms [S]. Returns the same for all S x C successors, flat; cost inf where one is impossible."""
+        """words: per word [S]; cost_ms [S]. Returns the same for all S x C successors, flat; cost inf where
+        one is impossible.
+        """
         cost = cost_ms[:, None] + self._cost_ms
-        after = [np.repeat((w & k)[:, None], len(self.choices), axis=1) for w, k in zip(words, self._keep, strict=True)]
+        after = [
+            np.repeat((w & k)[:, None], len(self.choices), axis=1)
+            for w, k in zip(words, self._keep, strict=True)
+        ]
         claimed_after = claimed | self.nodes
         for i, touch in enumerate(self._reads):
             live = not touch.producer & ~claimed
@@ -98,13 +122,15 @@ class Move:
         return [w.ravel() for w in after], cost.ravel()
 
     def _reading(self, i: int, live: bool) -> tuple[Costs | None, Ints]:
-        """[codes, C] charge and shifted successor for the reader of value i; a pending value charges nothing yet."""
+        """[codes, C] charge and shifted successor for the reader of value i; a pending value charges nothing
+        yet.
+        """
         found = self._tables.get((i, live))
         if found is None:
             touch = self._reads[i]
             tables = touch.lane.tables
             charge = tables.consume_ms[:, touch.signature] if live else None
-            code = (tables.consumed if live else tables.needed)[:, touch.signature]
+            code = (tables.space.consumed if live else tables.space.needed)[:, touch.signature]
             found = self._tables[i, live] = charge, code << touch.lane.shift
         return found
 
@@ -116,7 +142,7 @@ class Move:
             tables = touch.lane.tables
             found = self._tables[key] = (
                 tables.produce_ms[:, touch.signature],
-                tables.produced[:, touch.signature] << touch.lane.shift,
+                tables.space.produced[:, touch.signature] << touch.lane.shift,
             )
         charge, code = found
         assert charge is not None
@@ -125,7 +151,9 @@ class Move:
 
 def moves_at(problem: Problem, layout: Layout, position: int) -> list[Move]:
     """The moves whose earliest node is at `position`."""
-    return [_move(problem, layout, position, nodes, choices) for nodes, choices in layout.groups[position].items()]
+    return [
+        _move(problem, layout, position, nodes, choices) for nodes, choices in layout.groups[position].items()
+    ]
 
 
 def _move(problem: Problem, layout: Layout, position: int, nodes: int, indices: list[int]) -> Move:
@@ -160,12 +188,17 @@ def _wanted(problem: Problem, choice: Choice) -> list[int]:
     return [
         v
         for v in choice.writes
-        if problem.values[v].output_format is not None or any(not choice.nodes >> n & 1 for n in problem.values[v].consumers)
+        if problem.values[v].output_format is not None
+        or any(not choice.nodes >> n & 1 for n in problem.values[v].consumers)
     ]
 
 
-def _worth_trying(layout: Layout, cost_ms: Costs, reads: list[tuple[int, Ints]], writes: list[tuple[int, Ints]]) -> Ints:
-    """Leave out the choices that another one of the same nodes replaces at no loss, whatever surrounds them."""
+def _worth_trying(
+    layout: Layout, cost_ms: Costs, reads: list[tuple[int, Ints]], writes: list[tuple[int, Ints]]
+) -> Ints:
+    """Leave out the choices that another one of the same nodes replaces at no loss, whatever surrounds
+    them.
+    """
     order = np.argsort(cost_ms, kind="stable")
     bound = cost_ms[order][:, None] + np.zeros(len(order))
     for v, s in reads:

@@ -1,9 +1,9 @@
 """The order in which the dynamic program takes the nodes.
 
-Every order gives the same answer; it decides how many states there are. What counts is how many values are at the border of the
-claimed part at once, so a branch is finished before the next one begins. A join of many operands goes in front of the
-branches that lead to it: once it is claimed, each branch ends where its last value is produced, whereas behind them
-all their values stay at the border together.
+Every order gives the same answer; it decides how many states there are. What counts is how many values are at
+the border of the claimed part at once, so a branch is finished before the next one begins. A join of many
+operands goes in front of the branches that lead to it: once it is claimed, each branch ends where its last
+value is produced, whereas behind them all their values stay at the border together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _LARGEST_EXPONENT = 200
 
 
 def choose_order(problem: Problem) -> tuple[int, ...]:
-    """The given order or depth first, with joins moved to the front or not: whichever keeps the border small."""
+    """The given order or depth first, with joins moved to the front or not: whichever keeps the border
+    small.
+    """
     given = tuple(range(problem.node_count))
     searched = depth_first(problem)
     orders = dict.fromkeys((given, searched, joins_first(problem, given), joins_first(problem, searched)))
@@ -49,8 +51,11 @@ def depth_first(problem: Problem) -> tuple[int, ...]:
 
 
 def joins_first(problem: Problem, order: Sequence[int]) -> tuple[int, ...]:
-    """`order` with each join of three or more operands moved in front of its region: the nodes all of whose paths to an output
-    run through it, and all of whose paths from an input run through the last node that all its own do."""
+    """`order` with each join of three or more operands moved in front of its region.
+
+    The region are the nodes that lead to it without another join between, all of whose paths to an output run
+    through it, as far as the last node through which all paths to it run.
+    """
     operands = _operands(problem)
     joins = [n for n in range(problem.node_count) if len(operands[n]) >= _JOIN_OPERANDS]
     if not joins:
@@ -64,32 +69,23 @@ def joins_first(problem: Problem, order: Sequence[int]) -> tuple[int, ...]:
     ahead = _dominators(range(problem.node_count - 1, -1, -1), readers, {n for n in leaves if n is not None})
     place = {n: float(i) for i, n in enumerate(order)}
     for join in joins:
-        fork = behind[join] & ~(1 << join)
-        last_fork = fork.bit_length() - 1
-        region = [
-            n
-            for n in _upstream(join, operands, last_fork)
-            if ahead[n] >> join & 1 and (last_fork < 0 or behind[n] >> last_fork & 1)
-        ]
+        fork = (behind[join] & ~(1 << join)).bit_length() - 1
+        region: set[int] = set()
+        stack = list(operands[join])
+        while stack:
+            n = stack.pop()
+            # Another join ends the region even where this one post-dominates it: it has a region of its own.
+            if n > fork and n not in region and ahead[n] >> join & 1 and len(operands[n]) < _JOIN_OPERANDS:
+                region.add(n)
+                stack.extend(operands[n])
         if region:
             place[join] = min(place[n] for n in region) - 0.5
     return tuple(sorted(place, key=place.__getitem__))
 
 
-def _upstream(join: int, operands: Sequence[Sequence[int]], stop: int) -> set[int]:
-    """The nodes above `join`, down to but without `stop`."""
-    found: set[int] = set()
-    stack = list(operands[join])
-    while stack:
-        n = stack.pop()
-        if n > stop and n not in found:
-            found.add(n)
-            stack.extend(operands[n])
-    return found
-
-
 def _dominators(nodes: Sequence[int], before: Sequence[Sequence[int]], ends: set[int]) -> list[int]:
-    """Bitmask per node of the nodes on each of its paths against the given (topological) direction, itself included.
+    """Bitmask per node of the nodes on each of its paths against the given (topological) direction, itself
+    included.
 
     A path also ends at any of `ends`.
     """
@@ -113,7 +109,8 @@ def _operands(problem: Problem) -> list[list[int]]:
 
 
 def _estimate(problem: Problem, order: Sequence[int]) -> float:
-    """Roughly how many states there are if nodes are claimed one by one: exponential in the border's width at each step.
+    """Roughly how many states there are if nodes are claimed one by one: exponential in the border's width at
+    each step.
 
     A live value counts on its own; the pending values of one node count once, since one choice made them all.
     """

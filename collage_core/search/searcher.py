@@ -1,4 +1,6 @@
-"""The op-level search, and the interface that it shares with every search that needs no device: numbers in, a placement out."""
+"""The op-level search, and the interface that it shares with every search that needs no device: numbers in, a
+placement out.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,8 @@ from collage_core.search.problem import Problem, Solution
 
 __all__ = ["OpLevelSearch", "Searcher"]
 
+_WIDEST_BEAM = 512
+
 
 class Searcher(Protocol):
     """Anything that chooses candidates. A researcher's own search is one method."""
@@ -24,7 +28,8 @@ class Searcher(Protocol):
 
 
 class OpLevelSearch:
-    """Exact dynamic programming; where a node has more than `cap` states, a beam of `beam` states from that node on.
+    """Exact dynamic programming; where a node has more than `cap` states, a beam of `beam` states from that
+    node on.
 
     The answer of the beam is legal, comes with a lower bound, and is called optimal when the bound proves it.
     """
@@ -36,13 +41,21 @@ class OpLevelSearch:
         self.beam = beam
 
     def solve(self, problem: Problem) -> Solution:
-        """Raises PlacementError where no placement is legal, where the problem is malformed, or where the beam finds nothing."""
+        """Raises PlacementError where no placement is legal, where the problem is malformed, or where the
+        beam finds nothing.
+        """
         check_problem(problem)
         layout = lay_out(problem, choose_order(problem))
         shares_ms = node_shares_ms(problem)
-        outcome = run(problem, layout, self.cap, self.beam, [float(shares_ms[n]) for n in layout.order])
-        if outcome.choices is None:
-            raise PlacementError(f"a beam of {self.beam} states found no legal placement; allow more states")
+        left_ms = [float(shares_ms[n]) for n in layout.order]
+        beam = self.beam
+        outcome = run(problem, layout, self.cap, beam, left_ms)
+        while outcome.choices is None:
+            # A narrow beam may keep only states that lead nowhere: knots, missing conversions.
+            if beam >= self.beam * _WIDEST_BEAM:
+                raise PlacementError(f"a beam of {beam} states found no legal placement; allow more states")
+            beam *= 8
+            outcome = run(problem, layout, self.cap, beam, left_ms)
         result = breakdown(problem, outcome.choices)
         bound_ms = min(outcome.dropped_ms, result.total_ms)
         return Solution(

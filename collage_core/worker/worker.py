@@ -61,12 +61,21 @@ class Worker:
         if plugins:
             known = [p for p in variables.get(PLUGINS_VARIABLE, "").split(",") if p]
             variables[PLUGINS_VARIABLE] = ",".join(dict.fromkeys([*known, *plugins]))
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close)
+        self._owner = os.getpid()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115  (closed by kill)
         # Appending writers go on at the new end when the supervisor truncates a file that has grown too long.
-        fcntl.fcntl(self._output, fcntl.F_SETFL, fcntl.fcntl(self._output, fcntl.F_GETFL) | os.O_APPEND)
+        flags = fcntl.fcntl(self._output, fcntl.F_GETFL)
+        fcntl.fcntl(self._output, fcntl.F_SETFL, flags | os.O_APPEND)
+        self._told_bytes = 0
         ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = _spawner(os.getpid()).submit(self._start, theirs.fileno(), variables).result()
+        try:
+            self._process = _spawner(self._owner).submit(self._start, theirs.fileno(), variables).result()
+        except OSError as error:
+            ours.close()
+            self._output.close()
+            raise WorkerError(f"a worker process cannot be started: {error}") from error
+        finally:
+            theirs.close()
         self._connection: Connection[bytes, bytes] = Connection(ours.detach())
         self._closed = False
         with suppress(OSError):  # should the child be dead already, the first call tells why
@@ -116,6 +125,7 @@ class Worker:
         except BaseException:
             self.kill()
             raise
+        self._told_bytes = os.fstat(self._output.fileno()).st_size
         if answer[0] == "error":
             raise RemoteError(*answer[1:])
         result: _R = answer[1]
@@ -123,6 +133,7 @@ class Worker:
 
     def _exchange(self, request: bytes, timeout_s: float | None) -> bytes:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._limit_output()
         try:
             self._connection.send_bytes(request)
             while True:
@@ -143,10 +154,14 @@ class Worker:
             raise WorkerCrash(
                 f"it used more than {self._memory_limit_bytes >> 20} MiB of memory", self._tail()
             )
-        if os.fstat(self._output.fileno()).st_size > _OUTPUT_LIMIT_BYTES:
-            os.ftruncate(self._output.fileno(), 0)
+        self._limit_output()
         if deadline is not None and timeout_s is not None and time.monotonic() >= deadline:
             raise WorkerTimeout(timeout_s, self._tail())
+
+    def _limit_output(self) -> None:
+        if os.fstat(self._output.fileno()).st_size > _OUTPUT_LIMIT_BYTES:
+            os.ftruncate(self._output.fileno(), 0)
+            self._told_bytes = 0
 
     def _crash(self) -> WorkerCrash:
         """Why the child is gone. A child that closed its socket without dying is given a moment, then
@@ -213,10 +228,10 @@ class Worker:
         return True
 
     def _tail(self) -> str:
+        """The end of what the child has written since the last call returned."""
         size = os.fstat(self._output.fileno()).st_size
-        return os.pread(self._output.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(
-            errors="replace"
-        )
+        start = max(self._told_bytes, size - _TAIL_BYTES)
+        return os.pread(self._output.fileno(), _TAIL_BYTES, start).decode(errors="replace")
 
     def __enter__(self) -> Self:
         return self
@@ -230,7 +245,8 @@ class Worker:
             self.kill()
 
     def __del__(self) -> None:
-        if getattr(self, "_closed", True) is False:
+        # A fork of this process holds a copy of this object, not the child.
+        if getattr(self, "_closed", True) is False and os.getpid() == self._owner:
             self.kill()
 
 

@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 
+import pytest
+
 sys.path.append(str(Path(__file__).parent / "plugins"))
+
+
+@pytest.fixture(autouse=True)
+def _own_lock(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A measuring lock of the tests' own, so that they do not wait for whatever else is measured on this
+    machine.
+    """
+    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.getbasetemp()))
+    monkeypatch.setattr(tempfile, "tempdir", None)

@@ -33,15 +33,7 @@ with measuring_lock():
 """
 
 
-@pytest.fixture
-def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory for temporary files, and with it a lock, that nobody else uses."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    return tmp_path
-
-
-def test_a_holders_death_releases_the_lock(own_lock: Path) -> None:
+def test_a_holders_death_releases_the_lock() -> None:
     holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
@@ -58,7 +50,7 @@ def test_a_holders_death_releases_the_lock(own_lock: Path) -> None:
     assert len(said) == 1
 
 
-def test_a_thread_may_take_it_again_and_others_wait(own_lock: Path) -> None:
+def test_a_thread_may_take_it_again_and_others_wait() -> None:
     order: list[str] = []
 
     def other() -> None:
@@ -75,7 +67,7 @@ def test_a_thread_may_take_it_again_and_others_wait(own_lock: Path) -> None:
     assert order == ["waits", "first", "other"]
 
 
-def test_the_lock_is_free_again_after_an_error(own_lock: Path) -> None:
+def test_the_lock_is_free_again_after_an_error() -> None:
     for _ in range(3):
         with pytest.raises(RuntimeError), measuring_lock():
             raise RuntimeError
@@ -83,11 +75,12 @@ def test_the_lock_is_free_again_after_an_error(own_lock: Path) -> None:
         pass
 
 
-def test_all_users_can_use_the_file(own_lock: Path) -> None:
+def test_all_users_can_use_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = os.umask(0o077)
     try:
         with measuring_lock():
-            assert lock_path().parent == own_lock
+            assert lock_path().parent == tmp_path
             assert stat.S_IMODE(lock_path().stat().st_mode) == 0o666
     finally:
         os.umask(before)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import time
+from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +33,7 @@ from collage_core.ir import Graph, Subgraph
 from collage_core.ir.onnx_io import from_model, save_stored
 from collage_core.worker import RemoteError
 
+SpawningExecutor = partial(ProcessPoolExecutor, 2, multiprocessing.get_context("spawn"))
 QUICK = Policy(warmup_runs=1, min_runs=3, max_runs=5, max_seconds=0.1, cold_weights=False)
 PLUGIN = "costs_odd_backend"
 
@@ -189,6 +194,29 @@ def test_a_session_that_cannot_open_fails_all_items_once(stored: tuple[Graph, Pa
     records = run_job(job)
     assert time.monotonic() - start < 10
     assert all(r.status == "failed" and "no recorded values" in (r.reason or "") for _, r in records)
+
+
+@pytest.mark.parametrize("executor", [ThreadPoolExecutor, SpawningExecutor])
+def test_any_executor_carries_jobs(
+    stored: tuple[Graph, Path, Path], executor: Callable[[], Executor]
+) -> None:
+    graph, graph_path, values_path = stored
+    items = tuple(item(graph, k, "r", "crash" if k == 1 else "right") for k in range(3))
+    job = MeasureJob(graph_path, values_path, "odd", Target(), QUICK, items, (PLUGIN,))
+    with executor() as pool:
+        results = [f.result() for f in [pool.submit(run_job, job) for _ in range(2)]]
+    for records in results:
+        assert [r.status for _, r in records] == ["ok", "crashed", "ok"]
+
+
+def test_a_leaking_kernel_does_not_use_up_the_limit_of_the_next(stored: tuple[Graph, Path, Path]) -> None:
+    graph, graph_path, values_path = stored
+    items = tuple(item(graph, k, "r", "leak") for k in range(4))
+    limit = 1 << 30
+    job = MeasureJob(
+        graph_path, values_path, "odd", Target(), QUICK, items, (PLUGIN,), memory_limit_bytes=limit
+    )
+    assert all(r.ok for _, r in run_job(job))
 
 
 def test_an_unknown_backend_is_refused_at_once(stored: tuple[Graph, Path, Path]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -25,7 +24,7 @@ def test_everybody_gets_the_same_turns_in_changing_order(tmp_path: Path) -> None
     outcomes = measure_rounds([contender(n, log) for n in names], 12, 2, 1, on_round=done.append)
     assert list(outcomes) == names
     assert done == list(range(1, 13))
-    runs = log.read_text().split()
+    runs = [line.split()[0] for line in log.read_text().splitlines()]
     assert set(Counter(runs).values()) == {2 + 12 * 3}
     assert all(o.ok and o.samples is not None and o.samples.runs == 24 for o in outcomes.values())
     assert all(o.outputs["y"].tolist() == [38] for o in outcomes.values())
@@ -42,8 +41,8 @@ def test_times_are_those_of_the_runs() -> None:
     slow, fast = outcomes["slow"].samples, outcomes["fast"].samples
     assert slow is not None
     assert fast is not None
-    assert 20 <= slow.median_ms < 30
-    assert 2 <= fast.median_ms < 10
+    assert 20 <= min(slow.times_ms) < 30
+    assert 2 <= min(fast.times_ms) < 10
 
 
 @pytest.mark.parametrize(
@@ -66,14 +65,17 @@ def test_a_fault_costs_its_contender_only(do: str, reason: str) -> None:
     assert good.reason is None
 
 
-def test_no_process_is_left_behind() -> None:
+def test_no_process_is_left_behind(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
     def interrupt(number: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measure_rounds([contender("a"), contender("b")], 5, on_round=interrupt)
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+        measure_rounds([contender("a", log), contender("b", log)], 5, on_round=interrupt)
+    pids = {line.split()[1] for line in log.read_text().splitlines()}
+    assert len(pids) == 2
+    assert not any(Path("/proc", pid).exists() for pid in pids)
 
 
 def test_equal_names_are_a_mistake() -> None:

@@ -17,7 +17,10 @@ Parse = Callable[..., Graph]
 
 @pytest.fixture(scope="session")
 def parse() -> Parse:
-    """`parse("(float[2,3] x) => (float y) { [n] y = Add(x, w) }", w=(3,))`: a graph; keywords are constants' shapes or arrays."""
+    """`parse("(float[3] x) => (float y) { [n] y = Add(x, w) }", w=(3,))`: a graph.
+
+    Keywords are the shapes of random constants, or arrays.
+    """
 
     def make(text: str, opset: int = 21, **constants: tuple[int, ...] | np.ndarray) -> Graph:
         header = f'<ir_version: 10, opset_import: ["" : {opset}, "ours" : 1]>'

@@ -24,6 +24,7 @@ from collage_core.patterns import (
     outputs,
     wildcard,
 )
+from collage_core.patterns.matcher import Matcher
 
 Parse = Callable[..., Graph]
 
@@ -44,7 +45,8 @@ def miss(graph: Graph, pattern: Pattern, node: str) -> NoMatch:
 @pytest.fixture
 def conv_relu(parse: Parse) -> Graph:
     return parse(
-        "(float[1,3,8,8] x) => (float y) { [conv] c = Conv<pads=[1,1,1,1]>(x, w) [relu] y = Relu(c) }", w=(4, 3, 3, 3)
+        "(float[1,3,8,8] x) => (float y) { [conv] c = Conv<pads=[1,1,1,1]>(x, w) [relu] y = Relu(c) }",
+        w=(4, 3, 3, 3),
     )
 
 
@@ -101,7 +103,10 @@ def test_optional_inputs_need_no_mention(parse: Parse) -> None:
 
 def test_required_inputs_need_mention(conv_relu: Graph, parse: Parse) -> None:
     result = miss(conv_relu, is_op("conv2d")(wildcard()), "conv")
-    assert result.reason == "expected conv2d, but the pattern does not mention its input 1, which is not optional"
+    assert (
+        result.reason
+        == "expected conv2d, but the pattern does not mention its input 1, which is not optional"
+    )
     result = miss(conv_relu, is_op("conv2d")(wildcard(), wildcard(), wildcard()), "conv")
     assert result.reason == "expected conv2d, but it has 2 inputs, not 3"
     graph = parse("(float[2] a, float[2] b, float[2] c) => (float y) { [cat] y = Concat<axis=0>(a, b, c) }")
@@ -123,7 +128,9 @@ def test_uncalled_takes_any_inputs(parse: Parse) -> None:
 
 def test_tuple_argument_is_spread(parse: Parse) -> None:
     graph = parse("(float[2] a, float[2] b) => (float y) { [r] c = Relu(a) [cat] y = Concat<axis=0>(c, b) }")
-    assert found(graph, is_op("concatenate")(is_tuple([is_op("relu")(wildcard()), wildcard()]))) == [{"r", "cat"}]
+    assert found(graph, is_op("concatenate")(is_tuple([is_op("relu")(wildcard()), wildcard()]))) == [
+        {"r", "cat"}
+    ]
 
 
 @pytest.mark.parametrize("op", ["Add", "Mul", "Max", "Min", "Sum", "Mean"])
@@ -143,7 +150,9 @@ def test_others_in_their_order(parse: Parse, op: str) -> None:
 
 
 def test_commutative_finds_both_operands(parse: Parse) -> None:
-    graph = parse("(float[2] a, float[2] b) => (float y) { [p] p = Relu(a) [q] q = Relu(b) [add] y = Add(p, q) }")
+    graph = parse(
+        "(float[2] a, float[2] b) => (float y) { [p] p = Relu(a) [q] q = Relu(b) [add] y = Add(p, q) }"
+    )
     assert found(graph, is_op("add")(is_op("relu")(wildcard()), wildcard())) == [{"p", "add"}, {"q", "add"}]
 
 
@@ -160,13 +169,19 @@ def test_shared_operator_is_a_diamond(parse: Parse) -> None:
     relu = is_op("relu")(wildcard())
     assert found(graph, is_op("multiply")(is_op("sigmoid")(relu), relu)) == [{"r", "s", "mul"}]
     apart = is_op("multiply")(is_op("sigmoid")(is_op("relu")(wildcard())), is_op("relu")(wildcard()))
-    assert miss(graph, apart, "mul").reason == "expected relu, but another part of the pattern stands for it already"
+    assert (
+        miss(graph, apart, "mul").reason
+        == "expected relu, but another part of the pattern stands for it already"
+    )
 
 
 def test_inner_result_read_outside_leaks(parse: Parse) -> None:
     graph = parse("(float[2] a) => (float y) { [r] r = Relu(a) [s] s = Sigmoid(r) [add] y = Add(r, s) }")
     result = miss(graph, is_op("sigmoid")(is_op("relu")(wildcard())), "s")
-    assert (result.node, result.reason) == ("r", "its result 'r' leaks: 'add', outside the match, reads it too")
+    assert (result.node, result.reason) == (
+        "r",
+        "its result 'r' leaks: 'add', outside the match, reads it too",
+    )
     assert result.expected is None
 
 
@@ -195,7 +210,9 @@ def test_not_convex(parse: Parse) -> None:
 
 def test_has_attr(conv_relu: Graph) -> None:
     conv = is_op("conv2d")(wildcard(), wildcard())
-    assert found(conv_relu, conv.has_attr({"padding": (1, 1), "strides": 1, "data_layout": "NCHW"})) == [{"conv"}]
+    assert found(conv_relu, conv.has_attr({"padding": (1, 1), "strides": 1, "data_layout": "NCHW"})) == [
+        {"conv"}
+    ]
     result = miss(conv_relu, conv.has_attr({"groups": 2}), "conv")
     assert result.reason == "expected conv2d.has_attr({'groups': 2}), but its groups is 1, not 2"
     result = miss(conv_relu, conv.has_attr({"colour": 2}), "conv")
@@ -273,9 +290,14 @@ def test_dominates_by_one_way_only(parse: Parse) -> None:
     graph = parse(
         "(float[2] x) => (float y) { [t] t = Tanh(x) [r] r = Relu(t) [s] s = Sigmoid(t) [add] y = Add(r, s) }"
     )
-    pattern = is_op("add")(wildcard(), wildcard()).dominates(is_op("tanh")(wildcard()), is_op("relu")(wildcard()))
+    pattern = is_op("add")(wildcard(), wildcard()).dominates(
+        is_op("tanh")(wildcard()), is_op("relu")(wildcard())
+    )
     result = miss(graph, pattern, "add")
-    assert (result.node, result.reason) == ("t", "expected relu, but not every way from it to 'add' is such a path")
+    assert (result.node, result.reason) == (
+        "t",
+        "expected relu, but not every way from it to 'add' is such a path",
+    )
 
 
 def test_dominates_needs_all_ways(parse: Parse) -> None:
@@ -305,7 +327,9 @@ def test_outputs_of_one_input(parse: Parse) -> None:
     graph = parse(
         "(float[2,4] x) => (float p, float q, float r)"
         "{ [p] p = MatMul(x, a) [q] q = MatMul(x, b) [r] r = MatMul(x, c) }",
-        a=(4, 4), b=(4, 4), c=(4, 4),
+        a=(4, 4),
+        b=(4, 4),
+        c=(4, 4),
     )
     x = wildcard()
     dense = [is_op("dense")(x, is_constant()) for _ in range(3)]
@@ -319,7 +343,10 @@ def test_outputs_must_share(parse: Parse) -> None:
 
 
 def test_output_of_an_operator(parse: Parse) -> None:
-    graph = parse("(float[4] x) => (float y, float z) { [split] a, b = Split<num_outputs=2>(x) [n] y = Neg(a) [m] z = Neg(b) }")
+    graph = parse(
+        "(float[4] x) => (float y, float z)"
+        "{ [split] a, b = Split<num_outputs=2>(x) [n] y = Neg(a) [m] z = Neg(b) }"
+    )
     split = is_op("split")
     assert found(graph, split) == [{"split"}]
     both = is_op("negative")(is_tuple_get_item(split, 0)), is_op("negative")(is_tuple_get_item(split, 1))
@@ -355,3 +382,9 @@ def test_bindings_by_object_and_by_equality(parse: Parse) -> None:
     assert isinstance(root, Operator)
     with pytest.raises(TypeError, match="stands for the value 'a'"):
         m.operator(left)
+
+
+def test_interchangeable_operands_are_tried_in_one_order(parse: Parse) -> None:
+    graph = parse("(float[2] a, float[2] b) => (float y) { [sum] y = Sum(a, b, a, b, a, b, a, b, a, b) }")
+    everything = is_op("Sum")(*(wildcard() for _ in range(10)))
+    assert len(list(Matcher(graph, everything).matches(graph.nodes[0]))) == 1

@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 from hypothesis import event, given, settings
 
 from collage_core.ir import Graph, Node, TensorType, Value, ValueKind
-from collage_core.patterns import Match, Pattern, find_matches, is_op, match, wildcard
-from collage_core.patterns.pattern import Alternatives, OpPattern, Wildcard
+from collage_core.patterns import Match, Pattern, find_matches, is_op, match, outputs, wildcard
+from collage_core.patterns.pattern import Alternatives, OpPattern, Outputs, Wildcard
 
 UNARY, BINARY = ("Relu", "Neg"), ("Add", "Sub")
 TYPE = TensorType("float32", (2,))
@@ -18,7 +18,7 @@ TYPE = TensorType("float32", (2,))
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    """Up to seven operators, each reading any values before it; some values are outputs besides those nobody reads."""
+    """Up to seven operators that read values before them; some values are read and outputs as well."""
     values = ["a", "b"]
     nodes = []
     for i in range(draw(st.integers(1, 7))):
@@ -77,7 +77,10 @@ def parts(pattern: Pattern, choice: dict[int, int]) -> list[OpPattern]:
 
     def visit(p: Pattern) -> None:
         p = plain(p, choice)
-        if isinstance(p, OpPattern) and id(p) not in found:
+        if isinstance(p, Outputs):
+            for part in p.fields:
+                visit(part)
+        elif isinstance(p, OpPattern) and id(p) not in found:
             found[id(p)] = p
             for arg in p.args or ():
                 assert arg is not None
@@ -94,15 +97,18 @@ def brute_force(graph: Graph, pattern: Pattern) -> set[tuple[int, frozenset[int]
     for picks in itertools.product(*(range(len(a.choices)) for a in alternatives)):
         choice = {id(a): k for a, k in zip(alternatives, picks, strict=True)}
         ops = parts(pattern, choice)
-        root = plain(pattern, choice)
-        if not isinstance(root, OpPattern):
+        roots = [plain(r, choice) for r in (pattern.fields if isinstance(pattern, Outputs) else [pattern])]
+        if not all(isinstance(r, OpPattern) for r in roots):
             continue
         for nodes in itertools.permutations(graph.nodes, len(ops)):
             place = {id(p): n for p, n in zip(ops, nodes, strict=True)}
-            if all(p.name == n.op_type for p, n in zip(ops, nodes, strict=True)) and any(layouts(ops, place, choice)):
+            if all(p.name == n.op_type for p, n in zip(ops, nodes, strict=True)) and any(
+                layouts(ops, place, choice)
+            ):
                 chosen = frozenset(n.id for n in nodes)
-                if legal(graph, chosen, place[id(root)].id):
-                    result.add((place[id(root)].id, chosen))
+                ends = [place[id(r)].id for r in roots]
+                if legal(graph, chosen, ends):
+                    result.add((ends[0], chosen))
     return result
 
 
@@ -126,9 +132,9 @@ def layouts(ops: list[OpPattern], place: dict[int, Node], choice: dict[int, int]
         yield good
 
 
-def legal(graph: Graph, chosen: frozenset[int], root: int) -> bool:
+def legal(graph: Graph, chosen: frozenset[int], ends: list[int]) -> bool:
     for n in graph.nodes:
-        if n.id in chosen and n.id != root:
+        if n.id in chosen and n.id not in ends:
             value = n.outputs[0]
             readers = {m.id for m in graph.nodes if value in m.inputs}
             if value in graph.outputs or not readers <= chosen:
@@ -148,10 +154,58 @@ def legal(graph: Graph, chosen: frozenset[int], root: int) -> bool:
 @given(st.data())
 def test_agrees_with_brute_force(data: st.DataObject) -> None:
     graph = data.draw(graphs())
-    pattern = data.draw(patterns_of(graph))
+    compare(graph, data.draw(patterns_of(graph)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_several_outputs_agree_with_brute_force(data: st.DataObject) -> None:
+    graph = data.draw(graphs())
+    first = data.draw(patterns_of(graph))
+    while isinstance(first, Alternatives):
+        first = first.choices[0]
+    if any(isinstance(p, Alternatives) for p in first.walk()):
+        return
+    shared = data.draw(st.sampled_from(list(first.walk())))
+    second = is_op(data.draw(st.sampled_from(UNARY)))(shared) if data.draw(st.booleans()) else shared
+    if isinstance(second, Wildcard):
+        second = is_op("Add")(wildcard(), shared)
+    compare(graph, outputs(first, second))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_dominators_agree_with_brute_force(data: st.DataObject) -> None:
+    graph = data.draw(graphs())
+    parent, end = (data.draw(st.sampled_from(graph.nodes)).op_type for _ in range(2))
+    path = data.draw(st.sets(st.sampled_from(UNARY + BINARY), min_size=1))
+    along: Pattern = is_op(sorted(path)[0])
+    for op in sorted(path)[1:]:
+        along = along | is_op(op)
+    pattern = is_op(end).dominates(is_op(parent), along)
+    expected = set()
+    for a, e in itertools.permutations(graph.nodes, 2):
+        between = [n for n in graph.nodes if reaches(graph, a, n) and reaches(graph, n, e)]
+        chosen = frozenset({a.id, e.id, *(n.id for n in between)})
+        kinds = {n.op_type for n in between}
+        fits = (a.op_type, e.op_type) == (parent, end) and kinds <= path and reaches(graph, a, e)
+        if fits and legal(graph, chosen, [e.id]):
+            expected.add(chosen)
+    event(f"matches: {min(len(expected), 2)}")
+    assert {frozenset(m.subgraph.node_set) for m in find_matches(graph, pattern)} == expected
+
+
+def reaches(graph: Graph, above: Node, below: Node) -> bool:
+    readers = [n for n in graph.nodes if above.outputs[0] in n.inputs]
+    return any(n is below or reaches(graph, n, below) for n in readers)
+
+
+def compare(graph: Graph, pattern: Pattern) -> None:
     expected = brute_force(graph, pattern)
     event(f"matches: {min(len(expected), 3)}")
-    assert {frozenset(m.subgraph.node_set) for m in find_matches(graph, pattern)} == {nodes for _, nodes in expected}
+    assert {frozenset(m.subgraph.node_set) for m in find_matches(graph, pattern)} == {
+        nodes for _, nodes in expected
+    }
     for node in graph.nodes:
         found = match(pattern, graph, node)
         here = {nodes for root, nodes in expected if root == node.id}

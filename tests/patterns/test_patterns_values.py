@@ -107,7 +107,10 @@ GOLDENS = [
         is_op("conv2d").has_attr({"strides": [2, 2], "groups": 1}),
         "is_op('conv2d').has_attr({'groups': 1, 'strides': (2, 2)})",
     ),
-    (wildcard().has_shape([1, None]).has_dtype(np.float32), "wildcard().has_shape((1, None)).has_dtype('float32')"),
+    (
+        wildcard().has_shape([1, None]).has_dtype(np.float32),
+        "wildcard().has_shape((1, None)).has_dtype('float32')",
+    ),
     (is_op("relu") | is_op("tanh") | wildcard(), "((is_op('relu') | is_op('tanh')) | wildcard())"),
     (
         is_op("relu")(wildcard()).optional(lambda a: is_op("add")(a, wildcard())),
@@ -118,7 +121,10 @@ GOLDENS = [
         "is_op('relu').optional(lambda x: is_op('tanh')(x).optional(lambda x1: is_op('add')(x, x1)))",
     ),
     (is_op("add").dominates(is_op("conv2d")), "dominates(is_op('conv2d'), None, is_op('add'))"),
-    (dominates(is_op("dense"), is_op("relu"), is_op("add")), "dominates(is_op('dense'), is_op('relu'), is_op('add'))"),
+    (
+        dominates(is_op("dense"), is_op("relu"), is_op("add")),
+        "dominates(is_op('dense'), is_op('relu'), is_op('add'))",
+    ),
     (is_tuple([is_op("relu")]), "outputs(is_op('relu'))"),
     (is_tuple_get_item(is_op("split"), 1), "is_tuple_get_item(is_op('split'), 1)"),
     (is_tuple_get_item(is_op("split")), "is_tuple_get_item(is_op('split'))"),

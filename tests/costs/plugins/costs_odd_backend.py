@@ -25,6 +25,9 @@ one.
 """
 
 
+LEAKED: list[bytes] = []
+
+
 class OddBackend(Backend):
     """Runs single Relu, Add, MatMul and Identity nodes."""
 
@@ -85,6 +88,8 @@ class OddKernel(Kernel):
         self._constants = constants
         self._do = do
         self._calls = 0
+        if do == "leak":
+            LEAKED.append(b"x" * (300 << 20))
         self.workspace_bytes = 256
         if do in ("alias", "bad alias"):
             self.may_alias = {0: 0}
@@ -154,7 +159,9 @@ def compute(op_type: str, operands: Sequence[Array], output: Array) -> None:
 
 
 class Runner:
-    """A contender of `measure_rounds`; a line with its name is appended to `log` at every run."""
+    """A contender of `measure_rounds`; a line with its name and process id is appended to `log` at every
+    run.
+    """
 
     def __init__(self, log: Path | None, name: str, do: str = "", seconds: float = 0.0) -> None:
         if do == "raise at open":
@@ -166,7 +173,7 @@ class Runner:
         self._runs += 1
         if self._log is not None:
             with self._log.open("a") as file:
-                file.write(f"{self._name}\n")
+                file.write(f"{self._name} {os.getpid()}\n")
         time.sleep(self._seconds)
         if self._do and self._runs > 4:
             match self._do:

@@ -59,8 +59,9 @@ class Match:
         return f"{self.subgraph} at {self.root}"
 
     def operator(self, pattern: Pattern) -> Operator:
-        """The operator that a part of the pattern stands for; KeyError if it was not used, TypeError if it
-        stands for a value.
+        """The operator that a part of the pattern stands for.
+
+        KeyError if that part was not used, TypeError if it stands for a value.
         """
         target = self.bindings[pattern]
         if isinstance(target, Operator):
@@ -83,9 +84,7 @@ class NoMatch(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class MatchResult:
-    """All matches of a pattern in a graph, and a miss for every operator that could have been its root and
-    was not.
-    """
+    """All matches of a pattern in a graph, and a miss for every other possible root."""
 
     matches: tuple[Match, ...]
     misses: tuple[NoMatch, ...]

@@ -1,107 +1,18 @@
-"""Attributes of operators under ONNX's names and under those of TVM's Relay, with the defaults of ONNX's
-schemas.
-"""
+"""Attributes that ONNX leaves to be worked out, and those that only Relay has."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import onnx
+from collage_core.ir.operator import Operator
+from collage_core.ir.types import Attribute
 
-from collage_core.ir import Attribute, Operator
-
-__all__ = ["Attributes", "matches_attribute", "schema_of"]
+__all__ = ["DERIVED", "ONNX_NAMES", "plain_value"]
 
 
-@cache
-def _schema(op_type: str, version: int, domain: str) -> onnx.defs.OpSchema | None:
-    try:
-        return onnx.defs.get_schema(op_type, version, domain)
-    except onnx.defs.SchemaError:
-        return None
-
-
-def schema_of(op: Operator) -> onnx.defs.OpSchema | None:
-    """The schema that the graph's opset gives the operator; None where ONNX has none (other domains)."""
-    version = op.graph.opsets.get(op.node.domain)
-    return None if version is None else _schema(op.node.op_type, version, op.node.domain)
-
-
-class Attributes(Mapping[str, Attribute]):
-    """Attributes of one operator: `attributes["strides"]`, `attributes.strides`, `attributes.get("groups",
-    1)`.
-
-    Answers to ONNX's names (strides, kernel_shape, group, pads, dilations), defaults included, and to Relay's
-    (kernel_size, groups, padding, dilation, data_layout, kernel_layout, channels, units, out_dtype, axis,
-    pool_size). Layouts are the logical order that ONNX fixes: NCW, NCHW, NCDHW; OIW, OIHW, OIDHW. `pads` are
-    those in effect, whatever `auto_pad` says. Iteration yields ONNX's names only.
-    """
-
-    def __init__(self, op: Operator) -> None:
-        self._op = op
-
-    def __getitem__(self, name: str) -> Attribute:
-        name = _ONNX_NAMES.get(name, name)
-        if name in _DERIVED and (value := _DERIVED[name](self._op)) is not None:
-            return value
-        if name in self._op.node.attributes:
-            return self._op.node.attributes[name]
-        schema = schema_of(self._op)
-        if schema is not None and name in schema.attributes:
-            default = schema.attributes[name].default_value
-            if default.type != onnx.AttributeProto.UNDEFINED:
-                return _plain(onnx.helper.get_attribute_value(default))
-        raise KeyError(name)
-
-    def __getattr__(self, name: str) -> Attribute:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(f"{self._op} has no attribute {name!r}") from None
-
-    def __iter__(self) -> Iterator[str]:
-        names = dict.fromkeys(self._op.node.attributes)
-        schema = schema_of(self._op)
-        if schema is not None:
-            names |= dict.fromkeys(n for n in sorted(schema.attributes) if n in self)
-        return iter(names)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __contains__(self, name: object) -> bool:
-        try:
-            self[str(name)]
-        except KeyError:
-            return False
-        return True
-
-
-def matches_attribute(name: str, expected: Attribute, actual: Attribute) -> bool:
-    """Whether an operator's attribute is the expected one: one number stands for as many as there are
-    (strides of 2), one side's padding for both sides', and floats compare in the single precision that ONNX
-    stores."""
-    if isinstance(actual, np.ndarray):
-        return np.array_equal(actual, np.asarray(expected))
-    if isinstance(actual, tuple):
-        wanted: tuple[Any, ...] = expected if isinstance(expected, tuple) else (expected,) * len(actual)
-        if name in ("pads", "padding") and 2 * len(wanted) == len(actual):
-            wanted = wanted * 2
-        return len(wanted) == len(actual) and all(
-            matches_attribute(name, e, a) for e, a in zip(wanted, actual, strict=True)
-        )
-    if isinstance(actual, float) and isinstance(expected, int | float):
-        return math.isclose(actual, expected, rel_tol=1e-6)
-    return bool(expected == actual)
-
-
-def _plain(value: Any) -> Attribute:
+def plain_value(value: Any) -> Attribute:
+    """An attribute as `Node.attributes` holds it: text and tuples rather than bytes and lists."""
     if isinstance(value, bytes):
         return value.decode()
     return tuple(value) if isinstance(value, list) else value
@@ -207,7 +118,7 @@ def _constant_input(index: int, *op_types: str) -> Callable[[Operator], Attribut
         if op.op_type not in op_types or index >= len(inputs) or inputs[index] not in op.graph.constants:
             return None
         data = op.graph.constants[inputs[index]]
-        return _plain(data.tolist())
+        return plain_value(data.tolist())
 
     return value
 
@@ -224,7 +135,7 @@ def _axis(op: Operator) -> Attribute:
     return _axes(op) if op.op_type.startswith("Reduce") or op.op_type in ("Squeeze", "Unsqueeze") else None
 
 
-_ONNX_NAMES = {
+ONNX_NAMES = {
     "kernel_size": "kernel_shape",
     "pool_size": "kernel_shape",
     "groups": "group",
@@ -233,8 +144,9 @@ _ONNX_NAMES = {
     "transpose_a": "transA",
     "transpose_b": "transB",
 }
+"""Relay's name -> ONNX's name of the same attribute."""
 
-_DERIVED: dict[str, Callable[[Operator], Attribute]] = {
+DERIVED: dict[str, Callable[[Operator], Attribute]] = {
     "kernel_shape": _kernel_shape,
     "strides": _windowed("strides"),
     "dilations": _windowed("dilations"),
@@ -257,3 +169,4 @@ _DERIVED: dict[str, Callable[[Operator], Attribute]] = {
         op.attribute("max") if "max" in op.node.attributes else _constant_input(2, "Clip")(op)
     ),
 }
+"""Name -> the value worked out; None where the operator has no such attribute or states it itself."""

@@ -14,7 +14,7 @@ from functools import cache
 import onnx
 
 from collage_core.errors import CollageError
-from collage_core.ir import Operator
+from collage_core.ir.operator import Operator
 
 __all__ = ["OpName", "op_name_of", "resolve_op"]
 
@@ -24,8 +24,7 @@ Condition = Callable[[Operator], "str | None"]
 
 @dataclass(frozen=True, slots=True)
 class OpName:
-    """What a name given to `is_op` stands for: operator types of a domain, and the alias whose condition they
-    must meet.
+    """What a name given to `is_op` stands for: operator types of a domain, and the alias with its condition.
 
     `alias` is "" where the name says no more than the type does, so that `relu` and `Relu` are one.
     """
@@ -42,8 +41,7 @@ class OpName:
 
 
 def resolve_op(name: str, domain: str = "") -> OpName:
-    """What `name` stands for in `domain`. Aliases and ONNX types may be written in any case, with or without
-    Relay's prefix `nn.`.
+    """What `name` stands for in `domain`, in any case, with or without Relay's prefix `nn.`.
 
     CollageError if ONNX knows no such operator (with the closest names), or if the name means two things.
     """
@@ -66,9 +64,7 @@ def resolve_op(name: str, domain: str = "") -> OpName:
 
 
 def op_name_of(op: Operator) -> str:
-    """The alias that fits `op` best (`conv2d`, `dense`, `add`, `relu`), or its ONNX type where it has
-    none.
-    """
+    """The alias that fits `op` best (`conv2d`, `dense`, `add`, `relu`), else its ONNX type."""
     if op.node.domain:
         return op.node.op_type
     for alias in _CONDITIONAL_OF.get(op.node.op_type, ()):

@@ -1,0 +1,77 @@
+"""The networks by name, each with inputs that fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from collage_benchmarks.networks.bert import bert_encoder
+from collage_benchmarks.networks.calibration import calibrate
+from collage_benchmarks.networks.mnist import mnist
+from collage_benchmarks.networks.mobilenet import mobilenet_v2
+from collage_benchmarks.networks.resnet import resnext50
+from collage_benchmarks.networks.tiny import tiny_conv, tiny_encoder
+from collage_core.formats import Array
+
+__all__ = ["NETWORKS", "Network"]
+
+_CALIBRATION_SEED = 2022
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A model that can be built, and what to feed it.
+
+    input_shapes: of its inputs by name. vocabularies: for inputs that are indices (int64), how many valid;
+    all others are float32 and standard normal.
+    """
+
+    name: str
+    summary: str
+    builder: Callable[[], onnx.ModelProto]
+    input_shapes: Mapping[str, tuple[int, ...]]
+    vocabularies: Mapping[str, int]
+
+    def build(self) -> onnx.ModelProto:
+        """The model, its batch normalisations calibrated; the same at every call."""
+        model = self.builder()
+        if any(n.op_type == "BatchNormalization" for n in model.graph.node):
+            calibrate(model, self.inputs(_CALIBRATION_SEED))
+        return model
+
+    def inputs(self, seed: int = 0) -> dict[str, Array]:
+        """Random inputs by name."""
+        rng = np.random.default_rng(seed)
+        return {
+            name: rng.integers(0, self.vocabularies[name], shape, np.int64)
+            if name in self.vocabularies
+            else rng.standard_normal(shape, np.float32)
+            for name, shape in self.input_shapes.items()
+        }
+
+
+def _image(name: str, summary: str, builder: Callable[[], onnx.ModelProto], *shape: int) -> Network:
+    return Network(name, summary, builder, {"image": shape}, {})
+
+
+def _text(
+    name: str, summary: str, builder: Callable[[], onnx.ModelProto], tokens: int, vocab: int
+) -> Network:
+    shapes = {"input_ids": (1, tokens), "token_type_ids": (1, tokens)}
+    return Network(name, summary, builder, shapes, {"input_ids": vocab, "token_type_ids": 2})
+
+
+NETWORKS: Mapping[str, Network] = {
+    n.name: n
+    for n in (
+        _image("resnext50", "ResNeXt50-32x4d, batch 1, 224x224", resnext50, 1, 3, 224, 224),
+        _text("bert_encoder", "BERT-base, 2 layers, 128 tokens, from ids", bert_encoder, 128, 30522),
+        _image("mobilenet_v2", "MobileNetV2, batch 1, 224x224", mobilenet_v2, 1, 3, 224, 224),
+        _image("mnist", "the example of TVM's RFC 0062", mnist, 1, 1, 28, 28),
+        _image("tiny_conv", "a residual block, for tests", tiny_conv, 1, 3, 16, 16),
+        _text("tiny_encoder", "one encoder layer, for tests", tiny_encoder, 16, 100),
+    )
+}

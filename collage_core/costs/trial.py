@@ -1,0 +1,119 @@
+"""One built kernel on recorded inputs: checked, timed, and checked again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from collage_core.backend import Bound, Kernel
+from collage_core.costs.check import compare
+from collage_core.costs.guarded import GuardedBuffers
+from collage_core.costs.record import CostRecord, Policy
+from collage_core.costs.timing import time_bound
+from collage_core.errors import Refusal
+from collage_core.formats import Array, Format
+
+__all__ = ["Operand", "Trial"]
+
+Operand = tuple[str, Array, Format]
+"""A value's name, its recorded elements, and the format in which the kernel sees it."""
+
+
+class Trial:
+    """A built kernel, bound to guarded buffers that hold the recorded inputs."""
+
+    def __init__(self, kernel: Kernel, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> None:
+        self._kernel = kernel
+        self._inputs = inputs
+        self._outputs = outputs
+        self._buffers = GuardedBuffers()
+        self._sources = [self._buffers.array(value.shape, format) for _, value, format in inputs]
+        self._results = [self._buffers.array(value.shape, format) for _, value, format in outputs]
+        self._workspace = self._buffers.bytes(kernel.workspace_bytes)
+
+        self._fill()
+        self.bound = kernel.bind(self._sources, self._results, self._workspace)
+
+    def record(self, policy: Policy, build_s: float, neighbour: Bound | None) -> CostRecord:
+        """Check, time, and check again: a kernel may be right once only."""
+        details: dict[str, object] = {
+            "build_s": round(build_s, 6),
+            "workspace_bytes": self._kernel.workspace_bytes,
+        }
+        if code := self.bound():
+            return CostRecord("failed", reason=f"the kernel returned error code {code!r}", details=details)
+        error, wrong = self._verdict()
+        if wrong is None:
+            # In an executable the workspace is part of the arena, which is about as warm as the outputs.
+            outputs = [self._workspace, *self._results]
+            samples = time_bound(self.bound, self._sources, outputs, policy, neighbour)
+            last_error, wrong = self._verdict()
+            error = _worst(error, last_error)
+        if wrong is None:
+            wrong = self._aliased()
+        if wrong is not None:
+            return CostRecord("wrong", error=error, reason=str(wrong), details=details)
+        return CostRecord(
+            "ok",
+            median_ms=samples.median_ms,
+            spread_ms=samples.spread_ms,
+            runs=samples.runs,
+            error=error,
+            details=details,
+        )
+
+    def _fill(self) -> None:
+        """Recorded values into the inputs, and into the outputs what no right kernel leaves there."""
+        for (_, value, _), source in zip(self._inputs, self._sources, strict=True):
+            source[...] = value
+        for (_, value, _), result in zip(self._outputs, self._results, strict=True):
+            if result.dtype.kind in "biu":
+                result[...] = np.invert(value).astype(result.dtype)
+            else:
+                result[...] = np.nan
+
+    def _verdict(self) -> tuple[float | None, Refusal | None]:
+        """Worst error of the outputs, and what is wrong with them, the inputs or the memory around them."""
+        if not self._buffers.intact:
+            return None, Refusal("it wrote outside its buffers")
+        for (name, value, _), source in zip(self._inputs, self._sources, strict=True):
+            if not _same(source, value.astype(source.dtype, copy=False)):
+                return None, Refusal(f"it changed its input {name!r}")
+        return self._errors()
+
+    def _errors(self) -> tuple[float | None, Refusal | None]:
+        worst: float | None = 0.0
+        for (name, value, _), result in zip(self._outputs, self._results, strict=True):
+            error, wrong = compare(name, result, value)
+            worst = _worst(worst, error)
+            if wrong is not None:
+                return worst, wrong
+        return worst, None
+
+    def _aliased(self) -> Refusal | None:
+        """Run once for every output that says it may lie in an input's buffer, with it lying there."""
+        for o, i in self._kernel.may_alias.items():
+            (_, target, target_format), (_, source, source_format) = self._outputs[o], self._inputs[i]
+            if target_format != source_format or target.shape != source.shape:
+                continue
+            self._fill()
+            results = [self._sources[i] if k == o else r for k, r in enumerate(self._results)]
+            if code := self._kernel.bind(self._sources, results, self._workspace)():
+                return Refusal(
+                    f"the kernel returned error code {code!r} when output {o} shared the buffer of input {i}"
+                )
+            name = self._outputs[o][0]
+            _, wrong = compare(name, results[o], target)
+            if wrong is not None:
+                return Refusal(f"{wrong} when it shares the buffer of input {self._inputs[i][0]!r}")
+        return None
+
+
+def _worst(a: float | None, b: float | None) -> float | None:
+    """The larger error; None, which no number describes, is worse than any."""
+    return None if a is None or b is None else max(a, b)
+
+
+def _same(a: Array, b: Array) -> bool:
+    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))

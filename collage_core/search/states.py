@@ -1,0 +1,166 @@
+"""States of the dynamic program by claimed set: arriving, compared, narrowed, remembered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from collage_core.errors import PlacementError
+from collage_core.search.codes import Ints
+from collage_core.search.dominance import active_slacks, survivors
+from collage_core.search.layout import Lane, Layout
+from collage_core.search.moves import Upstream
+from collage_core.search.slots import Costs
+
+__all__ = ["Arrivals", "History", "Shape", "narrow", "settle", "start"]
+
+
+@dataclass
+class Arrivals:
+    """Successors that reached one shape, not yet compared: flat blocks of S x C states, one of S parents by
+    one of C choices each.
+    """
+
+    words: list[list[Ints]] = field(default_factory=list)
+    cost_ms: list[Costs] = field(default_factory=list)
+    upstream: list[Upstream] = field(default_factory=list)
+    parents: list[Ints] = field(default_factory=list)
+    choices: list[Ints] = field(default_factory=list)
+
+
+@dataclass
+class Shape:
+    """The states [S] of one claimed set, by ascending cost. upstream[S] indexes orders."""
+
+    claimed: int
+    words: list[Ints]
+    cost_ms: Costs
+    upstream: Ints
+    orders: list[Upstream]
+    parents: Ints
+    choices: Ints
+    first_id: int = 0
+
+    def take(self, which: Ints) -> Shape:
+        return Shape(
+            self.claimed,
+            [w[which] for w in self.words],
+            self.cost_ms[which],
+            self.upstream[which],
+            self.orders,
+            self.parents[which],
+            self.choices[which],
+        )
+
+    def by_upstream(self) -> Iterator[tuple[Upstream, Ints, list[Ints], Costs]]:
+        """The states that share an upstream: it, their ids, words and costs."""
+        ids = self.first_id + np.arange(len(self.cost_ms))
+        for i in np.unique(self.upstream):
+            of = np.flatnonzero(self.upstream == i)
+            yield self.orders[i], ids[of], [w[of] for w in self.words], self.cost_ms[of]
+
+
+class History:
+    """Parent and choice of every state that was kept, for the way back."""
+
+    def __init__(self) -> None:
+        self._parents: list[Ints] = []
+        self._choices: list[Ints] = []
+        self.count = 0
+
+    def add(self, shape: Shape) -> None:
+        shape.first_id = self.count
+        self._parents.append(shape.parents)
+        self._choices.append(shape.choices)
+        self.count += len(shape.parents)
+
+    def walk_back(self, state: int) -> tuple[int, ...]:
+        parents, choices = np.concatenate(self._parents), np.concatenate(self._choices)
+        result = []
+        while parents[state] >= 0:
+            result.append(int(choices[state]))
+            state = int(parents[state])
+        return tuple(reversed(result))
+
+
+def start(layout: Layout) -> Arrivals:
+    """Nothing is claimed; the model inputs have arrived."""
+    words = [0] * layout.words
+    cost_ms = 0.0
+    for v, lane in enumerate(layout.lanes):
+        if lane.producer < 0:
+            words[lane.word] |= lane.tables.space.arrival << lane.shift
+            cost_ms += float(lane.tables.produce_ms[0, 0])
+            if math.isinf(cost_ms):
+                raise PlacementError(
+                    f"nobody converts model input {v} into the format in which it is returned"
+                )
+    none = np.array([-1])
+    return Arrivals([[np.array([w]) for w in words]], [np.array([cost_ms])], [()], [none], [none])
+
+
+def settle(claimed: int, arrivals: Arrivals, active: Sequence[Lane], position: int) -> Shape | None:
+    """Merge equal states, keeping the cheapest, and drop the dominated; None if none is possible."""
+    orders = list(dict.fromkeys(arrivals.upstream))
+    number = {o: i for i, o in enumerate(orders)}
+    cost_ms = np.concatenate(arrivals.cost_ms)
+    words = [np.concatenate(w) for w in zip(*arrivals.words, strict=True)]
+    sizes = np.array([len(c) for c in arrivals.cost_ms])
+    block = np.repeat(np.arange(len(sizes)), sizes)
+    upstream = np.array([number[o] for o in arrivals.upstream])[block]
+    keep = np.lexsort((cost_ms, upstream, *words))
+    keep = keep[np.isfinite(cost_ms[keep])]
+    if not len(keep):
+        return None
+    changes = upstream[keep[1:]] != upstream[keep[:-1]]
+    for w in words:
+        changes |= w[keep[1:]] != w[keep[:-1]]
+    keep = keep[np.concatenate([[True], changes])]
+    keep = keep[np.argsort(cost_ms[keep], kind="stable")]
+    if len(keep) > 1:
+        alive = survivors(
+            [w[keep] for w in words],
+            cost_ms[keep],
+            upstream[keep],
+            orders,
+            active_slacks(active, position, claimed),
+        )
+        keep = keep[alive]
+    of = block[keep]
+    within = keep - (np.cumsum(sizes) - sizes)[of]
+    width = np.array([len(c) for c in arrivals.choices])
+    parent_base = np.cumsum([0, *(len(p) for p in arrivals.parents)])[:-1]
+    choice_base = np.cumsum([0, *width])[:-1]
+    return Shape(
+        claimed,
+        [w[keep] for w in words],
+        cost_ms[keep],
+        upstream[keep],
+        orders,
+        np.concatenate(arrivals.parents)[parent_base[of] + within // width[of]],
+        np.concatenate(arrivals.choices)[choice_base[of] + within % width[of]],
+    )
+
+
+def narrow(shapes: list[Shape], bounds_ms: Sequence[float], beam: int) -> tuple[list[Shape], float]:
+    """The `beam` states whose cost plus bound on the rest is least, and the least such sum among the others
+    (inf if there are none).
+    """
+    if not shapes:
+        return [], math.inf
+    promise = np.concatenate([s.cost_ms + b for s, b in zip(shapes, bounds_ms, strict=True)])
+    if len(promise) <= beam:
+        return shapes, math.inf
+    best = np.argsort(promise, kind="stable")
+    kept = np.zeros(len(promise), bool)
+    kept[best[:beam]] = True
+    result, start = [], 0
+    for s in shapes:
+        which = np.flatnonzero(kept[start : start + len(s.cost_ms)])
+        start += len(s.cost_ms)
+        if len(which):
+            result.append(s.take(which))
+    return result, float(promise[best[beam]])

@@ -1,0 +1,92 @@
+"""The project's commands. `python -m nox -s tests` is what must pass; `python -m nox -l` lists the others."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.10"
+nox.options.sessions = ["lint", "types", "tests"]
+
+ROOT = Path(__file__).parent
+PLUGINS = sorted(p.parent.relative_to(ROOT) for p in ROOT.glob("plugins/*/pyproject.toml"))
+PACKAGES = [Path("."), *PLUGINS, Path("benchmarks")]
+DEMO = [
+    Path("."),
+    *(Path("plugins", f"collage_{name}") for name in ("dnnl", "tvm", "onnxruntime")),
+    Path("benchmarks"),
+]
+
+TEST_TOOLS = ["pytest>=8", "hypothesis>=6.100"]
+# Exact, for what they complain about changes from one version to the next.
+RUFF, MYPY = "ruff==0.17.5", "mypy==2.4.1"
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Everything but the slow tests; arguments go to pytest."""
+    _install_editable(session, *TEST_TOOLS)
+    session.run("python", "-m", "pytest", "-m", "not slow", *session.posargs)
+
+
+@nox.session
+def nightly(session: nox.Session) -> None:
+    """All tests, the slow ones too."""
+    _install_editable(session, *TEST_TOOLS)
+    session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style and format. `nox -s lint -- --fix` repairs what can be repaired."""
+    session.install(RUFF)
+    fix = "--fix" in session.posargs
+    session.run("ruff", "check", *(["--fix"] if fix else []), ".")
+    session.run("ruff", "format", *([] if fix else ["--check"]), ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Static types, tests included."""
+    _install_editable(session, MYPY, "nox", *TEST_TOOLS)
+    # One package at a time: several have a module tests.conftest.
+    for sources in (["collage_core", "tests", "noxfile.py"], *([str(p)] for p in PACKAGES[1:])):
+        session.run("mypy", *sources, *session.posargs)
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Two networks, placed and compared on this machine; arguments go to the demo."""
+    session.install(*(f"./{p}" for p in DEMO))
+    # -P: what was installed runs, not the working tree.
+    session.run("python", "-P", "-m", "collage_benchmarks.demo", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Against ONNX Runtime, on the networks named (ResNeXt50 and BERT otherwise)."""
+    session.install(*(f"./{p}" for p in DEMO))
+    folder = Path(session.create_tmp())
+    for name in session.posargs or ["resnext50", "bert_encoder"]:
+        model = str(folder / f"{name}.onnx")
+        session.run("python", "-P", "-m", "collage_benchmarks.networks", name, "-o", model)
+        session.run("collage", "bench", model, "--against", "onnxruntime", "--threads", "2", "--json")
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Wheels of every package in dist/, which then run the first network without the sources."""
+    dist = ROOT / "dist"
+    shutil.rmtree(dist, ignore_errors=True)
+    for package in PACKAGES:
+        session.run("python", "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(dist), f"./{package}")
+    session.install(*map(str, sorted(dist.glob("*.whl"))))
+    session.chdir(session.create_tmp())
+    session.run("python", "-m", "collage_benchmarks.demo", "resnext50", *session.posargs)
+
+
+def _install_editable(session: nox.Session, *tools: str) -> None:
+    """All packages in one go, so that they find each other rather than something on an index."""
+    session.install(*(argument for p in PACKAGES for argument in ("-e", f"./{p}")), *tools)

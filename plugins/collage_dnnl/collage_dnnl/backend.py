@@ -1,0 +1,131 @@
+"""oneDNN as a backend."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
+from collage_core.device import Target
+from collage_core.errors import BackendError, Refusal
+from collage_core.formats import Format
+from collage_core.ir import Subgraph, TensorType
+from collage_core.patterns import BackendPattern
+from collage_core.rules import PatternRule
+from collage_dnnl import __version__
+from collage_dnnl.library import DISTRIBUTION, LIBRARY_VARIABLE, find_library
+from collage_dnnl.patterns import patterns
+from collage_dnnl.rules import POST_OPS_RULE
+from collage_dnnl.variants import variants
+
+if TYPE_CHECKING:
+    from collage_dnnl.kernels import Plan
+    from collage_dnnl.library import Library
+
+__all__ = ["DnnlBackend"]
+
+_MAX_CONVERSION_RANK = 6
+_UNCOMPILED = "ref"
+
+
+class DnnlBackend(Backend):
+    """Operator kernels of oneDNN 3.2 (the build with GNU OpenMP), fp32."""
+
+    name = "dnnl"
+
+    def info(self) -> BackendInfo:
+        reason = None
+        if find_library() is None:
+            named = os.environ.get(LIBRARY_VARIABLE)
+            reason = f"{LIBRARY_VARIABLE}={named} is no file" if named else f"{DISTRIBUTION} is not installed"
+        return BackendInfo(self.name, BackendKind.OPERATOR, __version__, _library_version(), reason=reason)
+
+    def patterns(self) -> Sequence[BackendPattern]:
+        return patterns()
+
+    def rules(self) -> Sequence[PatternRule]:
+        return [POST_OPS_RULE]
+
+    def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
+        return variants(subgraph)
+
+    def supported(self, subgraphs: Sequence[Subgraph], target: Target) -> Sequence[Refusal | None]:
+        from collage_dnnl.kernels import first_refusal, plan
+        from collage_dnnl.library import load
+
+        library = load()
+        library.set_threads(target.threads)
+        answers: list[Refusal | None] = []
+        for subgraph in subgraphs:
+            offered = variants(subgraph)
+            if isinstance(offered, Refusal):
+                answers.append(offered)
+                continue
+            try:
+                plans = [plan(subgraph, v) for v in offered]
+            except BackendError as error:
+                answers.append(Refusal(str(error)))
+                continue
+            answers.append(first_refusal(library, plans))
+        return answers
+
+    def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+        from collage_dnnl.kernels import PrimitiveKernel, plan
+        from collage_dnnl.library import load
+
+        library, planned = load(), plan(subgraph, variant)
+        library.set_threads(target.threads)
+        self._refuse_slow(library, subgraph, variant, planned)
+        return PrimitiveKernel(library, planned, target.threads)
+
+    @staticmethod
+    def _refuse_slow(library: Library, subgraph: Subgraph, variant: Variant, planned: Plan) -> None:
+        """oneDNN has uncompiled, scalar implementations of everything, up to 100 times slower: they are taken
+        only for a single operator for which no format gives anything better. BackendError otherwise, so that
+        nobody waits for their measurement.
+        """
+        from collage_dnnl.kernels import implementation_of, plan
+
+        def slow(p: Plan) -> bool:
+            return (implementation_of(library, p) or _UNCOMPILED).startswith(_UNCOMPILED)
+
+        if not slow(planned):
+            return
+        offered = variants(subgraph)
+        others = [] if isinstance(offered, Refusal) else [v for v in offered if v != variant]
+        if len(subgraph.nodes) > 1 or not all(slow(plan(subgraph, v)) for v in others):
+            raise BackendError("oneDNN has only an uncompiled implementation for these formats")
+
+    def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
+        return (
+            type.dtype == source.dtype == destination.dtype == "float32"
+            and source.device == destination.device == "cpu"
+            and 1 <= len(type.shape) <= _MAX_CONVERSION_RANK
+            and not type.symbolic_dims
+            and type.size > 0
+        )
+
+    def build_conversion(
+        self, type: TensorType, source: Format, destination: Format, target: Target
+    ) -> Kernel:
+        from collage_dnnl.kernels import PrimitiveKernel, plan_conversion
+        from collage_dnnl.library import load
+
+        return PrimitiveKernel(load(), plan_conversion(type, source, destination), target.threads)
+
+    def environment(self, target: Target) -> Mapping[str, str]:
+        # Waiting threads spin for a moment (the default): with OMP_WAIT_POLICY=passive every small call costs
+        # 40 us.
+        return {"OMP_NUM_THREADS": str(target.threads), "OMP_DYNAMIC": "false"}
+
+
+def _library_version() -> str | None:
+    """Of the wheel, or the name of the file that stands in for it."""
+    if named := os.environ.get(LIBRARY_VARIABLE):
+        return named
+    try:
+        return importlib.metadata.version(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,47 @@
+"""Plans of chains without an anchor: an eltwise or binary primitive with post-operations."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collage_dnnl.chain import Chain
+from collage_dnnl.enums import FORWARD_INFERENCE, Alg, Arg
+from collage_dnnl.kernels.plan import Argument, BinaryPostOp, Constant, Input, Output, Plan, Site, Source
+from collage_dnnl.steps import Eltwise
+from collage_dnnl.tensor import Tensor, collapse, dense, regroup
+
+__all__ = ["plan_elementwise"]
+
+
+def plan_elementwise(site: Site, chain: Chain) -> Plan:
+    """Dimensions are put into the order of memory and merged as far as the operands' broadcasting allows."""
+    layout = site.layout(chain.output)
+    shape = site.shape(chain.output)
+    groups = collapse(shape, layout, [site.operand(v, layout)[0] for v in chain.operands])
+    value = regroup(dense(shape, layout), groups)
+    ops = site.post_ops(chain.steps, chain.output, layout, groups)
+    assert value is not None  # merged in the order of memory
+    assert ops is not None
+    index = site.index(chain.source)
+    read = [op.source for op in ops if isinstance(op, BinaryPostOp)]
+    may_alias = {0: index} if index is not None and Input(index) not in read else {}
+    src = Argument(Arg.SRC, value, site.source(chain.source))
+    dst = Argument(Arg.DST, value, Output())
+    first = ops[0]
+    if len(ops) == 1 and isinstance(first, Eltwise):
+        parameters = (FORWARD_INFERENCE, int(first.alg), value, value, first.alpha, first.beta)
+        return Plan("eltwise_forward", parameters, (src, dst), may_alias=may_alias)
+    if isinstance(first, BinaryPostOp):
+        alg, tensor, source, rest = first.alg, first.tensor, first.source, ops[1:]
+    else:
+        # Only the binary primitive has a compiled implementation with post-operations: a chain that starts
+        # with an eltwise step starts with a multiplication instead.
+        scale = first.alpha if first.alg == Alg.ELTWISE_LINEAR and first.beta == 0.0 else 1.0
+        alg, tensor = Alg.BINARY_MUL, Tensor((1,) * value.rank, (1,) * value.rank)
+        source, rest = _one(scale), ops if scale == 1.0 else ops[1:]
+    second = Argument(Arg.SRC_1, tensor, source)
+    return Plan("binary", (int(alg), value, tensor, value), (src, second, dst), rest, may_alias)
+
+
+def _one(number: float) -> Source:
+    return Constant(np.full((1,), number, np.float32), (0,))

@@ -1,0 +1,292 @@
+"""oneDNN through ctypes. The only file that touches the vendor's library; it is loaded on the first call of
+`load`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import os
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+
+from collage_core.errors import BackendError
+from collage_core.formats import Array
+from collage_dnnl.enums import Alg, Arg, Query, status_name
+
+__all__ = [
+    "DISTRIBUTION",
+    "LIBRARY_VARIABLE",
+    "Descriptor",
+    "Library",
+    "PostOp",
+    "Primitive",
+    "PrimitiveDescriptor",
+    "find_library",
+    "load",
+]
+
+DISTRIBUTION = "onednn-cpu-gomp"
+LIBRARY_VARIABLE = "COLLAGE_DNNL_LIBRARY"
+_FILE = "libdnnl.so.3"
+_F32 = 3
+_FORMAT_TAG_ANY = 1
+_MAX_NDIMS = 12
+_SCRATCHPAD_MODE_USER = 1
+_STREAM_IN_ORDER = 1
+_CPU = 1
+
+_Dims = ctypes.c_int64 * _MAX_NDIMS
+
+
+class _ExecArg(ctypes.Structure):
+    _fields_ = (("arg", ctypes.c_int), ("memory", ctypes.c_void_p))
+
+
+class _Version(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_int),
+        ("minor", ctypes.c_int),
+        ("patch", ctypes.c_int),
+        ("hash", ctypes.c_char_p),
+        ("cpu_runtime", ctypes.c_uint),
+        ("gpu_runtime", ctypes.c_uint),
+    )
+
+
+def find_library() -> Path | None:
+    """The library file: the one that COLLAGE_DNNL_LIBRARY names, else the wheel's, else the environment's;
+    None if there is none.
+    """
+    if named := os.environ.get(LIBRARY_VARIABLE):
+        path = Path(named)
+        return path if path.is_file() else None
+    try:
+        files = importlib.metadata.files(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    found = [Path(str(f.locate())) for f in files if f.name == _FILE]
+    candidates = [*found, Path(sys.prefix) / "lib" / _FILE]
+    return next((p.resolve() for p in candidates if p.is_file()), None)
+
+
+class _Handle:
+    """An object of the library that is destroyed when nobody refers to it any more."""
+
+    __slots__ = ("__weakref__", "pointer")
+
+    def __init__(self, pointer: ctypes.c_void_p, destroy: Callable[[ctypes.c_void_p], object]) -> None:
+        self.pointer = pointer
+        weakref.finalize(self, destroy, pointer).atexit = False
+
+
+class Descriptor(_Handle):
+    """A memory descriptor."""
+
+
+class PrimitiveDescriptor(_Handle):
+    """An implementation that the library has chosen; not compiled yet."""
+
+
+class Primitive(_Handle):
+    """A compiled primitive. Thread-safe, as its scratchpad is the caller's."""
+
+
+PostOp = tuple[Alg, float, float] | tuple[Alg, Descriptor] | None
+"""Eltwise (alg, alpha, beta), binary (alg, descriptor of the second operand), or None for the sum with what
+the destination held.
+"""
+
+
+class Library:
+    """One loaded oneDNN with its CPU engine and an in-order stream (calls on the CPU are finished when they
+    return).
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._dll = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise BackendError(f"cannot load {path}: {error}") from None
+        self._dll.dnnl_version.restype = ctypes.POINTER(_Version)
+        self._dll.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
+        self._dll.dnnl_primitive_desc_query_md.restype = ctypes.c_void_p
+        v = self._dll.dnnl_version().contents
+        self.version = f"{v.major}.{v.minor}.{v.patch}"
+        if v.major != 3:
+            raise BackendError(
+                f"{path} is oneDNN {self.version}; this plugin speaks the interface of version 3"
+            )
+        self._engine = self._new("dnnl_engine_create", _CPU, ctypes.c_size_t(0))
+        self._stream = self._new("dnnl_stream_create", self._engine, _STREAM_IN_ORDER)
+
+    def set_threads(self, threads: int) -> None:
+        """How many OpenMP threads primitives made and run by the calling thread may use."""
+        self._dll.omp_set_num_threads(threads)
+
+    def descriptor(self, dims: Sequence[int], strides: Sequence[int] | None) -> Descriptor:
+        """fp32 memory of `dims` with `strides` in elements; None leaves the format to the primitive."""
+        n = len(dims)
+        if strides is None:
+            pointer = self._new("dnnl_memory_desc_create_with_tag", n, _Dims(*dims), _F32, _FORMAT_TAG_ANY)
+        else:
+            pointer = self._new(
+                "dnnl_memory_desc_create_with_strides", n, _Dims(*dims), _F32, _Dims(*strides)
+            )
+        return Descriptor(pointer, self._dll.dnnl_memory_desc_destroy)
+
+    def size_bytes(self, descriptor: Descriptor) -> int:
+        return int(self._dll.dnnl_memory_desc_get_size(descriptor.pointer))
+
+    def equal(self, a: Descriptor, b: Descriptor) -> bool:
+        return bool(self._dll.dnnl_memory_desc_equal(a.pointer, b.pointer))
+
+    def attributes(self, post_ops: Sequence[PostOp]) -> _Handle:
+        """Primitive attributes: post-operations, and a scratchpad that the caller gives."""
+        attributes = _Handle(self._new("dnnl_primitive_attr_create"), self._dll.dnnl_primitive_attr_destroy)
+        self._call("dnnl_primitive_attr_set_scratchpad_mode", attributes.pointer, _SCRATCHPAD_MODE_USER)
+        ops = _Handle(self._new("dnnl_post_ops_create"), self._dll.dnnl_post_ops_destroy)
+        for op in post_ops:
+            if op is None:
+                self._call("dnnl_post_ops_append_sum", ops.pointer, ctypes.c_float(1.0), ctypes.c_int32(0), 0)
+            elif isinstance(op[1], Descriptor):
+                self._call("dnnl_post_ops_append_binary", ops.pointer, int(op[0]), op[1].pointer)
+            else:
+                alg, alpha, beta = op[0], op[1], op[2]
+                self._call(
+                    "dnnl_post_ops_append_eltwise",
+                    ops.pointer,
+                    int(alg),
+                    ctypes.c_float(alpha),
+                    ctypes.c_float(beta),
+                )
+        self._call("dnnl_primitive_attr_set_post_ops", attributes.pointer, ops.pointer)
+        return attributes
+
+    def primitive_descriptor(
+        self, function: str, arguments: Sequence[object], attributes: _Handle
+    ) -> PrimitiveDescriptor:
+        """What `dnnl_<function>_primitive_desc_create` answers. Of `arguments`, ints pass as int, floats as
+        float, Descriptors as they are, tuples of ints as dnnl_dims_t, lists of Descriptors as arrays of them,
+        None as a null pointer. BackendError if there is no implementation."""
+        keep = [_argument(a) for a in arguments]
+        # concat and reorder name their descriptors before the engine or repeat it; their callers pass ENGINE
+        # where it goes.
+        engine = [] if any(a is ENGINE for a in arguments) else [self._engine]
+        passed = [self._engine if a is ENGINE else k for a, k in zip(arguments, keep, strict=True)]
+        pointer = self._new(f"dnnl_{function}_primitive_desc_create", *engine, *passed, attributes.pointer)
+        return PrimitiveDescriptor(pointer, self._dll.dnnl_primitive_desc_destroy)
+
+    def implementation(self, descriptor: PrimitiveDescriptor) -> str:
+        """The library's name for the implementation that it has chosen."""
+        text = ctypes.c_char_p()
+        self._call(
+            "dnnl_primitive_desc_query", descriptor.pointer, int(Query.IMPL_INFO_STR), 0, ctypes.byref(text)
+        )
+        return (text.value or b"").decode()
+
+    def queried(self, descriptor: PrimitiveDescriptor, what: Query) -> Descriptor:
+        """A copy of the memory descriptor that the implementation wants."""
+        found = self._dll.dnnl_primitive_desc_query_md(descriptor.pointer, int(what), 0)
+        return Descriptor(
+            self._new("dnnl_memory_desc_clone", ctypes.c_void_p(found)), self._dll.dnnl_memory_desc_destroy
+        )
+
+    def primitive(self, descriptor: PrimitiveDescriptor) -> Primitive:
+        """Compile."""
+        return Primitive(
+            self._new("dnnl_primitive_create", descriptor.pointer), self._dll.dnnl_primitive_destroy
+        )
+
+    def bind(
+        self, primitive: Primitive, memories: Sequence[tuple[int, Descriptor, int]], keep: object
+    ) -> partial[int]:
+        """A call that executes `primitive` on (argument, descriptor, address) and returns the status, 0 when
+        it went well.
+
+        What must outlive the call's memory objects (buffers of constants) goes into `keep`.
+        """
+        handles = []
+        args = (_ExecArg * len(memories))()
+        for slot, (arg, descriptor, address) in zip(args, memories, strict=True):
+            pointer = self._new(
+                "dnnl_memory_create", descriptor.pointer, self._engine, ctypes.c_void_p(address)
+            )
+            handles.append(_Handle(pointer, self._dll.dnnl_memory_destroy))
+            slot.arg, slot.memory = arg, pointer.value
+        bound: partial[int] = partial(
+            self._dll.dnnl_primitive_execute,
+            primitive.pointer,
+            self._stream,
+            ctypes.c_int(len(memories)),
+            args,
+        )
+        bound.__dict__["keep"] = (primitive, handles, keep, self)
+        return bound
+
+    def reorder(self, source: Array, source_descriptor: Descriptor, destination: Descriptor) -> Array:
+        """`source`'s data in a new 64-byte aligned buffer, laid out as `destination` says."""
+        raw = np.empty(self.size_bytes(destination) + 64, np.uint8)
+        offset = -raw.ctypes.data % 64
+        buffer = raw[offset : offset + self.size_bytes(destination)]
+        attributes = self.attributes(())
+        descriptor = self.primitive_descriptor(
+            "reorder", (source_descriptor, ENGINE, destination, ENGINE), attributes
+        )
+        scratch = self.queried(descriptor, Query.SCRATCHPAD_MD)
+        scratchpad = np.empty(self.size_bytes(scratch), np.uint8)
+        memories = [
+            (int(Arg.SRC), source_descriptor, source.ctypes.data),
+            (int(Arg.DST), destination, buffer.ctypes.data),
+            (int(Arg.SCRATCHPAD), scratch, scratchpad.ctypes.data),
+        ]
+        if status := self.bind(self.primitive(descriptor), memories, None)():
+            raise BackendError(f"oneDNN's reorder of constants failed: {status_name(status)}")
+        return buffer
+
+    def _new(self, function: str, *arguments: object) -> ctypes.c_void_p:
+        result = ctypes.c_void_p()
+        self._call(function, ctypes.byref(result), *arguments)
+        return result
+
+    def _call(self, function: str, *arguments: object) -> None:
+        if status := getattr(self._dll, function)(*arguments):
+            raise BackendError(f"oneDNN's {function.removeprefix('dnnl_')} answers: {status_name(status)}")
+
+
+ENGINE = object()
+"""Stands for the engine among the arguments of `Library.primitive_descriptor`."""
+
+
+def _argument(value: object) -> object:
+    if isinstance(value, Descriptor):
+        return value.pointer
+    if isinstance(value, bool | int):
+        return ctypes.c_int(value)
+    if isinstance(value, float):
+        return ctypes.c_float(value)
+    if isinstance(value, tuple):
+        return _Dims(*value)
+    if isinstance(value, list):
+        return (ctypes.c_void_p * len(value))(*(d.pointer.value for d in value))
+    return value
+
+
+@cache
+def load() -> Library:
+    """The process's library, loaded on the first call. BackendError if there is none or it does not load."""
+    path = find_library()
+    if path is None:
+        named = os.environ.get(LIBRARY_VARIABLE)
+        where = (
+            f"{LIBRARY_VARIABLE} names {named}"
+            if named
+            else f"the distribution {DISTRIBUTION} is not installed"
+        )
+        raise BackendError(f"oneDNN's library is not found: {where}")
+    return Library(path)

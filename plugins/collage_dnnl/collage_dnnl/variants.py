@@ -1,0 +1,162 @@
+"""Which formats oneDNN offers for a group: few that are likely to win."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from collage_core.backend import Variant
+from collage_core.errors import Refusal
+from collage_core.formats import Format, Layout, canonical_layout
+from collage_core.ir import Graph, Node, Subgraph
+from collage_dnnl.chain import Chain, has_spatial_operands, parse
+from collage_dnnl.support import REDUCTIONS
+from collage_dnnl.tensor import operand_format
+
+__all__ = ["variants"]
+
+_POOL_OPS = frozenset(["AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"])
+_SPATIAL_OPS = frozenset(
+    ["AveragePool", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalMaxPool", "LRN", "MaxPool", "Resize"]
+)
+
+
+def variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
+    """The variants offered for a group; a Refusal if it cannot be one primitive."""
+    chain = parse(subgraph)
+    if isinstance(chain, Refusal):
+        return chain
+    offered = [_variant(subgraph, chain, layouts) for layouts in _layouts(chain)]
+    return list(dict.fromkeys(v for v in offered if v is not None))
+
+
+def _plain(graph: Graph, name: str) -> Layout:
+    return tuple(range(len(graph.shape_of(name))))
+
+
+def _last(graph: Graph, name: str) -> Layout:
+    rank = len(graph.shape_of(name))
+    return (0, *range(2, rank), 1) if rank >= 3 else tuple(range(rank))
+
+
+def _layouts(chain: Chain) -> Iterable[dict[str, Layout]]:
+    """For every variant the layouts of the anchor's data inputs and of the output; inputs left out are plain
+    or follow the output.
+    """
+    graph, out, anchor = chain.graph, chain.output, chain.anchor
+    if anchor is None:
+        yield {chain.source: _plain(graph, chain.source), out: _plain(graph, out)}
+        if len(graph.shape_of(out)) >= 3:
+            yield {chain.source: _last(graph, chain.source), out: _last(graph, out)}
+        if len(graph.shape_of(out)) == 4:
+            for order in _transposed_neighbours(graph, chain):
+                yield {chain.source: order, out: order}
+        return
+    op, x = anchor.op_type, anchor.inputs[0]
+    if op in ("MatMul", "Gemm"):
+        yield from _matmul_layouts(chain, anchor)
+        return
+    data = [v for v in anchor.inputs if v] if op == "Concat" else [x]
+    if op in _SPATIAL_OPS:
+        yield {x: _last(graph, x), out: _last(graph, out)}
+        # Plain pooling of version 3.2 reads wrong elements of operands that vary over spatial dimensions.
+        if op not in _POOL_OPS or not has_spatial_operands(graph, anchor, chain.steps):
+            yield {x: _plain(graph, x), out: _plain(graph, out)}
+        return
+    yield {**{v: _plain(graph, v) for v in data}, out: _plain(graph, out)}
+    keeps_rank = len(graph.shape_of(out)) == len(graph.shape_of(x))
+    if op != "LayerNormalization" and len(graph.shape_of(x)) >= 3 and (op not in REDUCTIONS or keeps_rank):
+        yield {**{v: _last(graph, v) for v in data}, out: _last(graph, out)}
+    if op in ("Softmax", "LogSoftmax") and len(graph.shape_of(x)) == 4:
+        for order in _transposed_neighbours(graph, chain):
+            yield {x: order, out: order}
+
+
+def _transposed_neighbours(graph: Graph, chain: Chain) -> Iterable[Layout]:
+    """Layouts that a Transpose before or after the group gives its values for free."""
+    orders = [_given(graph, chain.source), _wanted(graph, chain.output)]
+    if chain.anchor is not None:
+        orders.append(_given(graph, chain.anchor.inputs[0]))
+    plain = _plain(graph, chain.output)
+    return list(dict.fromkeys(o for o in orders if o is not None and o != plain and len(o) == len(plain)))
+
+
+def _matmul_layouts(chain: Chain, anchor: Node) -> Iterable[dict[str, Layout]]:
+    """All plain, and for batched products the orders in which a Transpose beside it is a view.
+
+    A variant belongs to the structure of the group, not to the place where it was first met: all products of
+    the graph with the same types are asked for their neighbours.
+    """
+    graph, out = chain.graph, chain.output
+    a, b = anchor.inputs[:2]
+    choices: list[list[Layout]] = [[_plain(graph, v)] for v in (a, b, out)]
+    if anchor.op_type == "MatMul" and len(graph.shape_of(out)) >= 3:
+        types = [graph.type_of(v) for v in (a, b, anchor.outputs[0])]
+        for node in graph.nodes:
+            if node.op_type != "MatMul" or [graph.type_of(v) for v in (*node.inputs, *node.outputs)] != types:
+                continue
+            last = out if node is anchor else node.outputs[0]
+            found = [_given(graph, node.inputs[0]), _given(graph, node.inputs[1]), _wanted(graph, last)]
+            for orders, order in zip(choices, found, strict=True):
+                if order is not None and order not in orders and len(orders) < 2:
+                    orders.append(order)
+    for of_a, of_b, of_out in itertools.product(*choices):
+        yield {a: of_a, b: of_b, out: of_out}
+
+
+def _permutation(graph: Graph, node: Node) -> tuple[int, ...]:
+    rank = len(graph.shape_of(node.inputs[0]))
+    return tuple(node.attributes.get("perm", tuple(reversed(range(rank)))))
+
+
+def _given(graph: Graph, name: str) -> Layout | None:
+    """The layout that a value has if the Transpose that computes it is a view of a plain value."""
+    order: tuple[int, ...] | None = None
+    producer = graph.producer(name)
+    while producer is not None and producer.op_type == "Transpose":
+        permutation = _permutation(graph, producer)
+        order = permutation if order is None else tuple(permutation[d] for d in order)
+        producer = graph.producer(producer.inputs[0])
+    if order is None:
+        return None
+    return canonical_layout(graph.shape_of(name), [int(d) for d in np.argsort(order)])
+
+
+def _wanted(graph: Graph, name: str) -> Layout | None:
+    """The layout that a value must have for the Transpose that reads it to be a view that yields a plain
+    value.
+    """
+    for node in graph.consumers(name):
+        if node.op_type == "Transpose":
+            return canonical_layout(graph.shape_of(name), _permutation(graph, node))
+    return None
+
+
+def _variant(subgraph: Subgraph, chain: Chain, layouts: dict[str, Layout]) -> Variant | None:
+    """Formats from layouts; None where one input would need two formats."""
+    graph = subgraph.graph
+    formats: dict[str, Format] = {}
+
+    def put(name: str, format: Format) -> bool:
+        return graph.is_constant(name) or formats.setdefault(name, format) == format
+
+    def of(name: str, layout: Layout) -> Format:
+        return Format.of(graph.type_of(name).dtype, graph.shape_of(name), layout)
+
+    named = {v: of(v, layout) for v, layout in layouts.items()}
+    ok = all(put(v, f) for v, f in named.items())
+    if chain.anchor is not None:
+        for v in chain.anchor.inputs:
+            if v and v not in named:
+                ok = ok and put(v, of(v, _plain(graph, v)))
+    out_layout = layouts[chain.output]
+    addends = list(chain.operands)
+    if chain.anchor is not None and chain.anchor.op_type == "Gemm":
+        addends += chain.anchor.inputs[2:3]
+    for v in addends:
+        ok = ok and put(v, operand_format(graph.type_of(v).dtype, graph.shape_of(v), out_layout))
+    if not ok:
+        return None
+    return Variant(tuple(formats[v] for v in subgraph.inputs), tuple(formats[v] for v in subgraph.outputs))

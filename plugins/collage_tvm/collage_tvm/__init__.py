@@ -1,0 +1,1 @@
+"""Apache TVM as a Collage backend. Importing this loads nothing of TVM."""

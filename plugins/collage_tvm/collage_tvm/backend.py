@@ -1,0 +1,80 @@
+"""The backend `tvm`. Importing this module loads nothing of TVM."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
+from collage_core.device import Target
+from collage_core.errors import Refusal
+from collage_core.formats import Format
+from collage_core.ir import Subgraph, TensorType
+from collage_core.rules import PatternRule
+from collage_tvm.rules import NAME, tvm_rule
+from collage_tvm.support import MOVABLE
+from collage_tvm.variants import group_variants
+
+__all__ = ["TvmBackend"]
+
+_TVM = "0.27."
+_FFI = "0.1.14"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+@cache
+def _unavailable() -> str | None:
+    """Why TVM cannot be used here."""
+    tvm, ffi = _version("apache-tvm"), _version("apache-tvm-ffi")
+    if tvm is None:
+        return "apache-tvm is not installed: pip install apache-tvm==0.27.0 apache-tvm-ffi==0.1.14.post1"
+    if ffi is None:
+        return "apache-tvm-ffi is not installed: pip install apache-tvm-ffi==0.1.14.post1"
+    if not tvm.startswith(_TVM):
+        return f"apache-tvm {tvm} is installed, whose compiler interface differs: pip install apache-tvm==0.27.0"
+    if not ffi.startswith(_FFI):
+        return (
+            f"apache-tvm {tvm} crashes with apache-tvm-ffi {ffi}: pip install apache-tvm-ffi==0.1.14.post1"
+        )
+    return None
+
+
+class TvmBackend(Backend):
+    """Memory-bound groups through Apache TVM's code generator, scheduled here (`nest`, `pointwise`, `rows`)."""
+
+    name = NAME
+
+    def info(self) -> BackendInfo:
+        version = _version("collage-tvm") or "0"
+        return BackendInfo(NAME, BackendKind.OPERATOR, version, _version("apache-tvm"), reason=_unavailable())
+
+    def rules(self) -> Sequence[PatternRule]:
+        return [tvm_rule()]
+
+    def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
+        return group_variants(subgraph)
+
+    def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+        from collage_tvm.build import build_kernel
+
+        return build_kernel(subgraph, variant, target)
+
+    def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
+        same = (source.dtype, source.device) == (destination.dtype, destination.device)
+        return same and type.dtype in MOVABLE and 0 < type.size < 2**31
+
+    def build_conversion(self, type: TensorType, source: Format, destination: Format, target: Target) -> Kernel:
+        from collage_tvm.build import build_copy
+
+        return build_copy(type, source, destination, target)
+
+    def environment(self, target: Target) -> Mapping[str, str]:
+        # threads are left unpinned: other libraries' threads take their turns on the same processors
+        return {"TVM_NUM_THREADS": str(target.threads), "TVM_BIND_THREADS": "0"}

@@ -1,0 +1,125 @@
+"""From a subgraph and a variant to a kernel."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import tirx
+
+from collage_core.backend import Variant
+from collage_core.device import Target
+from collage_core.errors import BackendError
+from collage_core.formats import Array, Format, Layout
+from collage_core.ir import OpKind, Subgraph, TensorType, op_kind
+from collage_tvm.library import TvmKernel, compile_function, own, vector_lanes
+from collage_tvm.lower import LOWERINGS, LoweringContext
+from collage_tvm.nest import Nest, assemble
+from collage_tvm.output import Output, strides_of
+from collage_tvm.pointwise import pointwise_nests, work
+from collage_tvm.rows import reductions_of, row_nests
+from collage_tvm.tensor import Index, Scope, Tensor, buffer_dtype, linear, make
+
+__all__ = ["build_copy", "build_kernel"]
+
+_PARALLEL_WORK = 1 << 15
+"""Below this many (weighted) elements, starting the other threads costs more than they save."""
+
+
+class _Parameters:
+    """The flat buffers that a kernel is handed."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Any] = []
+        self.outputs: list[Any] = []
+        self.held: list[Any] = []
+        self.constants: list[Array] = []
+
+    def input(self, name: str, shape: tuple[int, ...], format: Format) -> Tensor:
+        buffer = _buffer(f"in{len(self.inputs)}", shape, format.dtype)
+        self.inputs.append(buffer)
+        return _argument(buffer, shape, format.dtype, format.layout)
+
+    def hold(self, data: Array) -> Tensor:
+        """A constant as a parameter that the kernel itself hands over."""
+        buffer = _buffer(f"held{len(self.held)}", data.shape, str(data.dtype))
+        self.held.append(buffer)
+        self.constants.append(own(data))
+        return _argument(buffer, data.shape, str(data.dtype), tuple(range(data.ndim)))
+
+    def output(self, tensor: Tensor, layout: Layout) -> Output:
+        buffer = _buffer(f"out{len(self.outputs)}", tensor.shape, tensor.dtype)
+        self.outputs.append(buffer)
+        return Output(tensor, buffer, layout)
+
+    def all(self) -> list[Any]:
+        return [*self.inputs, *self.held, *self.outputs]
+
+
+def _buffer(name: str, shape: tuple[int, ...], dtype: str) -> Any:
+    return tirx.decl_buffer((max(1, math.prod(shape)),), buffer_dtype(dtype), name=name)
+
+
+def _argument(buffer: Any, shape: tuple[int, ...], dtype: str, layout: Layout) -> Tensor:
+    strides = strides_of(shape, layout)
+
+    def element(s: Scope, i: Index) -> Any:
+        return s.load(buffer, linear(i, strides), dtype)
+
+    return make(shape, dtype, [], element)
+
+
+def lowered(subgraph: Subgraph, variant: Variant, parameters: _Parameters) -> dict[str, Tensor]:
+    """Every value of the subgraph as an index expression."""
+    graph = subgraph.graph
+    values = {
+        v: parameters.input(v, graph.shape_of(v), f) for v, f in zip(subgraph.inputs, variant.inputs, strict=True)
+    }
+    for node in subgraph.nodes:
+        results = LOWERINGS[node.op_type](LoweringContext(graph, node, values, parameters.hold))
+        for name, tensor in zip(node.outputs, results, strict=False):
+            if name and tensor.shape != graph.shape_of(name):
+                raise BackendError(f"{node.name}: lowered to {tensor.shape}, the graph says {graph.shape_of(name)}")
+            values[name] = tensor
+    return values
+
+
+def build_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> TvmKernel:
+    """The compiled kernel of a variant that `collage_tvm.variants` has offered."""
+    parameters = _Parameters()
+    values = lowered(subgraph, variant, parameters)
+    outputs = [
+        parameters.output(values[v], f.layout) for v, f in zip(subgraph.outputs, variant.outputs, strict=True)
+    ]
+    function = _compiled(parameters, outputs, target)
+    layouts = [f.layout for f in variant.inputs], [f.layout for f in variant.outputs]
+    return TvmKernel(function, *layouts, parameters.constants, _aliases(subgraph, variant))
+
+
+def build_copy(type: TensorType, source: Format, destination: Format, target: Target) -> TvmKernel:
+    """The kernel that stores a value in another layout."""
+    parameters = _Parameters()
+    output = parameters.output(parameters.input("x", type.static_shape, source), destination.layout)
+    function = _compiled(parameters, [output], target)
+    return TvmKernel(function, [source.layout], [destination.layout], [], {})
+
+
+def _compiled(parameters: _Parameters, outputs: list[Output], target: Target) -> Any:
+    lanes = vector_lanes()
+    nests: list[Nest] = []
+    for output in outputs:
+        nests += row_nests(output, lanes) if reductions_of(output.tensor) else pointwise_nests(output, lanes)
+    threads = target.threads if sum(map(work, outputs)) >= _PARALLEL_WORK else 1
+    return compile_function(parameters.all(), assemble(nests, threads), target)
+
+
+def _aliases(subgraph: Subgraph, variant: Variant) -> dict[int, int]:
+    """The output may take the place of an input that is read at the very element that is written next."""
+    graph = subgraph.graph
+    if len(subgraph.outputs) != 1 or any(op_kind(graph, n) > OpKind.BROADCAST for n in subgraph.nodes):
+        return {}
+    shape = graph.shape_of(subgraph.outputs[0])
+    for k, (name, format) in enumerate(zip(subgraph.inputs, variant.inputs, strict=True)):
+        if graph.shape_of(name) == shape and format == variant.outputs[0]:
+            return {0: k}
+    return {}

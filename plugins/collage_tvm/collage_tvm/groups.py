@@ -1,0 +1,112 @@
+"""Which groups one loop nest can compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collage_core.errors import Refusal
+from collage_core.ir import Node, Operator, OpKind, Subgraph
+from collage_tvm.support import check_operator
+
+__all__ = ["POOLS", "check_group"]
+
+POOLS = frozenset({"AveragePool", "MaxPool"})
+_MAX_OPERATORS = 32
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What a reduction reduces, and the shape that a value per row has after it."""
+
+    domain: tuple[int, ...]
+    axes: tuple[int, ...]
+    per_row: tuple[int, ...]
+
+
+def check_group(subgraph: Subgraph) -> Refusal | None:
+    """Why the nodes cannot be one kernel; None if they can."""
+    graph = subgraph.graph
+    if len(subgraph.node_set) > _MAX_OPERATORS:
+        return Refusal(f"a kernel of more than {_MAX_OPERATORS} operators would take too long to compile")
+    for node in subgraph.nodes:
+        if refusal := check_operator(Operator(graph, node)):
+            return refusal
+    kinds = {n.id: Operator(graph, n).kind for n in subgraph.nodes}
+    if OpKind.TUPLE in kinds.values() and len(kinds) > 1:
+        return Refusal("a split is compiled on its own", _first(subgraph, kinds, OpKind.TUPLE).name)
+    if OpKind.REDUCTION not in kinds.values():
+        return None
+    if len(subgraph.outputs) > 1:
+        return Refusal("a kernel with a reduction has one output", _first(subgraph, kinds, OpKind.REDUCTION).name)
+    return _check_rows(subgraph, kinds)
+
+
+def _first(subgraph: Subgraph, kinds: dict[int, OpKind], kind: OpKind) -> Node:
+    return next(n for n in subgraph.nodes if kinds[n.id] == kind)
+
+
+def _check_rows(subgraph: Subgraph, kinds: dict[int, OpKind]) -> Refusal | None:
+    """All reductions reduce the same rows, and what follows them stays in the row."""
+    graph = subgraph.graph
+    rows: _Rows | None = None
+    below: set[str] = set()
+    inside = {v for n in subgraph.nodes for v in n.outputs}
+    for node in subgraph.nodes:
+        follows = any(v in below for v in node.inputs)
+        if kinds[node.id] == OpKind.REDUCTION:
+            own = _rows_of(Operator(graph, node))
+            if node.op_type in POOLS and node.inputs[0] in inside:
+                return Refusal("pooling reads every element several times, so nothing is fused into its input", node.name)
+            if rows is not None and (own.domain, own.axes) != (rows.domain, rows.axes):
+                return Refusal("it reduces other rows than the reduction before it", node.name)
+            if any(v in below for v in node.inputs[1:]):
+                return Refusal("its parameters depend on a reduction in the same kernel", node.name)
+            rows = own
+        elif follows and kinds[node.id] > OpKind.BROADCAST:
+            return Refusal("the result of a reduction is not rearranged in the same kernel", node.name)
+        elif not follows:
+            continue
+        assert rows is not None
+        shape = graph.shape_of(node.outputs[0])
+        if shape not in (rows.domain, rows.per_row):
+            return Refusal("the result of a reduction is broadcast to another shape than that of its input", node.name)
+        if shape == rows.domain and len(rows.per_row) != len(rows.domain) and kinds[node.id] != OpKind.REDUCTION:
+            uses_row = any(v in below and graph.shape_of(v) == rows.per_row for v in node.inputs)
+            if uses_row:
+                return Refusal("the result of a reduction without keepdims is broadcast", node.name)
+        below.update(node.outputs)
+    return None
+
+
+def _rows_of(op: Operator) -> _Rows:
+    type = op.input_type(0)
+    assert type is not None
+    shape = type.static_shape
+    rank = len(shape)
+    if op.op_type in POOLS:
+        output = op.output_type().static_shape
+        kernel = tuple(op.attribute("kernel_shape"))
+        return _Rows(output + kernel, tuple(range(len(output), len(output) + len(kernel))), output)
+    axes = _axes(op, rank)
+    if op.op_type.startswith("Reduce") and not op.attribute("keepdims", 1):
+        per_row = tuple(d for k, d in enumerate(shape) if k not in axes)
+    else:
+        per_row = tuple(1 if k in axes else d for k, d in enumerate(shape))
+    return _Rows(shape, axes, per_row)
+
+
+def _axes(op: Operator, rank: int) -> tuple[int, ...]:
+    if op.op_type in ("Softmax", "LogSoftmax"):
+        return (op.attribute("axis", -1 if op.graph.opsets.get("", 13) >= 13 else 1) % rank,)
+    if op.op_type == "LayerNormalization":
+        return tuple(range(op.attribute("axis", -1) % rank, rank))
+    if op.op_type in ("InstanceNormalization", "GlobalAveragePool", "GlobalMaxPool"):
+        return tuple(range(2, rank))
+    given = op.attribute("axes")
+    if given is None and len(op.node.inputs) > 1 and op.node.inputs[1]:
+        given = np.ravel(op.graph.constants[op.node.inputs[1]])
+    axes = sorted({int(a) % rank for a in given}) if given is not None and len(given) else range(rank)
+    return tuple(axes)
+

@@ -1,0 +1,123 @@
+"""Elementary functions on float32 in arithmetic that vectorises; LLVM would call libm once per lane.
+
+Each is within a few units in the last place of the true value (tests/test_tvm_math.py); other dtypes go to TVM's own.
+exp and log are series after range reduction; erf and tanh are odd rational functions fitted to them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import tirx
+
+from collage_tvm.tensor import Scope
+
+__all__ = ["erf", "exp", "log", "log1p", "power", "sigmoid", "tanh"]
+
+Expr = Any
+
+_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
+_ERF_P = (1.128379146e+00, 1.904060617e-01, 5.274867355e-02, 3.765600243e-03, 2.848824556e-04, 2.050092009e-06)
+_ERF_Q = (1.000000000e+00, 5.020757198e-01, 1.141089476e-01, 1.496918368e-02, 1.162531619e-03, 3.809174941e-05)
+_ERF_LIMIT = 3.92
+_TANH_P = (9.999999795e-01, 1.338103131e-01, 3.495594662e-03, 2.060918195e-05, 1.335478483e-08)
+_TANH_Q = (1.000000000e+00, 4.671434691e-01, 2.587700757e-02, 3.285645163e-04, 7.776611888e-07)
+_TANH_LIMIT = 9.0
+
+
+def _f(value: float) -> Expr:
+    return tirx.const(value, "float32")
+
+
+def _horner(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """Polynomial with the coefficients of ascending powers."""
+    total: Expr = _f(coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        total = total * x + _f(c)
+    return total
+
+
+def _bits(x: Expr, dtype: str) -> Expr:
+    return tirx.reinterpret(dtype, x)
+
+
+def exp(scope: Scope, x: Expr, dtype: str) -> Expr:
+    if dtype != "float32":
+        return tirx.exp(x)
+    # the order of the operands of min and max lets a NaN through; beyond the limits the scale over- and underflows as it should
+    clamped = scope.let(tirx.max(_f(-104.0), tirx.min(_f(89.0), x)))
+    n = scope.let(tirx.floor(clamped * _f(1 / math.log(2)) + _f(0.5)))
+    r = scope.let(clamped - n * _f(_LN2_HIGH) - n * _f(_LN2_LOW))
+    series = _horner(r, [1 / math.factorial(k) for k in range(8)])
+    half = scope.let(tirx.Cast("int32", n) >> 1)
+    rest = tirx.Cast("int32", n) - half
+    # 2**n in two factors, as n goes beyond what one exponent holds
+    scale = [_bits((e + 127) << 23, "float32") for e in (half, rest)]
+    return series * scale[0] * scale[1]
+
+
+def log(scope: Scope, x: Expr, dtype: str) -> Expr:
+    if dtype != "float32":
+        return tirx.log(x)
+    x = scope.let(x)
+    tiny = x < _f(1.1754944e-38)
+    bits = scope.let(_bits(tirx.Select(tiny, x * _f(2.0**25), x), "int32"))
+    # mantissa in [sqrt(1/2), sqrt(2))
+    e = scope.let((bits - 0x3F3504F3) >> 23)
+    m = scope.let(_bits(bits - (e << 23), "float32"))
+    s = scope.let((m - _f(1.0)) / (m + _f(1.0)))
+    z = scope.let(s * s)
+    series = s * _f(2.0) + s * z * _horner(z, [2 / k for k in (3, 5, 7, 9)])
+    exponent = scope.let(tirx.Cast("float32", e) - tirx.Select(tiny, _f(25.0), _f(0.0)))
+    y = exponent * _f(_LN2_HIGH) + (series + exponent * _f(_LN2_LOW))
+    y = tirx.Select(x == _f(math.inf), x, y)
+    y = tirx.Select(x == _f(0.0), _f(-math.inf), y)
+    return tirx.Select(x >= _f(0.0), y, _f(math.nan))
+
+
+def log1p(scope: Scope, x: Expr, dtype: str) -> Expr:
+    """log(1 + x); the error of 1 + x is repaired to first order, which keeps small x exact."""
+    one = tirx.const(1.0, dtype)
+    x = scope.let(x)
+    u = scope.let(x + one)
+    return tirx.Select(u == one, x, log(scope, u, dtype) - ((u - one) - x) / u)
+
+
+def _odd_rational(scope: Scope, x: Expr, p: Sequence[float], q: Sequence[float], limit: float) -> Expr:
+    c = scope.let(tirx.max(_f(-limit), tirx.min(_f(limit), x)))
+    z = scope.let(c * c)
+    return c * _horner(z, p) / _horner(z, q)
+
+
+def erf(scope: Scope, x: Expr, dtype: str) -> Expr:
+    if dtype != "float32":
+        return tirx.call_pure_extern("float64", "erf", x)
+    return _odd_rational(scope, x, _ERF_P, _ERF_Q, _ERF_LIMIT)
+
+
+def tanh(scope: Scope, x: Expr, dtype: str) -> Expr:
+    if dtype != "float32":
+        return tirx.tanh(x)
+    return _odd_rational(scope, x, _TANH_P, _TANH_Q, _TANH_LIMIT)
+
+
+def sigmoid(scope: Scope, x: Expr, dtype: str) -> Expr:
+    one = tirx.const(1.0, dtype)
+    return one / (one + exp(scope, -x, dtype))
+
+
+def power(scope: Scope, x: Expr, exponent: float | None, y: Expr, dtype: str) -> Expr:
+    """x ** y, `exponent` being y's value where it is known."""
+    if exponent is not None and exponent == int(exponent) and 1 <= abs(exponent) <= 4:
+        x = scope.let(x)
+        result = x
+        for _ in range(int(abs(exponent)) - 1):
+            result = result * x
+        return result if exponent > 0 else tirx.const(1.0, dtype) / result
+    if exponent == 0.5:
+        return tirx.sqrt(x)
+    if exponent == -0.5:
+        return tirx.const(1.0, dtype) / tirx.sqrt(x)
+    return tirx.pow(x, y)

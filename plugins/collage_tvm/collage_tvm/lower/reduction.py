@@ -1,0 +1,169 @@
+"""Reductions, and the normalisations that are made of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import tirx
+
+from collage_tvm.lower import mathlib
+from collage_tvm.lower.context import LoweringContext, broadcast, lowering
+from collage_tvm.tensor import ARITHMETIC, TRANSCENDENTAL, Index, Reduction, Scope, Tensor, constant, make
+
+__all__ = ["elementwise", "reduced"]
+
+Expr = Any
+
+
+def reduced(x: Tensor, axes: list[int], combine: str, keepdims: bool) -> Tensor:
+    """x reduced over `axes`; the schedule computes it, so its elements are always stored."""
+    chosen = tuple(sorted(a % len(x.shape) for a in axes))
+    kept = [k for k in range(len(x.shape)) if k not in chosen]
+    shape = [1 if k in chosen else d for k, d in enumerate(x.shape)] if keepdims else [x.shape[k] for k in kept]
+    source = [None if k in chosen else k for k in range(len(x.shape))] if keepdims else list(kept)
+
+    def element(s: Scope, i: Index) -> Expr:
+        raise AssertionError("the schedule has not stored a reduction before reading it")
+
+    return make(
+        shape,
+        x.dtype,
+        [x],
+        element,
+        factors=tuple((1,) if k is None else x.factors[k] for k in source),
+        cuts=tuple(frozenset[int]() if k is None else x.cuts[k] for k in source),
+        reduction=Reduction(x, chosen, combine, keepdims),
+    )
+
+
+def elementwise(weight: int, function: Any, *inputs: Tensor) -> Tensor:
+    """`function(scope, *elements)` of inputs of one rank, broadcast against each other."""
+    shape, factors, cuts = broadcast(inputs)
+
+    def element(s: Scope, i: Index) -> Expr:
+        return function(
+            s,
+            *[
+                s.value(x, tuple(0 if d == 1 else k for d, k in zip(x.shape, i[len(i) - len(x.shape) :], strict=True)))
+                for x in inputs
+            ],
+        )
+
+    return make(shape, inputs[0].dtype, inputs, element, weight=weight, factors=factors, cuts=cuts)
+
+
+def _axes(node: LoweringContext, rank: int) -> list[int]:
+    axes = node.integers(1, "axes")
+    return axes if axes else list(range(rank))
+
+
+def _reduction(op: str, combine: str, before: Any = None, after: Any = None) -> None:
+    @lowering(op)
+    def lower(node: LoweringContext) -> list[Tensor]:
+        x = node.tensor(0)
+        rank = len(x.shape)
+        axes = _axes(node, rank)
+        t = x.dtype
+        count = math.prod(x.shape[a] for a in axes)
+
+        def _prepare(s: Scope, v: Expr) -> Expr:
+            return before(s, v, t) if before else v
+
+        def _finish(s: Scope, v: Expr) -> Expr:
+            return after(s, v, t, count) if after else v
+
+        source = elementwise(ARITHMETIC, _prepare, x) if before else x
+        result = reduced(source, axes, combine, bool(node.attribute("keepdims", 1)))
+        return [elementwise(ARITHMETIC, _finish, result) if after else result]
+
+
+def _divided(s: Scope, v: Expr, t: str, count: int) -> Expr:
+    return v * constant(1 / count, t) if t.startswith("float") else tirx.truncdiv(v, constant(count, t))
+
+
+_reduction("ReduceSum", "sum")
+_reduction("ReduceMax", "max")
+_reduction("ReduceMin", "min")
+_reduction("ReduceProd", "prod")
+_reduction("ReduceMean", "sum", after=_divided)
+_reduction("ReduceL1", "sum", before=lambda s, v, t: tirx.abs(v))
+_reduction("ReduceSumSquare", "sum", before=lambda s, v, t: (lambda u: u * u)(s.let(v)))
+_reduction(
+    "ReduceL2",
+    "sum",
+    before=lambda s, v, t: (lambda u: u * u)(s.let(v)),
+    after=lambda s, v, t, n: tirx.sqrt(v),
+)
+_reduction("ReduceLogSum", "sum", after=lambda s, v, t, n: mathlib.log(s, v, t))
+
+
+@lowering("ReduceLogSumExp")
+def _log_sum_exp(node: LoweringContext) -> list[Tensor]:
+    x = node.tensor(0)
+    axes, t = _axes(node, len(x.shape)), x.dtype
+    keepdims = bool(node.attribute("keepdims", 1))
+    largest = reduced(x, axes, "max", True)
+    powers = elementwise(TRANSCENDENTAL, lambda s, v, m: mathlib.exp(s, v - m, t), x, largest)
+    total = reduced(powers, axes, "sum", True)
+    result = elementwise(TRANSCENDENTAL, lambda s, v, m: mathlib.log(s, v, t) + m, total, largest)
+    return [result if keepdims else node.reshaped(result, node.shape())]
+
+
+@lowering("Softmax", "LogSoftmax")
+def _softmax(node: LoweringContext) -> list[Tensor]:
+    x = node.tensor(0)
+    t, rank = x.dtype, len(x.shape)
+    axes = [node.attribute("axis", -1 if node.graph.opsets.get("", 13) >= 13 else 1) % rank]
+    largest = reduced(x, axes, "max", True)
+    if node.node.op_type == "LogSoftmax":
+        shifted = elementwise(ARITHMETIC, lambda s, v, m: v - m, x, largest)
+        powers = elementwise(TRANSCENDENTAL, lambda s, v: mathlib.exp(s, v, t), shifted)
+        logarithm = elementwise(TRANSCENDENTAL, lambda s, v: mathlib.log(s, v, t), reduced(powers, axes, "sum", True))
+        return [elementwise(ARITHMETIC, lambda s, v, m: v - m, shifted, logarithm)]
+    powers = elementwise(TRANSCENDENTAL, lambda s, v, m: mathlib.exp(s, v - m, t), x, largest)
+    scale = elementwise(ARITHMETIC, lambda s, v: constant(1, t) / v, reduced(powers, axes, "sum", True))
+    return [elementwise(ARITHMETIC, lambda s, v, r: v * r, powers, scale)]
+
+
+@lowering("LayerNormalization")
+def _layer_normalization(node: LoweringContext) -> list[Tensor]:
+    x = node.tensor(0)
+    rank, t = len(x.shape), x.dtype
+    axes = list(range(node.attribute("axis", -1) % rank, rank))
+    deviation, scale = _standardised(node, x, axes)
+    affine = [node.tensor(1), *([node.tensor(2)] if node.has(2) else [])]
+    return [
+        elementwise(
+            3 * ARITHMETIC,
+            lambda s, d, r, g, *b: d * r * g + b[0] if b else d * r * g,
+            deviation,
+            scale,
+            *affine,
+        )
+    ]
+
+
+@lowering("InstanceNormalization")
+def _instance_normalization(node: LoweringContext) -> list[Tensor]:
+    x = node.tensor(0)
+    deviation, scale = _standardised(node, x, list(range(2, len(x.shape))))
+    along = (-1, *(1,) * (len(x.shape) - 2))
+    gain, bias = (node.reshaped(node.tensor(k), along) for k in (1, 2))
+    return [elementwise(3 * ARITHMETIC, lambda s, d, r, g, b: d * r * g + b, deviation, scale, gain, bias)]
+
+
+def _standardised(node: LoweringContext, x: Tensor, axes: list[int]) -> tuple[Tensor, Tensor]:
+    """The deviation of x from its mean, and one over its standard deviation."""
+    t = x.dtype
+    inverse = 1 / math.prod(x.shape[a] for a in axes)
+    mean = elementwise(ARITHMETIC, lambda s, v: v * constant(inverse, t), reduced(x, axes, "sum", True))
+    deviation = elementwise(ARITHMETIC, lambda s, v, m: v - m, x, mean)
+    squares = elementwise(ARITHMETIC, lambda s, v: (lambda u: u * u)(s.let(v)), deviation)
+    epsilon = node.attribute("epsilon", 1e-5)
+    scale = elementwise(
+        4 * ARITHMETIC,
+        lambda s, v: constant(1, t) / tirx.sqrt(v * constant(inverse, t) + constant(epsilon, t)),
+        reduced(squares, axes, "sum", True),
+    )
+    return deviation, scale

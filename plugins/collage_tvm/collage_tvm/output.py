@@ -1,0 +1,32 @@
+"""An output of a kernel and where its elements go."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from collage_core.formats import Layout
+from collage_tvm.tensor import Index, Tensor, linear
+
+__all__ = ["Output", "strides_of"]
+
+
+def strides_of(shape: Sequence[int], layout: Layout) -> tuple[int, ...]:
+    """Elements between neighbours along each logical dimension; 0 along dimensions of size 1."""
+    return tuple(
+        0 if shape[d] == 1 else math.prod(shape[e] for e in layout[layout.index(d) + 1 :]) for d in range(len(shape))
+    )
+
+
+@dataclass(frozen=True)
+class Output:
+    """`tensor`, stored densely in `layout` in the flat `buffer`."""
+
+    tensor: Tensor
+    buffer: Any
+    layout: Layout
+
+    def offset(self, index: Index) -> Any:
+        return linear(index, strides_of(self.tensor.shape, self.layout))

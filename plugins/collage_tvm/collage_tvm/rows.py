@@ -1,0 +1,436 @@
+"""The schedule of groups with reductions: row by row, everything that a row needs while it is in the cache.
+
+All reductions of the group reduce the same axes of values of one shape, the *domain*. For every kept position (a row) the stages run one
+after the other: each reduction over the row, then the output. What several stages need is computed once and kept in a
+buffer of a row's size. Where the elements of a row are neighbours in memory, vectors run along the row; otherwise they
+run across rows that are neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import sym, tirx
+
+from collage_tvm.nest import (
+    Axis,
+    Lanes,
+    Nest,
+    Template,
+    axes_of,
+    boxes_of,
+    integer,
+    loop,
+    merge,
+    new_scope,
+    sequence,
+    stride_of,
+    substitute,
+    template,
+    variable,
+    vectorized,
+)
+from collage_tvm.output import Output
+from collage_tvm.pointwise import segments, stored_value
+from collage_tvm.tensor import Index, Reduction, Scope, Tensor, refine
+
+__all__ = ["reductions_of", "row_nests"]
+
+Expr = Any
+Stmt = Any
+
+_MAX_KEPT_ELEMENTS = 1 << 16
+_WIDE = 4
+"""Vectors in flight, so that a sum need not wait for its previous addition."""
+_SHORT_ROW = 8
+"""Rows shorter than this are not worth vectors of their own."""
+
+
+def tensors_below(root: Tensor) -> list[Tensor]:
+    """`root` and all it is computed from, each after its inputs."""
+    found: list[Tensor] = []
+    seen: set[int] = set()
+
+    def visit(x: Tensor) -> None:
+        if id(x) not in seen:
+            seen.add(id(x))
+            for y in x.inputs:
+                visit(y)
+            found.append(x)
+
+    visit(root)
+    return found
+
+
+def reductions_of(root: Tensor) -> list[Tensor]:
+    """All reductions below `root`, each after those it depends on."""
+    return [x for x in tensors_below(root) if x.reduction is not None]
+
+
+def _of(x: Tensor) -> Reduction:
+    assert x.reduction is not None
+    return x.reduction
+
+
+def _combine(how: str, a: Expr, b: Expr) -> Expr:
+    if how == "sum":
+        return a + b
+    if how == "prod":
+        return a * b
+    return tirx.max(a, b) if how == "max" else tirx.min(a, b)
+
+
+def _neutral(how: str, dtype: str) -> Expr:
+    if how in ("sum", "prod"):
+        return tirx.const(float(how == "prod") if dtype.startswith("float") else int(how == "prod"), dtype)
+    if dtype.startswith("float"):
+        return tirx.const(-math.inf if how == "max" else math.inf, dtype)
+    limits = np.iinfo(dtype)
+    return tirx.const(int(limits.min if how == "max" else limits.max), dtype)
+
+
+def _worth_keeping(reductions: list[Tensor], root: Tensor) -> set[int]:
+    """Ids of the values of the domain's shape that several stages need, and that cost more than loading them again."""
+    domain = _of(reductions[0]).source.shape
+    stages: dict[int, set[int]] = {}
+    readers: dict[int, set[int]] = {}
+
+    def visit(x: Tensor, stage: int, reader: int) -> None:
+        if x.reduction is None:
+            readers.setdefault(id(x), set()).add(reader)
+            if stage not in stages.setdefault(id(x), set()):
+                stages[id(x)].add(stage)
+                for y in x.inputs:
+                    visit(y, stage, id(x))
+
+    for k, x in enumerate(reductions):
+        visit(_of(x).source, k, 0)
+    visit(root, len(reductions), 0)
+    cost: dict[int, int] = {}
+    for x in tensors_below(root):
+        cost[id(x)] = 0 if x.reduction else x.weight + sum(cost[id(y)] for y in x.inputs)
+    return {
+        id(x)
+        for x in tensors_below(root)
+        if x.reduction is None
+        and x.shape == domain
+        and cost[id(x)] > 1
+        and len(stages[id(x)]) > 1
+        and any(r == 0 or stages[r] != stages[id(x)] for r in readers[id(x)])
+    }
+
+
+@dataclass
+class _Direction:
+    """Where vectors run, and the widest of them. lane: the row within a vector of rows."""
+
+    along: bool
+    width: int
+    lane: Any
+
+    def row_buffer(self, name: str, dtype: str, count: int) -> Any:
+        return tirx.decl_buffer((count if self.along else count * self.width,), dtype, name=name)
+
+    def in_row(self, offset: Expr) -> Expr:
+        return offset if self.along else offset * integer(self.width) + self.lane
+
+    @property
+    def result_index(self) -> Expr:
+        return integer(0) if self.along else self.lane
+
+
+class _Stages:
+    """The bodies of all stages of a box of rows, written over one loop per digit."""
+
+    def __init__(self, output: Output, reductions: list[Tensor], full: Index, reduced: list[Axis], analyzer: Any) -> None:
+        self._root = output.tensor
+        self.full_root = output.tensor.shape == _of(reductions[0]).source.shape
+        self._output = output
+        self._full = full
+        self._reduced = reduced
+        self._analyzer = analyzer
+        self._count = math.prod(a.extent for a in reduced)
+        self._kept_ids = _worth_keeping(reductions, output.tensor)
+        self._stored: dict[int, Callable[[Scope, Index], Expr]] = {}
+        self.reductions = reductions
+        self.buffers: list[Any] = []
+
+    def probe(self) -> Template:
+        """The first stage's loads, from which the direction of vectors is chosen."""
+        scope = new_scope(self._analyzer, [self._root])
+        scope.value(_of(self.reductions[0]).source, self._full)
+        return template(scope, [], [])
+
+    def write(self, direction: _Direction, position: Index) -> tuple[list[Template], list[Any]]:
+        """A template for each reduction, whose last store is the element, and the output's; and where the reductions' results are."""
+        templates: list[Template] = []
+        results: list[Any] = []
+        for k, x in enumerate(self.reductions):
+            scope, stores, accesses = self._scope(direction)
+            value = scope.value(_of(x).source, self._full)
+            templates.append(template(scope, [*stores, (None, integer(0), value)], accesses))
+            result = tirx.decl_buffer((direction.width,), x.dtype, name=f"result{k}")
+            results.append(result)
+            load = tirx.BufferLoad(result, [direction.result_index])
+            self._stored[id(x)] = lambda s, i, load=load: load  # type: ignore[misc]  # the default binds the loop's value
+        scope, stores, accesses = self._scope(direction)
+        value = stored_value(scope.value(self._root, position), self._root.dtype)
+        offset = tirx.convert(self._output.offset(position))
+        stores.append((self._output.buffer, offset, value))
+        templates.append(template(scope, stores, [*accesses, offset]))
+        return templates, results
+
+    def _scope(self, direction: _Direction) -> tuple[Scope, list[tuple[Any, Expr, Expr]], list[Expr]]:
+        scope = new_scope(self._analyzer, [self._root])
+        stores: list[tuple[Any, Expr, Expr]] = []
+        accesses: list[Expr] = []
+
+        def stored(x: Tensor, index: Index) -> Expr:
+            return self._stored[id(x)](scope, index)
+
+        def keep(x: Tensor, index: Index) -> Expr:
+            if not self._is_full(index) or scope.guards:
+                return x.element(scope, index)
+            offset = self._row_offset()
+            accesses.append(offset)
+            buffer = direction.row_buffer(f"row{len(self.buffers)}", x.dtype, self._count)
+            self.buffers.append(buffer)
+            value = scope.let(x.element(scope, index))
+            stores.append((buffer, direction.in_row(offset), value))
+
+            def again(s: Scope, i: Index) -> Expr:
+                if not self._is_full(i):
+                    return x.element(s, i)
+                s.accesses.append(offset)
+                return tirx.BufferLoad(buffer, [direction.in_row(offset)])
+
+            self._stored[id(x)] = again
+            scope.stored[id(x)] = lambda i: value if self._is_full(i) else x.element(scope, i)
+            return value
+
+        for x in tensors_below(self._root):
+            if id(x) in self._stored:
+                scope.stored[id(x)] = lambda i, x=x: stored(x, i)  # type: ignore[misc]  # the default binds the loop's value
+            elif id(x) in self._kept_ids and x.dtype != "bool" and self._count * direction.width <= _MAX_KEPT_ELEMENTS:
+                scope.stored[id(x)] = lambda i, x=x: keep(x, i)  # type: ignore[misc]  # the default binds the loop's value
+        return scope, stores, accesses
+
+    def _is_full(self, index: Index) -> bool:
+        return all(
+            a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
+            for a, b in zip(index, self._full, strict=True)
+        )
+
+    def _row_offset(self) -> Expr:
+        total: Expr = integer(0)
+        stride = 1
+        for axis in reversed(self._reduced):
+            total = total + axis.var * integer(stride)
+            stride *= axis.extent
+        return total
+
+
+def row_nests(output: Output, lanes: int) -> list[Nest]:
+    """`lanes`: of a vector. The group must satisfy what `collage_tvm.groups` asks of one with reductions."""
+    reductions = reductions_of(output.tensor)
+    first, root = _of(reductions[0]), output.tensor
+    domain, axes = first.source, first.axes
+    kept = [d for d in range(len(domain.shape)) if d not in axes]
+    full_root = root.shape == domain.shape
+    same_rank = len(root.shape) == len(domain.shape)
+    place = {d: d if same_rank else k for k, d in enumerate(kept)}
+    order = sorted(kept, key=lambda d: output.layout.index(place[d]))
+    inner = sorted(axes, key=output.layout.index) if full_root else list(axes)
+    factors, cuts = list(domain.factors), [frozenset[int]() for _ in domain.shape]
+    for d in kept:
+        factors[d] = refine(factors[d], root.factors[place[d]])
+        cuts[d] = domain.cuts[d] | root.cuts[place[d]]
+    nests: list[Nest] = []
+    for box in boxes_of(domain.shape, cuts):
+        analyzer = sym.Analyzer()
+        rows, index = axes_of(analyzer, box, factors, domain.shape, order)
+        reduced, below = axes_of(analyzer, box, factors, domain.shape, inner)
+        full = tuple({**index, **below}[d] for d in range(len(domain.shape)))
+        back = {place[d]: d for d in kept}
+        position = full if full_root else tuple(full[back[k]] if k in back else 0 for k in range(len(root.shape)))
+        stages = _Stages(output, reductions, full, reduced, analyzer)
+        nests += _emit(stages, rows, reduced, position, lanes)
+    return nests
+
+
+def _emit(stages: _Stages, rows: list[Axis], reduced: list[Axis], position: Index, lanes: int) -> list[Nest]:
+    direction = _Direction(_runs_along(stages.probe(), rows, reduced), 1, variable("row"))
+    if not direction.along:
+        direction.width = lanes * _WIDE if rows else 1
+    templates, results = stages.write(direction, position)
+    (rows, reduced), replace = merge(templates, [rows, reduced])
+    if direction.along:
+        return [_along(stages, templates, results, rows, reduced, replace, lanes)]
+    return _across(stages, templates, results, rows, reduced, replace, direction, lanes)
+
+
+def _runs_along(first: Template, rows: list[Axis], reduced: list[Axis]) -> bool:
+    """Whether a row's elements are neighbours, and the row is long enough for vectors of its own."""
+    if not reduced:
+        return False
+    (_, merged), _ = merge([first], [rows, reduced])
+    if not rows:
+        return True
+    inner = reduced[-1]
+    neighbours = any(stride_of(a, inner.var) == 1 for a in first.accesses)
+    return neighbours and merged[-1].extent >= _SHORT_ROW
+
+
+def _stage_body(stage: Template, how: str, accumulator: Any, lanes: Lanes, replace: dict[Any, Expr]) -> Stmt:
+    """One element of a reduction, combined into accumulator[lane]."""
+    *stores, (_, _, value) = stage.stores
+    combined = _combine(how, tirx.BufferLoad(accumulator, [lanes.lane]), value)
+    whole = Template(stage.bindings, [*stores, (accumulator, lanes.lane, combined)], stage.accesses, stage.escaped)
+    return whole.instantiate(replace, lanes)
+
+
+def _moved(replace: dict[Any, Expr], var: Any, by: Expr) -> dict[Any, Expr]:
+    return {v: by if e is var else e for v, e in replace.items()} | {var: by}
+
+
+def _nested(axes: Sequence[Axis], body: Stmt) -> Stmt:
+    for axis in reversed(axes):
+        own = variable("k")
+        body = loop(own, axis.extent, substitute(body, {axis.var: own}))
+    return body
+
+
+def _fill(buffer: Any, lanes: int, value: Expr) -> Stmt:
+    lane = variable("l")
+    return vectorized(lane, lanes, tirx.BufferStore(buffer, value, [lane]))
+
+
+def _along(
+    stages: _Stages,
+    templates: list[Template],
+    results: list[Any],
+    rows: list[Axis],
+    reduced: list[Axis],
+    replace: dict[Any, Expr],
+    lanes: int,
+) -> Nest:
+    body: list[Stmt] = []
+    buffers = [*results, *stages.buffers]
+    *outer, inner = reduced or [Axis(variable("one"), 1)]
+    for x, stage, result in zip(stages.reductions, templates, results, strict=False):
+        how = _of(x).combine
+        neutral = _neutral(how, x.dtype)
+        parts = list(_row_parts(inner.extent, lanes))
+        accumulators: list[tuple[Any, int]] = []
+        steps: list[Stmt] = []
+        for start, blocks, width, unroll in parts:
+            block, lane = variable("b"), variable("l")
+            several: list[Stmt] = []
+            for u in range(unroll):
+                accumulator = tirx.decl_buffer((width,), x.dtype, name=f"sum{len(accumulators)}")
+                accumulators.append((accumulator, width))
+                at = block * (width * unroll) + lane + (start + u * width)
+                own = Lanes(lane, width)
+                element = _stage_body(stage, how, accumulator, own, _moved(replace, inner.var, at))
+                several.append(vectorized(lane, width, element))
+                buffers += own.buffers
+            steps.append(loop(block, blocks, sequence(several)))
+        body += [_fill(a, w, neutral) for a, w in accumulators]
+        body.append(_nested(outer, sequence(steps)))
+        buffers += [a for a, _ in accumulators]
+        body += _horizontal(how, accumulators, result)
+    if not stages.full_root:
+        own = Lanes(integer(0), 1)
+        body.append(templates[-1].instantiate(replace, own))
+        return Nest(rows, sequence(body), buffers + own.buffers)
+    for start, blocks, width in segments(inner.extent, lanes):
+        block, lane = variable("b"), variable("l")
+        at = block * width + lane + start
+        own = Lanes(lane, width)
+        final = vectorized(lane, width, templates[-1].instantiate(_moved(replace, inner.var, at), own))
+        buffers += own.buffers
+        body.append(_nested(outer, loop(block, blocks, final)))
+    return Nest(rows, sequence(body), buffers)
+
+
+def _row_parts(extent: int, lanes: int) -> Iterator[tuple[int, int, int, int]]:
+    """(start, blocks, lanes, vectors per block) that cover 0..extent."""
+    done = 0
+    for width, unroll in ((lanes, _WIDE), (lanes, 1)):
+        blocks = (extent - done) // (width * unroll)
+        if blocks:
+            yield done, blocks, width, unroll
+            done += blocks * width * unroll
+    if done < extent:
+        yield done, 1, extent - done, 1
+
+
+def _horizontal(how: str, accumulators: list[tuple[Any, int]], result: Any) -> list[Stmt]:
+    """All lanes of all accumulators combined into result[0]: equal widths as vectors first, then as a tree."""
+    body: list[Stmt] = []
+    widths: dict[int, list[Any]] = {}
+    for a, w in accumulators:
+        widths.setdefault(w, []).append(a)
+    scalars: list[Expr] = []
+    for width, same in widths.items():
+        lane = variable("l")
+        total = tirx.BufferLoad(same[0], [lane])
+        for other in same[1:]:
+            total = _combine(how, total, tirx.BufferLoad(other, [lane]))
+        if len(same) > 1:
+            body.append(vectorized(lane, width, tirx.BufferStore(same[0], total, [lane])))
+        scalars.append(_tree(how, [tirx.BufferLoad(same[0], [integer(k)]) for k in range(width)]))
+    body.append(tirx.BufferStore(result, _tree(how, scalars), [integer(0)]))
+    return body
+
+
+def _tree(how: str, values: list[Expr]) -> Expr:
+    while len(values) > 1:
+        half = (len(values) + 1) // 2
+        values = [
+            _combine(how, values[k], values[k + half]) if k + half < len(values) else values[k] for k in range(half)
+        ]
+    return values[0]
+
+
+def _across(
+    stages: _Stages,
+    templates: list[Template],
+    results: list[Any],
+    rows: list[Axis],
+    reduced: list[Axis],
+    replace: dict[Any, Expr],
+    direction: _Direction,
+    lanes: int,
+) -> list[Nest]:
+    *outer, inner = rows or [Axis(variable("one"), 1)]
+    nests: list[Nest] = []
+    for start, blocks, width in _row_groups(inner.extent, lanes):
+        block = variable("b")
+        at = block * width + direction.lane + start
+        moved = _moved(replace, inner.var, at)
+        body: list[Stmt] = []
+        own = Lanes(direction.lane, width)
+        for x, stage, result in zip(stages.reductions, templates, results, strict=False):
+            how = _of(x).combine
+            step = vectorized(direction.lane, width, _stage_body(stage, how, result, own, moved))
+            body += [_fill(result, width, _neutral(how, x.dtype)), _nested(reduced, step)]
+        final = vectorized(direction.lane, width, templates[-1].instantiate(moved, own))
+        body.append(_nested(reduced, final) if stages.full_root else final)
+        nests.append(Nest([*outer, Axis(block, blocks)], sequence(body), [*results, *stages.buffers, *own.buffers]))
+    return nests
+
+
+def _row_groups(extent: int, lanes: int) -> Iterator[tuple[int, int, int]]:
+    done = 0
+    for width in (lanes * _WIDE, lanes):
+        blocks = (extent - done) // width
+        if blocks:
+            yield done, blocks, width
+            done += blocks * width
+    if done < extent:
+        yield done, 1, extent - done

@@ -1,0 +1,170 @@
+"""Tensors as index expressions: what a group is lowered to before a loop nest is made of it.
+
+A `Tensor` knows how to write the expression of one of its elements from the elements of its inputs. Nothing is stored between two
+operators, so a chain of them is fused by construction; what is worth storing is decided by the schedule, through `Scope.stored`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from tvm import ir, sym, tirx
+
+__all__ = ["Index", "Reduction", "Scope", "Tensor", "as_int", "buffer_dtype", "constant", "make"]
+
+Expr = Any
+Index = tuple[Any, ...]
+"""One index per logical dimension: Python ints or TVM expressions (int32)."""
+
+ARITHMETIC, TRANSCENDENTAL = 1, 12
+"""Rough cost of an element: what decides whether a value used twice is kept, and whether a thread is worth its start."""
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """sum, max, min or prod of `source` over `axes` (ascending)."""
+
+    source: Tensor
+    axes: tuple[int, ...]
+    combine: str
+    keepdims: bool
+
+
+@dataclass(eq=False)
+class Tensor:
+    """A value of the group, or a step inside an operator.
+
+    factors: per dimension, sizes (outermost first) whose product is the dimension: a reshape's digits, so that loops over them
+        leave no division in the index. cuts: per dimension, positions at which an expression changes (a concat's
+        borders, a padding's edge): the schedule makes a loop nest for each part, in which the conditions are decided.
+    weight: cost of the expression without its inputs'.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    inputs: tuple[Tensor, ...]
+    element: Callable[[Scope, Index], Expr]
+    weight: int = 0
+    factors: tuple[tuple[int, ...], ...] = ()
+    cuts: tuple[frozenset[int], ...] = ()
+    reduction: Reduction | None = None
+
+    def __post_init__(self) -> None:
+        self.factors = self.factors or tuple((d,) for d in self.shape)
+        self.cuts = self.cuts or tuple(frozenset() for _ in self.shape)
+
+
+def as_int(index: Expr) -> int | None:
+    """The value of an index that is a constant."""
+    if isinstance(index, int):
+        return index
+    return int(index.value) if isinstance(index, tirx.IntImm) else None
+
+
+def buffer_dtype(dtype: str) -> str:
+    """How a dtype is stored: numpy keeps a bool in a byte."""
+    return "uint8" if dtype == "bool" else dtype
+
+
+def constant(value: Any, dtype: str) -> Expr:
+    if dtype.startswith("float"):
+        return tirx.const(float(value), dtype)
+    return tirx.const(bool(value) if dtype == "bool" else int(value), dtype)
+
+
+def make(
+    shape: Sequence[int], dtype: str, inputs: Sequence[Tensor], element: Callable[[Scope, Index], Expr], **rest: Any
+) -> Tensor:
+    return Tensor(tuple(shape), dtype, tuple(inputs), element, **rest)
+
+
+@dataclass
+class Scope:
+    """Where expressions are written: one body of a loop nest.
+
+    bindings: variables of the body and what they hold, in order. accesses: offsets of all loads. escaped: index expressions used other than
+    to load. stored: values that the schedule has at hand already, by id of the tensor.
+    """
+
+    analyzer: sym.Analyzer
+    uses: dict[int, int]
+    stored: dict[int, Callable[[Index], Expr]] = field(default_factory=dict)
+    bindings: list[tuple[Any, Expr]] = field(default_factory=list)
+    accesses: list[Expr] = field(default_factory=list)
+    escaped: list[Expr] = field(default_factory=list)
+    guards: int = 0
+    _memo: dict[tuple[object, ...], tuple[Expr, Index]] = field(default_factory=dict)
+
+    def value(self, tensor: Tensor, index: Index) -> Expr:
+        """The expression of one element; a value that several others read is computed once."""
+        if (stored := self.stored.get(id(tensor))) is not None:
+            return stored(index)
+        key = (id(tensor), *(i if isinstance(i, int) else ("v", id(i)) for i in index))
+        if (found := self._memo.get(key)) is not None:
+            return found[0]
+        result = tensor.element(self, index)
+        if tensor.weight and self.uses.get(id(tensor), 0) > 1:
+            result = self.let(result)
+        if not self.guards:
+            self._memo[key] = (result, index)
+        return result
+
+    def let(self, value: Expr) -> Expr:
+        """`value` in a variable of its own; the expression itself where evaluating it early could read out of bounds."""
+        if self.guards or isinstance(value, tirx.Var | tirx.FloatImm | tirx.IntImm):
+            return value
+        var = tirx.Var(f"v{len(self.bindings)}", value.ty)
+        self.bindings.append((var, value))
+        return var
+
+    def load(self, buffer: Any, offset: Expr, dtype: str) -> Expr:
+        """Element `offset` of a flat buffer."""
+        simple = self.analyzer.simplify(tirx.convert(offset)) if not isinstance(offset, int) else tirx.const(offset, "int32")
+        self.accesses.append(simple)
+        value = tirx.BufferLoad(buffer, [simple])
+        return tirx.NE(value, tirx.const(0, "uint8")) if dtype == "bool" else value
+
+    def when(self, condition: Expr, then: Callable[[], Expr], otherwise: Callable[[], Expr]) -> Expr:
+        """One of the two, of which only the chosen one is evaluated."""
+        if isinstance(condition, bool):
+            return then() if condition else otherwise()
+        simple = self.analyzer.simplify(condition)
+        if (known := as_int(simple)) is not None:
+            return then() if known else otherwise()
+        self.escaped.append(simple)
+        self.guards += 1
+        try:
+            return tirx.if_then_else(simple, then(), otherwise())
+        finally:
+            self.guards -= 1
+
+
+def linear(index: Index, strides: Sequence[int]) -> Expr:
+    """sum(index * strides)."""
+    total: Expr = 0
+    for i, s in zip(index, strides, strict=True):
+        if s and not (isinstance(i, int) and i == 0):
+            total = i * s + total
+    return total
+
+
+def refine(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """The coarsest digits of a dimension that divide both `a`'s and `b`'s, or `a` if their borders do not nest."""
+    borders = sorted({*_borders(a), *_borders(b)})
+    if any(large % small for small, large in pairwise(borders)):
+        return a
+    return tuple(reversed([large // small for small, large in pairwise(borders)])) or a
+
+
+def _borders(factors: tuple[int, ...]) -> list[int]:
+    result = [1]
+    for f in reversed(factors):
+        result.append(result[-1] * f)
+    return result
+
+
+def dictionary(**entries: Any) -> Any:
+    return ir.make_node("ir.DictAttrs", **entries)

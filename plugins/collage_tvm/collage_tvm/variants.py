@@ -1,0 +1,47 @@
+"""The formats in which a group is offered."""
+
+from __future__ import annotations
+
+from collage_core.backend import Variant, plain_variant
+from collage_core.errors import Refusal
+from collage_core.formats import Format, channels_last, plain
+from collage_core.ir import OpKind, Subgraph, op_kind
+from collage_tvm.groups import check_group
+
+__all__ = ["group_variants"]
+
+_KEEPS_DIMENSIONS = frozenset(
+    """AveragePool BatchNormalization Concat GlobalAveragePool GlobalMaxPool InstanceNormalization MaxPool Pad ReduceMax
+    ReduceMean ReduceMin ReduceSum Slice Split Tile Expand""".split()
+)
+"""Beside arithmetic, the operators whose outputs' dimensions mean what their inputs' do."""
+
+
+def group_variants(subgraph: Subgraph) -> list[Variant] | Refusal:
+    """Plain; and channels-last throughout, where the group's dimensions mean the same from its inputs to its outputs."""
+    if refusal := check_group(subgraph):
+        return refusal
+    variants = [plain_variant(subgraph)]
+    last = _channels_last(subgraph)
+    if last is not None and last not in variants:
+        variants.append(last)
+    return variants
+
+
+def _channels_last(subgraph: Subgraph) -> Variant | None:
+    graph = subgraph.graph
+    rank = len(graph.shape_of(subgraph.outputs[0]))
+    if rank not in (4, 5):
+        return None
+    for node in subgraph.nodes:
+        if op_kind(graph, node) > OpKind.BROADCAST and node.op_type not in _KEEPS_DIMENSIONS:
+            return None
+        if any(v and len(graph.shape_of(v)) != rank for v in node.outputs):
+            return None
+
+    def format(value: str) -> Format:
+        type = graph.type_of(value)
+        shape = type.static_shape
+        return channels_last(type.dtype, shape) if len(shape) == rank else plain(type.dtype, shape)
+
+    return Variant(tuple(map(format, subgraph.inputs)), tuple(map(format, subgraph.outputs)))

@@ -1,0 +1,88 @@
+"""The documentation is true: its Python runs, and every hook, command and option is in it."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from collage_core import hookspecs
+from collage_core.cli import commands
+from collage_core.patterns import clear_registered
+
+_ROOT = Path(__file__).parents[1]
+_DOCS = _ROOT / "docs"
+
+
+def _python_blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+@pytest.fixture
+def model_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a small convolutional `model.onnx` in it; costs go there too."""
+    random = np.random.default_rng(0)
+    weights = random.standard_normal((16, 3, 3, 3)).astype(np.float32)
+    matrix = random.standard_normal((16, 10)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("MatMul", ["f", "m"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 16, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10])],
+        [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(matrix, "m")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLLAGE_HOME", str(tmp_path))
+    yield tmp_path
+    clear_registered()
+
+
+def test_the_python_example_runs(model_folder: Path) -> None:
+    blocks = _python_blocks(_DOCS / "python-api.md")
+    assert len(blocks) == 3
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "docs/python-api.md", "exec"), names)
+    assert (model_folder / "model.collage").is_file()
+
+
+def test_every_hook_is_documented() -> None:
+    text = (_DOCS / "writing-a-plugin.md").read_text()
+    assert hookspecs.__all__
+    for hook in hookspecs.__all__:
+        assert f"`{hook}`" in text
+
+
+def test_every_command_and_option_is_documented() -> None:
+    text = (_DOCS / "cli.md").read_text()
+    for command in commands.ALL:
+        assert f"## `collage {command.NAME}" in text
+        parser = argparse.ArgumentParser()
+        command.add_arguments(parser)
+        for option in _options(parser):
+            assert option in text, f"collage {command.NAME} {option} is not in docs/cli.md"
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, subparser in action.choices.items():
+                yield name
+                yield from _options(subparser)
+        else:
+            yield from (o for o in action.option_strings if o.startswith("--") and o != "--help")
