@@ -47,7 +47,8 @@ LISTING = textwrap.dedent(
 
     def valid_op(op):
         if op.name == 'conv2d':
-    X
+            logical = op.attrs.data_layout == 'NCHW' and op.attrs['kernel_layout'] == 'OIHW'
+            return logical and op.attrs.groups == 1
         return op.type <= kInjective or op.name in ('dense', 'softmax')
 
     def fusion_rule(cur_type, src, sink):

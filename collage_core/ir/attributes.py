@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from collage_core.ir.derived import DERIVED, ONNX_NAMES, plain_value
 from collage_core.ir.operator import Operator
 from collage_core.ir.types import Attribute
-from collage_core.ir.derived import DERIVED, ONNX_NAMES, plain_value
 
 __all__ = ["Attributes", "matches_attribute", "schema_of"]
 

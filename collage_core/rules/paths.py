@@ -35,8 +35,8 @@ def nodes_between(src: Operator, sink: Operator) -> list[Node]:
 def check_path(
     src: Operator, sink: Operator, fchecker: Callable[[Operator], bool | Refusal]
 ) -> bool | Refusal:
-    """Whether all operators on the paths from `src` to `sink`, without `src` and with `sink`, satisfy `fchecker`
-    (as TVM's CheckPath; a checker that means to be kinder to the sink compares with it).
+    """Whether all operators on the paths from `src` to `sink` satisfy `fchecker`: `src` left out, `sink`
+    included, as in TVM's CheckPath. A checker that means to be kinder to the sink compares with it.
 
     True, or a falsy `Refusal` that names the first operator that does not.
     """
