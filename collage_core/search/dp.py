@@ -39,12 +39,14 @@ class Outcome:
     states: int
 
 
-def run(problem: Problem, layout: Layout, cap: int, beam: int, left_ms: Sequence[float]) -> Outcome:
-    """Walk the order. Past `cap` states at one node, only the `beam` most promising are kept, there and from
-    there on.
+def run(
+    problem: Problem, layout: Layout, left_ms: Sequence[float], *, cap: int, budget: int, beam: int
+) -> Outcome:
+    """Walk the order. Past `cap` states at one node, or `budget` in all, only the `beam` most promising are
+    kept at each node, there and from there on.
 
-    left_ms[position]: what claiming that node adds to any placement at least. Raises PlacementError where no
-    exact step is possible.
+    left_ms[position]: what claiming that node adds to any placement at least. Raises PlacementError where
+    there is no legal placement.
     """
     count = len(layout.order)
     todo: list[dict[int, Arrivals]] = [{} for _ in range(count + 1)]
@@ -69,7 +71,8 @@ def run(problem: Problem, layout: Layout, cap: int, beam: int, left_ms: Sequence
         todo[position] = {}
         if shapes:
             furthest = position
-        if not exact or sum(len(s.cost_ms) for s in shapes) > cap:
+        found = sum(len(s.cost_ms) for s in shapes)
+        if not exact or found > cap or history.count + found > budget:
             bounds = [remaining_ms[position] - _claimed_ms(left_ms, position, s.claimed) for s in shapes]
             shapes, lost_ms = narrow(shapes, bounds, beam)
             exact = exact and lost_ms == math.inf

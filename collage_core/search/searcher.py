@@ -28,17 +28,18 @@ class Searcher(Protocol):
 
 
 class OpLevelSearch:
-    """Exact dynamic programming; where a node has more than `cap` states, a beam of `beam` states from that
-    node on.
+    """Exact dynamic programming; from the node on where it has more than `cap` states at once, or more than
+    `budget` so far, a beam of `beam` states.
 
     The answer of the beam is legal, comes with a lower bound, and is called optimal when the bound proves it.
     """
 
-    def __init__(self, cap: int = 100_000, beam: int = 300) -> None:
-        if cap < 1 or beam < 1:
-            raise ValueError(f"cap and beam must be at least 1, not {cap} and {beam}")
+    def __init__(self, cap: int = 100_000, beam: int = 300, budget: int = 5_000_000) -> None:
+        if min(cap, beam, budget) < 1:
+            raise ValueError(f"cap, beam and budget must be at least 1, not {cap}, {beam} and {budget}")
         self.cap = cap
         self.beam = beam
+        self.budget = budget
 
     def solve(self, problem: Problem) -> Solution:
         """Raises PlacementError where no placement is legal, where the problem is malformed, or where the
@@ -49,13 +50,13 @@ class OpLevelSearch:
         shares_ms = node_shares_ms(problem)
         left_ms = [float(shares_ms[n]) for n in layout.order]
         beam = self.beam
-        outcome = run(problem, layout, self.cap, beam, left_ms)
+        outcome = run(problem, layout, left_ms, cap=self.cap, budget=self.budget, beam=beam)
         while outcome.choices is None:
             # A narrow beam may keep only states that lead nowhere: knots, missing conversions.
             if beam >= self.beam * _WIDEST_BEAM:
                 raise PlacementError(f"a beam of {beam} states found no legal placement; allow more states")
             beam *= 8
-            outcome = run(problem, layout, self.cap, beam, left_ms)
+            outcome = run(problem, layout, left_ms, cap=self.cap, budget=self.budget, beam=beam)
         result = breakdown(problem, outcome.choices)
         bound_ms = min(outcome.dropped_ms, result.total_ms)
         return Solution(

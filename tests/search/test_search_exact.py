@@ -42,8 +42,13 @@ def random_problem(seed: int, nodes: int, formats: int, backends: int) -> Proble
 
     producers: list[int | None] = [None] * rng.randint(1, 2)
     readers: list[list[int]] = [[] for _ in producers]
+    hub = rng.choice((None, 2))
+    kernel_ms = rng.choice((0.5, 4.0))
     for n in range(nodes):
-        for v in rng.sample(range(len(producers)), min(len(producers), rng.choice((1, 1, 2, 2, 3)))):
+        read = set(rng.sample(range(len(producers)), min(len(producers), rng.choice((1, 1, 2, 2, 3)))))
+        if hub is not None and rng.random() < 0.8:
+            read = {min(hub, len(producers) - 1), *list(read)[:1]}
+        for v in read:
             readers[v].append(n)
         for _ in range(rng.choice((1, 1, 1, 2))):
             producers.append(n)
@@ -71,7 +76,7 @@ def random_problem(seed: int, nodes: int, formats: int, backends: int) -> Proble
         masks.append(sum(1 << n for n in picked))
     choices = []
     for mask in masks:
-        for _ in range(rng.choice((1, 2, 2, 3))):
+        for _ in range(rng.choice((1, 2, 3, 4))):
             backend = rng.choice((NO_BACKEND, *range(backends), *range(backends)))
             reads, writes = {}, {}
             for v, value in enumerate(values):
@@ -83,7 +88,7 @@ def random_problem(seed: int, nodes: int, formats: int, backends: int) -> Proble
                 ):
                     writes[v] = rng.randrange(formats)
             size = mask.bit_count()
-            choices.append(Choice(mask, backend, reads, writes, cost(4.0 * size)))
+            choices.append(Choice(mask, backend, reads, writes, cost(kernel_ms * size)))
     return Problem(
         nodes,
         tuple(values),
@@ -103,7 +108,7 @@ def answer(solve: OpLevelSearch | ExhaustiveSearch, problem: Problem) -> Solutio
 
 def in_order(problem: Problem, order: list[int]) -> float | None:
     try:
-        outcome = run(problem, lay_out(problem, order), 10**9, 1, [0.0] * len(order))
+        outcome = run(problem, lay_out(problem, order), [0.0] * len(order), cap=10**9, budget=10**9, beam=1)
     except PlacementError:
         return None
     assert outcome.exact
@@ -111,7 +116,7 @@ def in_order(problem: Problem, order: list[int]) -> float | None:
     return total_ms(problem, outcome.choices)
 
 
-sizes = {"nodes": st.integers(1, 7), "formats": st.integers(1, 3), "backends": st.integers(1, 3)}
+sizes = {"nodes": st.integers(1, 6), "formats": st.integers(1, 4), "backends": st.integers(1, 3)}
 many = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 

@@ -138,12 +138,13 @@ def test_views_cross_for_free() -> None:
 def test_beam_says_what_it_does_not_know() -> None:
     problem = chain(40, seed=3)
     exact = OpLevelSearch().solve(problem)
-    beam = OpLevelSearch(cap=1, beam=1).solve(problem)
     assert (exact.method, exact.optimal) == ("dp", True)
-    assert (beam.method, beam.optimal) == ("beam", False)
-    assert beam.lower_bound_ms is not None
-    assert 0.0 < beam.lower_bound_ms <= exact.total_ms < beam.total_ms
-    assert total_ms(problem, beam.choices) == beam.total_ms
+    for searcher in (OpLevelSearch(cap=1, beam=1), OpLevelSearch(budget=10, beam=1)):
+        beam = searcher.solve(problem)
+        assert (beam.method, beam.optimal) == ("beam", False)
+        assert beam.lower_bound_ms is not None
+        assert 0.0 < beam.lower_bound_ms <= exact.total_ms < beam.total_ms
+        assert total_ms(problem, beam.choices) == beam.total_ms
 
 
 def test_beam_widens_rather_than_give_up() -> None:

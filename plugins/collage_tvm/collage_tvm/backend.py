@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Mapping, Sequence
-from functools import cache
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
 from collage_core.device import Target
@@ -29,7 +28,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-@cache
 def _unavailable() -> str | None:
     """Why TVM cannot be used here."""
     tvm, ffi = _version("apache-tvm"), _version("apache-tvm-ffi")
@@ -38,16 +36,17 @@ def _unavailable() -> str | None:
     if ffi is None:
         return "apache-tvm-ffi is not installed: pip install apache-tvm-ffi==0.1.14.post1"
     if not tvm.startswith(_TVM):
-        return f"apache-tvm {tvm} is installed, whose compiler interface differs: pip install apache-tvm==0.27.0"
-    if not ffi.startswith(_FFI):
         return (
-            f"apache-tvm {tvm} crashes with apache-tvm-ffi {ffi}: pip install apache-tvm-ffi==0.1.14.post1"
+            f"apache-tvm {tvm} is installed, whose compiler interface differs: pip install apache-tvm==0.27.0"
         )
+    if not ffi.startswith(_FFI):
+        return f"apache-tvm {tvm} crashes with apache-tvm-ffi {ffi}: pip install apache-tvm-ffi==0.1.14.post1"
     return None
 
 
 class TvmBackend(Backend):
-    """Memory-bound groups through Apache TVM's code generator, scheduled here (`nest`, `pointwise`, `rows`)."""
+    """Memory-bound groups through Apache TVM's code generator, scheduled here (`nest`, `pointwise`,
+    `rows`)."""
 
     name = NAME
 
@@ -70,7 +69,9 @@ class TvmBackend(Backend):
         same = (source.dtype, source.device) == (destination.dtype, destination.device)
         return same and type.dtype in MOVABLE and 0 < type.size < 2**31
 
-    def build_conversion(self, type: TensorType, source: Format, destination: Format, target: Target) -> Kernel:
+    def build_conversion(
+        self, type: TensorType, source: Format, destination: Format, target: Target
+    ) -> Kernel:
         from collage_tvm.build import build_copy
 
         return build_copy(type, source, destination, target)

@@ -73,13 +73,16 @@ def lowered(subgraph: Subgraph, variant: Variant, parameters: _Parameters) -> di
     """Every value of the subgraph as an index expression."""
     graph = subgraph.graph
     values = {
-        v: parameters.input(v, graph.shape_of(v), f) for v, f in zip(subgraph.inputs, variant.inputs, strict=True)
+        v: parameters.input(v, graph.shape_of(v), f)
+        for v, f in zip(subgraph.inputs, variant.inputs, strict=True)
     }
     for node in subgraph.nodes:
         results = LOWERINGS[node.op_type](LoweringContext(graph, node, values, parameters.hold))
         for name, tensor in zip(node.outputs, results, strict=False):
             if name and tensor.shape != graph.shape_of(name):
-                raise BackendError(f"{node.name}: lowered to {tensor.shape}, the graph says {graph.shape_of(name)}")
+                raise BackendError(
+                    f"{node.name}: lowered to {tensor.shape}, the graph says {graph.shape_of(name)}"
+                )
             values[name] = tensor
     return values
 

@@ -31,7 +31,7 @@ def check_group(subgraph: Subgraph) -> Refusal | None:
     if len(subgraph.node_set) > _MAX_OPERATORS:
         return Refusal(f"a kernel of more than {_MAX_OPERATORS} operators would take too long to compile")
     for node in subgraph.nodes:
-        if refusal := check_operator(Operator(graph, node)):
+        if (refusal := check_operator(Operator(graph, node))) is not None:
             return refusal
     kinds = {n.id: Operator(graph, n).kind for n in subgraph.nodes}
     if OpKind.TUPLE in kinds.values() and len(kinds) > 1:
@@ -39,7 +39,9 @@ def check_group(subgraph: Subgraph) -> Refusal | None:
     if OpKind.REDUCTION not in kinds.values():
         return None
     if len(subgraph.outputs) > 1:
-        return Refusal("a kernel with a reduction has one output", _first(subgraph, kinds, OpKind.REDUCTION).name)
+        return Refusal(
+            "a kernel with a reduction has one output", _first(subgraph, kinds, OpKind.REDUCTION).name
+        )
     return _check_rows(subgraph, kinds)
 
 
@@ -58,7 +60,9 @@ def _check_rows(subgraph: Subgraph, kinds: dict[int, OpKind]) -> Refusal | None:
         if kinds[node.id] == OpKind.REDUCTION:
             own = _rows_of(Operator(graph, node))
             if node.op_type in POOLS and node.inputs[0] in inside:
-                return Refusal("pooling reads every element several times, so nothing is fused into its input", node.name)
+                return Refusal(
+                    "pooling reads every element several times, so nothing is fused into its input", node.name
+                )
             if rows is not None and (own.domain, own.axes) != (rows.domain, rows.axes):
                 return Refusal("it reduces other rows than the reduction before it", node.name)
             if any(v in below for v in node.inputs[1:]):
@@ -71,8 +75,14 @@ def _check_rows(subgraph: Subgraph, kinds: dict[int, OpKind]) -> Refusal | None:
         assert rows is not None
         shape = graph.shape_of(node.outputs[0])
         if shape not in (rows.domain, rows.per_row):
-            return Refusal("the result of a reduction is broadcast to another shape than that of its input", node.name)
-        if shape == rows.domain and len(rows.per_row) != len(rows.domain) and kinds[node.id] != OpKind.REDUCTION:
+            return Refusal(
+                "the result of a reduction is broadcast to another shape than that of its input", node.name
+            )
+        if (
+            shape == rows.domain
+            and len(rows.per_row) != len(rows.domain)
+            and kinds[node.id] != OpKind.REDUCTION
+        ):
             uses_row = any(v in below and graph.shape_of(v) == rows.per_row for v in node.inputs)
             if uses_row:
                 return Refusal("the result of a reduction without keepdims is broadcast", node.name)
@@ -109,4 +119,3 @@ def _axes(op: Operator, rank: int) -> tuple[int, ...]:
         given = np.ravel(op.graph.constants[op.node.inputs[1]])
     axes = sorted({int(a) % rank for a in given}) if given is not None and len(given) else range(rank)
     return tuple(axes)
-

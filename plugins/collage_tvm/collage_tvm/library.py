@@ -48,11 +48,11 @@ def compile_function(parameters: Sequence[Any], body: Any, target: Target) -> An
 def _pipeline() -> str:
     """The name of the passes that lower our loop nests.
 
-    TVM's own lists begin with a simplifier that puts every variable's value in place of the variable. Nests written here
-    keep what is used twice in variables, some of them twenty deep: their code would grow exponentially.
+    TVM's own lists begin with a simplifier that puts every variable's value in place of the variable. Nests
+    written here keep what is used twice in variables, some of them twenty deep: their code would grow
+    exponentially.
     """
 
-    @tvm.transform.module_pass(opt_level=0)
     def lower(module: Any, context: Any) -> Any:
         passes = [
             tirx.transform.LowerTIRx(),
@@ -70,9 +70,10 @@ def _pipeline() -> str:
         return tvm.ir.transform.Sequential(passes)(module)
 
     name = "collage"
+    lowering = tvm.transform.module_pass(lower, opt_level=0)
     stages = tirx.compilation_pipeline
     stages.register_tir_pipeline(
-        name, lambda: (lower, stages.finalize_host_passes, stages.finalize_device_passes)
+        name, lambda: (lowering, stages.finalize_host_passes, stages.finalize_device_passes)
     )
     return name
 
@@ -88,16 +89,17 @@ def dense(array: Array, layout: Layout) -> Array:
     """The elements of a dense array as they lie in memory, flat, without a copy."""
     stored = array.transpose(layout)
     if not stored.flags.c_contiguous:
-        raise ValueError(f"an array of shape {array.shape} with strides {array.strides} is not dense in layout {layout}")
+        raise ValueError(
+            f"an array of shape {array.shape} with strides {array.strides} is not dense in layout {layout}"
+        )
     flat = stored.reshape(-1)
     return flat.view(np.uint8) if flat.dtype == np.bool_ else flat
 
 
 def _tensor(flat: Array) -> Any:
-    tensor = tvm.runtime.from_dlpack(flat)
-    if tensor.data_ptr() != flat.ctypes.data:
-        raise ValueError(f"TVM copied a buffer at {flat.ctypes.data:#x}, which is not aligned to 64 bytes")
-    return tensor
+    if flat.ctypes.data % 64:
+        raise ValueError(f"a buffer at {flat.ctypes.data:#x} is not aligned to 64 bytes, as TVM needs it")
+    return tvm.runtime.from_dlpack(flat)
 
 
 class TvmKernel(Kernel):

@@ -1,8 +1,8 @@
 """Loop nests: the parts that all schedules share.
 
-A schedule writes the body of a nest once, over one loop per digit of every dimension (`axes_of`), as a `Template`. `merge` then joins
-adjacent loops over which all offsets advance evenly, `instantiate` puts other expressions in place of the loops' variables, and
-`assemble` shares the nests out to threads.
+A schedule writes the body of a nest once, over one loop per digit of every dimension (`axes_of`), as a
+`Template`. `merge` then joins adjacent loops over which all offsets advance evenly, `instantiate` puts other
+expressions in place of the loops' variables, and `assemble` shares the nests out to threads.
 """
 
 from __future__ import annotations
@@ -27,9 +27,13 @@ __all__ = [
     "axes_of",
     "boxes_of",
     "integer",
+    "loop",
     "merge",
     "new_scope",
+    "put",
     "sequence",
+    "stride_of",
+    "substitute",
     "template",
     "variable",
     "vectorized",
@@ -53,8 +57,8 @@ class Axis:
 
 @dataclass
 class Template:
-    """The body of a nest: variables with their values, then stores (buffer, index, value). accesses: offsets of all loads and
-    stores; escaped: expressions that use indices otherwise."""
+    """The body of a nest: variables with their values, then stores (buffer, index, value). accesses: offsets
+    of all loads and stores; escaped: expressions that use indices otherwise."""
 
     bindings: list[tuple[Any, Expr]]
     stores: list[tuple[Any, Expr, Expr]]
@@ -64,8 +68,8 @@ class Template:
     def instantiate(self, replace: Mapping[Any, Expr], lanes: Lanes) -> Stmt:
         """The body for some lanes, with expressions in place of variables, and bound variables of its own.
 
-        What a variable holds passes through memory that LLVM takes away again: TVM's analyses would otherwise see through every
-        variable, and their time grow exponentially with the depth of the expression.
+        What a variable holds passes through memory that LLVM takes away again: TVM's analyses would otherwise
+        see through every variable, and their time grow exponentially with the depth of the expression.
         """
         fresh = {v: tirx.Var(v.name, v.ty) for v, _ in self.bindings}
         body: list[Stmt] = []
@@ -82,7 +86,8 @@ class Template:
 
 @dataclass
 class Lanes:
-    """The lanes that a body is written for: `lane` from 0 to `width`. buffers: what it needs, one element per lane each."""
+    """The lanes that a body is written for: `lane` from 0 to `width`. buffers: what it needs, one element per
+    lane each."""
 
     lane: Expr
     width: int
@@ -147,7 +152,8 @@ def boxes_of(shape: Sequence[int], cuts: Sequence[frozenset[int]]) -> list[Box]:
 def axes_of(
     analyzer: Any, box: Box, factors: Sequence[tuple[int, ...]], shape: Sequence[int], order: Sequence[int]
 ) -> tuple[list[Axis], dict[int, Expr]]:
-    """Loops over the dimensions `order` of a box, outermost first, and the index of each of those dimensions."""
+    """Loops over the dimensions `order` of a box, outermost first, and the index of each of those
+    dimensions."""
     axes: list[Axis] = []
     index: dict[int, Expr] = {}
     for d in order:
@@ -193,8 +199,11 @@ def stride_of(offset: Expr, var: Any) -> int | None:
     return int(found[0].value) if len(found) and isinstance(found[0], tirx.IntImm) else None
 
 
-def merge(templates: Sequence[Template], groups: Sequence[list[Axis]]) -> tuple[list[list[Axis]], dict[Any, Expr]]:
-    """In each group, adjacent loops joined over which every offset advances evenly; and what replaces the old variables."""
+def merge(
+    templates: Sequence[Template], groups: Sequence[list[Axis]]
+) -> tuple[list[list[Axis]], dict[Any, Expr]]:
+    """In each group, adjacent loops joined over which every offset advances evenly; and what replaces the old
+    variables."""
     definitions = {v: e for t in templates for v, e in t.bindings}
     fixed = _variables([e for t in templates for e in t.escaped], definitions)
     accesses = [a for t in templates for a in t.accesses]
@@ -221,6 +230,11 @@ def merge(templates: Sequence[Template], groups: Sequence[list[Axis]]) -> tuple[
                 strides.append(own)
         merged.append(result)
     return merged, replace
+
+
+def put(replace: dict[Any, Expr], var: Any, by: Expr) -> dict[Any, Expr]:
+    """`replace`, with `by` in place of the merged loop's variable `var`."""
+    return {v: by if e is var else e for v, e in replace.items()} | {var: by}
 
 
 def substitute_expr(value: Expr, var: Any, by: int) -> Expr:
@@ -250,7 +264,8 @@ def assemble(nests: Sequence[Nest], threads: int) -> Stmt:
 
 
 def _loops(axes: Sequence[Axis], body: Stmt) -> Stmt:
-    """`body` in loops of its own; nests of one box share axes, and TVM wants every loop's variable to be its own."""
+    """`body` in loops of its own; nests of one box share axes, and TVM wants every loop's variable to be its
+    own."""
     own = {axis.var: variable(axis.var.name) for axis in axes}
     body = substitute(body, own)
     for axis in reversed(axes):
@@ -259,7 +274,8 @@ def _loops(axes: Sequence[Axis], body: Stmt) -> Stmt:
 
 
 def _share(nest: Nest, t: Any, threads: int) -> Stmt:
-    """The part of thread `t`: a range of the outermost loops, of which as many are taken together as it needs to be even."""
+    """The part of thread `t`: a range of the outermost loops, of which as many are taken together as it needs
+    to be even."""
     count, taken = 1, 0
     for axis in nest.loops:
         if count % threads == 0 or count >= 8 * threads:

@@ -16,7 +16,8 @@ __all__ = ["Output", "strides_of"]
 def strides_of(shape: Sequence[int], layout: Layout) -> tuple[int, ...]:
     """Elements between neighbours along each logical dimension; 0 along dimensions of size 1."""
     return tuple(
-        0 if shape[d] == 1 else math.prod(shape[e] for e in layout[layout.index(d) + 1 :]) for d in range(len(shape))
+        0 if shape[d] == 1 else math.prod(shape[e] for e in layout[layout.index(d) + 1 :])
+        for d in range(len(shape))
     )
 
 

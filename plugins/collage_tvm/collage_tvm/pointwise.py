@@ -1,4 +1,5 @@
-"""The schedule of groups without a reduction: one nest per part of the output, its innermost loop in vectors."""
+"""The schedule of groups without a reduction: one nest per part of the output, its innermost loop in
+vectors."""
 
 from __future__ import annotations
 
@@ -12,16 +13,24 @@ from collage_tvm.nest import (
     Box,
     Lanes,
     Nest,
+    Template,
     axes_of,
     boxes_of,
     integer,
+    loop,
     merge,
     new_scope,
+    put,
+    stride_of,
+    substitute,
     template,
     variable,
     vectorized,
 )
 from collage_tvm.output import Output
+
+_TILE = 16
+"""Rows of a transposition that are written together, so that a cache line that is read is used whole."""
 
 __all__ = ["pointwise_nests", "segments", "stored_value", "work"]
 
@@ -56,15 +65,40 @@ def _box_nests(output: Output, box: Box, lanes: int) -> list[Nest]:
         single = Lanes(integer(0), 1)
         return [Nest([], body.instantiate(replace, single), single.buffers)]
     *outer, inner = axes
+    tiled = _read_along(body, outer, inner, replace)
+    others = [a for a in outer if a is not tiled]
     nests: list[Nest] = []
     for start, blocks, width in segments(inner.extent, lanes):
-        block, lane = variable("b"), variable("l")
-        position = block * width + lane + start
-        moved = {v: position if e is inner.var else e for v, e in replace.items()} | {inner.var: position}
-        own = Lanes(lane, width)
-        statement = vectorized(lane, width, body.instantiate(moved, own))
-        nests.append(Nest([*outer, Axis(block, blocks)], statement, own.buffers))
+        for first, tiles, size in segments(tiled.extent, _TILE) if tiled else [(0, 0, 0)]:
+            block, lane = variable("b"), variable("l")
+            own = Lanes(lane, width)
+            moved = put(replace, inner.var, block * width + lane + start)
+            statement = vectorized(lane, width, body.instantiate(moved, own))
+            loops = [*others, Axis(block, blocks)]
+            if tiled:
+                tile, row = variable("t"), variable("r")
+                statement = loop(row, size, substitute(statement, {tiled.var: tile * size + row + first}))
+                loops.insert(len(others), Axis(tile, tiles))
+            nests.append(Nest(loops, statement, own.buffers))
     return nests
+
+
+def _read_along(body: Template, outer: list[Axis], inner: Axis, replace: dict[Any, Any]) -> Axis | None:
+    """The outer loop along which a transposed input is contiguous, when none is along the inner one and the
+    tile is worth it."""
+    sources = {e: v for v, e in replace.items() if isinstance(e, type(inner.var))}
+
+    def stride(offset: Any, axis: Axis) -> int | None:
+        return stride_of(offset, sources.get(axis.var, axis.var))
+
+    reads = body.accesses[:-1]
+    for offset in reads:
+        if (stride(offset, inner) or 0) <= 1:
+            continue
+        for axis in outer:
+            if axis.extent >= _TILE // 2 and stride(offset, axis) == 1:
+                return axis
+    return None
 
 
 def segments(extent: int, lanes: int) -> list[tuple[int, int, int]]:

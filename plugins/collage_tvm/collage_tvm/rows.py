@@ -1,9 +1,9 @@
 """The schedule of groups with reductions: row by row, everything that a row needs while it is in the cache.
 
-All reductions of the group reduce the same axes of values of one shape, the *domain*. For every kept position (a row) the stages run one
-after the other: each reduction over the row, then the output. What several stages need is computed once and kept in a
-buffer of a row's size. Where the elements of a row are neighbours in memory, vectors run along the row; otherwise they
-run across rows that are neighbours.
+All reductions of the group reduce the same axes of values of one shape, the *domain*. For every kept position
+(a row) the stages run one after the other: each reduction over the row, then the output. What several stages
+need is computed once and kept in a buffer of a row's size. Where the elements of a row are neighbours in
+memory, vectors run along the row; otherwise they run across rows that are neighbours.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from collage_tvm.nest import (
     loop,
     merge,
     new_scope,
+    put,
     sequence,
     stride_of,
     substitute,
@@ -94,7 +95,8 @@ def _neutral(how: str, dtype: str) -> Expr:
 
 
 def _worth_keeping(reductions: list[Tensor], root: Tensor) -> set[int]:
-    """Ids of the values of the domain's shape that several stages need, and that cost more than loading them again."""
+    """Ids of the values of the domain's shape that several stages need, and that cost more than loading them
+    again."""
     domain = _of(reductions[0]).source.shape
     stages: dict[int, set[int]] = {}
     readers: dict[int, set[int]] = {}
@@ -146,7 +148,9 @@ class _Direction:
 class _Stages:
     """The bodies of all stages of a box of rows, written over one loop per digit."""
 
-    def __init__(self, output: Output, reductions: list[Tensor], full: Index, reduced: list[Axis], analyzer: Any) -> None:
+    def __init__(
+        self, output: Output, reductions: list[Tensor], full: Index, reduced: list[Axis], analyzer: Any
+    ) -> None:
         self._root = output.tensor
         self.full_root = output.tensor.shape == _of(reductions[0]).source.shape
         self._output = output
@@ -166,7 +170,8 @@ class _Stages:
         return template(scope, [], [])
 
     def write(self, direction: _Direction, position: Index) -> tuple[list[Template], list[Any]]:
-        """A template for each reduction, whose last store is the element, and the output's; and where the reductions' results are."""
+        """A template for each reduction, whose last store is the element, and the output's; and where the
+        reductions' results are."""
         templates: list[Template] = []
         results: list[Any] = []
         for k, x in enumerate(self.reductions):
@@ -215,7 +220,11 @@ class _Stages:
         for x in tensors_below(self._root):
             if id(x) in self._stored:
                 scope.stored[id(x)] = lambda i, x=x: stored(x, i)  # type: ignore[misc]  # the default binds the loop's value
-            elif id(x) in self._kept_ids and x.dtype != "bool" and self._count * direction.width <= _MAX_KEPT_ELEMENTS:
+            elif (
+                id(x) in self._kept_ids
+                and x.dtype != "bool"
+                and self._count * direction.width <= _MAX_KEPT_ELEMENTS
+            ):
                 scope.stored[id(x)] = lambda i, x=x: keep(x, i)  # type: ignore[misc]  # the default binds the loop's value
         return scope, stores, accesses
 
@@ -256,7 +265,9 @@ def row_nests(output: Output, lanes: int) -> list[Nest]:
         reduced, below = axes_of(analyzer, box, factors, domain.shape, inner)
         full = tuple({**index, **below}[d] for d in range(len(domain.shape)))
         back = {place[d]: d for d in kept}
-        position = full if full_root else tuple(full[back[k]] if k in back else 0 for k in range(len(root.shape)))
+        position = (
+            full if full_root else tuple(full[back[k]] if k in back else 0 for k in range(len(root.shape)))
+        )
         stages = _Stages(output, reductions, full, reduced, analyzer)
         nests += _emit(stages, rows, reduced, position, lanes)
     return nests
@@ -289,12 +300,10 @@ def _stage_body(stage: Template, how: str, accumulator: Any, lanes: Lanes, repla
     """One element of a reduction, combined into accumulator[lane]."""
     *stores, (_, _, value) = stage.stores
     combined = _combine(how, tirx.BufferLoad(accumulator, [lanes.lane]), value)
-    whole = Template(stage.bindings, [*stores, (accumulator, lanes.lane, combined)], stage.accesses, stage.escaped)
+    whole = Template(
+        stage.bindings, [*stores, (accumulator, lanes.lane, combined)], stage.accesses, stage.escaped
+    )
     return whole.instantiate(replace, lanes)
-
-
-def _moved(replace: dict[Any, Expr], var: Any, by: Expr) -> dict[Any, Expr]:
-    return {v: by if e is var else e for v, e in replace.items()} | {var: by}
 
 
 def _nested(axes: Sequence[Axis], body: Stmt) -> Stmt:
@@ -335,7 +344,7 @@ def _along(
                 accumulators.append((accumulator, width))
                 at = block * (width * unroll) + lane + (start + u * width)
                 own = Lanes(lane, width)
-                element = _stage_body(stage, how, accumulator, own, _moved(replace, inner.var, at))
+                element = _stage_body(stage, how, accumulator, own, put(replace, inner.var, at))
                 several.append(vectorized(lane, width, element))
                 buffers += own.buffers
             steps.append(loop(block, blocks, sequence(several)))
@@ -351,7 +360,7 @@ def _along(
         block, lane = variable("b"), variable("l")
         at = block * width + lane + start
         own = Lanes(lane, width)
-        final = vectorized(lane, width, templates[-1].instantiate(_moved(replace, inner.var, at), own))
+        final = vectorized(lane, width, templates[-1].instantiate(put(replace, inner.var, at), own))
         buffers += own.buffers
         body.append(_nested(outer, loop(block, blocks, final)))
     return Nest(rows, sequence(body), buffers)
@@ -370,7 +379,8 @@ def _row_parts(extent: int, lanes: int) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _horizontal(how: str, accumulators: list[tuple[Any, int]], result: Any) -> list[Stmt]:
-    """All lanes of all accumulators combined into result[0]: equal widths as vectors first, then as a tree."""
+    """All lanes of all accumulators combined into result[0]: equal widths as vectors first, then as a
+    tree."""
     body: list[Stmt] = []
     widths: dict[int, list[Any]] = {}
     for a, w in accumulators:
@@ -392,7 +402,8 @@ def _tree(how: str, values: list[Expr]) -> Expr:
     while len(values) > 1:
         half = (len(values) + 1) // 2
         values = [
-            _combine(how, values[k], values[k + half]) if k + half < len(values) else values[k] for k in range(half)
+            _combine(how, values[k], values[k + half]) if k + half < len(values) else values[k]
+            for k in range(half)
         ]
     return values[0]
 
@@ -412,7 +423,7 @@ def _across(
     for start, blocks, width in _row_groups(inner.extent, lanes):
         block = variable("b")
         at = block * width + direction.lane + start
-        moved = _moved(replace, inner.var, at)
+        moved = put(replace, inner.var, at)
         body: list[Stmt] = []
         own = Lanes(direction.lane, width)
         for x, stage, result in zip(stages.reductions, templates, results, strict=False):
@@ -421,7 +432,9 @@ def _across(
             body += [_fill(result, width, _neutral(how, x.dtype)), _nested(reduced, step)]
         final = vectorized(direction.lane, width, templates[-1].instantiate(moved, own))
         body.append(_nested(reduced, final) if stages.full_root else final)
-        nests.append(Nest([*outer, Axis(block, blocks)], sequence(body), [*results, *stages.buffers, *own.buffers]))
+        nests.append(
+            Nest([*outer, Axis(block, blocks)], sequence(body), [*results, *stages.buffers, *own.buffers])
+        )
     return nests
 
 

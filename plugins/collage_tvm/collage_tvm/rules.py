@@ -15,18 +15,21 @@ NAME = "tvm"
 
 def valid_op(op: Operator) -> bool | Refusal:
     """Whether one operator can be compiled at all."""
-    return check_operator(op) or True
+    refusal = check_operator(op)
+    return True if refusal is None else refusal
 
 
 def fusion_rule(kind: OpKind, src: Operator, sink: Operator) -> bool | Refusal:
-    """Whether a group of `kind` that ends in `src` may take `sink` in: movers and arithmetic among each other, into reductions, and
-    arithmetic after them."""
+    """Whether a group of `kind` that ends in `src` may take `sink` in: movers and arithmetic among each
+    other, into reductions, and arithmetic after them."""
     if OpKind.TUPLE in (kind, sink.kind):
         return Refusal("a split is compiled on its own", sink.node.name)
     if max(kind, sink.kind) > OpKind.REDUCTION:
         return Refusal(f"{sink.op_type} is not fused with {src.op_type}", sink.node.name)
     if sink.kind == OpKind.REDUCTION and sink.op_type in POOLS:
-        return Refusal("pooling reads every element several times, so nothing is fused into its input", sink.node.name)
+        return Refusal(
+            "pooling reads every element several times, so nothing is fused into its input", sink.node.name
+        )
     if kind == OpKind.REDUCTION and sink.kind == OpKind.INJECTIVE:
         return Refusal("the result of a reduction is not rearranged in the same kernel", sink.node.name)
     return True

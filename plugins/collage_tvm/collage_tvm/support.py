@@ -81,7 +81,7 @@ def _all(*checks: Check) -> Check:
 
 
 def _parameters(*parameters: tuple[int, str]) -> Check:
-    return _all(*[lambda op, k=k, what=what: _constant(op, k, what) for k, what in parameters])  # type: ignore[misc]
+    return _all(*[lambda op, k=k, what=what: _constant(op, k, what) for k, what in parameters])
 
 
 def _one_output(op: Operator) -> str | None:
@@ -178,8 +178,8 @@ def _table() -> dict[str, Check]:
         ("Equal", _over(NUMBERS | {"bool"})),
         ("And Not Or Xor", _over(frozenset({"bool"}))),
         (
-            """Ceil Celu Cos Elu Exp Floor HardSigmoid HardSwish IsNaN LeakyRelu Log Mean Mish Reciprocal Round Selu Shrink
-            Sigmoid Sin Softplus Softsign Sqrt Swish Tanh ThresholdedRelu""",
+            """Ceil Celu Cos Elu Exp Floor HardSigmoid HardSwish IsNaN LeakyRelu Log Mean Mish Reciprocal
+            Round Selu Shrink Sigmoid Sin Softplus Softsign Sqrt Swish Tanh ThresholdedRelu""",
             floats,
         ),
         ("Erf Gelu", _over(frozenset({"float32"}))),
@@ -192,7 +192,13 @@ def _table() -> dict[str, Check]:
         ("BatchNormalization", _batch_normalization),
         ("Concat Expand Flatten Reshape Squeeze Split Tile Transpose Unsqueeze", movable),
         ("DepthToSpace SpaceToDepth", _all(movable, _square)),
-        ("Slice", _all(movable, _parameters((1, "the start"), (2, "the end"), (3, "the list of axes"), (4, "the step")))),
+        (
+            "Slice",
+            _all(
+                movable,
+                _parameters((1, "the start"), (2, "the end"), (3, "the list of axes"), (4, "the step")),
+            ),
+        ),
         ("Pad", _pad),
         ("Gather", _all(movable, lambda op: _dtype(op, INDICES, 1))),
         ("ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceL1 ReduceSumSquare", _reduce),
@@ -208,5 +214,22 @@ def _table() -> dict[str, Check]:
 
 
 SUPPORTED = _table()
-_UNSCHEDULED = frozenset("Conv ConvTranspose Gemm MatMul Einsum LSTM GRU RNN Resize LRN LpPool ArgMax ArgMin CumSum TopK".split())
-
+_UNSCHEDULED = frozenset(
+    [
+        "Conv",
+        "ConvTranspose",
+        "Gemm",
+        "MatMul",
+        "Einsum",
+        "LSTM",
+        "GRU",
+        "RNN",
+        "Resize",
+        "LRN",
+        "LpPool",
+        "ArgMax",
+        "ArgMin",
+        "CumSum",
+        "TopK",
+    ]
+)

@@ -1,7 +1,8 @@
 """Tensors as index expressions: what a group is lowered to before a loop nest is made of it.
 
-A `Tensor` knows how to write the expression of one of its elements from the elements of its inputs. Nothing is stored between two
-operators, so a chain of them is fused by construction; what is worth storing is decided by the schedule, through `Scope.stored`.
+A `Tensor` knows how to write the expression of one of its elements from the elements of its inputs. Nothing
+is stored between two operators, so a chain of them is fused by construction; what is worth storing is decided
+by the schedule, through `Scope.stored`.
 """
 
 from __future__ import annotations
@@ -11,16 +12,30 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from tvm import ir, sym, tirx
+from tvm import sym, tirx
 
-__all__ = ["Index", "Reduction", "Scope", "Tensor", "as_int", "buffer_dtype", "constant", "make"]
+__all__ = [
+    "ARITHMETIC",
+    "TRANSCENDENTAL",
+    "Index",
+    "Reduction",
+    "Scope",
+    "Tensor",
+    "as_int",
+    "buffer_dtype",
+    "constant",
+    "linear",
+    "make",
+    "refine",
+]
 
 Expr = Any
 Index = tuple[Any, ...]
 """One index per logical dimension: Python ints or TVM expressions (int32)."""
 
 ARITHMETIC, TRANSCENDENTAL = 1, 12
-"""Rough cost of an element: what decides whether a value used twice is kept, and whether a thread is worth its start."""
+"""Rough cost of an element: what decides whether a value used twice is kept, and whether a thread is worth
+its start."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +52,10 @@ class Reduction:
 class Tensor:
     """A value of the group, or a step inside an operator.
 
-    factors: per dimension, sizes (outermost first) whose product is the dimension: a reshape's digits, so that loops over them
-        leave no division in the index. cuts: per dimension, positions at which an expression changes (a concat's
-        borders, a padding's edge): the schedule makes a loop nest for each part, in which the conditions are decided.
+    factors: per dimension, sizes (outermost first) whose product is the dimension: a reshape's digits, so
+        that loops over them leave no division in the index.
+    cuts: per dimension, positions at which the expression changes (a concat's borders, a padding's edge): the
+        schedule makes a loop nest for each part, in which the conditions are decided.
     weight: cost of the expression without its inputs'.
     """
 
@@ -76,7 +92,11 @@ def constant(value: Any, dtype: str) -> Expr:
 
 
 def make(
-    shape: Sequence[int], dtype: str, inputs: Sequence[Tensor], element: Callable[[Scope, Index], Expr], **rest: Any
+    shape: Sequence[int],
+    dtype: str,
+    inputs: Sequence[Tensor],
+    element: Callable[[Scope, Index], Expr],
+    **rest: Any,
 ) -> Tensor:
     return Tensor(tuple(shape), dtype, tuple(inputs), element, **rest)
 
@@ -85,8 +105,9 @@ def make(
 class Scope:
     """Where expressions are written: one body of a loop nest.
 
-    bindings: variables of the body and what they hold, in order. accesses: offsets of all loads. escaped: index expressions used other than
-    to load. stored: values that the schedule has at hand already, by id of the tensor.
+    bindings: variables of the body and what they hold, in order. accesses: offsets of all loads. escaped:
+    index expressions used other than to load. stored: values that the schedule has at hand already, by id of
+    the tensor.
     """
 
     analyzer: sym.Analyzer
@@ -113,7 +134,8 @@ class Scope:
         return result
 
     def let(self, value: Expr) -> Expr:
-        """`value` in a variable of its own; the expression itself where evaluating it early could read out of bounds."""
+        """`value` in a variable of its own; the expression itself where evaluating it early could read out of
+        bounds."""
         if self.guards or isinstance(value, tirx.Var | tirx.FloatImm | tirx.IntImm):
             return value
         var = tirx.Var(f"v{len(self.bindings)}", value.ty)
@@ -122,7 +144,11 @@ class Scope:
 
     def load(self, buffer: Any, offset: Expr, dtype: str) -> Expr:
         """Element `offset` of a flat buffer."""
-        simple = self.analyzer.simplify(tirx.convert(offset)) if not isinstance(offset, int) else tirx.const(offset, "int32")
+        simple = (
+            self.analyzer.simplify(tirx.convert(offset))
+            if not isinstance(offset, int)
+            else tirx.const(offset, "int32")
+        )
         self.accesses.append(simple)
         value = tirx.BufferLoad(buffer, [simple])
         return tirx.NE(value, tirx.const(0, "uint8")) if dtype == "bool" else value
@@ -152,7 +178,8 @@ def linear(index: Index, strides: Sequence[int]) -> Expr:
 
 
 def refine(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """The coarsest digits of a dimension that divide both `a`'s and `b`'s, or `a` if their borders do not nest."""
+    """The coarsest digits of a dimension that divide both `a`'s and `b`'s, or `a` if their borders do not
+    nest."""
     borders = sorted({*_borders(a), *_borders(b)})
     if any(large % small for small, large in pairwise(borders)):
         return a
@@ -164,7 +191,3 @@ def _borders(factors: tuple[int, ...]) -> list[int]:
     for f in reversed(factors):
         result.append(result[-1] * f)
     return result
-
-
-def dictionary(**entries: Any) -> Any:
-    return ir.make_node("ir.DictAttrs", **entries)

@@ -11,15 +11,32 @@ from collage_tvm.groups import check_group
 __all__ = ["group_variants"]
 
 _KEEPS_DIMENSIONS = frozenset(
-    """AveragePool BatchNormalization Concat GlobalAveragePool GlobalMaxPool InstanceNormalization MaxPool Pad ReduceMax
-    ReduceMean ReduceMin ReduceSum Slice Split Tile Expand""".split()
+    [
+        "AveragePool",
+        "BatchNormalization",
+        "Concat",
+        "GlobalAveragePool",
+        "GlobalMaxPool",
+        "InstanceNormalization",
+        "MaxPool",
+        "Pad",
+        "ReduceMax",
+        "ReduceMean",
+        "ReduceMin",
+        "ReduceSum",
+        "Slice",
+        "Split",
+        "Tile",
+        "Expand",
+    ]
 )
 """Beside arithmetic, the operators whose outputs' dimensions mean what their inputs' do."""
 
 
 def group_variants(subgraph: Subgraph) -> list[Variant] | Refusal:
-    """Plain; and channels-last throughout, where the group's dimensions mean the same from its inputs to its outputs."""
-    if refusal := check_group(subgraph):
+    """Plain; and channels-last throughout, where the group's dimensions mean the same from its inputs to its
+    outputs."""
+    if (refusal := check_group(subgraph)) is not None:
         return refusal
     variants = [plain_variant(subgraph)]
     last = _channels_last(subgraph)

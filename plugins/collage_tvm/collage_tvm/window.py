@@ -22,7 +22,8 @@ class Window:
     after: tuple[int, ...]
 
     def position(self, d: int, output: Any, k: Any) -> Any:
-        """Position in the input that element k of the window of an output element reads; outside of the input in its padding."""
+        """Position in the input that element k of the window of an output element reads; outside of the input
+        in its padding."""
         first = output * self.strides[d] if self.strides[d] != 1 else output
         return first + k * self.dilations[d] - self.before[d]
 

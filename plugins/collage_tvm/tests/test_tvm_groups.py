@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collage_tvm.rules import tvm_rule
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper
@@ -16,7 +17,6 @@ from collage_core.errors import Refusal
 from collage_core.ir import NodeSet
 from collage_core.ir.onnx_io import from_model
 from collage_core.rules import generate
-from collage_tvm.rules import tvm_rule
 
 node = helper.make_node
 _random = np.random.default_rng(11)
@@ -60,7 +60,13 @@ def test_layer_normalization_written_out(check: Check) -> None:
         node("Mul", ["n", "g"], ["ng"]),
         node("Add", ["ng", "b"], ["o"]),
     ]
-    constants = {"axes": np.array([-1]), "two": np.float32(2), "eps": np.float32(1e-5), "g": _f(70), "b": _f(70)}
+    constants = {
+        "axes": np.array([-1]),
+        "two": np.float32(2),
+        "eps": np.float32(1e-5),
+        "g": _f(70),
+        "b": _f(70),
+    }
     check(nodes, {"x": _f(5, 6, 70)}, constants=constants)
 
 
@@ -144,9 +150,11 @@ _BINARY = st.sampled_from(["Add", "Sub", "Mul", "Max", "Min"])
 
 @st.composite
 def _chains(draw: st.DrawFn) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
-    """A chain over operands of any rank that broadcast both ways, with movers between; perhaps with a reduction at the end."""
+    """A chain over operands of any rank that broadcast both ways, with movers between; perhaps with a
+    reduction at the end."""
     shape = tuple(draw(st.lists(_SIZES, max_size=4)))
-    inputs, constants = {"v0": _f(*[d if draw(st.booleans()) else 1 for d in shape])}, {}
+    inputs: dict[str, Any] = {"v0": _f(*[d if draw(st.booleans()) else 1 for d in shape])}
+    constants: dict[str, Any] = {}
     nodes: list[Any] = []
     current: list[int] = list(inputs["v0"].shape)
     for k in range(draw(st.integers(1, 5))):
@@ -156,7 +164,9 @@ def _chains(draw: st.DrawFn) -> tuple[list[Any], dict[str, Any], dict[str, Any]]
             other = [d if draw(st.booleans()) else 1 for d in current]
             wide = [n if d == 1 and draw(st.booleans()) else d for d, n in zip(other, shape, strict=False)]
             other = wide if len(wide) == len(other) else other
-            other = [o if d in (1, o) else 1 for o, d in zip(other, current, strict=True)][draw(st.integers(0, len(other))) :]
+            other = [o if d in (1, o) else 1 for o, d in zip(other, current, strict=True)][
+                draw(st.integers(0, len(other))) :
+            ]
             target = constants if draw(st.booleans()) else inputs
             target[f"w{k}"] = _f(*other)
             pair = [x, f"w{k}"] if draw(st.booleans()) else [f"w{k}", x]
@@ -204,7 +214,11 @@ def _large(*shape: int) -> Any:
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_large_values_are_shared_out_to_threads(check: Check, threads: int) -> None:
-    nodes = [node("Add", ["x", "y"], ["a"]), node("Concat", ["a", "x"], ["c"], axis=1), node("Relu", ["c"], ["o"])]
+    nodes = [
+        node("Add", ["x", "y"], ["a"]),
+        node("Concat", ["a", "x"], ["c"], axis=1),
+        node("Relu", ["c"], ["o"]),
+    ]
     check(nodes, {"x": _large(1, 5, 101, 103), "y": _large(103)}, threads=threads)
     check([node("Softmax", ["x"], ["o"], axis=1)], {"x": _large(3, 37, 411)}, threads=threads)
     check([node("Relu", ["x"], ["o"])], {"x": _large(100_003)}, threads=threads)
@@ -218,33 +232,63 @@ def test_large_values_are_shared_out_to_threads(check: Check, threads: int) -> N
         ([node("Add", ["x", "x"], ["o"])], {"x": _f(4).astype(np.float16)}, {}, "not for float16"),
         ([node("Erf", ["x"], ["o"])], {"x": _f(4).astype(np.float64)}, {}, "not for float64"),
         ([node("Relu", ["x"], ["o"])], {"x": _f(0, 4)}, {}, "is empty"),
-        ([node("Slice", ["x", "b", "e"], ["o"])], {"x": _f(4), "b": np.array([1])}, {"e": np.array([2])}, "not known|not a constant"),
+        (
+            [node("Slice", ["x", "b", "e"], ["o"])],
+            {"x": _f(4), "b": np.array([1])},
+            {"e": np.array([2])},
+            "not known|not a constant",
+        ),
         ([node("Pad", ["x", "p"], ["o"])], {"x": _f(4)}, {"p": np.array([-1, 2])}, "crops"),
-        ([node("Pad", ["x", "p"], ["o"], mode="reflect")], {"x": _f(4)}, {"p": np.array([4, 0])}, "more than the input holds"),
-        ([node("MaxPool", ["x"], ["o", "i"], kernel_shape=[2, 2])], {"x": _f(1, 1, 4, 4)}, {}, "only its first output"),
+        (
+            [node("Pad", ["x", "p"], ["o"], mode="reflect")],
+            {"x": _f(4)},
+            {"p": np.array([4, 0])},
+            "more than the input holds",
+        ),
+        (
+            [node("MaxPool", ["x"], ["o", "i"], kernel_shape=[2, 2])],
+            {"x": _f(1, 1, 4, 4)},
+            {},
+            "only its first output",
+        ),
         (
             [node("Relu", ["x"], ["r"]), node("MaxPool", ["r"], ["o"], kernel_shape=[2, 2])],
-            {"x": _f(1, 2, 4, 4)}, {}, "reads every element several times",
+            {"x": _f(1, 2, 4, 4)},
+            {},
+            "reads every element several times",
         ),
         (
             [node("Softmax", ["x"], ["s"]), node("Transpose", ["s"], ["o"])],
-            {"x": _f(4, 5)}, {}, "not rearranged",
+            {"x": _f(4, 5)},
+            {},
+            "not rearranged",
         ),
         (
             [node("Softmax", ["x"], ["s"], axis=0), node("Softmax", ["s"], ["o"], axis=1)],
-            {"x": _f(4, 5)}, {}, "other rows",
+            {"x": _f(4, 5)},
+            {},
+            "other rows",
         ),
         (
             [node("ReduceSum", ["x", "a"], ["s"]), node("Add", ["s", "y"], ["o"])],
-            {"x": _f(4, 5), "y": _f(4, 7)}, {"a": np.array([1])}, "broadcast to another shape",
+            {"x": _f(4, 5), "y": _f(4, 7)},
+            {"a": np.array([1])},
+            "broadcast to another shape",
         ),
         (
             [node("ReduceSum", ["x", "a"], ["s"], keepdims=0), node("Add", ["s", "y"], ["o"])],
-            {"x": _f(4, 4), "y": _f(4, 4)}, {"a": np.array([1])}, "without keepdims is broadcast",
+            {"x": _f(4, 4), "y": _f(4, 4)},
+            {"a": np.array([1])},
+            "without keepdims is broadcast",
         ),
-        ([node("LayerNormalization", ["x", "g"], ["o", "m"])], {"x": _f(4, 5), "g": _f(5)}, {}, "only its first output"),
+        (
+            [node("LayerNormalization", ["x", "g"], ["o", "m"])],
+            {"x": _f(4, 5), "g": _f(5)},
+            {},
+            "only its first output",
+        ),
     ],
-)  # fmt: skip
+)
 def test_refusals(refusal: Refusing, nodes: Any, inputs: Any, constants: Any, reason: str) -> None:
     answer = refusal(nodes, inputs, [v for n in nodes[-1:] for v in n.output], constants)
     assert re.search(reason, answer.reason), answer

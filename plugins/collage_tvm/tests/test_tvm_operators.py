@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
-
 from collage_tvm.support import SUPPORTED
+from onnx import helper
 
 Check = Callable[..., list[Any]]
 _random = np.random.default_rng(7)
@@ -28,17 +27,59 @@ def _b(*shape: int) -> Any:
     return _random.integers(0, 2, shape).astype(bool)
 
 
-def _case(op: str, *inputs: Any, constants: dict[int, Any] | None = None, opset: int = 20, outputs: int = 1, **attributes: Any) -> Any:
-    """A node whose inputs are the arrays given; those whose positions are in `constants` are constants, a None is absent."""
+def _case(
+    op: str,
+    *inputs: Any,
+    constants: dict[int, Any] | None = None,
+    opset: int = 20,
+    outputs: int = 1,
+    **attributes: Any,
+) -> Any:
+    """A node whose inputs are the arrays given; those whose positions are in `constants` are constants, a
+    None is absent."""
     name = f"{op}-{'x'.join(str(np.shape(i)) for i in inputs if i is not None)}-{attributes}-{opset}"
     return pytest.param(op, inputs, constants or {}, opset, outputs, attributes, id=name.replace(" ", ""))
 
 
 _UNARY = [
-    "Abs", "Ceil", "Celu", "Cos", "Elu", "Erf", "Exp", "Floor", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Mish",
-    "Neg", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Tanh", "ThresholdedRelu",
-]  # fmt: skip
-_REDUCTIONS = ["ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"]
+    "Abs",
+    "Ceil",
+    "Celu",
+    "Cos",
+    "Elu",
+    "Erf",
+    "Exp",
+    "Floor",
+    "HardSigmoid",
+    "HardSwish",
+    "Identity",
+    "LeakyRelu",
+    "Mish",
+    "Neg",
+    "Reciprocal",
+    "Relu",
+    "Round",
+    "Selu",
+    "Shrink",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Softplus",
+    "Softsign",
+    "Tanh",
+    "ThresholdedRelu",
+]
+_REDUCTIONS = [
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceSumSquare",
+    "ReduceLogSumExp",
+]
 
 _CASES = [
     *[_case(op, 3 * _f(1, 5, 7, 9)) for op in _UNARY],
@@ -63,7 +104,10 @@ _CASES = [
     *[_case("Cast", _i(3, 33), to=t) for t in (1, 6, 9)],
     _case("Cast", _b(3, 33), to=1),
     _case("Cast", _b(3, 33), to=7),
-    *[_case(op, _f(2, 3, 5, 7), _f(3, 1, 7)) for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean")],
+    *[
+        _case(op, _f(2, 3, 5, 7), _f(3, 1, 7))
+        for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean")
+    ],
     *[_case(op, _f(6, 1), _f(1, 35)) for op in ("Add", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")],
     *[_case(op, _i(40), _i(40, low=1)) for op in ("Add", "Div", "Mod", "Equal", "Greater", "Max")],
     _case("Mod", _i(40), _i(40, low=1), fmod=1),
@@ -72,7 +116,10 @@ _CASES = [
     _case("Add", _f(), _f()),
     _case("Max", _f(3, 5), _f(5), _f(3, 1)),
     _case("PRelu", _f(1, 4, 5, 6), _f(4, 1, 1)),
-    *[_case("Pow", np.abs(_f(3, 35)) + 0.1, np.float32(e), constants={1: 1}) for e in (2, 3, 0.5, -0.5, -1, 1.7)],
+    *[
+        _case("Pow", np.abs(_f(3, 35)) + 0.1, np.float32(e), constants={1: 1})
+        for e in (2, 3, 0.5, -0.5, -1, 1.7)
+    ],
     _case("Pow", _f(3, 35), np.int64(3), constants={1: 1}),
     _case("Pow", np.abs(_f(3, 35)), _f(35)),
     _case("Pow", _i(3, 35), np.int64(2), constants={1: 1}),
@@ -82,7 +129,15 @@ _CASES = [
     _case("Clip", _f(3, 50), np.float32(-0.5), np.float32(0.5), constants={1: 1, 2: 1}),
     _case("Clip", _f(3, 50), None, np.float32(0.5)),
     _case("Clip", _f(3, 50), opset=6, min=0.0, max=6.0),
-    _case("BatchNormalization", _f(2, 17, 5, 6), _f(17), _f(17), _f(17), np.abs(_f(17)), constants={1: 1, 2: 1, 3: 1, 4: 1}),
+    _case(
+        "BatchNormalization",
+        _f(2, 17, 5, 6),
+        _f(17),
+        _f(17),
+        _f(17),
+        np.abs(_f(17)),
+        constants={1: 1, 2: 1, 3: 1, 4: 1},
+    ),
     _case("BatchNormalization", _f(2, 17, 5), _f(17), _f(17), _f(17), np.abs(_f(17))),
     _case("Transpose", _f(3, 5, 7), perm=[2, 0, 1]),
     _case("Transpose", _f(37, 53)),
@@ -98,7 +153,15 @@ _CASES = [
     _case("Concat", _i(4, 3), _i(4, 20), axis=-1),
     _case("Concat", _f(5), axis=0),
     _case("Slice", _f(9, 40), np.array([1, -30]), np.array([100, -2]), constants={1: 1, 2: 1}),
-    _case("Slice", _f(9, 40), np.array([-1]), np.array([-100]), np.array([1]), np.array([-3]), constants={1: 1, 2: 1, 3: 1, 4: 1}),
+    _case(
+        "Slice",
+        _f(9, 40),
+        np.array([-1]),
+        np.array([-100]),
+        np.array([1]),
+        np.array([-3]),
+        constants={1: 1, 2: 1, 3: 1, 4: 1},
+    ),
     _case("Slice", _f(2, 4, 6, 8), np.array([1]), np.array([3]), np.array([1]), constants={1: 1, 2: 1, 3: 1}),
     *[
         _case("Pad", _f(2, 3, 9, 11), np.array([0, 0, 1, 2, 0, 0, 3, 4]), constants={1: 1}, mode=m)
@@ -147,7 +210,7 @@ _CASES = [
     ],
     _case("MaxPool", _f(1, 4, 16, 16), kernel_shape=[3, 3], dilations=[2, 2], pads=[2, 2, 2, 2]),
     _case("AveragePool", _f(1, 4, 9, 9), kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("op", "arrays", "fixed", "opset", "outputs", "attributes"), _CASES)
@@ -156,7 +219,9 @@ def test_operator(
 ) -> None:
     names = ["" if a is None else f"x{k}" for k, a in enumerate(arrays)]
     constants = {names[k]: np.asarray(arrays[k]) for k in fixed}
-    inputs = {n: np.asarray(a) for k, (n, a) in enumerate(zip(names, arrays, strict=True)) if n and k not in fixed}
+    inputs = {
+        n: np.asarray(a) for k, (n, a) in enumerate(zip(names, arrays, strict=True)) if n and k not in fixed
+    }
     results = [f"o{k}" for k in range(outputs)]
     node: onnx.NodeProto = helper.make_node(op, names, results, **attributes)
     check([node], inputs, results, constants, opset=opset)

@@ -41,7 +41,11 @@ class LoweringContext:
         if (data := self.constant(index)) is not None:
             return [int(v) for v in np.ravel(data)]
         given = self.attribute(attribute)
-        return None if given is None else [int(v) for v in (given if isinstance(given, list | tuple) else [given])]
+        return (
+            None
+            if given is None
+            else [int(v) for v in (given if isinstance(given, list | tuple) else [given])]
+        )
 
     def tensor(self, index: int) -> Tensor:
         """An input; its constant, when it has one, becomes an immediate or an argument of the kernel."""
@@ -76,7 +80,11 @@ class LoweringContext:
         def element(s: Scope, i: tuple[Any, ...]) -> Any:
             flat = linear(i, own)
             return s.value(
-                x, tuple(0 if d == 1 else _digit(s, flat, t, d, count) for d, t in zip(x.shape, theirs, strict=True))
+                x,
+                tuple(
+                    0 if d == 1 else _digit(s, flat, t, d, count)
+                    for d, t in zip(x.shape, theirs, strict=True)
+                ),
             )
 
         factors, cuts = _regroup(x, target)
@@ -94,7 +102,9 @@ def _strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
 
 
-def _regroup(x: Tensor, shape: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], ...], tuple[frozenset[int], ...]]:
+def _regroup(
+    x: Tensor, shape: tuple[int, ...]
+) -> tuple[tuple[tuple[int, ...], ...], tuple[frozenset[int], ...]]:
     """Digits of the dimensions after a reshape, outermost first; cuts survive where a dimension does."""
     flat = [f for factors in x.factors for f in factors if f != 1]
     result: list[tuple[int, ...]] = []

@@ -28,7 +28,9 @@ def _unary(op: str, weight: int, function: Math) -> None:
         return [make(x.shape, node.dtype(), [x], element, weight=weight, factors=x.factors, cuts=x.cuts)]
 
 
-def pointwise(node: LoweringContext, inputs: Sequence[Tensor], weight: int, function: Callable[..., Expr]) -> Tensor:
+def pointwise(
+    node: LoweringContext, inputs: Sequence[Tensor], weight: int, function: Callable[..., Expr]
+) -> Tensor:
     """`function(scope, *elements)` over inputs that are broadcast against each other."""
     shape, factors, cuts = broadcast(inputs)
 
@@ -69,7 +71,9 @@ def _one(dtype: str) -> Expr:
 
 def _sign(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
     zero = constant(0, t)
-    return tirx.Select(x > zero, _one(t), tirx.Select(x < zero, constant(-1, t), x if t.startswith("float") else zero))
+    return tirx.Select(
+        x > zero, _one(t), tirx.Select(x < zero, constant(-1, t), x if t.startswith("float") else zero)
+    )
 
 
 def _select(condition: Expr, x: Expr, y: Expr) -> Expr:
@@ -94,7 +98,9 @@ def _elu(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
 
 def _celu(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
     alpha, zero, x = constant(n.attribute("alpha", 1.0), t), constant(0, t), s.let(x)
-    return tirx.max(x, zero) + tirx.min(zero, alpha * (mathlib.exp(s, tirx.min(x, zero) / alpha, t) - _one(t)))
+    return tirx.max(x, zero) + tirx.min(
+        zero, alpha * (mathlib.exp(s, tirx.min(x, zero) / alpha, t) - _one(t))
+    )
 
 
 def _selu(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
@@ -162,10 +168,12 @@ _ONCE: dict[str, Math] = {
     "Ceil": lambda s, x, t, n: tirx.ceil(x),
     "Dropout": lambda s, x, t, n: x,
     "Floor": lambda s, x, t, n: tirx.floor(x),
-    "HardSigmoid": lambda s, x, t, n: _hard_sigmoid(s, x, t, n.attribute("alpha", 0.2), n.attribute("beta", 0.5)),
+    "HardSigmoid": lambda s, x, t, n: _hard_sigmoid(
+        s, x, t, n.attribute("alpha", 0.2), n.attribute("beta", 0.5)
+    ),
     "HardSwish": _hard_swish,
     "Identity": lambda s, x, t, n: x,
-    "IsNaN": lambda s, x, t, n: (lambda y: tirx.NE(y, y))(s.let(x)),
+    "IsNaN": lambda s, x, t, n: tirx.isnan(x),
     "LeakyRelu": _leaky,
     "Neg": lambda s, x, t, n: constant(0, t) - x if not t.startswith("float") else -x,
     "Not": lambda s, x, t, n: tirx.Not(x),
@@ -247,7 +255,9 @@ def _prelu(node: LoweringContext) -> list[Tensor]:
 def _pow(node: LoweringContext) -> list[Tensor]:
     x, y = node.tensor(0), node.tensor(1)
     exponent = scalar_value(node.constant(1))
-    cheap = exponent is not None and (exponent in (0.5, -0.5) or (exponent == int(exponent) and 1 <= abs(exponent) <= 4))
+    cheap = exponent is not None and (
+        exponent in (0.5, -0.5) or (exponent == int(exponent) and 1 <= abs(exponent) <= 4)
+    )
     if cheap and math.prod(broadcast([x, y])[0]) == math.prod(x.shape) and len(x.shape) >= len(y.shape):
         return [pointwise(node, [x], ARITHMETIC, lambda s, a: mathlib.power(s, a, exponent, None, x.dtype))]
 

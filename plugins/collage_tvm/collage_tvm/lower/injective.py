@@ -67,7 +67,8 @@ def _expand(node: LoweringContext) -> list[Tensor]:
         return s.value(x, tuple(0 if d == 1 else k for d, k in zip(x.shape, i[offset:], strict=True)))
 
     factors = tuple(
-        x.factors[k - offset] if k >= offset and x.shape[k - offset] == d else (d,) for k, d in enumerate(shape)
+        x.factors[k - offset] if k >= offset and x.shape[k - offset] == d else (d,)
+        for k, d in enumerate(shape)
     )
     return [make(shape, x.dtype, [x], element, factors=factors)]
 
@@ -172,10 +173,18 @@ def _pad(node: LoweringContext) -> list[Tensor]:
                 return lambda: at(d + 1, (*chosen, own))
 
             def below() -> Expr:
-                return at(d + 1, (*chosen, inside(k, n, False))) if inside else s.value(value, (0,) * len(value.shape))
+                return (
+                    at(d + 1, (*chosen, inside(k, n, False)))
+                    if inside
+                    else s.value(value, (0,) * len(value.shape))
+                )
 
             def above() -> Expr:
-                return at(d + 1, (*chosen, inside(k, n, True))) if inside else s.value(value, (0,) * len(value.shape))
+                return (
+                    at(d + 1, (*chosen, inside(k, n, True)))
+                    if inside
+                    else s.value(value, (0,) * len(value.shape))
+                )
 
             def upper() -> Expr:
                 return s.when(i[d] < before[d] + n, go(k), above) if after[d] > 0 else go(k)()

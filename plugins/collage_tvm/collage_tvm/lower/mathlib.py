@@ -1,7 +1,8 @@
 """Elementary functions on float32 in arithmetic that vectorises; LLVM would call libm once per lane.
 
-Each is within a few units in the last place of the true value (tests/test_tvm_math.py); other dtypes go to TVM's own.
-exp and log are series after range reduction; erf and tanh are odd rational functions fitted to them.
+Each is within a few units in the last place of the true value (tests/test_tvm_math.py); other dtypes go to
+TVM's own. exp and log are series after range reduction; erf and tanh are odd rational functions fitted to
+them.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ __all__ = ["erf", "exp", "log", "log1p", "power", "sigmoid", "tanh"]
 Expr = Any
 
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
-_ERF_P = (1.128379146e+00, 1.904060617e-01, 5.274867355e-02, 3.765600243e-03, 2.848824556e-04, 2.050092009e-06)
-_ERF_Q = (1.000000000e+00, 5.020757198e-01, 1.141089476e-01, 1.496918368e-02, 1.162531619e-03, 3.809174941e-05)
+_ERF_P = (1.128379146e00, 1.904060617e-01, 5.274867355e-02, 3.765600243e-03, 2.848824556e-04, 2.050092009e-06)
+_ERF_Q = (1.000000000e00, 5.020757198e-01, 1.141089476e-01, 1.496918368e-02, 1.162531619e-03, 3.809174941e-05)
 _ERF_LIMIT = 3.92
 _TANH_P = (9.999999795e-01, 1.338103131e-01, 3.495594662e-03, 2.060918195e-05, 1.335478483e-08)
-_TANH_Q = (1.000000000e+00, 4.671434691e-01, 2.587700757e-02, 3.285645163e-04, 7.776611888e-07)
+_TANH_Q = (1.000000000e00, 4.671434691e-01, 2.587700757e-02, 3.285645163e-04, 7.776611888e-07)
 _TANH_LIMIT = 9.0
 
 
@@ -46,7 +47,8 @@ def _bits(x: Expr, dtype: str) -> Expr:
 def exp(scope: Scope, x: Expr, dtype: str) -> Expr:
     if dtype != "float32":
         return tirx.exp(x)
-    # the order of the operands of min and max lets a NaN through; beyond the limits the scale over- and underflows as it should
+    # the order of the operands of min and max lets a NaN through; beyond the limits the scale over- and
+    # underflows as it should
     clamped = scope.let(tirx.max(_f(-104.0), tirx.min(_f(89.0), x)))
     n = scope.let(tirx.floor(clamped * _f(1 / math.log(2)) + _f(0.5)))
     r = scope.let(clamped - n * _f(_LN2_HIGH) - n * _f(_LN2_LOW))

@@ -44,7 +44,9 @@ def _average_pool(node: LoweringContext) -> list[Tensor]:
     def element(s: Scope, i: Index) -> Expr:
         count: Expr = 1
         for d in range(len(window.kernel)):
-            low, high = (0, x.shape[d + 2]) if not padded else (-window.before[d], x.shape[d + 2] + window.after[d])
+            low, high = (
+                (0, x.shape[d + 2]) if not padded else (-window.before[d], x.shape[d + 2] + window.after[d])
+            )
             inside: Expr = 0
             for k in range(window.kernel[d]):
                 position = window.position(d, i[d + 2], k)

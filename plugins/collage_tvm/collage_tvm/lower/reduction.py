@@ -20,7 +20,9 @@ def reduced(x: Tensor, axes: list[int], combine: str, keepdims: bool) -> Tensor:
     """x reduced over `axes`; the schedule computes it, so its elements are always stored."""
     chosen = tuple(sorted(a % len(x.shape) for a in axes))
     kept = [k for k in range(len(x.shape)) if k not in chosen]
-    shape = [1 if k in chosen else d for k, d in enumerate(x.shape)] if keepdims else [x.shape[k] for k in kept]
+    shape = (
+        [1 if k in chosen else d for k, d in enumerate(x.shape)] if keepdims else [x.shape[k] for k in kept]
+    )
     source = [None if k in chosen else k for k in range(len(x.shape))] if keepdims else list(kept)
 
     def element(s: Scope, i: Index) -> Expr:
@@ -45,7 +47,12 @@ def elementwise(weight: int, function: Any, *inputs: Tensor) -> Tensor:
         return function(
             s,
             *[
-                s.value(x, tuple(0 if d == 1 else k for d, k in zip(x.shape, i[len(i) - len(x.shape) :], strict=True)))
+                s.value(
+                    x,
+                    tuple(
+                        0 if d == 1 else k for d, k in zip(x.shape, i[len(i) - len(x.shape) :], strict=True)
+                    ),
+                )
                 for x in inputs
             ],
         )
@@ -119,7 +126,9 @@ def _softmax(node: LoweringContext) -> list[Tensor]:
     if node.node.op_type == "LogSoftmax":
         shifted = elementwise(ARITHMETIC, lambda s, v, m: v - m, x, largest)
         powers = elementwise(TRANSCENDENTAL, lambda s, v: mathlib.exp(s, v, t), shifted)
-        logarithm = elementwise(TRANSCENDENTAL, lambda s, v: mathlib.log(s, v, t), reduced(powers, axes, "sum", True))
+        logarithm = elementwise(
+            TRANSCENDENTAL, lambda s, v: mathlib.log(s, v, t), reduced(powers, axes, "sum", True)
+        )
         return [elementwise(ARITHMETIC, lambda s, v, m: v - m, shifted, logarithm)]
     powers = elementwise(TRANSCENDENTAL, lambda s, v, m: mathlib.exp(s, v - m, t), x, largest)
     scale = elementwise(ARITHMETIC, lambda s, v: constant(1, t) / v, reduced(powers, axes, "sum", True))
@@ -129,7 +138,7 @@ def _softmax(node: LoweringContext) -> list[Tensor]:
 @lowering("LayerNormalization")
 def _layer_normalization(node: LoweringContext) -> list[Tensor]:
     x = node.tensor(0)
-    rank, t = len(x.shape), x.dtype
+    rank = len(x.shape)
     axes = list(range(node.attribute("axis", -1) % rank, rank))
     deviation, scale = _standardised(node, x, axes)
     affine = [node.tensor(1), *([node.tensor(2)] if node.has(2) else [])]

@@ -1,0 +1,44 @@
+"""The elementary functions' errors in units of the last place, over their whole range."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from collage_tvm.backend import TvmBackend
+from onnx import helper
+
+from collage_core.backend import plain_variant
+from collage_core.device import Target
+from collage_core.formats import empty, plain
+from collage_core.ir import Subgraph
+from collage_core.ir.onnx_io import from_model
+
+_FUNCTIONS = {
+    "Exp": (-87.0, 88.7, math.exp, 3),
+    "Log": (1e-37, 1e30, math.log, 3),
+    "Tanh": (-20.0, 20.0, math.tanh, 6),
+    "Erf": (-8.0, 8.0, math.erf, 8),
+    "Sigmoid": (-60.0, 60.0, lambda v: 1 / (1 + math.exp(-v)), 4),
+}
+
+
+@pytest.mark.parametrize("op", _FUNCTIONS)
+def test_function_is_exact_to_a_few_last_places(op: str, model: Callable[..., Any]) -> None:
+    low, high, true, limit = _FUNCTIONS[op]
+    count = 40_000
+    x = empty((count,), plain("float32", (count,)))
+    x[...] = np.geomspace(low, high, count) if low > 0 else np.linspace(low, high, count)
+    if low < 0:
+        x[: count // 4] = np.geomspace(1e-20, 1.0, count // 4)
+    graph = from_model(model([helper.make_node(op, ["x"], ["o"])], {"x": x}, ["o"], {}))
+    group = Subgraph(graph, graph.all_nodes)
+    kernel = TvmBackend().build(group, plain_variant(group), Target("cpu", 2))
+    o = empty(x.shape, plain("float32", x.shape))
+    kernel.bind([x], [o], np.empty(0, np.uint8))()
+    want = np.array([true(float(v)) for v in x])
+    places = np.abs(o.astype(np.float64) - want) / np.spacing(np.abs(want).astype(np.float32))
+    assert places.max() <= limit, f"{places.max()} last places at {x[places.argmax()]}"
