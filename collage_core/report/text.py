@@ -58,7 +58,8 @@ def optimization_text(report: Mapping[str, Any]) -> str:
     proven = "optimal for the measured costs" if search["optimal"] else "not proven optimal"
     found = f"{search['search_s']:.3f} s searching ({search['method']}, {proven})"
     parts.append(
-        f"search: {search['candidates']} candidates, {search['measured']} measured, {search['cached']} known, "
+        f"search: {search['candidates']} candidates, {search['measured']} measured, "
+        f"{search['cached']} known, "
         f"{search['measure_s']:.1f} s measuring, {found}, {search['total_s']:.1f} s in all"
     )
     parts += _on_reference(report)

@@ -57,21 +57,29 @@ class Layout:
 
 
 def lay_out(problem: Problem, order: Sequence[int]) -> Layout:
-    """Renumber nodes by `order` (a permutation) and give each value a lane."""
+    """Renumber nodes by `order` (a permutation) and give each value a lane.
+
+    Choices that are not convex are left out: such a group waits for itself, whatever surrounds it.
+    """
     position = [0] * problem.node_count
     for place, node in enumerate(order):
         position[node] = place
     groups: list[dict[int, list[int]]] = [{} for _ in order]
-    relative: dict[int, tuple[int, int]] = {}
+    relative: dict[int, tuple[int, int] | None] = {}
+    above, below = _reachable(problem)
     readings: list[set[Signature]] = [set() for _ in problem.values]
     writings: list[set[Signature]] = [set() for _ in problem.values]
     begin = [len(order)] * len(problem.values)
     for c, choice in enumerate(problem.choices):
-        where = relative.get(choice.nodes)
+        if choice.nodes not in relative:
+            nodes = list(node_indices(choice.nodes))
+            relative[choice.nodes] = None
+            if _is_convex(choice.nodes, nodes, above, below):
+                first = min(position[n] for n in nodes)
+                relative[choice.nodes] = first, sum(1 << position[n] - first for n in nodes)
+        where = relative[choice.nodes]
         if where is None:
-            places = [position[n] for n in node_indices(choice.nodes)]
-            first = min(places)
-            where = relative[choice.nodes] = first, sum(1 << p - first for p in places)
+            continue
         groups[where[0]].setdefault(where[1], []).append(c)
         for signatures, formats in ((readings, choice.reads), (writings, choice.writes)):
             for v, f in formats.items():
@@ -99,6 +107,33 @@ def lay_out(problem: Problem, order: Sequence[int]) -> Layout:
         )
     placed, words = _assign(lanes)
     return Layout(tuple(order), placed, tuple(groups), words)
+
+
+def _reachable(problem: Problem) -> tuple[list[int], list[int]]:
+    """Per node the nodes above and those below it, itself apart, as bitmasks of nodes."""
+    operands: list[list[int]] = [[] for _ in range(problem.node_count)]
+    for value in problem.values:
+        if value.producer is not None:
+            for n in value.consumers:
+                operands[n].append(value.producer)
+    above, below = [0] * problem.node_count, [0] * problem.node_count
+    for n in range(problem.node_count):
+        for o in operands[n]:
+            above[n] |= above[o] | 1 << o
+    for n in range(problem.node_count - 1, -1, -1):
+        for o in operands[n]:
+            below[o] |= below[n] | 1 << n
+    return above, below
+
+
+def _is_convex(mask: int, nodes: Sequence[int], above: Sequence[int], below: Sequence[int]) -> bool:
+    if len(nodes) == 1:
+        return True
+    over = under = 0
+    for n in nodes:
+        over |= above[n]
+        under |= below[n]
+    return not over & under & ~mask
 
 
 def _tables(

@@ -34,7 +34,7 @@ class OpLevelSearch:
     The answer of the beam is legal, comes with a lower bound, and is called optimal when the bound proves it.
     """
 
-    def __init__(self, cap: int = 100_000, beam: int = 300, budget: int = 5_000_000) -> None:
+    def __init__(self, cap: int = 100_000, beam: int = 300, budget: int = 10_000_000) -> None:
         if min(cap, beam, budget) < 1:
             raise ValueError(f"cap, beam and budget must be at least 1, not {cap}, {beam} and {budget}")
         self.cap = cap

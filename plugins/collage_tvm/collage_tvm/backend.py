@@ -58,7 +58,7 @@ class TvmBackend(Backend):
         return [tvm_rule()]
 
     def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
-        return group_variants(subgraph)
+        return group_variants(subgraph, target)
 
     def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
         from collage_tvm.build import build_kernel
@@ -77,5 +77,10 @@ class TvmBackend(Backend):
         return build_copy(type, source, destination, target)
 
     def environment(self, target: Target) -> Mapping[str, str]:
-        # threads are left unpinned: other libraries' threads take their turns on the same processors
-        return {"TVM_NUM_THREADS": str(target.threads), "TVM_BIND_THREADS": "0"}
+        # Threads are left unpinned, and sleep at once when there is nothing to do: they share the processors
+        # with the threads of other libraries, which would have to wait for them to be done spinning.
+        return {
+            "TVM_NUM_THREADS": str(target.threads),
+            "TVM_BIND_THREADS": "0",
+            "TVM_THREAD_POOL_SPIN_COUNT": "0",
+        }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from tvm import tirx
@@ -16,14 +17,15 @@ from collage_tvm.library import TvmKernel, compile_function, own, vector_lanes
 from collage_tvm.lower import LOWERINGS, LoweringContext
 from collage_tvm.nest import Nest, assemble
 from collage_tvm.output import Output, strides_of
-from collage_tvm.pointwise import pointwise_nests, work
+from collage_tvm.pointwise import pointwise_nests
 from collage_tvm.rows import reductions_of, row_nests
 from collage_tvm.tensor import Index, Scope, Tensor, buffer_dtype, linear, make
+from collage_tvm.variants import ONE_THREAD
 
 __all__ = ["build_copy", "build_kernel"]
 
-_PARALLEL_WORK = 1 << 15
-"""Below this many (weighted) elements, starting the other threads costs more than they save."""
+_COPIED_ALONE_BYTES = 512 << 10
+"""Conversions of values up to this size leave the other threads asleep: waking them takes some 30 us."""
 
 
 class _Parameters:
@@ -94,6 +96,8 @@ def build_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> TvmKer
     outputs = [
         parameters.output(values[v], f.layout) for v, f in zip(subgraph.outputs, variant.outputs, strict=True)
     ]
+    if ONE_THREAD in variant.options:
+        target = replace(target, threads=1)
     function = _compiled(parameters, outputs, target)
     layouts = [f.layout for f in variant.inputs], [f.layout for f in variant.outputs]
     return TvmKernel(function, *layouts, parameters.constants, _aliases(subgraph, variant))
@@ -101,6 +105,8 @@ def build_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> TvmKer
 
 def build_copy(type: TensorType, source: Format, destination: Format, target: Target) -> TvmKernel:
     """The kernel that stores a value in another layout."""
+    if type.size_bytes <= _COPIED_ALONE_BYTES:
+        target = replace(target, threads=1)
     parameters = _Parameters()
     output = parameters.output(parameters.input("x", type.static_shape, source), destination.layout)
     function = _compiled(parameters, [output], target)
@@ -112,8 +118,7 @@ def _compiled(parameters: _Parameters, outputs: list[Output], target: Target) ->
     nests: list[Nest] = []
     for output in outputs:
         nests += row_nests(output, lanes) if reductions_of(output.tensor) else pointwise_nests(output, lanes)
-    threads = target.threads if sum(map(work, outputs)) >= _PARALLEL_WORK else 1
-    return compile_function(parameters.all(), assemble(nests, threads), target)
+    return compile_function(parameters.all(), assemble(nests, target.threads), target)
 
 
 def _aliases(subgraph: Subgraph, variant: Variant) -> dict[int, int]:

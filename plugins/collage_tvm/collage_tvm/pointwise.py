@@ -3,7 +3,6 @@ vectors."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from tvm import sym, tirx
@@ -32,7 +31,7 @@ from collage_tvm.output import Output
 _TILE = 16
 """Rows of a transposition that are written together, so that a cache line that is read is used whole."""
 
-__all__ = ["pointwise_nests", "segments", "stored_value", "work"]
+__all__ = ["pointwise_nests", "segments", "stored_value"]
 
 
 def stored_value(value: Any, dtype: str) -> Any:
@@ -106,17 +105,3 @@ def segments(extent: int, lanes: int) -> list[tuple[int, int, int]]:
     blocks, rest = divmod(extent, lanes)
     parts = [(0, blocks, lanes)] if blocks else []
     return [*parts, (blocks * lanes, 1, rest)] if rest else parts
-
-
-def work(output: Output) -> int:
-    """Elements computed, weighted by what one costs."""
-    seen: set[int] = set()
-    queue = [output.tensor]
-    weight = 0
-    while queue:
-        x = queue.pop()
-        if id(x) not in seen:
-            seen.add(id(x))
-            weight += x.weight
-            queue += x.inputs
-    return math.prod(output.tensor.shape) * max(1, weight // 4)
