@@ -25,9 +25,9 @@ class Policy:
     """
 
     warmup_runs: int = 3
-    min_runs: int = 9
-    max_runs: int = 60
-    target_relative_spread: float = 0.05
+    min_runs: int = 15
+    max_runs: int = 80
+    target_relative_spread: float = 0.01
     max_seconds: float = 0.4
     cold_weights: bool = True
 

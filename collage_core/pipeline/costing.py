@@ -109,7 +109,10 @@ class _Collector:
 
     def collect_kernels(self) -> None:
         unique: dict[str, dict[tuple[str, str, str], Candidate]] = {}
-        for c in self.candidates.candidates:
+        # Rivals (the same operator alone, fused, in other formats) are measured one after the other: the speed
+        # of a machine drifts over minutes, by more than what tells them apart.
+        position = self.candidates.graph.positions
+        for c in sorted(self.candidates.candidates, key=lambda c: position[c.subgraph.nodes[0].id]):
             if c.backend != VIEW:
                 unique.setdefault(c.backend, {}).setdefault(_identity(c), c)
         wanted = {

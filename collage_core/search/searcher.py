@@ -4,19 +4,21 @@ placement out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from collage_core.errors import PlacementError
 from collage_core.search.bound import node_shares_ms
 from collage_core.search.cost import breakdown, check_problem
-from collage_core.search.dp import run
-from collage_core.search.layout import lay_out
+from collage_core.search.dp import Outcome, run
+from collage_core.search.layout import Layout, lay_out
 from collage_core.search.order import choose_order
 from collage_core.search.problem import Problem, Solution
 
 __all__ = ["OpLevelSearch", "Searcher"]
 
-_WIDEST_BEAM = 512
+_WIDER = 8
 
 
 class Searcher(Protocol):
@@ -49,14 +51,10 @@ class OpLevelSearch:
         layout = lay_out(problem, choose_order(problem))
         shares_ms = node_shares_ms(problem)
         left_ms = [float(shares_ms[n]) for n in layout.order]
-        beam = self.beam
-        outcome = run(problem, layout, left_ms, cap=self.cap, budget=self.budget, beam=beam)
-        while outcome.choices is None:
-            # A narrow beam may keep only states that lead nowhere: knots, missing conversions.
-            if beam >= self.beam * _WIDEST_BEAM:
-                raise PlacementError(f"a beam of {beam} states found no legal placement; allow more states")
-            beam *= 8
-            outcome = run(problem, layout, left_ms, cap=self.cap, budget=self.budget, beam=beam)
+        outcome = run(problem, layout, left_ms, cap=self.cap, budget=self.budget, beam=self.beam)
+        if outcome.choices is None:
+            outcome = self._rescue(problem, layout, left_ms, outcome.dropped_ms)
+        assert outcome.choices is not None
         result = breakdown(problem, outcome.choices)
         bound_ms = min(outcome.dropped_ms, result.total_ms)
         return Solution(
@@ -67,3 +65,34 @@ class OpLevelSearch:
             method="dp" if outcome.exact else "beam",
             states=outcome.states,
         )
+
+    def _rescue(self, problem: Problem, layout: Layout, left_ms: Sequence[float], bound_ms: float) -> Outcome:
+        """Another outcome for a beam that kept only states that lead nowhere (knots, missing conversions)."""
+        beam = self.beam * _WIDER
+        wider = run(problem, layout, left_ms, cap=self.cap, budget=self.budget, beam=beam)
+        if wider.choices is not None:
+            return wider
+        # Groups of nodes that follow each other in one topological order can always run in that order.
+        kept = [c for c, choice in enumerate(problem.choices) if _is_interval(choice.nodes)]
+        easier = replace(problem, choices=tuple(problem.choices[c] for c in kept))
+        order = range(problem.node_count)
+        in_order_ms = [share for _, share in sorted(zip(layout.order, left_ms, strict=True))]
+        try:
+            found = run(
+                easier, lay_out(easier, order), in_order_ms, cap=self.cap, budget=self.budget, beam=beam
+            )
+        except PlacementError:
+            found = wider
+        if found.choices is None:
+            raise PlacementError(f"a beam of {beam} states found no legal placement; allow more states")
+        return Outcome(
+            choices=tuple(kept[c] for c in found.choices),
+            dropped_ms=max(bound_ms, wider.dropped_ms),
+            exact=False,
+            states=wider.states + found.states,
+        )
+
+
+def _is_interval(nodes: int) -> bool:
+    shifted = nodes // (nodes & -nodes)
+    return not shifted & shifted + 1

@@ -158,6 +158,32 @@ def test_beam_widens_rather_than_give_up() -> None:
     assert OpLevelSearch(cap=1, beam=1).solve(Problem(2, values, choices, {})).choices == (1, 2)
 
 
+def test_beam_falls_back_to_groups_that_can_always_run() -> None:
+    """Twenty cheap ways to start, each in another format that nobody reads; the only way out is dear and
+    promises little.
+    """
+    values = (
+        ProblemValue(None, (0, 2), 0, None),
+        ProblemValue(0, (1,)),
+        ProblemValue(1, (), None, 0),
+        ProblemValue(2, (), None, 0),
+    )
+    traps = [Choice(0b101, 0, {0: 0}, {1: f, 3: 0}, 1.0) for f in range(1, 21)]
+    ways_out = [
+        Choice(1, 0, {0: 0}, {1: 0}, 5.0),
+        Choice(2, 0, {1: 0}, {2: 0}, 5.0),
+        Choice(4, 0, {0: 0}, {3: 0}, 5.0),
+    ]
+    problem = Problem(3, values, (*traps, *ways_out), {})
+    found = OpLevelSearch(cap=1, beam=1).solve(problem)
+    assert (found.choices, found.total_ms, found.method, found.optimal) == ((20, 21, 22), 15.0, "beam", False)
+    assert found.lower_bound_ms is not None
+    assert 0.0 < found.lower_bound_ms < 15.0
+    with pytest.raises(PlacementError, match="a beam of 8 states found no legal placement"):
+        stuck = replace(ways_out[0], nodes=0b101, writes={1: 0, 3: 0})
+        OpLevelSearch(cap=1, beam=1).solve(replace(problem, choices=(*traps, stuck, ways_out[1])))
+
+
 def test_states_grow_with_depth_only_linearly() -> None:
     short, long = (OpLevelSearch().solve(chain(n, seed=1)) for n in (50, 400))
     assert long.states <= 10 * short.states
