@@ -58,11 +58,14 @@ def names_of(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def pairs_of(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """NAME=VALUE options; CollageError for one without "=" or given twice. A name may itself hold "="."""
+def pairs_of(option: str, texts: Sequence[str], *, files: bool = False) -> dict[str, str]:
+    """NAME=VALUE options; CollageError for one without "=" or given twice.
+
+    A name may itself hold "=", unless the values are `files`, whose paths may.
+    """
     result: dict[str, str] = {}
     for text in texts:
-        name, equals, value = text.rpartition("=")
+        name, equals, value = text.partition("=") if files else text.rpartition("=")
         if not equals or not name or not value:
             raise CollageError(f"{option} {text}: expected NAME=VALUE")
         if name in result:

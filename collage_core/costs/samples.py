@@ -11,9 +11,13 @@ __all__ = ["Samples"]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Times of single runs, in the order in which they were taken."""
+    """Times of single runs, in the order in which they were taken.
+
+    preempted: how many runs were disturbed by other processes; `time_bound` says what became of them.
+    """
 
     times_ms: tuple[float, ...]
+    preempted: int = 0
 
     @property
     def runs(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 from collections.abc import Callable, Sequence
 from functools import cache
 from time import perf_counter_ns
@@ -21,6 +22,7 @@ __all__ = ["time_bound"]
 _BATCH_NS = 100_000
 """Runs shorter than this are timed several at a time when caches are hot: reading the clock costs 0.05 us."""
 _LONGEST_BATCH = 10_000
+_UNDISTURBED_RUNS = 5
 
 
 def time_bound(
@@ -39,6 +41,10 @@ def time_bound(
     executable keeps warm, then outputs and inputs read again, which the arena and the previous kernel have
     left there. Otherwise runs follow each other, the shortest in batches whose mean is one sample. At least
     one run is timed, even where it alone takes longer than max_seconds.
+
+    A run during which another process took a processor away from this one says nothing about the kernel (a
+    team of spinning threads then waits for the next timer tick, 4 ms or more): it is left out as long as
+    enough others remain, and counted in `Samples.preempted`.
 
     `inputs` and `outputs` are the arrays that `bound` is tied to. BackendError if a run returns an error
     code.
@@ -65,16 +71,30 @@ def _time(bound: Bound, prepare: Callable[[], object], policy: Policy) -> Sample
         if perf_counter_ns() > deadline_ns - once_ns:
             break
     times_ms: list[float] = []
+    preempted_ms: list[float] = []
     while True:
         prepare()
-        times_ms.append(_run_ns(bound, batch) / 1e6)
+        before = _preemptions()
+        time_ms = _run_ns(bound, batch) / 1e6
+        (times_ms if _preemptions() == before else preempted_ms).append(time_ms)
         late = perf_counter_ns() > deadline_ns
         if late or len(times_ms) >= policy.max_runs:
-            return Samples(tuple(times_ms))
+            return _undisturbed(times_ms, preempted_ms)
         if len(times_ms) >= policy.min_runs:
-            samples = Samples(tuple(times_ms))
+            samples = Samples(tuple(times_ms), len(preempted_ms))
             if samples.median_uncertainty <= policy.target_relative_spread:
                 return samples
+
+
+def _preemptions() -> int:
+    """How often the system has taken a processor away from a thread of this process that was using it."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+def _undisturbed(times_ms: list[float], preempted_ms: list[float]) -> Samples:
+    """The runs in which no thread was preempted, if they are enough to speak for themselves; else all."""
+    enough = len(times_ms) >= _UNDISTURBED_RUNS
+    return Samples(tuple(times_ms if enough else times_ms + preempted_ms), len(preempted_ms))
 
 
 def _run_ns(bound: Bound, batch: int) -> float:

@@ -60,7 +60,7 @@ class Trial:
             spread_ms=samples.spread_ms,
             runs=samples.runs,
             error=error,
-            details=details,
+            details={**details, "preempted_runs": samples.preempted},
         )
 
     def _fill(self) -> None:

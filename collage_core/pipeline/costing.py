@@ -25,6 +25,10 @@ from collage_core.search.formulate import ConversionKey, needed_conversions
 __all__ = ["Costs", "collect_costs", "default_policy"]
 
 
+_BUSY = 0.1
+"""Share of preempted runs above which a person is told that the machine is not to be measured on."""
+
+
 def default_policy(graph: Graph) -> Policy:
     """Cold weights where the constants of the whole model do not fit into half of the last-level cache."""
     weights_bytes = sum(a.nbytes for a in graph.constants.values())
@@ -109,8 +113,8 @@ class _Collector:
 
     def collect_kernels(self) -> None:
         unique: dict[str, dict[tuple[str, str, str], Candidate]] = {}
-        # Rivals (the same operator alone, fused, in other formats) are measured one after the other: the speed
-        # of a machine drifts over minutes, by more than what tells them apart.
+        # Rivals (the same operator alone, fused, in other formats) are measured one after the other: the
+        # speed of a machine drifts over minutes, by more than what tells them apart.
         position = self.candidates.graph.positions
         for c in sorted(self.candidates.candidates, key=lambda c: position[c.subgraph.nodes[0].id]):
             if c.backend != VIEW:
@@ -177,6 +181,7 @@ class _Collector:
         if not total:
             return
         start = time.monotonic()
+        runs = preempted = 0
         values_path = self.workspace.recording.directory
         self.progress.phase(phase, total)
         pending = []
@@ -184,8 +189,11 @@ class _Collector:
             keys = {item.index: key for key, item in entries}
 
             def keep(index: int, record: CostRecord, keys: Mapping[int, CostKey] = keys) -> None:
+                nonlocal runs, preempted
                 self.database.put(keys[index], record)
                 self.costs.measured += 1
+                runs += record.runs
+                preempted += int(str(record.details.get("preempted_runs", 0)))
                 if record.status in ("crashed", "timeout"):
                     self.progress.note(f"{keys[index].backend}: {record.reason}")
                 self.progress.step(keys[index].backend)
@@ -205,6 +213,11 @@ class _Collector:
         for future, keep in pending:
             for index, record in future.result():
                 keep(index, record)
+        if preempted > _BUSY * runs:
+            self.progress.note(
+                f"this machine is busy: other processes disturbed {preempted} timed runs; for costs to be "
+                "trusted, prune these (collage costs prune) and measure while it is idle"
+            )
         self.costs.measure_s += time.monotonic() - start
 
 

@@ -13,7 +13,7 @@ import onnx
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
 from collage_core.device import Target
-from collage_core.errors import PlacementError
+from collage_core.errors import BackendError, PlacementError
 from collage_core.formats import Array
 from collage_core.ir import Graph
 from collage_core.ir.onnx_io import from_model, load_model
@@ -261,4 +261,7 @@ def _prove(
         if fastest != COLLAGE:
             best, label = rivals[fastest], fastest
             entrants[0] = placement_entrant(COLLAGE, best, registry)
-    return best, label, run("confirming")
+    confirming = run("confirming")
+    if not (ours := confirming.records[COLLAGE]).ok:
+        raise BackendError(f"the placement found ({label}) does not run as a whole: {ours.reason}")
+    return best, label, confirming

@@ -69,19 +69,21 @@ def optimization_text(report: Mapping[str, Any]) -> str:
 def explain_text(report: Mapping[str, Any]) -> str:
     """Everything that is known about a placement: groups in order, conversions, what was declined and what
     failed.
+
+    Of a placement made by hand no more than its groups and conversions is known.
     """
-    parts = [optimization_text(report), _groups(report)]
+    parts = [optimization_text(report), _groups(report)] if "search" in report else [_groups(report)]
     if report["conversions"]:
         rows = [
             (c["value"], c["from"], c["to"], c["backend"], _ms(c["cost_ms"])) for c in report["conversions"]
         ]
         parts.append("conversions\n" + table(("value", "from", "to", "backend", "ms"), rows, right=[4]))
-    if report["infeasible"]:
-        failed = [(i["backend"], _cut(i["ops"]), str(i["count"]), i["reason"]) for i in report["infeasible"]]
+    if infeasible := report.get("infeasible"):
+        failed = [(i["backend"], _cut(i["ops"]), str(i["count"]), i["reason"]) for i in infeasible]
         parts.append(
             "infeasible candidates\n" + table(("backend", "operators", "count", "reason"), failed, right=[2])
         )
-    for name, reasons in report["declined"].items():
+    for name, reasons in report.get("declined", {}).items():
         if reasons:
             parts.append(f"declined by {name}, most frequent first\n" + "\n".join(f"  {r}" for r in reasons))
     return "\n\n".join(parts)

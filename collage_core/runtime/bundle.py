@@ -70,7 +70,7 @@ def read(path: str | Path) -> Bundle:
     try:
         with zipfile.ZipFile(path) as archive:
             manifest = json.loads(archive.read(_MANIFEST))
-            if manifest.get("format") != "collage-bundle":
+            if not isinstance(manifest, dict) or manifest.get("format") != "collage-bundle":
                 raise BundleError(f"{path}: not a bundle")
             if manifest["version"] > FORMAT_VERSION:
                 raise BundleError(
@@ -78,7 +78,7 @@ def read(path: str | Path) -> Bundle:
                     f"{FORMAT_VERSION}: update collage-core"
                 )
             placement = Placement.from_json(json.loads(archive.read(_PLACEMENT)))
-            model = onnx.load_from_string(archive.read(MODEL_FILE))
+            model = _model(archive.read(MODEL_FILE))
             start = _data_offset(path, archive.getinfo(WEIGHTS_FILE))
     except FileNotFoundError:
         raise BundleError(f"{path}: no such file") from None
@@ -92,6 +92,13 @@ def load(path: str | Path, registry: Registry | None = None) -> Executable:
     """Read a bundle and build its executable in this process."""
     bundle = read(path)
     return build(bundle.graph, bundle.placement, registry)
+
+
+def _model(data: bytes) -> onnx.ModelProto:
+    try:
+        return onnx.load_from_string(data)
+    except Exception as error:  # protobuf's own exception types differ between its implementations
+        raise ValueError(f"{MODEL_FILE}: {error}") from None
 
 
 def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from collage_core.backend import Backend, BackendKind, Variant, plain_variant
 from collage_core.device import Target
-from collage_core.errors import CollageError, Refusal
+from collage_core.errors import CollageError, PlacementError, Refusal
 from collage_core.formats import Format
 from collage_core.ir import Graph, Node, NodeSet, Subgraph
 from collage_core.ir.views import input_format, is_view, output_format
@@ -70,7 +70,8 @@ def generate_candidates(
     """Ask every backend's patterns and rules, and those registered for it by hand, what it could run.
 
     Reference backends are asked about single nodes only: they have no kernels worth fusing. Views need no
-    backend. CollageError if a pinned node does not exist.
+    backend. CollageError if a pinned node does not exist, PlacementError if its backend does not offer to run
+    it.
     """
     constraints = constraints or Constraints()
     for name in constraints.pins:
@@ -84,7 +85,26 @@ def generate_candidates(
         found += [c for c in offers if constraints.allows(c.subgraph, backend.name)]
         refusals[backend.name] = tuple(declined)
     found += [c for c in _views(graph, found) if constraints.allows(c.subgraph, VIEW)]
+    _require_pins(graph, constraints, found, refusals)
     return CandidateSet(graph, target, tuple(found), refusals, kinds)
+
+
+def _require_pins(
+    graph: Graph,
+    constraints: Constraints,
+    candidates: Sequence[Candidate],
+    refusals: Mapping[str, Sequence[Refusal]],
+) -> None:
+    covered = {n.name for c in candidates for n in c.subgraph.nodes}
+    for name, backend in constraints.pins.items():
+        if name in covered:
+            continue
+        said = [r.reason for r in refusals.get(backend, ()) if r.node == name]
+        why = "which does not take part" if backend not in refusals else "which does not offer to run it"
+        raise PlacementError(
+            f"node {name!r} ({graph.node_named(name).op_type}) is pinned to {backend!r}, {why}"
+            + (f": {said[0]}" if said else "")
+        )
 
 
 def _offers_of(graph: Graph, backend: Backend, target: Target) -> tuple[list[Candidate], list[Refusal]]:

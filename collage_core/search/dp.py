@@ -45,8 +45,8 @@ class Outcome:
 def run(
     problem: Problem, layout: Layout, left_ms: Sequence[float], *, cap: int, budget: int, beam: int
 ) -> Outcome:
-    """Walk the order. Past `cap` states at one node, or `budget` in all, only the `beam` most promising are kept
-    at each node, there and from there on. A claimed set counts as 50 states more.
+    """Walk the order. Past `cap` states at one node, or `budget` in all, only the `beam` most promising are
+    kept at each node, there and from there on. A claimed set counts as 50 states more.
 
     left_ms[position]: what claiming that node adds to any placement at least. Raises PlacementError where
     there is no legal placement.

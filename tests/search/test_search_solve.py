@@ -174,14 +174,16 @@ def test_beam_falls_back_to_groups_that_can_always_run() -> None:
         Choice(2, 0, {1: 0}, {2: 0}, 5.0),
         Choice(4, 0, {0: 0}, {3: 0}, 5.0),
     ]
+    traps += [Choice(0b010, 0, {1: f}, {2: f}, 1.0) for f in range(1, 21)]
     problem = Problem(3, values, (*traps, *ways_out), {})
     found = OpLevelSearch(cap=1, beam=1).solve(problem)
-    assert (found.choices, found.total_ms, found.method, found.optimal) == ((20, 21, 22), 15.0, "beam", False)
+    assert (found.choices, found.total_ms, found.method, found.optimal) == ((40, 41, 42), 15.0, "beam", False)
     assert found.lower_bound_ms is not None
     assert 0.0 < found.lower_bound_ms < 15.0
+    stuck = replace(problem, choices=(*traps, Choice(0b101, 0, {0: 0}, {1: 0, 3: 0}, 5.0), ways_out[1]))
     with pytest.raises(PlacementError, match="a beam of 8 states found no legal placement"):
-        stuck = replace(ways_out[0], nodes=0b101, writes={1: 0, 3: 0})
-        OpLevelSearch(cap=1, beam=1).solve(replace(problem, choices=(*traps, stuck, ways_out[1])))
+        OpLevelSearch(cap=1, beam=1).solve(stuck)
+    assert OpLevelSearch().solve(stuck).total_ms == 10.0
 
 
 def test_states_grow_with_depth_only_linearly() -> None:

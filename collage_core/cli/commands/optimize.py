@@ -31,6 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.output and not Path(args.output).resolve().parent.is_dir():
         raise BundleError(f"cannot write {args.output}: there is no such folder")
+    if args.output and Path(args.output).is_dir():
+        raise BundleError(f"cannot write {args.output}: it is a folder")
     with ProgressBars() as progress:
         optimization = optimize_from(args, progress)
         report = optimization_json(optimization, args.model)

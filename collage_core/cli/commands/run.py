@@ -38,12 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.repeat < 1:
         raise CollageError("--repeat must be at least 1")
-    files = pairs_of("--output", args.output)
+    files = pairs_of("--output", args.output, files=True)
     executable = load(args.bundle)
     for name in files:
         if name not in executable.outputs:
             raise CollageError(f"--output {name}: the model's outputs are {', '.join(executable.outputs)}")
-    inputs = _inputs(executable, pairs_of("--input", args.input))
+    inputs = _inputs(executable, pairs_of("--input", args.input, files=True))
     outputs = executable(inputs)
     times_ms = []
     for _ in range(args.repeat):
