@@ -128,8 +128,8 @@ class Kernel(ABC):
 
     workspace_bytes: scratch memory that `bind` is handed, 64-byte aligned, uninitialised, not kept between
     calls. may_alias: output index -> input index whose buffer the output may share, when nobody needs that
-    input any more and both have
-        the same format and size. The memory planner decides; `bind` sees it from the addresses.
+    input any more and both have the same shape and format. The memory planner decides; `bind` sees it from
+    the addresses.
     """
 
     workspace_bytes: int = 0
@@ -175,7 +175,9 @@ class Backend(ABC):
         """The formats in which it offers to run `subgraph`, which one of its patterns or rules has found; or
         why it declines.
 
-        Called once per distinct structural key. Shapes are static. It should offer few variants that are
+        Called for every group found, so that it may look at the neighbours for what is worth offering; but
+        whether a variant can be built, and how fast it runs, must depend on the subgraph and the variant
+        alone: costs are kept by structural key. Shapes are static. It should offer few variants that are
         likely to win rather than all that are possible: each one is measured.
         """
 

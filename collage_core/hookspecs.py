@@ -9,8 +9,9 @@ some of them::
         return [MyBackend()]
 
 All hooks are called in the user's process and again in every worker, when names are first looked up;
-implementations must not load a vendor's library. Results of all plugins are joined, in order of their
-distributions' names. Returning None means "nothing".
+implementations must not load a vendor's library. Results of all plugins are joined, in order of
+the plugins' names. One that raises costs only itself: `collage backends` says what it said. Returning None
+means "nothing".
 """
 
 from __future__ import annotations

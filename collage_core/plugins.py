@@ -7,6 +7,8 @@ import importlib.metadata
 import os
 from collections.abc import Iterable
 from functools import cache, cached_property
+from types import ModuleType
+from typing import Any, TypeVar
 
 import pluggy
 
@@ -21,6 +23,9 @@ PLUGINS_VARIABLE = "COLLAGE_PLUGINS"
 
 hookimpl = pluggy.HookimplMarker("collage")
 """Marks a plugin's implementation of a hook of `collage_core.hookspecs`."""
+
+
+_Named = TypeVar("_Named", Backend, Peer)
 
 
 class Registry:
@@ -41,29 +46,49 @@ class Registry:
                     self._manager.register(point.load(), name=point.name)
                 except Exception as error:  # a foreign package may raise anything; it must cost only itself
                     self.failures[point.name] = f"{type(error).__name__}: {error}"
-        for plugin in extra:
+        self._extra = tuple(extra)
+        for plugin in self._extra:
             self._manager.register(plugin)
+
+    def modules(self) -> tuple[str, ...]:
+        """Names of the extra modules, which workers load as well.
+
+        CollageError if an extra plugin is no importable module: a worker could not have it.
+        """
+        for plugin in self._extra:
+            if not isinstance(plugin, ModuleType):
+                raise CollageError(f"plugin {plugin!r} is no module: worker processes cannot import it")
+        return tuple(p.__name__ for p in self._extra if isinstance(p, ModuleType))
 
     @cached_property
     def backends(self) -> dict[str, Backend]:
-        """All backends by name, core's own reference first."""
+        """All backends by name (in lower case), core's own reference first.
+
+        CollageError if two plugins bring one name.
+        """
         from collage_core.reference import ReferenceBackend
 
-        found: dict[str, Backend] = {}
-        groups = self._manager.hook.collage_backends()
-        for backend in [ReferenceBackend(), *(b for group in reversed(groups) for b in group or ())]:
-            if backend.name in found:
-                raise CollageError(
-                    f"two plugins bring a backend named {backend.name!r}: "
-                    f"{type(found[backend.name]).__module__} and {type(backend).__module__}"
-                )
-            found[backend.name] = backend
-        return found
+        return _by_name("backend", [ReferenceBackend(), *self._brought("collage_backends", Backend)])
 
     @cached_property
     def peers(self) -> dict[str, Peer]:
-        """All peers by name."""
-        return {p.name: p for group in reversed(self._manager.hook.collage_peers()) for p in group or ()}
+        """All peers by name (in lower case). CollageError if two plugins bring one name."""
+        return _by_name("peer", self._brought("collage_peers", Peer))
+
+    def _brought(self, hook: str, kind: type) -> list[Any]:
+        """What the plugins' implementations of a hook return, asked one by one: each may fail on its own."""
+        found: list[Any] = []
+        for implementation in reversed(getattr(self._manager.hook, hook).get_hookimpls()):
+            try:
+                brought = list(implementation.function() or ())
+                for thing in brought:
+                    if not isinstance(thing, kind):
+                        raise TypeError(f"{hook} returned {thing!r}, which is no {kind.__name__}")
+            except Exception as error:  # as at import: it must cost only itself
+                self.failures[implementation.plugin_name] = f"{type(error).__name__}: {error}"
+            else:
+                found += brought
+        return found
 
     def backend(self, name: str) -> Backend:
         """The backend of that name, whatever its case; UnknownBackendError lists the known ones."""
@@ -88,6 +113,17 @@ class Registry:
         except KeyError:
             known = ", ".join(sorted(self.peers)) or "none"
             raise CollageError(f"unknown peer {name!r}; installed: {known}") from None
+
+
+def _by_name(kind: str, things: Iterable[_Named]) -> dict[str, _Named]:
+    found: dict[str, _Named] = {}
+    for thing in things:
+        name = thing.name.lower()
+        if name in found:
+            owners = f"{type(found[name]).__module__} and {type(thing).__module__}"
+            raise CollageError(f"two plugins bring a {kind} named {name!r}: {owners}")
+        found[name] = thing
+    return found
 
 
 @cache

@@ -18,10 +18,11 @@ _VENDORS = re.compile(
 )
 
 _MAY_IMPORT = {
-    "ir": {"errors", "formats"},
+    "operators": set(),
+    "ir": {"errors", "formats", "operators"},
     "patterns": {"errors", "ir", "plugins", "rules"},
     "rules": {"errors", "ir"},
-    "reference": {"backend", "device", "errors", "formats", "ir"},
+    "reference": {"backend", "device", "errors", "formats", "ir", "operators"},
     "worker": {"errors", "plugins"},
     "costs": {"backend", "device", "errors", "formats", "ir", "plugins", "reference", "worker"},
     "search": {"backend", "costs", "device", "errors", "formats", "ir", "patterns", "placement", "rules"},

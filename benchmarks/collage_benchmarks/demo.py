@@ -19,10 +19,11 @@ import onnx
 
 from collage_benchmarks.networks import NETWORKS
 from collage_core.cli.progress import ProgressBars
+from collage_core.costs.check import compare_all
 from collage_core.costs.database import CostDatabase
 from collage_core.device import Target
 from collage_core.errors import CollageError
-from collage_core.pipeline.comparison import Entrant, compare, output_errors, peer_entrant, placement_entrant
+from collage_core.pipeline.comparison import Entrant, compare, peer_entrant, placement_entrant
 from collage_core.pipeline.optimize import COLLAGE, Optimization, optimize
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
@@ -95,6 +96,10 @@ def _show(name: str, args: argparse.Namespace) -> dict[str, Any]:
     return report
 
 
+def _is_single(name: str) -> bool:
+    return name != COLLAGE and not name.startswith(_PEER)
+
+
 def _compare(o: Optimization, model: Path, args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Collage, every single backend that was worth running, and every peer, in one run."""
     registry = default_registry()
@@ -119,7 +124,8 @@ def _compare(o: Optimization, model: Path, args: argparse.Namespace, progress: P
         )
     names = [_PEER + p.name for p in peers]
     ours = result.outputs[COLLAGE]
-    errors = {n: output_errors(ours, result.outputs[n])[1] for n in names if ours and result.outputs[n]}
+    found = {n: compare_all(ours, result.outputs[n]).relative for n in names if ours and result.outputs[n]}
+    errors = {n: e for n, e in found.items() if e is not None}
     return bench_json(result, names, errors)
 
 

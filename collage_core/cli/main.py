@@ -9,8 +9,11 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
+from types import FrameType
 
 from collage_core.cli import commands
 from collage_core.errors import CollageError
@@ -34,9 +37,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     args = _parser().parse_args(arguments)
+    if threading.current_thread() is threading.main_thread():
+        # So that `with` blocks end and temporary folders go, as on Ctrl-C.
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         args.run(args)
         sys.stdout.flush()

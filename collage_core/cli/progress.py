@@ -22,8 +22,8 @@ __all__ = ["ProgressBars"]
 class ProgressBars:
     """A bar for each phase of the pipeline; on a terminal only, so that logs stay short."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        self._console = Console(stderr=True, quiet=quiet)
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
         self._bars = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import numpy as np
 
 from collage_core.errors import Refusal
 from collage_core.formats import Array
 
-__all__ = ["compare", "tolerance"]
+__all__ = ["Difference", "compare", "compare_all", "tolerance"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far outputs are from the expected ones, the worst of them: max|difference| (absolute) and
+    max|difference| / max|expected| (relative), None where they cannot be told; `reason` says why they are
+    wrong, None when they are right.
+    """
+
+    absolute: float | None
+    relative: float | None
+    reason: str | None
+
 
 _TOLERANCES = {"float64": 1e-8, "float32": 1e-4, "float16": 1e-2, "bfloat16": 2e-2}
 
@@ -45,6 +61,29 @@ def compare(name: str, result: Array, expected: Array) -> tuple[float | None, Re
     if error > allowed:
         return error, Refusal(f"output {name!r} has error {error:.2g}, more than {allowed:g} for {dtype}")
     return error, None
+
+
+def compare_all(results: Mapping[str, Array], expected: Mapping[str, Array]) -> Difference:
+    """`compare` for every expected output."""
+    absolute: float | None = 0.0
+    relative: float | None = 0.0
+    reason: str | None = None
+    for name, reference in expected.items():
+        error, refusal = compare(name, results[name], reference)
+        if refusal is not None:
+            reason = reason or refusal.reason
+        if error is None:
+            absolute = relative = None
+        if absolute is not None and relative is not None and error is not None:
+            relative = max(relative, error)
+            absolute = max(absolute, error * _scale(reference))
+    return Difference(absolute, relative, reason)
+
+
+def _scale(expected: Array) -> float:
+    """What relative errors of this output are relative to: max|finite element|, 1 where that is 0."""
+    finite = np.abs(expected[np.isfinite(expected)]) if expected.dtype.kind in "fc" else np.abs(expected * 1)
+    return float(np.max(finite, initial=0)) or 1.0
 
 
 def _error(result: Array, expected: Array) -> float:

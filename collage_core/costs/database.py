@@ -151,18 +151,17 @@ class CostDatabase:
         *,
         older_than_s: float | None = None,
         backend: str | None = None,
-        keep_environment: dict[str, dict[str, str]] | None = None,
+        current: Callable[[CostKey], bool] | None = None,
         infeasible: bool = False,
     ) -> int:
         """Delete costs that meet *all* the given conditions; returns how many. Without conditions nothing is
         deleted.
 
-        older_than_s: measured longer ago than that. backend: of that backend. keep_environment: measured in
-        another environment than the one given for their backend (backend name -> `environment_of`), that is,
-        by versions or on machines no longer there. infeasible: of candidates that failed, which the next run
+        older_than_s: measured longer ago than that. backend: of that backend. current: of keys for which it
+        says no. infeasible: of candidates that failed, which the next run
         then tries again.
         """
-        if older_than_s is None and backend is None and keep_environment is None and not infeasible:
+        if older_than_s is None and backend is None and current is None and not infeasible:
             return 0
         limit = None if older_than_s is None else time.time() - older_than_s
         doomed = [
@@ -171,7 +170,7 @@ class CostDatabase:
             if (limit is None or c.created_at < limit)
             and (backend is None or c.key.backend == backend.lower())
             and not (infeasible and c.record.ok)
-            and (keep_environment is None or c.key.environment != keep_environment.get(c.key.backend))
+            and (current is None or not current(c.key))
         ]
         return self._write("DELETE FROM costs WHERE digest = :digest AND created_at = :created_at", doomed)
 

@@ -17,8 +17,13 @@ _held = 0
 
 
 def lock_path() -> Path:
-    """The file that all users of this machine lock, in the directory for temporary files."""
-    return Path(tempfile.gettempdir()) / "collage-measuring.lock"
+    """The file that all users of this machine lock: $COLLAGE_LOCK, or one that does not depend on $TMPDIR,
+    which is not the same for all of them.
+    """
+    if named := os.environ.get("COLLAGE_LOCK"):
+        return Path(named)
+    shared = Path("/tmp")
+    return (shared if shared.is_dir() else Path(tempfile.gettempdir())) / "collage-measuring.lock"
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from functools import cache
 from collage_core.backend import Backend
 from collage_core.costs.job import MeasureItem, MeasureJob
 from collage_core.costs.lock import measuring_lock
-from collage_core.costs.record import CostRecord
+from collage_core.costs.record import UNAVAILABLE, CostRecord
 from collage_core.costs.session import ask_supported, measure_item, open_session
 from collage_core.errors import UnknownBackendError, WorkerError
 from collage_core.plugins import Registry, default_registry
@@ -121,7 +121,7 @@ class _Run:
                 timeout_s=job.item_limit_s,
             )
         except WorkerError as error:
-            self._unusable = _infeasible(error)
+            self._unusable = replace(_infeasible(error), status=UNAVAILABLE)
             raise
         return self._worker
 
@@ -137,7 +137,7 @@ class _Run:
 
 
 def _infeasible(error: WorkerError) -> CostRecord:
-    status = {WorkerCrash: "crashed", WorkerTimeout: "timeout"}.get(type(error), "failed")
+    status = {WorkerCrash: "crashed", WorkerTimeout: "timeout"}.get(type(error), UNAVAILABLE)
     said = getattr(error, "output", "") or getattr(error, "traceback", "")
     return CostRecord(status, reason=str(error), details={"output": said} if said else {})
 

@@ -7,12 +7,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["CostKey", "CostRecord", "Policy", "Status"]
+__all__ = ["UNAVAILABLE", "CostKey", "CostRecord", "Policy", "Status"]
 
 Status = str
 """"ok", or why the candidate is infeasible: "declined", "failed" (raised), "crashed", "timeout", "wrong"
-(numbers).
+(numbers); or `UNAVAILABLE`.
 """
+
+UNAVAILABLE: Status = "unavailable"
+"""Nothing could be measured, for a reason that is not the candidate's: no worker, no library, no disk."""
 
 
 @dataclass(frozen=True, slots=True)

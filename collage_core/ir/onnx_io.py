@@ -6,6 +6,7 @@ themselves by type alone while `onnx` infers shapes, and are stored as external 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -108,12 +109,15 @@ def from_model(
     values = {v.name: Value(v.name, _type(v), ValueKind.INPUT) for v in inputs}
     values = _specialise(values, shapes or {})
     nodes: list[Node] = []
+    protos: list[onnx.NodeProto] = []
     taken: set[str] = set()
     for node in proto.node:
         if node.op_type == "Constant" and not node.domain:
             constants[node.output[0]] = _constant(node)
         else:
             nodes.append(_node(node, len(nodes), taken))
+            protos.append(node)
+    nodes = _with_stored_ids(nodes, protos)
     for name, data in constants.items():
         values[name] = Value(name, TensorType(data.dtype.name, data.shape), ValueKind.CONSTANT)
     for n in nodes:
@@ -297,17 +301,29 @@ def _specialise(values: dict[str, Value], shapes: Mapping[str, tuple[int, ...]])
     return result
 
 
+def _with_stored_ids(nodes: list[Node], protos: list[onnx.NodeProto]) -> list[Node]:
+    """The nodes with the ids that `to_model` has stored, unless another tool has added or doubled some."""
+    stored = [p.value for n in protos for p in n.metadata_props if p.key == _ID_KEY]
+    if len(stored) != len(nodes) or len(set(stored)) != len(stored) or not all(map(str.isdecimal, stored)):
+        return nodes
+    return [dataclasses.replace(n, id=int(i)) for n, i in zip(nodes, stored, strict=True)]
+
+
 def _node(proto: onnx.NodeProto, position: int, taken: set[str]) -> Node:
-    stored = [p.value for p in proto.metadata_props if p.key == _ID_KEY]
     base = proto.name or f"{proto.op_type}_{position}"
     name, k = base, 1
     while name in taken:
         name, k = f"{base}_{k}", k + 1
     taken.add(name)
     attributes = {a.name: _attribute(proto, name, a) for a in proto.attribute}
-    id = int(stored[0]) if stored else position
     return Node(
-        id, name, proto.op_type, tuple(proto.input), tuple(proto.output), attributes, _domain(proto.domain)
+        position,
+        name,
+        proto.op_type,
+        tuple(proto.input),
+        tuple(proto.output),
+        attributes,
+        _domain(proto.domain),
     )
 
 

@@ -40,7 +40,7 @@ class Subgraph:
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """The nodes in topological order."""
-        if len(self.node_set) == len(self.graph.nodes):
+        if self.node_set == self.graph.all_nodes:
             return self.graph.nodes
         position = self.graph.positions
         return tuple(self.graph.node(i) for i in sorted(self.node_set, key=position.__getitem__))
@@ -99,7 +99,10 @@ class Subgraph:
             writes = ",".join(str(self.graph.type_of(v)) if v else "_" for v in n.outputs)
             attributes = ",".join(f"{k}={_attribute_digest(a)}" for k, a in sorted(n.attributes.items()))
             text.append(f"{n.domain}::{n.op_type}({reads})[{attributes}]->{writes}")
-        text.append("return " + ",".join(names[v] for v in self.outputs))
+        # The whole graph may return what it was given, or a constant.
+        text.append(
+            "return " + ",".join(names.get(v) or f"{v}:{self.graph.type_of(v)}" for v in self.outputs)
+        )
         return hashlib.sha256("\n".join(text).encode()).hexdigest()[:32]
 
     @cached_property

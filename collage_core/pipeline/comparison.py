@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from collage_core.backend import Backend, Peer
+from collage_core.costs.check import Difference, compare_all
 from collage_core.costs.database import CostDatabase
-from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, environment_of
+from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, environment_of, source_hash
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.costs.rounds import Contender, Outcome, measure_rounds
 from collage_core.device import Target
@@ -27,7 +29,6 @@ __all__ = [
     "Entrant",
     "compare",
     "graph_digest",
-    "output_errors",
     "peer_entrant",
     "placement_entrant",
 ]
@@ -71,7 +72,9 @@ def placement_entrant(name: str, placement: Placement, registry: Registry) -> En
 
     def contender(workspace: Workspace) -> Contender:
         arguments = (workspace.graph_folder, placement, workspace.inputs_file)
-        return Contender(name, _variables(backends, placement.target), open_placement, arguments)
+        return Contender(
+            name, _variables(backends, placement.target), open_placement, arguments, registry.modules()
+        )
 
     known = {
         f"{b.name}.{k}": v
@@ -86,7 +89,7 @@ def peer_entrant(name: str, peer: Peer, target: Target, model_file: str | None =
     """A peer as an entrant, on the model file given or on the normalised graph."""
 
     def contender(workspace: Workspace) -> Contender:
-        model = model_file or workspace.model_file
+        model = workspace.model_file if model_file is None else Path(model_file)
         return Contender(
             name, peer.environment(target), open_peer, (peer.name, model, target, workspace.inputs_file)
         )
@@ -122,11 +125,12 @@ def compare(
     )
     together = sorted(f"{e.name} {e.identity} {sorted(e.environment.items())}" for e in entrants)
     structure = hashlib.sha256(
-        "\n".join([title, graph_digest(graph), str(target), *together]).encode()
+        "\n".join([title, graph_digest(graph), workspace.inputs_digest, str(target), *together]).encode()
     ).hexdigest()[:32]
     machine = {
         **device_fingerprint(target.device),
         "measurer": MEASURER_VERSION,
+        "runtime": source_hash("collage_core.runtime"),
         "threads": str(target.threads),
     }
     keys = {e.name: CostKey("end_to_end", structure, title, e.name, machine, policy) for e in entrants}
@@ -146,7 +150,8 @@ def compare(
     )
     records = {name: _record(outcome, right) for name, outcome in outcomes.items()}
     for name, record in records.items():
-        database.put(keys[name], record)
+        if record.status != "failed":  # a crash or a full disk may not happen again; wrong numbers will
+            database.put(keys[name], record)
     return Comparison(records, True, {name: outcome.outputs for name, outcome in outcomes.items()})
 
 
@@ -168,31 +173,22 @@ def _variables(backends: Sequence[Backend], target: Target) -> dict[str, str]:
 
 
 def _record(outcome: Outcome, expected: Mapping[str, Array]) -> CostRecord:
-    """The outcome as a record: wrong numbers do not make a contender infeasible here, they are shown."""
+    """The outcome as a record; wrong numbers are infeasible, not fast."""
     if outcome.samples is None:
         return CostRecord("failed", seconds=outcome.open_s, reason=outcome.reason)
-    details: dict[str, object] = {"times_ms": [round(t, 4) for t in outcome.samples.times_ms]}
-    relative = None
-    if expected:
-        details["max_abs_error"], relative = output_errors(outcome.outputs, expected)
     samples = outcome.samples
+    details: dict[str, object] = {"times_ms": [round(t, 4) for t in samples.times_ms]}
+    difference = compare_all(outcome.outputs, expected) if expected else Difference(None, None, None)
+    if difference.absolute is not None:
+        details["max_abs_error"] = difference.absolute
+    if difference.reason is not None:
+        return CostRecord("wrong", error=difference.relative, reason=difference.reason, details=details)
     return CostRecord(
-        "ok", samples.median_ms, samples.spread_ms, samples.runs, relative, outcome.open_s, details=details
+        "ok",
+        samples.median_ms,
+        samples.spread_ms,
+        samples.runs,
+        difference.relative,
+        outcome.open_s,
+        details=details,
     )
-
-
-def output_errors(outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> tuple[float, float]:
-    """max|difference| and the largest, over the outputs, of max|difference| / max|reference|; infinite where
-    one is not a number.
-    """
-    absolute = relative = 0.0
-    for name, reference in expected.items():
-        if not reference.size:
-            continue
-        wide = reference.astype(np.float64)
-        difference = np.abs(outputs[name].astype(np.float64) - wide)
-        worst = float(np.max(difference)) if np.isfinite(difference).all() else float("inf")
-        scale = float(np.max(np.abs(wide)))
-        absolute = max(absolute, worst)
-        relative = max(relative, worst / scale if scale else worst)
-    return absolute, relative

@@ -4,9 +4,10 @@ measured where not.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Executor
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future, as_completed
 from dataclasses import dataclass, field, replace
 
 from collage_core.backend import Backend, BackendKind
@@ -14,7 +15,7 @@ from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import environment_of, last_level_cache_bytes
 from collage_core.costs.job import MeasureItem, MeasureJob
 from collage_core.costs.measure import run_job
-from collage_core.costs.record import CostKey, CostRecord, Policy
+from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
 from collage_core.ir import Graph
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
@@ -25,6 +26,7 @@ from collage_core.search.formulate import ConversionKey, needed_conversions
 __all__ = ["Costs", "collect_costs", "default_policy"]
 
 
+_ITEMS_A_JOB = 16
 _BUSY = 0.1
 """Share of preempted runs above which a person is told that the machine is not to be measured on."""
 
@@ -86,14 +88,19 @@ def collect_costs(
     policy: Policy,
     progress: Progress,
     executor: Executor | None = None,
+    plugins: Sequence[str] = (),
 ) -> Costs:
     """Look up every cost that the search may need, and measure those that are missing, backend by backend.
 
-    Each is stored as soon as it is measured, so that an interrupted run loses nothing. `executor` carries the
-    jobs where given; otherwise they run here, which is to say in workers that this process supervises.
+    Each is stored as soon as it is measured, so that an interrupted run loses nothing. `executor` carries
+    jobs of up to 16 measurements where given, whose costs are stored when the job is done; otherwise they
+    run here, which is to say in workers that this process supervises. plugins: modules that bring backends
+    besides the installed packages.
     """
     costs = Costs({}, {})
-    collector = _Collector(candidates, backends, database, workspace, policy, progress, executor, costs)
+    collector = _Collector(
+        candidates, backends, database, workspace, policy, progress, executor, costs, tuple(plugins)
+    )
     collector.collect_kernels()
     collector.collect_conversions()
     return costs
@@ -109,7 +116,9 @@ class _Collector:
     progress: Progress
     executor: Executor | None
     costs: Costs
+    plugins: tuple[str, ...]
     environments: dict[str, dict[str, str]] = field(default_factory=dict)
+    records: dict[str, CostRecord] = field(default_factory=dict)
 
     def collect_kernels(self) -> None:
         unique: dict[str, dict[tuple[str, str, str], Candidate]] = {}
@@ -128,14 +137,14 @@ class _Collector:
         }
         missing: dict[str, list[tuple[CostKey, MeasureItem]]] = {}
         for name, entries in wanted.items():
-            for i, (identity, key, c) in enumerate(entries):
-                if not self._known(key, identity):
+            for i, (_, key, c) in enumerate(entries):
+                if not self._known(key):
                     item = MeasureItem.kernel(i, [n.id for n in c.subgraph.nodes], c.variant)
                     missing.setdefault(name, []).append((key, item))
         self._measure("measuring kernels", missing)
         for entries in wanted.values():
             for identity, key, _ in entries:
-                if (record := self.database.get(key)) is not None:
+                if (record := self.records.get(key.digest)) is not None:
                     self.costs.kernels[identity] = record
 
     def collect_conversions(self) -> None:
@@ -151,21 +160,20 @@ class _Collector:
                     continue
                 key = self._key(name, "conversion", str(type), f"{source} -> {destination}")
                 wanted.append(((type, source, destination), name, key))
-                if not self._known(key, None):
+                if not self._known(key):
                     item = MeasureItem.conversion(len(wanted), value, source, destination)
                     missing.setdefault(name, []).append((key, item))
         self._measure("measuring conversions", missing)
         for conversion, name, key in wanted:
-            if (record := self.database.get(key)) is not None:
+            if (record := self.records.get(key.digest)) is not None:
                 self.costs.conversion_records.setdefault(conversion, {})[name] = record
 
-    def _known(self, key: CostKey, identity: tuple[str, str, str] | None) -> bool:
+    def _known(self, key: CostKey) -> bool:
         record = self.database.get(key)
         if record is None:
             return False
         self.costs.cached += 1
-        if identity is not None:
-            self.costs.kernels[identity] = record
+        self.records[key.digest] = record
         return True
 
     def _key(self, backend: str, kind: str, structure: str, variant: str) -> CostKey:
@@ -181,44 +189,58 @@ class _Collector:
         if not total:
             return
         start = time.monotonic()
-        runs = preempted = 0
-        values_path = self.workspace.recording.directory
         self.progress.phase(phase, total)
-        pending = []
+        taken: list[CostRecord] = []
+        pending: dict[Future[list[tuple[int, CostRecord]]], dict[int, CostKey]] = {}
         for name, entries in missing.items():
             keys = {item.index: key for key, item in entries}
-
-            def keep(index: int, record: CostRecord, keys: Mapping[int, CostKey] = keys) -> None:
-                nonlocal runs, preempted
-                self.database.put(keys[index], record)
-                self.costs.measured += 1
-                runs += record.runs
-                preempted += int(str(record.details.get("preempted_runs", 0)))
-                if record.status in ("crashed", "timeout"):
-                    self.progress.note(f"{keys[index].backend}: {record.reason}")
-                self.progress.step(keys[index].backend)
-
-            job = MeasureJob(
-                self.workspace.graph_folder,
-                values_path,
-                name,
-                self.candidates.target,
-                _policy_for(self.backends[name], self.policy),
-                tuple(item for _, item in entries),
-            )
+            items = [item for _, item in entries]
             if self.executor is None:
-                run_job(job, keep, self.progress.note)
-            else:
-                pending.append((self.executor.submit(run_job, job), keep))
-        for future, keep in pending:
-            for index, record in future.result():
-                keep(index, record)
-        if preempted > _BUSY * runs:
+
+                def keep(index: int, record: CostRecord, keys: Mapping[int, CostKey] = keys) -> None:
+                    taken.append(self._keep(keys[index], record))
+
+                run_job(self._job(name, items), keep, self.progress.note)
+                continue
+            for first in range(0, len(items), _ITEMS_A_JOB):
+                job = self._job(name, items[first : first + _ITEMS_A_JOB])
+                pending[self.executor.submit(run_job, job)] = keys
+        for future in as_completed(pending):
+            taken += [self._keep(pending[future][index], record) for index, record in future.result()]
+        preempted = sum(int(str(r.details.get("preempted_runs", 0))) for r in taken)
+        if preempted > _BUSY * sum(r.runs for r in taken):
             self.progress.note(
                 f"this machine is busy: other processes disturbed {preempted} timed runs; for costs to be "
                 "trusted, prune these (collage costs prune) and measure while it is idle"
             )
         self.costs.measure_s += time.monotonic() - start
+
+    def _job(self, backend: str, items: Sequence[MeasureItem]) -> MeasureJob:
+        return MeasureJob(
+            self.workspace.graph_folder,
+            self.workspace.recording.directory,
+            backend,
+            self.candidates.target,
+            _policy_for(self.backends[backend], self.policy),
+            tuple(items),
+            self.plugins,
+            memory_limit_bytes=_memory_limit_bytes(),
+        )
+
+    def _keep(self, key: CostKey, record: CostRecord) -> CostRecord:
+        self.records[key.digest] = record
+        if record.status != UNAVAILABLE:  # says nothing about the candidate: the next run tries again
+            self.database.put(key, record)
+        self.costs.measured += 1
+        if record.status in ("crashed", "timeout", UNAVAILABLE):
+            self.progress.note(f"{key.backend}: {record.reason}")
+        self.progress.step(key.backend)
+        return record
+
+
+def _memory_limit_bytes() -> int:
+    """Half of the machine's memory: a worker that grows beyond that leaks, and is ended before others are."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def _identity(candidate: Candidate) -> tuple[str, str, str]:

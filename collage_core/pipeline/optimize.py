@@ -30,10 +30,13 @@ from collage_core.search.formulate import formulate
 from collage_core.search.problem import Solution
 from collage_core.search.searcher import OpLevelSearch, Searcher
 
-__all__ = ["COLLAGE", "Optimization", "Single", "optimize", "optimize_graph", "search_placement"]
+__all__ = ["COLLAGE", "MIX", "Optimization", "Single", "optimize", "optimize_graph", "search_placement"]
 
 COLLAGE = "collage"
 """Name of the chosen placement among the contenders."""
+
+MIX = "mix"
+"""Label of the search's own placement."""
 
 _HOPELESS = 20.0
 """A single backend predicted to be this many times slower than the mix is not run: its prediction says
@@ -64,8 +67,8 @@ class Optimization:
     """What `optimize_graph` found.
 
     placement: the fastest in the deciding run: the mix that the search found, or a single backend's. chosen:
-    its label. mix: the search's own. comparison: the confirmation run, in which `placement` goes by the name
-    "collage"; None when not asked for. search_s: the search alone; total_s: everything.
+    "mix", or the single's label. mix: the search's own. comparisons: the end-to-end runs, in order; the last
+    one confirms. search_s: the search alone; total_s: everything.
     """
 
     graph: Graph
@@ -76,9 +79,14 @@ class Optimization:
     candidates: CandidateSet
     costs: Costs
     solution: Solution
-    comparison: Comparison | None
+    comparisons: tuple[Comparison, ...]
     search_s: float
     total_s: float
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The confirmation run, in which `placement` goes by the name "collage"; None when not asked for."""
+        return self.comparisons[-1] if self.comparisons else None
 
 
 def optimize(
@@ -177,31 +185,27 @@ def optimize_graph(
     candidates = generate_candidates(graph, chosen.values(), target, constraints)
     with Workspace(graph, inputs) as workspace:
         policy = default_policy(graph)
-        costs = collect_costs(candidates, chosen, database, workspace, policy, progress, executor)
+        costs = collect_costs(
+            candidates, chosen, database, workspace, policy, progress, executor, registry.modules()
+        )
         progress.phase("searching")
         search_start = time.monotonic()
         mix, solution = search_placement(candidates, costs, searcher)
         search_s = time.monotonic() - search_start
-        singles = tuple(
-            _single(name, fallback.name, candidates, costs, searcher)
-            for name in chosen
-            if name != fallback.name
-        )
-        placement, label, comparison = mix, "mix", None
+        singles = tuple(_single(name, fallback.name, candidates, costs, searcher) for name in chosen)
+        proof = _Proof(mix, MIX, ())
         if rounds:
-            placement, label, comparison = _prove(
-                graph, mix, singles, target, database, workspace, registry, progress, rounds
-            )
+            proof = _prove(graph, mix, singles, target, database, workspace, registry, progress, rounds)
     return Optimization(
         graph,
-        placement,
-        label,
+        proof.placement,
+        proof.label,
         mix,
         singles,
         candidates,
         costs,
         solution,
-        comparison,
+        proof.comparisons,
         search_s,
         time.monotonic() - start,
     )
@@ -212,10 +216,19 @@ def _single(name: str, fallback: str, candidates: CandidateSet, costs: Costs, se
         return Single(name, search_placement(candidates, costs, searcher, [name])[0], alone=True)
     except PlacementError as error:
         reason = str(error)
+    if name == fallback:
+        return Single(name, None, True, reason)
     try:
         return Single(name, search_placement(candidates, costs, searcher, [name, fallback])[0], False, reason)
     except PlacementError as error:
         return Single(name, None, False, str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class _Proof:
+    placement: Placement
+    label: str
+    comparisons: tuple[Comparison, ...]
 
 
 def _prove(
@@ -228,8 +241,11 @@ def _prove(
     registry: Registry,
     progress: Progress,
     rounds: int,
-) -> tuple[Placement, str, Comparison]:
-    """Choose the fastest end to end, then measure all again: the run that chooses flatters what it chose."""
+) -> _Proof:
+    """Choose the fastest end to end, then measure all again: the run that chooses flatters what it chose.
+
+    What fails or answers wrongly as a whole is not chosen. BackendError if nothing is left.
+    """
     limit_ms = (mix.predicted_ms or 0.0) * _HOPELESS
     rivals = {
         s.label: s.placement
@@ -238,12 +254,11 @@ def _prove(
         and (s.placement.predicted_ms or 0.0) <= limit_ms
         and s.placement.digest != mix.digest
     }
-    entrants = [placement_entrant(label, p, registry) for label, p in {COLLAGE: mix, **rivals}.items()]
 
-    def run(title: str) -> Comparison:
+    def run(title: str, placements: Mapping[str, Placement]) -> Comparison:
         return compare(
             graph,
-            entrants,
+            [placement_entrant(name, p, registry) for name, p in placements.items()],
             target,
             database,
             workspace,
@@ -253,15 +268,22 @@ def _prove(
             expected=workspace.expected_outputs,
         )
 
-    best, label = mix, "mix"
+    comparisons: list[Comparison] = []
+    times: dict[str, float] = {MIX: 0.0}
+    reasons: list[str] = []
     if rivals:
-        choosing = run("choosing")
-        times = {name: ms for name in (COLLAGE, *rivals) if (ms := choosing.median_ms(name)) is not None}
-        fastest = min(times, key=times.__getitem__, default=COLLAGE)
-        if fastest != COLLAGE:
-            best, label = rivals[fastest], fastest
-            entrants[0] = placement_entrant(COLLAGE, best, registry)
-    confirming = run("confirming")
-    if not (ours := confirming.records[COLLAGE]).ok:
-        raise BackendError(f"the placement found ({label}) does not run as a whole: {ours.reason}")
-    return best, label, confirming
+        choosing = run("choosing", {COLLAGE: mix, **rivals})
+        comparisons.append(choosing)
+        named = {MIX: choosing.records[COLLAGE], **{label: choosing.records[label] for label in rivals}}
+        times = {label: r.median_ms for label, r in named.items() if r.ok and r.median_ms is not None}
+        reasons = [f"{label}: {r.reason}" for label, r in named.items() if not r.ok]
+    for label in sorted(times, key=times.__getitem__):
+        best = rivals.get(label, mix)
+        confirming = run("confirming", {COLLAGE: best, **rivals})
+        comparisons.append(confirming)
+        if confirming.records[COLLAGE].ok:
+            for reason in reasons:
+                progress.note(f"not chosen, {reason}")
+            return _Proof(best, label, tuple(comparisons))
+        reasons.append(f"{label}: {confirming.records[COLLAGE].reason}")
+    raise BackendError(f"no placement runs as a whole: {'; '.join(reasons)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Mapping
 from functools import cached_property
@@ -9,11 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+
 from collage_core.costs.inputs import synthesise_inputs
 from collage_core.costs.recording import Recording, record
 from collage_core.formats import Array
 from collage_core.ir import Graph
 from collage_core.ir.onnx_io import MODEL_FILE, save_stored
+from collage_core.runtime.executable import check_array
 from collage_core.runtime.session import save_arrays
 
 __all__ = ["Workspace"]
@@ -28,6 +32,8 @@ class Workspace:
     def __init__(self, graph: Graph, inputs: Mapping[str, Array] | None = None, seed: int = 0) -> None:
         self.graph = graph
         self.inputs: Mapping[str, Array] = synthesise_inputs(graph, seed) if inputs is None else inputs
+        for name in graph.inputs:
+            check_array("input", name, self.inputs.get(name), graph.type_of(name))
         self._folder = tempfile.TemporaryDirectory(prefix="collage-")
 
     def __enter__(self) -> Self:
@@ -61,6 +67,14 @@ class Workspace:
         return {
             v: graph.constants[v] if graph.is_constant(v) else self.recording.load(v) for v in graph.outputs
         }
+
+    @cached_property
+    def inputs_digest(self) -> str:
+        """Of the inputs' values: what errors were found depends on them."""
+        digest = hashlib.sha256()
+        for name in self.graph.inputs:
+            digest.update(f"{name} ".encode() + np.ascontiguousarray(self.inputs[name]).tobytes())
+        return digest.hexdigest()[:16]
 
     @cached_property
     def inputs_file(self) -> Path:

@@ -21,12 +21,12 @@ __all__ = ["backends_json", "bench_json", "optimization_json", "placement_json",
 _MAX_REFUSALS = 20
 
 
-def backends_json(registry: Registry) -> dict[str, Any]:
-    """What is installed: backends, peers, and plugins whose import failed."""
-    backends = []
+def backends_json(registry: Registry) -> list[dict[str, Any]]:
+    """What is installed: backends, then peers (kind "peer"), then plugins that failed (kind "plugin")."""
+    found: list[dict[str, Any]] = []
     for b in registry.backends.values():
         info = b.info()
-        backends.append(
+        found.append(
             {
                 "name": info.name,
                 "kind": info.kind.value,
@@ -37,20 +37,33 @@ def backends_json(registry: Registry) -> dict[str, Any]:
                 "reason": info.reason,
             }
         )
-    peers = []
     for p in registry.peers.values():
         peer = p.info()
-        peers.append(
+        found.append(
             {
                 "name": peer.name,
+                "kind": "peer",
                 "version": peer.version,
                 "library_version": peer.library_version,
+                "devices": ["cpu"],
                 "available": peer.available,
                 "reason": peer.reason,
                 "settings": dict(peer.settings),
             }
         )
-    return {"backends": backends, "peers": peers, "failures": dict(registry.failures)}
+    for name, reason in registry.failures.items():
+        found.append(
+            {
+                "name": name,
+                "kind": "plugin",
+                "version": None,
+                "library_version": None,
+                "devices": [],
+                "available": False,
+                "reason": reason,
+            }
+        )
+    return found
 
 
 def placement_json(graph: Graph, placement: Placement) -> dict[str, Any]:
@@ -107,23 +120,23 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
     """
     o = optimization
     placed = placement_json(o.graph, o.placement)
-    measured, cached = o.costs.measured, o.costs.cached
+    end_to_end = {
+        known: sum(len(c.records) for c in o.comparisons if c.measured != known) for known in (True, False)
+    }
+    measured, cached = o.costs.measured + end_to_end[False], o.costs.cached + end_to_end[True]
     latency_ms: dict[str, float | None] = {}
     spread_ms: dict[str, float | None] = {}
     error: dict[str, Any] = {"max_abs_error": None, "max_rel_error": None}
     if o.comparison is not None:
         records = o.comparison.records
-        measured, cached = (
-            (measured + len(records), cached) if o.comparison.measured else (measured, cached + len(records))
-        )
         latency_ms = {name: r.median_ms for name, r in records.items()}
         spread_ms = {name: r.spread_ms for name, r in records.items()}
         ours = records[COLLAGE]
         error = {"max_abs_error": ours.details.get("max_abs_error"), "max_rel_error": ours.error}
         for s in o.singles:
-            if s.placement is not None and s.placement.digest == o.placement.digest:
-                latency_ms[s.label] = latency_ms[COLLAGE]
-                spread_ms[s.label] = spread_ms[COLLAGE]
+            same = s.placement is not None and s.placement.digest == o.placement.digest
+            latency_ms.setdefault(s.label, latency_ms[COLLAGE] if same else None)
+            spread_ms.setdefault(s.label, spread_ms[COLLAGE] if same else None)
     return {
         "model": model,
         "device": o.placement.target.device,

@@ -24,25 +24,17 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[
     )
 
 
-def backends_text(report: Mapping[str, Any]) -> str:
-    rows: list[tuple[str, ...]] = [
+def backends_text(report: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
         (
             b["name"],
             b["kind"],
-            b["version"],
+            b["version"] or "-",
             b["library_version"] or "-",
             ",".join(b["devices"]),
-            _availability(b),
+            "yes" if b["available"] else f"no: {b['reason']}",
         )
-        for b in report["backends"]
-    ]
-    rows += [
-        (p["name"], "peer", p["version"], p["library_version"] or "-", "-", _availability(p))
-        for p in report["peers"]
-    ]
-    rows += [
-        (name, "plugin", "-", "-", "-", f"failed to import: {why}")
-        for name, why in report["failures"].items()
+        for b in report
     ]
     return table(("backend", "kind", "version", "library", "devices", "available"), rows)
 
@@ -110,9 +102,11 @@ def bench_text(report: Mapping[str, Any]) -> str:
 
 def _latencies(report: Mapping[str, Any]) -> str:
     rows = [
-        (name, _ms(ms), _ms(report["spread_ms"].get(name)), "") for name, ms in report["latency_ms"].items()
+        (name, _ms(ms), _ms(report["spread_ms"].get(name)), "")
+        for name, ms in report["latency_ms"].items()
+        if ms is not None
     ]
-    measured = set(report["latency_ms"])
+    measured = {name for name, ms in report["latency_ms"].items() if ms is not None}
     for s in report["singles"]:
         label = s["backend"] if s["alone"] else f"{s['backend']}+reference"
         if label not in measured:
@@ -191,10 +185,6 @@ def _groups(report: Mapping[str, Any]) -> str:
 
 def _short(format: str) -> str:
     return format.removeprefix("float32:")
-
-
-def _availability(row: Mapping[str, Any]) -> str:
-    return "yes" if row["available"] else f"no: {row['reason']}"
 
 
 def _cut(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from collage_core.backend import Kernel
+from collage_core.backend import Backend, BackendKind, Kernel
 from collage_core.errors import BackendError, CollageError
 from collage_core.formats import Format
 from collage_core.ir import Graph, Subgraph
@@ -31,8 +31,7 @@ def build(
     """
     registry = registry or default_registry()
     for backend in registry.available(placement.backends()):
-        for name, value in backend.environment(placement.target).items():
-            os.environ.setdefault(name, value)
+        _prepare_environment(backend, placement)
     steps = schedule(graph, placement)
     conversions: dict[tuple[object, Format, Format, str], Kernel] = {}
     kernels: list[Kernel | None] = []
@@ -41,6 +40,24 @@ def build(
         if progress:
             progress(i + 1, len(steps))
     return Executable(graph, placement, lay_out(graph, steps, kernels), kernels)
+
+
+_threads: dict[str, int] = {}
+"""Threads that each backend's library runs with in this process: it reads them once, when it is loaded."""
+
+
+def _prepare_environment(backend: Backend, placement: Placement) -> None:
+    threads = placement.target.threads
+    variables = backend.environment(placement.target)
+    if variables and backend.info().kind is not BackendKind.REFERENCE:
+        already = _threads.setdefault(backend.name, threads)
+        if already != threads:
+            raise BackendError(
+                f"{backend.name} runs with {already} threads in this process; an executable for {threads} "
+                "needs a process of its own"
+            )
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)
 
 
 def _kernel(

@@ -14,7 +14,7 @@ from collage_core.placement import Placement
 from collage_core.runtime.memory import Arena
 from collage_core.runtime.plan import Plan, Slot
 
-__all__ = ["Context", "Executable", "Inputs"]
+__all__ = ["Context", "Executable", "Inputs", "check_array"]
 
 Inputs = Mapping[str, Array] | Sequence[Array] | Array
 """Arrays by input name, or in the order of the model's inputs, or the only one."""
@@ -91,7 +91,7 @@ class Context:
                 raise InputError(
                     f"the model has no output {name!r}; its outputs: {', '.join(self._executable.outputs)}"
                 )
-            _check("output", name, array, type)
+            check_array("output", name, array, type)
 
 
 class Executable:
@@ -144,9 +144,7 @@ class Executable:
             if name not in self.inputs:
                 raise InputError(f"the model has no input {name!r}; its inputs: {', '.join(self.inputs)}")
         for name, type in self.inputs.items():
-            if name not in inputs:
-                raise InputError(f"input {name!r} ({type}) is missing")
-            _check("input", name, inputs[name], type)
+            check_array("input", name, inputs.get(name), type)
         return inputs
 
     def _context(self) -> Context:
@@ -155,7 +153,10 @@ class Executable:
         return self._own
 
 
-def _check(role: str, name: str, array: Array, type: TensorType) -> None:
+def check_array(role: str, name: str, array: Array | None, type: TensorType) -> None:
+    """InputError, naming the array, unless it is there and of that type."""
+    if array is None:
+        raise InputError(f"{role} {name!r} ({type}) is missing")
     if not isinstance(array, np.ndarray):
         raise InputError(f"{role} {name!r} is a {array.__class__.__name__}, not a numpy array")
     if array.shape != type.shape:

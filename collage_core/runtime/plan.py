@@ -9,6 +9,7 @@ from collage_core.backend import Kernel
 from collage_core.errors import PlacementError
 from collage_core.formats import Format
 from collage_core.ir import Graph, NodeSet, Subgraph
+from collage_core.ir.views import is_view, output_format
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.runtime.memory import Block, plan_offsets
 
@@ -70,11 +71,14 @@ def schedule(graph: Graph, placement: Placement) -> tuple[Step, ...]:
         ready.add(slot)
 
     for group in placement.groups:
+        if not group.nodes or not NodeSet(group.nodes) <= graph.all_nodes:
+            raise PlacementError(f"a group on {group.backend} has no nodes, or nodes that the graph has not")
         subgraph = Subgraph(graph, group.nodes)
         name = f"group of {subgraph.nodes[0].name!r} on {group.backend}"
         if not subgraph.node_set.isdisjoint(covered):
             raise PlacementError(f"{name} covers a node that another group covers already")
         covered = covered | subgraph.node_set
+        _check_formats(graph, subgraph, group, name)
         reads = tuple(zip(subgraph.inputs, group.variant.inputs, strict=True))
         writes = tuple(zip(subgraph.outputs, group.variant.outputs, strict=True))
         for slot in reads:
@@ -87,6 +91,28 @@ def schedule(graph: Graph, placement: Placement) -> tuple[Step, ...]:
         if not graph.is_constant(v):
             need((v, graph.plain_format(v)), "the caller")
     return tuple(steps)
+
+
+def _check_formats(graph: Graph, subgraph: Subgraph, group: Group, name: str) -> None:
+    offered = len(group.variant.inputs), len(group.variant.outputs)
+    wanted = len(subgraph.inputs), len(subgraph.outputs)
+    if offered != wanted:
+        raise PlacementError(f"{name} has formats for {offered} inputs and outputs; it needs {wanted}")
+    for v, f in (
+        *zip(subgraph.inputs, group.variant.inputs, strict=True),
+        *zip(subgraph.outputs, group.variant.outputs, strict=True),
+    ):
+        type = graph.type_of(v)
+        if f.dtype != type.dtype or sorted(f.layout) != list(range(len(type.shape))):
+            raise PlacementError(f"{name}: {v!r} is {type} and cannot be stored as {f}")
+    if group.backend == VIEW:
+        node = subgraph.nodes[0]
+        if len(subgraph.nodes) > 1 or not is_view(graph, node):
+            raise PlacementError(f"{name}: {node} computes something, and is no view")
+        if output_format(graph, node, group.variant.inputs[0]) != group.variant.outputs[0]:
+            raise PlacementError(
+                f"{name}: no view of {group.variant.inputs[0]} is {group.variant.outputs[0]}"
+            )
 
 
 def lay_out(graph: Graph, steps: Sequence[Step], kernels: Sequence[Kernel | None]) -> Plan:
@@ -146,14 +172,9 @@ def _share(
         taken: set[Slot] = set()
         for output, source in (kernel.may_alias if kernel else {}).items():
             read, written = step.reads[source], step.writes[output]
-            same_size = graph.type_of(read[0]).size_bytes == graph.type_of(written[0]).size_bytes
+            alike = graph.shape_of(read[0]) == graph.shape_of(written[0]) and read[1] == written[1]
             once = sum(root(r) == root(read) for r in step.reads) == 1
-            if (
-                same_size
-                and once
-                and root(read) not in inputs | taken
-                and dies.get(root(read), last[read]) <= i
-            ):
+            if alike and once and root(read) not in inputs | taken and dies.get(root(read), last[read]) <= i:
                 taken.add(root(read))
                 share(written, read)
     return owner

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from collage_core.backend import Backend, BackendKind, Variant, plain_variant
+from collage_core.backend import Backend, BackendKind, Variant
 from collage_core.device import Target
 from collage_core.errors import CollageError, PlacementError, Refusal
 from collage_core.formats import Format
@@ -81,7 +81,10 @@ def generate_candidates(
     kinds: dict[str, BackendKind] = {}
     for backend in backends:
         kinds[backend.name] = backend.info().kind
-        offers, declined = _offers_of(graph, backend, target)
+        try:
+            offers, declined = _offers_of(graph, backend, target)
+        except CollageError as error:  # the plugin's fault costs the plugin; the others go on
+            offers, declined = [], [Refusal(str(error))]
         found += [c for c in offers if constraints.allows(c.subgraph, backend.name)]
         refusals[backend.name] = tuple(declined)
     found += [c for c in _views(graph, found) if constraints.allows(c.subgraph, VIEW)]
@@ -108,13 +111,18 @@ def _require_pins(
 
 
 def _offers_of(graph: Graph, backend: Backend, target: Target) -> tuple[list[Candidate], list[Refusal]]:
-    if backend.info().kind is BackendKind.REFERENCE:
-        singles = [Subgraph(graph, NodeSet([n.id])) for n in graph.nodes]
-        return [Candidate(s, backend.name, plain_variant(s), "reference") for s in singles], []
     groups, refusals = _groups_of(graph, backend)
+    if backend.info().kind is BackendKind.REFERENCE:
+        for n in graph.nodes:
+            groups.setdefault(NodeSet([n.id]), (Subgraph(graph, NodeSet([n.id])), "reference"))
     candidates: list[Candidate] = []
     for subgraph, origin in groups.values():
-        variants = backend.variants(subgraph, target)
+        try:
+            variants = backend.variants(subgraph, target)
+        except Exception as error:  # a plugin may raise anything; it costs this group
+            variants = Refusal(
+                f"{backend.name} failed to say what it offers: {type(error).__name__}: {error}"
+            )
         if isinstance(variants, Refusal):
             refusals.append(variants if variants.node else Refusal(variants.reason, subgraph.nodes[0].name))
             continue

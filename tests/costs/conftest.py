@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,5 +15,4 @@ def _own_lock(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     """A measuring lock of the tests' own, so that they do not wait for whatever else is measured on this
     machine.
     """
-    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.getbasetemp()))
-    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("COLLAGE_LOCK", str(tmp_path_factory.getbasetemp() / "measuring.lock"))

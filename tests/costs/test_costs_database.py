@@ -152,7 +152,7 @@ def test_prune_deletes_what_meets_all_conditions(tmp_path: Path) -> None:
     assert database.prune(older_than_s=500, backend="A") == 1
     assert left(database) == [("new", "a"), ("new", "b"), ("old", "b")]
     database = filled()
-    assert database.prune(keep_environment={"a": {"cpu": "x"}, "b": {"cpu": "x"}}) == 1
+    assert database.prune(current=lambda key: key.environment == {"cpu": "x"}) == 1
     assert left(database) == [("new", "a"), ("old", "a"), ("old", "b")]
 
 

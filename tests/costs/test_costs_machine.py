@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -76,7 +75,7 @@ def test_the_lock_is_free_again_after_an_error() -> None:
 
 
 def test_all_users_can_use_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("COLLAGE_LOCK", str(tmp_path / "lock"))
     before = os.umask(0o077)
     try:
         with measuring_lock():

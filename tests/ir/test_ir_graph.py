@@ -336,3 +336,48 @@ def test_empty_attribute_lists_survive() -> None:
     model = to_model(graph)
     onnx.checker.check_model(model)
     assert str(from_model(model)) == str(graph)
+
+
+def test_gelu_whose_factors_change_the_shape_stays() -> None:
+    constants = _GELU_CONSTANTS | {"half": np.full((1, 1), 0.5, np.float32)}
+    model = _model(_gelu("x first"), {"x": [8]}, ["y"], constants)
+    graph = normalise(from_model(model))
+    assert "Erf" in {n.op_type for n in graph.nodes}
+    _assert_same_numbers(from_model(model), graph, {"x": _array([8])})
+
+
+def test_folding_computes_what_running_computes() -> None:
+    nodes = [_node("LRN", ["w"], "n", size=3, alpha=0.5), _node("Add", ["x", "n"], "y")]
+    model = _model(nodes, {"x": [2, 5, 3, 3]}, ["y"], {"w": _array([2, 5, 3, 3], 1)})
+    graph = normalise(from_model(model))
+    assert [n.op_type for n in graph.nodes] == ["Add"]
+    _assert_same_numbers(from_model(model), graph, {"x": _array([2, 5, 3, 3])})
+
+
+def test_a_node_that_cannot_be_folded_stays() -> None:
+    nodes = [_node("Gather", ["w", "far"], "g"), _node("Add", ["x", "g"], "y")]
+    constants = {"w": _array([3]), "far": np.array([7], np.int64)}
+    graph = normalise(from_model(_model(nodes, {"x": [1]}, ["y"], constants)))
+    assert [n.op_type for n in graph.nodes] == ["Gather", "Add"]
+
+
+def test_outputs_that_no_node_computes_have_a_key() -> None:
+    nodes = [_node("Neg", ["x"], "y"), _node("Add", ["w", "w"], "c")]
+    graph = normalise(from_model(_model(nodes, {"x": [3]}, ["y", "c", "x"], {"w": _array([3])})))
+    assert graph.is_constant("c")
+    keys = {
+        Subgraph(graph, graph.all_nodes, outputs).key
+        for outputs in (["y"], ["y", "c"], ["y", "x"], graph.outputs)
+    }
+    assert len(keys) == 4
+
+
+def test_ids_are_unique_even_if_another_tool_adds_a_node() -> None:
+    graph = from_model(_model([_node("Neg", ["x"], "a"), _node("Abs", ["a"], "y")], {"x": [3]}, ["y"]))
+    stored = to_model(graph.replace(nodes=[graph.nodes[1], graph.nodes[0]][::-1]))
+    assert [n.id for n in from_model(stored).nodes] == [0, 1]
+    stored.graph.node.append(_node("Exp", ["y"], "z"))
+    assert [n.id for n in from_model(stored).nodes] == [0, 1, 2]
+    del stored.graph.node[2]
+    stored.graph.node[1].metadata_props[0].value = "0"
+    assert [n.id for n in from_model(stored).nodes] == [0, 1]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from collage_core.reference.operators import OPERATORS
+from collage_core.operators import OPERATORS
 
 Feeds = dict[str, npt.NDArray[Any]]
 OPSET = 22

@@ -349,3 +349,58 @@ def test_a_view_keeps_every_byte_where_it_is(data: st.DataObject) -> None:
     stored_in = values.transpose(source.layout).ravel()
     stored_out = values.transpose(perm).transpose(destination.layout).ravel()
     np.testing.assert_array_equal(stored_in, stored_out)
+
+
+class TransposingKernel(Kernel):
+    """Copies element by element, and would read what it has written if input and output shared bytes."""
+
+    def __init__(self) -> None:
+        self.may_alias = {0: 0}
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+        assert inputs[0].ctypes.data != outputs[0].ctypes.data
+        return partial(_copy, outputs[0], inputs[0])
+
+
+def test_buffers_are_shared_between_equal_formats_only(
+    registry: Registry, backend: NumpyBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "build", lambda subgraph, variant, target: TransposingKernel())
+    graph = _graph([("Sin", ["x"], "a"), ("Identity", ["a"], "b"), ("Sin", ["b"], "y")], ["y"])
+    shape = graph.shape_of("x")
+    row, last = plain("float32", shape), channels_last("float32", shape)
+    groups = (
+        _group(graph, 0, "reference"),
+        Group("numpy", (1,), Variant((row,), (last,))),
+        Group("reference", (2,), Variant((row,), (row,))),
+    )
+    conversions = (Conversion("b", last, row, "numpy"),)
+    executable = build(graph, Placement(groups, conversions, _TARGET), registry)
+    x = _x(graph)
+    np.testing.assert_array_equal(executable(x)["y"], np.sin(np.sin(x)))
+
+
+def test_an_edited_placement_is_checked(registry: Registry) -> None:
+    graph = _graph([("Relu", ["x"], "a"), ("Identity", ["a"], "b")], ["b"])
+    shape = graph.shape_of("x")
+    row, last = plain("float32", shape), channels_last("float32", shape)
+    relu, identity = Group("numpy", (0,), Variant((row,), (row,))), Group(VIEW, (1,), Variant((row,), (row,)))
+
+    def refused(*groups: Group) -> str:
+        with pytest.raises(PlacementError) as caught:
+            build(graph, Placement(groups, (), _TARGET), registry)
+        return str(caught.value)
+
+    build(graph, Placement((relu, identity), (), _TARGET), registry)
+    assert "computes something" in refused(Group(VIEW, (0,), relu.variant), identity)
+    assert "no view of float32:plain is float32:0231" in refused(
+        relu, Group(VIEW, (1,), Variant((row,), (last,)))
+    )
+    assert "formats for (0, 1) inputs and outputs; it needs (1, 1)" in refused(
+        Group("numpy", (0,), Variant((), (row,))), identity
+    )
+    wrong = Format("float32", (0, 1))
+    assert "cannot be stored as float32:plain" in refused(
+        Group("numpy", (0,), Variant((wrong,), (row,))), identity
+    )
+    assert "nodes that the graph has not" in refused(relu, Group(VIEW, (7,), identity.variant))

@@ -11,11 +11,12 @@ from pathlib import Path
 from collage_core.cli.arguments import add_json, add_placing, names_of
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
+from collage_core.costs.check import compare_all
 from collage_core.costs.database import CostDatabase
 from collage_core.errors import CollageError
 from collage_core.formats import Array
 from collage_core.ir import Graph
-from collage_core.pipeline.comparison import compare, output_errors, peer_entrant, placement_entrant
+from collage_core.pipeline.comparison import compare, peer_entrant, placement_entrant
 from collage_core.pipeline.optimize import COLLAGE
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
@@ -96,4 +97,4 @@ def _placed(args: argparse.Namespace, progress: Progress) -> tuple[Graph, Placem
 
 
 def _difference(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> float | None:
-    return output_errors(ours, theirs)[1] if ours and theirs else None
+    return compare_all(ours, theirs).relative if ours and theirs else None

@@ -9,7 +9,11 @@ from collections import Counter
 from pathlib import Path
 
 from collage_core.costs.database import CostDatabase
+from collage_core.costs.fingerprint import device_fingerprint, environment_of
+from collage_core.costs.record import CostKey
+from collage_core.device import Target
 from collage_core.errors import CostDatabaseError
+from collage_core.plugins import default_registry
 from collage_core.report.text import table
 
 NAME = "costs"
@@ -31,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--failed",
         action="store_true",
         help="of candidates that were infeasible only, so that they are tried again",
+    )
+    prune.add_argument(
+        "--stale",
+        action="store_true",
+        help="measured on another machine, or by versions that are not installed now, only",
     )
     prune.add_argument(
         "--older-than", type=float, metavar="DAYS", help="measured more than so many days ago only"
@@ -74,11 +83,26 @@ def _import(args: argparse.Namespace, database: CostDatabase) -> None:
     print(f"{stored} costs merged into {database.path}")
 
 
+def _is_current(key: CostKey) -> bool:
+    """Whether the cost was taken by what is installed now, on this machine (with any number of threads)."""
+    device, threads = key.environment.get("device", ""), key.environment.get("threads", "1")
+    if key.kind == "end_to_end":
+        facts = device_fingerprint(device)
+        return all(key.environment.get(k) == v for k, v in facts.items())
+    backend = default_registry().backends.get(key.backend)
+    if backend is None or device != "cpu":
+        return False
+    return key.environment == environment_of(backend, Target(device, int(threads)))
+
+
 def _prune(args: argparse.Namespace, database: CostDatabase) -> None:
-    if args.backend is None and args.older_than is None and not args.failed:
-        raise CostDatabaseError("say what to prune: --backend, --failed or --older-than")
+    if args.backend is None and args.older_than is None and not (args.failed or args.stale):
+        raise CostDatabaseError("say what to prune: --backend, --failed, --stale or --older-than")
     older_than_s = None if args.older_than is None else args.older_than * 86400
-    pruned = database.prune(older_than_s=older_than_s, backend=args.backend, infeasible=args.failed)
+    current = _is_current if args.stale else None
+    pruned = database.prune(
+        older_than_s=older_than_s, backend=args.backend, infeasible=args.failed, current=current
+    )
     print(f"{pruned} costs removed from {database.path}")
 
 

@@ -25,7 +25,8 @@ def _recompose_gelu(graph: Graph) -> Graph:
     for erf in graph.nodes:
         if erf.op_type == "Erf" and not erf.domain:
             found = _gelu_around(graph, erf)
-            if found is not None:
+            # A factor of shape [1, 1] would give the result a dimension that Gelu does not.
+            if found is not None and graph.type_of(found[0]) == graph.type_of(found[2].outputs[0]):
                 x, inner, root = found
                 for n in inner:
                     del nodes[n.id]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from onnx.reference.op_run import OpRun
 
-from collage_core.reference.convolution import Conv, ConvTranspose
-from collage_core.reference.normalization import LRN, Hardmax, LogSoftmax, Softmax
-from collage_core.reference.pooling import AveragePool, MaxPool
+from collage_core.operators.convolution import Conv, ConvTranspose
+from collage_core.operators.normalization import LRN, Hardmax, LogSoftmax, Softmax
+from collage_core.operators.pooling import AveragePool, MaxPool
 
 __all__ = ["OPERATORS"]
 

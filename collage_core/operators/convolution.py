@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 
-from collage_core.reference.windows import Tensor, Windows, accumulator, inner, strided
+from collage_core.operators.windows import Tensor, Windows, accumulator, inner, strided
 
 __all__ = ["Conv", "ConvTranspose"]
 

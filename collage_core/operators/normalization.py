@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx.reference.op_run import OpRun
 
-from collage_core.reference.windows import Tensor, accumulator
+from collage_core.operators.windows import Tensor, accumulator
 
 __all__ = ["LRN", "Hardmax", "LogSoftmax", "Softmax"]
 

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from onnx.reference.op_run import OpRun
 
-from collage_core.reference.windows import Tensor, Windows, accumulator
+from collage_core.operators.windows import Tensor, Windows, accumulator
 
 __all__ = ["AveragePool", "MaxPool"]
 
