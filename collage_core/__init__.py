@@ -4,9 +4,20 @@ from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Vari
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.record import CostRecord, Policy
 from collage_core.device import Target
-from collage_core.errors import CollageError, Refusal, UnknownBackendError
+from collage_core.errors import (
+    BackendError,
+    BundleError,
+    CollageError,
+    CostDatabaseError,
+    InputError,
+    ModelError,
+    PlacementError,
+    Refusal,
+    UnknownBackendError,
+    WorkerError,
+)
 from collage_core.formats import Format, channels_last, plain
-from collage_core.ir import Graph, Subgraph
+from collage_core.ir import Graph, Operator, OpKind, Subgraph
 from collage_core.ir.onnx_io import load_model
 from collage_core.ir.passes import normalise
 from collage_core.ir.verify import require_static
@@ -15,8 +26,6 @@ from collage_core.patterns import (
     Match,
     NoMatch,
     Pattern,
-    add_backend_pattern,
-    add_backend_pattern_rule,
     dominates,
     find_matches,
     is_constant,
@@ -33,6 +42,7 @@ from collage_core.pipeline.progress import Silent
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Conversion, Group, Placement
 from collage_core.plugins import Registry, default_registry, hookimpl
+from collage_core.registration import add_backend_pattern, add_backend_pattern_rule
 from collage_core.rules import (
     PatternRule,
     check_path,
@@ -55,10 +65,12 @@ from collage_core.search.searcher import OpLevelSearch, Searcher
 
 __all__ = [
     "Backend",
+    "BackendError",
     "BackendInfo",
     "BackendKind",
     "BackendPattern",
     "Bundle",
+    "BundleError",
     "Candidate",
     "CandidateSet",
     "CollageError",
@@ -66,6 +78,7 @@ __all__ = [
     "Context",
     "Conversion",
     "CostDatabase",
+    "CostDatabaseError",
     "CostRecord",
     "Costs",
     "Executable",
@@ -73,14 +86,19 @@ __all__ = [
     "Formulation",
     "Graph",
     "Group",
+    "InputError",
     "Kernel",
     "Match",
+    "ModelError",
     "NoMatch",
+    "OpKind",
     "OpLevelSearch",
+    "Operator",
     "Optimization",
     "Pattern",
     "PatternRule",
     "Placement",
+    "PlacementError",
     "Policy",
     "Problem",
     "Refusal",
@@ -92,6 +110,7 @@ __all__ = [
     "Target",
     "UnknownBackendError",
     "Variant",
+    "WorkerError",
     "Workspace",
     "add_backend_pattern",
     "add_backend_pattern_rule",

@@ -28,8 +28,9 @@ from collage_core import (
 )
 from collage_core.ir import Graph, Subgraph
 from collage_core.ir.onnx_io import from_model
-from collage_core.patterns import clear_registered, find_matches, registered_patterns, registered_rules
+from collage_core.patterns import find_matches
 from collage_core.plugins import Registry, default_registry, hookimpl
+from collage_core.registration import clear_registered, registered_patterns, registered_rules
 from collage_core.rules import generate
 from collage_core.search.candidates import generate_candidates
 

@@ -20,12 +20,23 @@ _VENDORS = re.compile(
 _MAY_IMPORT = {
     "operators": set(),
     "ir": {"errors", "formats", "operators"},
-    "patterns": {"errors", "ir", "plugins", "rules"},
+    "patterns": {"errors", "ir"},
     "rules": {"errors", "ir"},
     "reference": {"backend", "device", "errors", "formats", "ir", "operators"},
     "worker": {"errors", "plugins"},
     "costs": {"backend", "device", "errors", "formats", "ir", "plugins", "reference", "worker"},
-    "search": {"backend", "costs", "device", "errors", "formats", "ir", "patterns", "placement", "rules"},
+    "search": {
+        "backend",
+        "costs",
+        "device",
+        "errors",
+        "formats",
+        "ir",
+        "patterns",
+        "placement",
+        "registration",
+        "rules",
+    },
     "runtime": {"backend", "device", "errors", "formats", "ir", "placement", "plugins"},
     "pipeline": {
         *(

@@ -54,8 +54,13 @@ def target_of(args: argparse.Namespace) -> Target:
 
 
 def names_of(text: str | None) -> list[str] | None:
-    """A comma-separated list; None where nothing was given."""
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    """A comma-separated list; None where nothing was given. CollageError if it is empty."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise CollageError("expected names separated by commas, as in --backends a,b")
+    return names
 
 
 def pairs_of(option: str, texts: Sequence[str], *, files: bool = False) -> dict[str, str]:

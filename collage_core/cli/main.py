@@ -61,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        print(f"collage: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -13,13 +13,6 @@ from collage_core.patterns.pattern import (
     outputs,
     wildcard,
 )
-from collage_core.patterns.registry import (
-    add_backend_pattern,
-    add_backend_pattern_rule,
-    clear_registered,
-    registered_patterns,
-    registered_rules,
-)
 from collage_core.patterns.result import Bindings, Match, MatchResult, NoMatch
 
 __all__ = [
@@ -30,9 +23,6 @@ __all__ = [
     "MatchResult",
     "NoMatch",
     "Pattern",
-    "add_backend_pattern",
-    "add_backend_pattern_rule",
-    "clear_registered",
     "dominates",
     "find_matches",
     "is_constant",
@@ -42,7 +32,5 @@ __all__ = [
     "match",
     "match_all",
     "outputs",
-    "registered_patterns",
-    "registered_rules",
     "wildcard",
 ]

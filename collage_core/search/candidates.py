@@ -11,8 +11,9 @@ from collage_core.errors import CollageError, PlacementError, Refusal
 from collage_core.formats import Format
 from collage_core.ir import Graph, Node, NodeSet, Subgraph
 from collage_core.ir.views import input_format, is_view, output_format
-from collage_core.patterns import find_matches, registered_patterns, registered_rules
+from collage_core.patterns import find_matches
 from collage_core.placement import VIEW
+from collage_core.registration import registered_patterns, registered_rules
 from collage_core.rules import generate
 
 __all__ = ["Candidate", "CandidateSet", "Constraints", "generate_candidates"]
@@ -57,9 +58,9 @@ class Constraints:
 
     def allows(self, subgraph: Subgraph, backend: str) -> bool:
         for n in subgraph.nodes:
-            if self.pins.get(n.name, backend) != backend:
+            if self.pins.get(n.name, backend).lower() != backend:
                 return False
-            if any(b == backend and op in (None, n.op_type) for b, op in self.excluded):
+            if any(b.lower() == backend and op in (None, n.op_type) for b, op in self.excluded):
                 return False
         return True
 

@@ -7,16 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from collage_core.errors import UnknownBackendError
-from collage_core.patterns import (
+from collage_core.patterns import is_op, wildcard
+from collage_core.plugins import default_registry
+from collage_core.registration import (
     add_backend_pattern,
     add_backend_pattern_rule,
     clear_registered,
-    is_op,
     registered_patterns,
     registered_rules,
-    wildcard,
 )
-from collage_core.plugins import default_registry
 
 
 @pytest.fixture(autouse=True)

@@ -81,6 +81,8 @@ def run(args: argparse.Namespace) -> None:
     report = bench_json(comparison, names, {name: e for name, e in errors.items() if e is not None})
     report = {"model": args.model, "threads": placement.target.threads, **report}
     print(json.dumps(report, indent=2) if args.json else bench_text(report))
+    if report["failed"]:
+        raise CollageError(f"failed: {'; '.join(f'{name}: {why}' for name, why in report['failed'].items())}")
 
 
 def _placed(args: argparse.Namespace, progress: Progress) -> tuple[Graph, Placement, str | None]:

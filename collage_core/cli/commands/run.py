@@ -75,6 +75,8 @@ def _inputs(executable: Executable, files: dict[str, str]) -> dict[str, Array]:
             raise InputError(f"--input {name}: {file}: no such file")
         try:
             arrays[name] = np.load(file, allow_pickle=False)
+            if not isinstance(arrays[name], np.ndarray):
+                raise ValueError("an archive of arrays")
         except (ValueError, OSError, EOFError) as error:
             raise InputError(f"--input {name}: {file}: not a .npy file ({error})") from None
     return arrays

@@ -18,7 +18,7 @@ from collage_dnnl import __version__
 from collage_dnnl.library import DISTRIBUTION, LIBRARY_VARIABLE, find_library
 from collage_dnnl.patterns import patterns
 from collage_dnnl.rules import POST_OPS_RULE
-from collage_dnnl.variants import variants
+from collage_dnnl.variants import own_variants, variants
 
 if TYPE_CHECKING:
     from collage_dnnl.kernels import Plan
@@ -59,7 +59,7 @@ class DnnlBackend(Backend):
         library.set_threads(target.threads)
         answers: list[Refusal | None] = []
         for subgraph in subgraphs:
-            offered = variants(subgraph)
+            offered = own_variants(subgraph)  # the answer is kept for all groups of the same structural key
             if isinstance(offered, Refusal):
                 answers.append(offered)
                 continue
@@ -83,8 +83,11 @@ class DnnlBackend(Backend):
     @staticmethod
     def _refuse_slow(library: Library, subgraph: Subgraph, variant: Variant, planned: Plan) -> None:
         """oneDNN has uncompiled, scalar implementations of everything, up to 100 times slower: they are taken
-        only for a single operator for which no format gives anything better. BackendError otherwise, so that
-        nobody waits for their measurement.
+        only for a single operator for which neither plain formats nor channels-last give anything better.
+        BackendError otherwise, so that nobody waits for their measurement.
+
+        Whether a (structural key, variant) can be built must not depend on what stands beside the group, as
+        its cost is kept for all places: formats that are offered for a neighbour's sake do not count here.
         """
         from collage_dnnl.kernels import implementation_of, plan
 
@@ -93,7 +96,7 @@ class DnnlBackend(Backend):
 
         if not slow(planned):
             return
-        offered = variants(subgraph)
+        offered = own_variants(subgraph)
         others = [] if isinstance(offered, Refusal) else [v for v in offered if v != variant]
         if len(subgraph.nodes) > 1 or not all(slow(plan(subgraph, v)) for v in others):
             raise BackendError("oneDNN has only an uncompiled implementation for these formats")

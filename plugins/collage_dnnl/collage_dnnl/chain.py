@@ -47,6 +47,8 @@ def parse(subgraph: Subgraph) -> Chain | Refusal:
         if wrong is not None:
             return wrong
     first = remaining[0]
+    if not subgraph.outputs:
+        return Refusal("nothing reads what the group computes", first.name)
     if first.op_type in ANCHOR_OPS:
         anchor: Node | None = first
         remaining.remove(first)

@@ -4,14 +4,13 @@ takes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from collage_core.errors import Refusal
-from collage_core.ir import Graph, Node
+from collage_core.ir import Graph, Node, Operator
 
 __all__ = ["Window", "conv_window", "deconv_window", "pool_window", "resize_refusal"]
 
@@ -32,34 +31,31 @@ class Window:
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
 
 
-def _ints(node: Node, name: str, default: Sequence[int]) -> tuple[int, ...]:
-    value = node.attributes.get(name)
-    return tuple(default) if value is None else tuple(int(v) for v in value)
-
-
-def _base(node: Node, kernel: tuple[int, ...], size: Sequence[int]) -> Window:
-    n = len(kernel)
-    strides, dilations = _ints(node, "strides", (1,) * n), _ints(node, "dilations", (1,) * n)
-    pads = _ints(node, "pads", (0,) * 2 * n)
-    window = Window(kernel, strides, dilations, pads[:n], pads[n:])
-    auto_pad = str(node.attributes.get("auto_pad", "NOTSET"))
-    if auto_pad == "VALID":
-        return Window(kernel, strides, dilations, (0,) * n, (0,) * n)
-    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        begin, end = [], []
-        for i, s, e in zip(size, strides, window.extent, strict=True):
-            total = max((-(-i // s) - 1) * s + e - i, 0)
-            small, large = total // 2, total - total // 2
-            begin.append(small if auto_pad == "SAME_UPPER" else large)
-            end.append(large if auto_pad == "SAME_UPPER" else small)
-        return Window(kernel, strides, dilations, tuple(begin), tuple(end))
-    return window
+def _base(graph: Graph, node: Node) -> Window | Refusal:
+    """The window as the attributes say, the padding that `auto_pad` means worked out."""
+    x, y = graph.shape_of(node.inputs[0]), graph.shape_of(node.outputs[0])
+    n = len(x) - 2
+    lengths = {"kernel_shape": n, "strides": n, "dilations": n, "output_padding": n, "pads": 2 * n}
+    for name, length in lengths.items():
+        if name in node.attributes and len(node.attributes[name]) != length:
+            return Refusal(f"{name} is not {length} numbers, as {n} spatial dimensions want", node.name)
+    weights = node.inputs[1:2] if node.op_type in ("Conv", "ConvTranspose") else ()
+    if len(y) != len(x) or any(len(graph.shape_of(w)) != len(x) for w in weights):
+        return Refusal("input, weights and output differ in rank", node.name)
+    attributes = Operator(graph, node).attrs
+    kernel = graph.shape_of(weights[0])[2:] if weights else tuple(attributes["kernel_shape"])
+    pads = tuple(attributes["pads"])
+    strides, dilations = tuple(attributes["strides"]), tuple(attributes["dilations"])
+    if min((*kernel, *strides, *dilations)) < 1:
+        return Refusal("kernel, strides or dilations are not positive", node.name)
+    return Window(kernel, strides, dilations, pads[:n], pads[n:])
 
 
 def conv_window(graph: Graph, node: Node) -> Window | Refusal:
     """The window of a Conv."""
-    x, w = graph.shape_of(node.inputs[0]), graph.shape_of(node.inputs[1])
-    window = _base(node, w[2:], x[2:])
+    window = _base(graph, node)
+    if isinstance(window, Refusal):
+        return window
     if min((*window.begin, *window.end)) < 0:
         return Refusal("padding is negative", node.name)
     return window
@@ -67,16 +63,18 @@ def conv_window(graph: Graph, node: Node) -> Window | Refusal:
 
 def deconv_window(graph: Graph, node: Node) -> Window | Refusal:
     """The window of a ConvTranspose; `end` makes up for output_padding and may be negative."""
-    x, w = graph.shape_of(node.inputs[0]), graph.shape_of(node.inputs[1])
-    y = graph.shape_of(node.outputs[0])
-    window = _base(node, w[2:], x[2:])
+    x, y = graph.shape_of(node.inputs[0]), graph.shape_of(node.outputs[0])
+    window = _base(graph, node)
+    if isinstance(window, Refusal):
+        return window
     n = len(window.kernel)
     total = [
         (i - 1) * s + e - o for i, s, e, o in zip(x[2:], window.strides, window.extent, y[2:], strict=True)
     ]
     begin = window.begin
     if "output_shape" in node.attributes or str(node.attributes.get("auto_pad", "NOTSET")).startswith("SAME"):
-        whole = [t + p for t, p in zip(total, _ints(node, "output_padding", (0,) * n), strict=True)]
+        extra = node.attributes.get("output_padding", (0,) * n)
+        whole = [t + p for t, p in zip(total, extra, strict=True)]
         if any(t % 2 for t in whole):
             return Refusal("an odd total padding is to be split, on which versions of ONNX differ", node.name)
         begin = tuple(t // 2 for t in whole)
@@ -94,7 +92,12 @@ def pool_window(graph: Graph, node: Node) -> Window | Refusal:
     n = len(x) - 2
     if node.op_type.startswith("Global"):
         return Window(x[2:], (1,) * n, (1,) * n, (0,) * n, (0,) * n)
-    window = _base(node, _ints(node, "kernel_shape", ()), x[2:])
+    window = _base(graph, node)
+    if isinstance(window, Refusal):
+        return window
+    same = str(node.attributes.get("auto_pad", "NOTSET")).startswith("SAME")
+    if same and any(o != -(-i // s) for o, i, s in zip(y[2:], x[2:], window.strides, strict=True)):
+        return Refusal("the output has another size than automatic padding gives it", node.name)
     needed = tuple(
         (o - 1) * s + e - i - b
         for o, s, e, i, b in zip(y[2:], window.strides, window.extent, x[2:], window.begin, strict=True)

@@ -113,6 +113,8 @@ class Library:
             self._dll = ctypes.CDLL(str(path))
         except OSError as error:
             raise BackendError(f"cannot load {path}: {error}") from None
+        # Called under the interpreter's lock, which takes less time than giving it away and back.
+        self._openmp = ctypes.PyDLL(str(path))
         self._dll.dnnl_version.restype = ctypes.POINTER(_Version)
         self._dll.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
         self._dll.dnnl_primitive_desc_query_md.restype = ctypes.c_void_p
@@ -127,7 +129,7 @@ class Library:
 
     def set_threads(self, threads: int) -> None:
         """How many OpenMP threads primitives made and run by the calling thread may use."""
-        self._dll.omp_set_num_threads(threads)
+        self._openmp.omp_set_num_threads(threads)
 
     def descriptor(self, dims: Sequence[int], strides: Sequence[int] | None) -> Descriptor:
         """fp32 memory of `dims` with `strides` in elements; None leaves the format to the primitive."""
@@ -204,10 +206,18 @@ class Library:
         )
 
     def bind(
-        self, primitive: Primitive, memories: Sequence[tuple[int, Descriptor, int]], keep: object
-    ) -> partial[int]:
+        self,
+        primitive: Primitive,
+        memories: Sequence[tuple[int, Descriptor, int]],
+        threads: int,
+        keep: object,
+    ) -> Callable[[], int]:
         """A call that executes `primitive` on (argument, descriptor, address) and returns the status, 0 when
         it went well.
+
+        It runs on the `threads` that the primitive was made for, whatever its caller's number is by then:
+        each Python thread has its own in OpenMP, and other libraries set it, too. Scratchpads are sized for
+        the threads at creation, and oneDNN does not vouch for any other number.
 
         What must outlive the call's memory objects (buffers of constants) goes into `keep`.
         """
@@ -219,14 +229,21 @@ class Library:
             )
             handles.append(_Handle(pointer, self._dll.dnnl_memory_destroy))
             slot.arg, slot.memory = arg, pointer.value
-        bound: partial[int] = partial(
+        execute: partial[int] = partial(
             self._dll.dnnl_primitive_execute,
             primitive.pointer,
             self._stream,
             ctypes.c_int(len(memories)),
             args,
         )
-        bound.__dict__["keep"] = (primitive, handles, keep, self)
+        execute.__dict__["keep"] = (primitive, handles, keep, self)
+        threads_now, set_threads = self._openmp.omp_get_max_threads, self._openmp.omp_set_num_threads
+
+        def bound() -> int:
+            if threads_now() != threads:
+                set_threads(threads)
+            return execute()
+
         return bound
 
     def reorder(self, source: Array, source_descriptor: Descriptor, destination: Descriptor) -> Array:
@@ -245,7 +262,8 @@ class Library:
             (int(Arg.DST), destination, buffer.ctypes.data),
             (int(Arg.SCRATCHPAD), scratch, scratchpad.ctypes.data),
         ]
-        if status := self.bind(self.primitive(descriptor), memories, None)():
+        threads = self._openmp.omp_get_max_threads()
+        if status := self.bind(self.primitive(descriptor), memories, threads, None)():
             raise BackendError(f"oneDNN's reorder of constants failed: {status_name(status)}")
         return buffer
 

@@ -12,7 +12,7 @@ from collage_core.formats import Array
 from collage_core.ir import Graph, Node
 from collage_dnnl.enums import Alg
 
-__all__ = ["BINARY_OPS", "UNARY_OPS", "Binary", "Eltwise", "Step", "diamond_steps", "steps_of"]
+__all__ = ["BINARY_OPS", "UNARY_OPS", "Binary", "Eltwise", "Step", "broadcasts", "diamond_steps", "steps_of"]
 
 _FLOAT_MAX = float(np.finfo(np.float32).max)
 
@@ -151,6 +151,8 @@ def steps_of(graph: Graph, node: Node, running: str) -> list[Step] | Refusal:
         return _with_itself(node, others)
     if not others:
         return Refusal(f"{node.op_type} of a single input", node.name)
+    if any(not broadcasts(graph.shape_of(v), graph.shape_of(running)) for v in others):
+        return Refusal("an operand does not broadcast to the value that is passed along", node.name)
     first = node.inputs[0] == running
     steps: list[Step] = []
     for other in others:
@@ -158,6 +160,12 @@ def steps_of(graph: Graph, node: Node, running: str) -> list[Step] | Refusal:
     if node.op_type == "Mean":
         steps.append(Eltwise(Alg.ELTWISE_LINEAR, 1.0 / len(node.inputs)))
     return steps
+
+
+def broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Whether an operand of `shape` may be combined with a value of shape `to` without changing that."""
+    missing = len(to) - len(shape)
+    return missing >= 0 and all(a in (1, b) for a, b in zip(shape, to[missing:], strict=True))
 
 
 def _binary_steps(graph: Graph, op: str, other: str, first: bool) -> list[Step]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import onnx
+
 from collage_core.errors import Refusal
-from collage_core.ir import Graph, Node
+from collage_core.ir import Graph, Node, Operator
+from collage_core.ir.attributes import schema_of
 from collage_dnnl.enums import Alg
 from collage_dnnl.geometry import Window, conv_window, deconv_window, pool_window, resize_refusal
-from collage_dnnl.steps import BINARY_OPS, UNARY_OPS, steps_of
+from collage_dnnl.steps import BINARY_OPS, UNARY_OPS, broadcasts, steps_of
 
 __all__ = ["ANCHOR_OPS", "REDUCTIONS", "SUPPORTED_OPS", "reduced_axes", "refusal", "running_input"]
 
@@ -26,6 +29,7 @@ REDUCTIONS: dict[str, tuple[Alg, float]] = {
 """Reductions: algorithm and its parameter p."""
 
 _MAX_RANK = 12
+_OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 
 
 def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...] | Refusal:
@@ -41,6 +45,8 @@ def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...] | Refusal:
         if node.attributes.get("noop_with_empty_axes", 0):
             return Refusal("no axis is reduced", node.name)
         return tuple(range(rank))
+    if any(not -rank <= int(a) < rank for a in axes):
+        return Refusal(f"axes {axes} of a value of rank {rank}", node.name)
     return tuple(sorted(int(a) % rank for a in axes))
 
 
@@ -86,7 +92,9 @@ def running_input(graph: Graph, node: Node) -> str | None:
 def _softmax(graph: Graph, node: Node) -> Refusal | None:
     opset = graph.opsets.get("", 0)
     rank = len(graph.shape_of(node.inputs[0]))
-    axis = int(node.attributes.get("axis", -1 if opset >= 13 else 1)) % max(rank, 1)
+    if rank == 0:
+        return Refusal("softmax of a single number", node.name)
+    axis = int(node.attributes.get("axis", -1 if opset >= 13 else 1)) % rank
     if opset < 13 and axis != rank - 1:
         return Refusal(f"softmax of opset {opset} over several axes", node.name)
     return None
@@ -96,6 +104,8 @@ def _layer_norm(graph: Graph, node: Node) -> Refusal | None:
     if any(node.outputs[1:]):
         return Refusal("mean or inverse deviation is asked for", node.name)
     shape = graph.shape_of(node.inputs[0])
+    if not shape:
+        return Refusal("normalisation of a single number", node.name)
     size = math.prod(shape[int(node.attributes.get("axis", -1)) % len(shape) :])
     if any(v and math.prod(graph.shape_of(v)) != size for v in node.inputs[1:]):
         return Refusal("scale or bias is broadcast", node.name)
@@ -125,6 +135,13 @@ def _resize(graph: Graph, node: Node) -> Refusal | None:
     return resize_refusal(graph, node) if wrong is None else wrong
 
 
+def _gemm(graph: Graph, node: Node) -> Refusal | None:
+    shape = graph.shape_of(node.outputs[0])
+    if any(v and not broadcasts(graph.shape_of(v), shape) for v in node.inputs[2:]):
+        return Refusal("the addend does not broadcast to the output", node.name)
+    return None
+
+
 def _nothing(graph: Graph, node: Node) -> Refusal | None:
     return None
 
@@ -135,7 +152,7 @@ ANCHOR_OPS: dict[str, Callable[[Graph, Node], Refusal | None]] = {
     "Concat": _nothing,
     "Conv": _windowed(conv_window),
     "ConvTranspose": _windowed(deconv_window),
-    "Gemm": _nothing,
+    "Gemm": _gemm,
     "GlobalAveragePool": _windowed(pool_window),
     "GlobalMaxPool": _windowed(pool_window),
     "LRN": _lrn,
@@ -155,10 +172,28 @@ _SHAPE_INPUTS = {**dict.fromkeys(REDUCTIONS, (1,)), "Resize": (1, 2, 3)}
 """Inputs that are no data: their dtype is free."""
 
 
+def _malformed(graph: Graph, node: Node) -> Refusal | None:
+    """What the operator's schema demands and the node lacks, so that the checks after this need not ask."""
+    schema = schema_of(Operator(graph, node))
+    if schema is None:
+        return Refusal(f"the model's opset has no {node.op_type}", node.name)
+    optional = {i for i, p in enumerate(schema.inputs) if p.option == _OPTIONAL}
+    if len(node.inputs) < schema.min_input or any(
+        not v and i not in optional for i, v in enumerate(node.inputs)
+    ):
+        return Refusal("an input that it needs is missing", node.name)
+    if not node.outputs or not node.outputs[0]:
+        return Refusal("its first output is not asked for", node.name)
+    lacking = [a.name for a in schema.attributes.values() if a.required and a.name not in node.attributes]
+    return Refusal(f"attribute {lacking[0]!r} is missing", node.name) if lacking else None
+
+
 def refusal(graph: Graph, node: Node) -> Refusal | None:
     """Why oneDNN cannot run `node` alone, or None if it can."""
     if node.domain or node.op_type not in SUPPORTED_OPS:
         return Refusal(f"{node.op_type} has no counterpart in oneDNN", node.name)
+    if (wrong := _malformed(graph, node)) is not None:
+        return wrong
     ignored = _SHAPE_INPUTS.get(node.op_type, ())
     # Further outputs are none that oneDNN computes: the operators' own checks say so.
     names = [v for i, v in enumerate(node.inputs) if v and i not in ignored] + [node.outputs[0]]

@@ -5,17 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from collage_core.backend import Variant
 from collage_core.errors import Refusal
-from collage_core.formats import Format, Layout, canonical_layout
+from collage_core.formats import Format, Layout
 from collage_core.ir import Graph, Node, Subgraph
+from collage_core.ir.views import input_format, is_view, output_format
 from collage_dnnl.chain import Chain, has_spatial_operands, parse
 from collage_dnnl.support import REDUCTIONS
 from collage_dnnl.tensor import operand_format
 
-__all__ = ["variants"]
+__all__ = ["own_variants", "variants"]
 
 _POOL_OPS = frozenset(["AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"])
 _SPATIAL_OPS = frozenset(
@@ -24,11 +23,23 @@ _SPATIAL_OPS = frozenset(
 
 
 def variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
-    """The variants offered for a group; a Refusal if it cannot be one primitive."""
+    """The variants offered for a group where it stands; a Refusal if it cannot be one primitive."""
     chain = parse(subgraph)
     if isinstance(chain, Refusal):
         return chain
-    offered = [_variant(subgraph, chain, layouts) for layouts in _layouts(chain)]
+    return _offered(subgraph, chain, (*_own_layouts(chain), *_layouts_beside_transposes(chain)))
+
+
+def own_variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
+    """Those of the variants that follow from the group alone: equal for equal structural keys, whatever
+    stands beside it.
+    """
+    chain = parse(subgraph)
+    return chain if isinstance(chain, Refusal) else _offered(subgraph, chain, _own_layouts(chain))
+
+
+def _offered(subgraph: Subgraph, chain: Chain, choices: Iterable[dict[str, Layout]]) -> Sequence[Variant]:
+    offered = [_variant(subgraph, chain, layouts) for layouts in choices]
     return list(dict.fromkeys(v for v in offered if v is not None))
 
 
@@ -41,22 +52,19 @@ def _last(graph: Graph, name: str) -> Layout:
     return (0, *range(2, rank), 1) if rank >= 3 else tuple(range(rank))
 
 
-def _layouts(chain: Chain) -> Iterable[dict[str, Layout]]:
+def _own_layouts(chain: Chain) -> Iterable[dict[str, Layout]]:
     """For every variant the layouts of the anchor's data inputs and of the output; inputs left out are plain
-    or follow the output.
+    or follow the output. Only the group itself is looked at.
     """
     graph, out, anchor = chain.graph, chain.output, chain.anchor
     if anchor is None:
         yield {chain.source: _plain(graph, chain.source), out: _plain(graph, out)}
         if len(graph.shape_of(out)) >= 3:
             yield {chain.source: _last(graph, chain.source), out: _last(graph, out)}
-        if len(graph.shape_of(out)) == 4:
-            for order in _transposed_neighbours(graph, chain):
-                yield {chain.source: order, out: order}
         return
     op, x = anchor.op_type, anchor.inputs[0]
     if op in ("MatMul", "Gemm"):
-        yield from _matmul_layouts(chain, anchor)
+        yield {v: _plain(graph, v) for v in (*anchor.inputs[:2], out)}
         return
     data = [v for v in anchor.inputs if v] if op == "Concat" else [x]
     if op in _SPATIAL_OPS:
@@ -69,7 +77,15 @@ def _layouts(chain: Chain) -> Iterable[dict[str, Layout]]:
     keeps_rank = len(graph.shape_of(out)) == len(graph.shape_of(x))
     if op != "LayerNormalization" and len(graph.shape_of(x)) >= 3 and (op not in REDUCTIONS or keeps_rank):
         yield {**{v: _last(graph, v) for v in data}, out: _last(graph, out)}
-    if op in ("Softmax", "LogSoftmax") and len(graph.shape_of(x)) == 4:
+
+
+def _layouts_beside_transposes(chain: Chain) -> Iterable[dict[str, Layout]]:
+    """As `_own_layouts`: those in which a Transpose beside the group is a view."""
+    graph, out, anchor = chain.graph, chain.output, chain.anchor
+    if anchor is not None and anchor.op_type == "MatMul":
+        yield from _matmul_layouts(chain, anchor)
+    elif (anchor is None or anchor.op_type in ("Softmax", "LogSoftmax")) and len(graph.shape_of(out)) == 4:
+        x = chain.source if anchor is None else anchor.inputs[0]
         for order in _transposed_neighbours(graph, chain):
             yield {x: order, out: order}
 
@@ -95,7 +111,8 @@ def _matmul_layouts(chain: Chain, anchor: Node) -> Iterable[dict[str, Layout]]:
     if anchor.op_type == "MatMul" and len(graph.shape_of(out)) >= 3:
         types = [graph.type_of(v) for v in (a, b, anchor.outputs[0])]
         for node in graph.nodes:
-            if node.op_type != "MatMul" or [graph.type_of(v) for v in (*node.inputs, *node.outputs)] != types:
+            values = [v for v in (*node.inputs, *node.outputs) if v]
+            if node.op_type != "MatMul" or [graph.type_of(v) for v in values] != types:
                 continue
             last = out if node is anchor else node.outputs[0]
             found = [_given(graph, node.inputs[0]), _given(graph, node.inputs[1]), _wanted(graph, last)]
@@ -106,22 +123,25 @@ def _matmul_layouts(chain: Chain, anchor: Node) -> Iterable[dict[str, Layout]]:
         yield {a: of_a, b: of_b, out: of_out}
 
 
-def _permutation(graph: Graph, node: Node) -> tuple[int, ...]:
-    rank = len(graph.shape_of(node.inputs[0]))
-    return tuple(node.attributes.get("perm", tuple(reversed(range(rank)))))
+def _is_transpose(graph: Graph, node: Node) -> bool:
+    """Whether it is a Transpose of a computed value, of known shapes."""
+    if node.op_type != "Transpose" or not all((*node.inputs, *node.outputs)) or not is_view(graph, node):
+        return False
+    rank = len(graph.type_of(node.inputs[0]).shape)
+    if sorted(node.attributes.get("perm", range(rank))) != list(range(rank)):
+        return False
+    return not any(graph.type_of(v).symbolic_dims for v in (node.inputs[0], node.outputs[0]))
 
 
 def _given(graph: Graph, name: str) -> Layout | None:
     """The layout that a value has if the Transpose that computes it is a view of a plain value."""
-    order: tuple[int, ...] | None = None
     producer = graph.producer(name)
-    while producer is not None and producer.op_type == "Transpose":
-        permutation = _permutation(graph, producer)
-        order = permutation if order is None else tuple(permutation[d] for d in order)
-        producer = graph.producer(producer.inputs[0])
-    if order is None:
+    if producer is None or not _is_transpose(graph, producer):
         return None
-    return canonical_layout(graph.shape_of(name), [int(d) for d in np.argsort(order)])
+    x = producer.inputs[0]
+    given = Format(graph.type_of(x).dtype, _given(graph, x) or _plain(graph, x))
+    format = output_format(graph, producer, given)
+    return None if format is None else format.layout
 
 
 def _wanted(graph: Graph, name: str) -> Layout | None:
@@ -129,8 +149,9 @@ def _wanted(graph: Graph, name: str) -> Layout | None:
     value.
     """
     for node in graph.consumers(name):
-        if node.op_type == "Transpose":
-            return canonical_layout(graph.shape_of(name), _permutation(graph, node))
+        if _is_transpose(graph, node):
+            format = input_format(graph, node, graph.plain_format(node.outputs[0]))
+            return None if format is None else format.layout
     return None
 
 
@@ -154,7 +175,7 @@ def _variant(subgraph: Subgraph, chain: Chain, layouts: dict[str, Layout]) -> Va
     out_layout = layouts[chain.output]
     addends = list(chain.operands)
     if chain.anchor is not None and chain.anchor.op_type == "Gemm":
-        addends += chain.anchor.inputs[2:3]
+        addends += [v for v in chain.anchor.inputs[2:3] if v]
     for v in addends:
         ok = ok and put(v, operand_format(graph.type_of(v).dtype, graph.shape_of(v), out_layout))
     if not ok:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,28 @@ def test_environment_sets_one_number_of_threads(backend: Any) -> None:
     environment = backend.environment(Target("cpu", 3))
     assert environment["OMP_NUM_THREADS"] == "3"
     assert "OMP_WAIT_POLICY" not in environment
+
+
+def test_a_call_runs_on_the_threads_that_its_kernel_was_built_for() -> None:
+    """Scratchpads are sized for them; the calling thread may have been given another number since."""
+    from collage_dnnl.backend import DnnlBackend
+
+    backend, shape = DnnlBackend(), (2, 3)
+    type, formats = TensorType("float32", shape), [Format.of("float32", shape, o) for o in ((0, 1), (1, 0))]
+    bound = []
+    for threads in (1, 2):
+        kernel = backend.build_conversion(type, formats[0], formats[1], Target("cpu", threads))
+        arrays = [empty(shape, f) for f in formats]
+        bound.append(kernel.bind(arrays[:1], arrays[1:], np.empty(kernel.workspace_bytes, np.uint8)))
+    openmp = ctypes.PyDLL(str(find_library()))
+    for threads, call in ((1, bound[0]), (2, bound[1]), (1, bound[0])):
+        openmp.omp_set_num_threads(5)
+        assert not call()
+        assert openmp.omp_get_max_threads() == threads
+    with ThreadPoolExecutor(1) as other:
+        assert not other.submit(bound[1]).result()
+        assert other.submit(openmp.omp_get_max_threads).result() == 2
+    assert openmp.omp_get_max_threads() == 1
 
 
 _SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=5)

@@ -169,3 +169,10 @@ def test_products_beside_transposes_are_offered_as_views(
         kernel = backend.build(subgraph, variant, target)
         found = run_on(kernel, subgraph, variant, {"a": a, "b": b})
         assert relative_error(found, a @ b) <= 1e-5
+
+
+def test_gemm_without_its_addend(run_group: Any) -> None:
+    """An input that may be left out is left out by an empty name, too."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((5, 7), (7, 6)))
+    assert run_group([helper.make_node("Gemm", ["x", "w", ""], ["y"])], {"x": x}, {"w": w}).built

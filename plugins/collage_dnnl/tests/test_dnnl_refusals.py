@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from collage_dnnl.rules import POST_OPS_RULE, fusion_rule, valid_op
 from onnx import helper
 
+from collage_core.backend import Variant
 from collage_core.errors import BackendError, Refusal
 from collage_core.ir import Operator, OpKind, Subgraph
 from collage_core.rules import generate
@@ -84,6 +86,16 @@ CASES = [
     case("indices", "MaxPool", LINE, outputs=("y", "i"), kernel_shape=[2]),
     case("negative", "MaxPool", LINE, declared=(1, 1, 3), kernel_shape=[2], pads=[-1, 0]),
     case("ceil_mode", "AveragePool", LINE, kernel_shape=[2], strides=[2], ceil_mode=1, count_include_pad=1),
+    case(
+        "another size",
+        "MaxPool",
+        {"x": zeros(1, 1, 12)},
+        declared=(1, 1, 4),
+        kernel_shape=[3],
+        strides=[4],
+        auto_pad="SAME_UPPER",
+        ceil_mode=1,
+    ),
     case("padding alone", "MaxPool", LINE, kernel_shape=[2], pads=[2, 0]),
     case("type of 'y' is not known", "ReduceSum", {"x": zeros(2, 3), "a": np.zeros(1, np.int64)}),
     case("even size", "LRN", {"x": zeros(1, 5, 2, 2)}, size=4),
@@ -124,6 +136,15 @@ CASES = [
         mode="linear",
         coordinate_transformation_mode="tf_crop_and_resize",
     ),
+    case("input that it needs", "MatMul", {"x": zeros(2, 3)}, order=("x", ""), declared=(2, 3)),
+    case("'kernel_shape' is missing", "MaxPool", LINE, declared=(1, 1, 5)),
+    case("2 spatial dimensions want", "MaxPool", IMAGE, kernel_shape=[2], declared=(1, 1, 3, 3)),
+    case("differ in rank", "Conv", IMAGE, {"w": zeros(1, 1, 2)}, declared=(1, 1, 3, 3)),
+    case("not positive", "MaxPool", LINE, kernel_shape=[2], strides=[0], declared=(1, 1, 5)),
+    case("single number", "LayerNormalization", {"x": zeros()}, {"s": zeros()}, declared=()),
+    case("does not broadcast", "Add", {"x": zeros(2, 3)}, {"w": zeros(1, 5, 5)}, declared=(2, 3)),
+    case("does not broadcast", "Gemm", {"x": zeros(2, 3)}, {"w": zeros(3, 4), "c": zeros(1, 2, 4)}),
+    case("rank 0", "ReduceSum", {"x": zeros()}, {"a": np.zeros(1, np.int64)}, declared=()),
     case("half-way", "Resize", {"x": zeros(1, 1, 8)}, {"s": numbers(1, 1, 0.5)}, order=RESIZE),
 ]
 
@@ -216,3 +237,70 @@ def test_formats_for_which_only_slow_code_exists_are_declined_at_build(
     with pytest.raises(BackendError, match="uncompiled"):
         backend.build(group, plain, target)
     assert backend.build(group, last, target) is not None
+
+
+@pytest.mark.parametrize("op", ["Relu", "Softmax", "MatMul", "Conv", "MaxPool", "ReduceSum", "Concat"])
+def test_a_dead_node_is_declined(graph_of: Any, backend: Any, target: Any, op: str) -> None:
+    operands = {"Conv": ["x", "w"], "MatMul": ["x", "x"], "Concat": ["x", "x"]}.get(op, ["x"])
+    attributes: Any = {"MaxPool": {"kernel_shape": [2, 2]}, "Concat": {"axis": 0}}.get(op, {})
+    nodes = [node(op, operands, ["dead"], name="n", **attributes), node("Neg", ["x"], ["y"])]
+    graph = graph_of(nodes, {"x": zeros(1, 1, 4, 4)}, {"w": zeros(1, 1, 2, 2)})
+    said = backend.variants(Subgraph(graph, [graph.nodes[0].id]), target)
+    assert said == Refusal("nothing reads what the group computes", "n")
+
+
+def test_an_operator_whose_first_output_is_left_out_is_declined(
+    graph_of: Any, backend: Any, target: Any
+) -> None:
+    made = node("LayerNormalization", ["x", "s"], ["", "m"], name="n")
+    graph = graph_of([made], {"x": zeros(2, 3)}, {"s": zeros(3)}, outputs=["m"])
+    said = backend.variants(Subgraph(graph, graph.all_nodes), target)
+    assert said == Refusal("its first output is not asked for", "n")
+
+
+def test_a_transpose_that_is_none_is_no_neighbour(graph_of: Any, backend: Any, target: Any) -> None:
+    """Neither one of another domain nor one whose permutation does not fit changes what is offered."""
+    relu = node("Relu", ["x"], ["y"])
+    alone = graph_of([relu], {"x": zeros(2, 3, 4, 5)})
+    offered = backend.variants(Subgraph(alone, alone.all_nodes), target)
+    for attributes in ({"domain": "elsewhere", "perm": [0, 1]}, {"perm": [0, 1]}, {"perm": [0, 1, 2, 9]}):
+        graph = graph_of([relu, node("Neg", ["y"], ["z"])], {"x": zeros(2, 3, 4, 5)})
+        first, after = graph.nodes
+        made = {k: v for k, v in attributes.items() if k != "domain"}
+        odd = dataclasses.replace(
+            after, op_type="Transpose", domain=str(attributes.get("domain", "")), attributes=made
+        )
+        beside = graph.replace(nodes=(first, odd))
+        assert backend.variants(Subgraph(beside, [first.id]), target) == offered
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3])
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_what_is_built_does_not_depend_on_neighbours(
+    graph_of: Any, backend: Any, target: Any, op: str, axis: int
+) -> None:
+    """Costs are kept per structural key and variant: what builds in one place builds in all."""
+    group, x = node(op, ["a"], ["b"], axis=axis), {"x": zeros(1, 12, 16, 16)}
+    places = [
+        [node("Neg", ["x"], ["a"]), group, node("Neg", ["b"], ["y"])],
+        [node("Transpose", ["x"], ["a"], perm=[0, 1, 3, 2]), group, node("Neg", ["b"], ["y"])],
+        [node("Neg", ["x"], ["a"]), group, node("Transpose", ["b"], ["y"], perm=[0, 3, 1, 2])],
+    ]
+    subgraphs = []
+    for nodes in places:
+        graph = graph_of(nodes, x)
+        subgraphs.append(Subgraph(graph, [graph.nodes[1].id]))
+    assert len({s.key for s in subgraphs}) == 1
+    assert len({repr(backend.supported([s], target)) for s in subgraphs}) == 1
+    offered = dict.fromkeys(v for s in subgraphs for v in backend.variants(s, target))
+    assert len(offered) > len(backend.variants(subgraphs[0], target))
+
+    def outcome(subgraph: Subgraph, variant: Variant) -> str:
+        try:
+            return str(backend.build(subgraph, variant, target).implementation)
+        except BackendError as error:
+            return str(error)
+
+    for variant in offered:
+        assert len({outcome(s, variant) for s in subgraphs}) == 1
+    assert any("uncompiled" not in outcome(subgraphs[0], v) for v in backend.variants(subgraphs[0], target))

@@ -33,6 +33,8 @@ def check_group(subgraph: Subgraph) -> Refusal | None:
     for node in subgraph.nodes:
         if (refusal := check_operator(Operator(graph, node))) is not None:
             return refusal
+    if not subgraph.outputs:
+        return Refusal("nothing reads what the group computes", subgraph.nodes[0].name)
     kinds = {n.id: Operator(graph, n).kind for n in subgraph.nodes}
     if OpKind.TUPLE in kinds.values() and len(kinds) > 1:
         return Refusal("a split is compiled on its own", _first(subgraph, kinds, OpKind.TUPLE).name)

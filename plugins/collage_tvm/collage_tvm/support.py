@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+import onnx
+
 from collage_core.errors import Refusal
 from collage_core.ir import Operator, TensorType
+from collage_core.ir.attributes import schema_of
 
 __all__ = ["SUPPORTED", "check_operator"]
 
@@ -16,6 +20,7 @@ INDICES = frozenset({"int32", "int64"})
 _MAX_ELEMENTS = 2**31 - 1
 _MAX_AVERAGED_WINDOW = 32
 _MAX_RANK = 8
+_OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 
 Check = Callable[[Operator], "str | None"]
 """Why an operator is declined, or None."""
@@ -35,10 +40,27 @@ def _reason(op: Operator) -> str | None:
     check = SUPPORTED.get(op.op_type)
     if check is None:
         return f"{op.op_type} is not lowered to TVM"
+    if reason := _malformed(op):
+        return reason
     for name in [*op.node.inputs, *op.node.outputs]:
         if name and (reason := _check_type(name, op.graph.type_of(name))):
             return reason
     return check(op)
+
+
+def _malformed(op: Operator) -> str | None:
+    """What the operator's schema demands and the node lacks, so that the checks after this need not ask."""
+    schema = schema_of(op)
+    if schema is None:
+        return f"the model's opset has no {op.op_type}"
+    optional = {i for i, p in enumerate(schema.inputs) if p.option == _OPTIONAL}
+    given = op.node.inputs
+    if len(given) < schema.min_input or any(not v and i not in optional for i, v in enumerate(given)):
+        return "an input that it needs is missing"
+    if not op.node.outputs or not op.node.outputs[0]:
+        return "its first output is not asked for"
+    lacking = [a.name for a in schema.attributes.values() if a.required and op.attribute(a.name) is None]
+    return f"attribute {lacking[0]!r} is missing" if lacking else None
 
 
 def _check_type(name: str, type: TensorType) -> str | None:
@@ -126,11 +148,14 @@ def _pad(op: Operator) -> str | None:
     if mode not in ("constant", "reflect", "edge", "wrap"):
         return f"padding mode {mode!r} is not compiled"
     data = op.graph.constants[op.node.inputs[1]] if len(op.node.inputs) > 1 else op.attribute("pads")
-    pads = [int(p) for p in data]
-    if min(pads) < 0:
-        return "a padding that crops is not compiled"
+    pads = [int(p) for p in np.ravel(data if data is not None else ())]
     type, out = op.input_type(0), op.output_type()
     assert type is not None
+    axes = op.graph.constants[op.node.inputs[3]].size if any(op.node.inputs[3:]) else len(type.shape)
+    if len(pads) != 2 * axes or len(out.shape) != len(type.shape):
+        return "the padding does not fit the input"
+    if min(pads, default=0) < 0:
+        return "a padding that crops is not compiled"
     largest = {"reflect": -1, "wrap": 0}.get(mode)
     padded = [d for d, o in zip(type.static_shape, out.static_shape, strict=True) if d != o]
     if largest is not None and padded and max(pads) > min(padded) + largest:
@@ -141,6 +166,8 @@ def _pad(op: Operator) -> str | None:
 def _reduce(op: Operator) -> str | None:
     if reason := _constant(op, 1, "the list of axes"):
         return reason
+    if (type := op.input_type(0)) is not None and not type.shape:
+        return "a reduction of a single number is not compiled"
     if op.attribute("noop_with_empty_axes", 0) and not op.attribute("axes"):
         axes = op.node.inputs[1] if len(op.node.inputs) > 1 else ""
         if not axes or not op.graph.constants[axes].size:
@@ -157,6 +184,8 @@ def _pool(op: Operator) -> str | None:
 
 def _softmax(op: Operator) -> str | None:
     type = op.input_type(0)
+    if type is not None and not type.shape:
+        return "a softmax of a single number is not compiled"
     if op.graph.opsets.get("", 13) < 13 and type is not None:
         rank = len(type.shape)
         if op.attribute("axis", 1) % rank != rank - 1:

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collage_tvm.backend import TvmBackend
 from collage_tvm.rules import tvm_rule
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import TensorProto, helper
 
+from collage_core.device import Target
 from collage_core.errors import Refusal
-from collage_core.ir import NodeSet
+from collage_core.ir import NodeSet, Subgraph
 from collage_core.ir.onnx_io import from_model
 from collage_core.rules import generate
 
@@ -287,12 +289,52 @@ def test_large_values_are_shared_out_to_threads(check: Check, threads: int) -> N
             {},
             "only its first output",
         ),
+        ([node("MaxPool", ["x"], ["o"])], {"x": _f(1, 1, 5)}, {}, "'kernel_shape' is missing"),
+        ([node("Add", ["x", ""], ["o"])], {"x": _f(2, 3)}, {}, "an input that it needs is missing"),
     ],
 )
 def test_refusals(refusal: Refusing, nodes: Any, inputs: Any, constants: Any, reason: str) -> None:
     answer = refusal(nodes, inputs, [v for n in nodes[-1:] for v in n.output], constants)
     assert re.search(reason, answer.reason), answer
     assert answer.node is not None
+
+
+@pytest.mark.parametrize(
+    ("made", "x", "constants", "declared", "reason"),
+    [
+        (node("Pad", ["x", "p"], ["o"]), _f(2, 3), {"p": np.array([1, 1])}, (2, 3), "does not fit"),
+        (node("Softmax", ["x"], ["o"]), _f(), {}, (), "a single number"),
+        (node("ReduceSum", ["x", "a"], ["o"]), _f(), {"a": np.array([0])}, (), "a single number"),
+    ],
+)
+def test_what_onnx_cannot_infer_is_declined(
+    model: Callable[..., Any], made: Any, x: Any, constants: Any, declared: Any, reason: str
+) -> None:
+    proto = model([made], {"x": x}, ["o"], constants)
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("o", TensorProto.FLOAT, declared))
+    graph = from_model(proto)
+    said = TvmBackend().variants(Subgraph(graph, graph.all_nodes), Target("cpu", 2))
+    assert isinstance(said, Refusal)
+    assert reason in said.reason
+
+
+@pytest.mark.parametrize("op", ["Relu", "Softmax", "MaxPool", "ReduceSum", "Concat", "Transpose"])
+def test_a_dead_node_is_declined(model: Callable[..., Any], op: str) -> None:
+    """As it may be where the pass that removes dead code is skipped."""
+    attributes: Any = {"MaxPool": {"kernel_shape": [2, 2]}, "Concat": {"axis": 0}}.get(op, {})
+    nodes = [node(op, ["x"], ["dead"], name="n", **attributes), node("Neg", ["x"], ["o"])]
+    graph = from_model(model(nodes, {"x": _f(1, 2, 4, 4)}, ["o"], {}))
+    group = Subgraph(graph, [graph.nodes[0].id])
+    assert not group.outputs
+    said = TvmBackend().variants(group, Target("cpu", 2))
+    assert said == Refusal("nothing reads what the group computes", "n")
+
+
+def test_an_operator_whose_first_output_is_left_out_is_declined(model: Callable[..., Any]) -> None:
+    made = node("LayerNormalization", ["x", "g"], ["", "m"], name="n")
+    graph = from_model(model([made], {"x": _f(2, 3)}, ["m"], {"g": _f(3)}))
+    said = TvmBackend().variants(Subgraph(graph, graph.all_nodes), Target("cpu", 2))
+    assert said == Refusal("its first output is not asked for", "n")
 
 
 def test_rule_generates_what_the_backend_then_offers(model: Callable[..., Any]) -> None:

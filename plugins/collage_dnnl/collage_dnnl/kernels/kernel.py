@@ -156,7 +156,7 @@ class PrimitiveKernel(Kernel):
         scratchpad = self._described[in_place].scratchpad
         memories.append((int(Arg.SCRATCHPAD), scratchpad, workspace.ctypes.data))
         keep = (compiled.operands, tuple(inputs), tuple(outputs), workspace)
-        return self._library.bind(compiled.primitive, memories, keep)
+        return self._library.bind(compiled.primitive, memories, self._threads, keep)
 
     def _compile(self, in_place: bool) -> _Compiled:
         described = self._described[in_place]

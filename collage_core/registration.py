@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from collage_core.errors import Refusal
-from collage_core.patterns.backend_pattern import BackendPattern
-from collage_core.patterns.pattern import Pattern
-from collage_core.patterns.result import Match
-from collage_core.rules.rule import FusionRule, GroupCheck, PatternRule, ValidOp
+from collage_core.patterns import BackendPattern, Match, Pattern
+from collage_core.rules import FusionRule, GroupCheck, PatternRule, ValidOp
 
 __all__ = [
     "add_backend_pattern",

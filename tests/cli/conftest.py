@@ -1,0 +1,56 @@
+"""The command in this process: quick, for what loads no vendor's library."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from collage_core.cli.main import main
+
+if TYPE_CHECKING:
+    from collage_command import Optimised
+
+Place = Callable[..., Any]
+Mistake = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLLAGE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+
+@pytest.fixture
+def place(optimised: Optimised, capsys: pytest.CaptureFixture[str]) -> Place:
+    """`place(*options)`: the report of `collage optimize` on the shared model and its costs, as JSON."""
+
+    def run(*options: str) -> Any:
+        costs = str(optimised.collage.home / "costs.sqlite")
+        arguments = ["optimize", str(optimised.model), "--threads", "1", "--costs", costs, "--json"]
+        assert main([*arguments, *options]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+@pytest.fixture
+def mistake(capsys: pytest.CaptureFixture[str]) -> Mistake:
+    """`mistake(*arguments)`: what the command says about them, in one line, with exit code 1."""
+
+    def run(*arguments: str | Path) -> str:
+        assert main([str(a) for a in arguments]) == 1
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert "Traceback" not in captured.err
+        lines = captured.err.splitlines()
+        (line,) = [line for line in lines if line.startswith("collage: ")]
+        assert line == lines[-1], "one line, and the last"
+        return line
+
+    return run

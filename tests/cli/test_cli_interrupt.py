@@ -1,0 +1,91 @@
+"""Ctrl-C while measuring: nothing is left behind, and what was measured is kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+import onnx.parser
+
+from collage_core.costs import CostDatabase
+
+if TYPE_CHECKING:
+    from collage_command import Collage
+
+_MODEL = """<ir_version: 10, opset_import: ["" : 20]> g (float[1,8,16,16] x) => (float y) {
+    [pool] p = MaxPool<kernel_shape=[3,3]>(x)
+    [turn] t = Transpose<perm=[0,3,2,1]>(p)
+    [exp] e = Exp(t)
+    [neg] n = Neg(e)
+    [soft] y = Softmax(n)
+}"""
+
+
+def _processes_of(collage: Collage) -> set[int]:
+    """Processes that live in the command's folder: their environment says so."""
+    mark = f"COLLAGE_HOME={collage.home}".encode()
+    found = set()
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                found.add(int(entry.name))
+    return found
+
+
+def _costs(collage: Collage) -> int:
+    if not (collage.home / "costs.sqlite").exists():
+        return 0
+    with CostDatabase(collage.home / "costs.sqlite") as database:
+        return len(database)
+
+
+def test_interrupted_while_measuring(collage: Collage) -> None:
+    model = collage.folder / "m.onnx"
+    onnx.save(onnx.parser.parse_model(_MODEL), model)
+    arguments = ("optimize", model, "--threads", "1", "--backends", "dnnl,tvm")
+    process = collage.start(*arguments)
+    deadline = time.monotonic() + 60
+    while _costs(collage) < 5:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert len(_processes_of(collage)) >= 2
+    assert list(collage.temporary.glob("collage-*/graph"))
+
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert out == ""
+    assert err.splitlines()[-1] == "collage: interrupted; what was measured is kept"
+    assert "Traceback" not in err
+    assert _processes_of(collage) == set()
+    assert {p.name for p in collage.temporary.iterdir()} <= {"collage-measuring.lock"}
+
+    kept = _costs(collage)
+    assert kept >= 5
+    report = collage.json(*arguments)
+    assert report["search"]["cached"] == kept
+    assert report["search"]["measured"] > 0
+    assert {p.name for p in collage.temporary.iterdir()} <= {"collage-measuring.lock"}
+
+
+def test_interrupted_while_comparing(collage: Collage) -> None:
+    model, bundle = collage.folder / "m.onnx", collage.folder / "m.collage"
+    onnx.save(onnx.parser.parse_model(_MODEL), model)
+    collage.run("optimize", model, "--threads", "1", "--backends", "reference", "-o", bundle)
+    process = collage.start("bench", bundle, "--against", "onnxruntime", "--rounds", "100000")
+    deadline = time.monotonic() + 60
+    while len(_processes_of(collage)) < 3:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert _processes_of(collage) == set()
+    assert {p.name for p in collage.temporary.iterdir()} <= {"collage-measuring.lock"}

@@ -1,0 +1,181 @@
+"""A user's mistakes: one clear line and exit code 1, or 2 where the usage is wrong."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from collage_core import Bundle, Group, Placement, Subgraph, Target, plain_variant, save
+from collage_core.cli.main import main
+from collage_core.formats import Array
+from collage_core.ir.onnx_io import from_model
+
+if TYPE_CHECKING:
+    from collage_command import Collage
+
+    from tests.cli.conftest import Mistake
+
+_MODEL = """<ir_version: 10, opset_import: ["" : 20]> g (float[2,3] x) => (float y) { [relu] y = Relu(x) }"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "relu.onnx"
+    onnx.save(onnx.parser.parse_model(_MODEL), path)
+    return path
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """A placement made by hand, on the reference."""
+    graph = from_model(onnx.parser.parse_model(_MODEL))
+    whole = Subgraph(graph, graph.all_nodes)
+    group = Group("reference", tuple(n.id for n in graph.nodes), plain_variant(whole))
+    path = tmp_path / "relu.collage"
+    save(Bundle(graph, Placement((group,), (), Target("cpu", 1))), path)
+    return path
+
+
+@pytest.fixture
+def junk(tmp_path: Path) -> Path:
+    path = tmp_path / "junk"
+    path.write_text("neither a model nor a bundle\n")
+    return path
+
+
+@pytest.mark.parametrize("command", ["optimize", "bench", "run", "explain"])
+def test_files_that_are_not_there_or_something_else(
+    command: str, junk: Path, tmp_path: Path, mistake: Mistake
+) -> None:
+    assert mistake(command, tmp_path / "none") == f"collage: {tmp_path}/none: no such file"
+    what = "bundle" if command in ("run", "explain") else "ONNX model"
+    assert f"{junk}: not a" in mistake(command, junk)
+    assert what in mistake(command, junk)
+    (tmp_path / "empty").touch()
+    assert f"not a{'n' * what.startswith('O')} {what}" in mistake(command, tmp_path / "empty")
+    assert str(tmp_path) in mistake(command, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--backends", "quick,dnnl"], "unknown backend 'quick'; installed: dnnl, "),
+        (["--exclude", "quick:Conv"], "unknown backend 'quick'; installed: dnnl, "),
+        (["--device", "abacus"], "device 'abacus'"),
+        (["--threads", "0"], "threads must be at least 1"),
+        (["--shape", "x=2,4"], "the model declares x=2,3"),
+        (
+            ["-o", "/no/such/folder/m.collage"],
+            "cannot write /no/such/folder/m.collage: there is no such folder",
+        ),
+        (["-o", "/"], "cannot write /: it is a folder"),
+        (["--costs", "/"], "cost database / cannot be opened"),
+        (
+            ["--exclude", "reference", "--backends", "dnnl", "--exclude", "dnnl"],
+            "no backend can run node 'relu'",
+        ),
+    ],
+)
+def test_options_of_optimize(options: list[str], said: str, model: Path, mistake: Mistake) -> None:
+    assert said in mistake("optimize", model, *options)
+
+
+def test_options_of_bench(bundle: Path, mistake: Mistake) -> None:
+    assert mistake("bench", bundle, "--against", "nobody") == (
+        "collage: unknown peer 'nobody'; installed: onnxruntime"
+    )
+    assert "--rounds must be at least 1" in mistake("bench", bundle, "--rounds", "0")
+
+
+def test_inputs_of_run(bundle: Path, junk: Path, tmp_path: Path, mistake: Mistake) -> None:
+    arrays: dict[str, Array] = {
+        "right": np.zeros((2, 3), np.float32),
+        "wide": np.zeros((2, 4), np.float32),
+        "double": np.zeros((2, 3)),
+    }
+    files = {name: tmp_path / f"{name}.npy" for name in arrays}
+    for name, array in arrays.items():
+        np.save(files[name], array)
+    np.savez(tmp_path / "many.npz", x=arrays["right"])
+
+    def run(*arguments: str) -> str:
+        return mistake("run", bundle, *arguments)
+
+    right = ("--input", f"x={files['right']}")
+    assert "input 'x' (float32[2,3]) is missing" in run()
+    assert "input 'x' has shape [2, 4]; the model's is [2, 3]" in run("--input", f"x={files['wide']}")
+    assert "input 'x' has dtype float64; the model's is float32" in run("--input", f"x={files['double']}")
+    assert "no input 'q'; its inputs: x" in run(*right, "--input", f"q={files['right']}")
+    assert "not a .npy file" in run("--input", f"x={junk}")
+    assert "input" in run("--input", f"x={tmp_path}/many.npz")
+    assert "no such file" in run("--input", f"x={tmp_path}/none.npy")
+    assert "expected NAME=VALUE" in run("--input", "x")
+    assert "the model's outputs are y" in run(*right, "--output", f"q={tmp_path}/q.npy")
+    assert "cannot write /no/such/folder/y.npy" in run(*right, "--output", "y=/no/such/folder/y.npy")
+    assert "--repeat must be at least 1" in run(*right, "--repeat", "0")
+
+
+@pytest.mark.parametrize("entry", ["manifest.json", "placement.json", "model.onnx"])
+@pytest.mark.parametrize("content", [b"junk", b"[]", None])
+def test_damaged_bundles(
+    entry: str, content: bytes | None, bundle: Path, tmp_path: Path, mistake: Mistake
+) -> None:
+    damaged = tmp_path / "damaged.collage"
+    with zipfile.ZipFile(bundle) as source, zipfile.ZipFile(damaged, "w") as target:
+        for name in source.namelist():
+            if name != entry:
+                target.writestr(name, source.read(name))
+            elif content is not None:
+                target.writestr(name, content)
+    assert "not a " in mistake("explain", damaged)
+
+
+def test_explain_of_a_placement_made_by_hand(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(bundle)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("groups, in order\n")
+    assert "reference" in text
+    assert "relu" in text
+
+
+def test_costs(junk: Path, tmp_path: Path, mistake: Mistake) -> None:
+    assert "cannot read" in mistake("costs", "import", tmp_path / "none")
+    assert "line 1 is no exported cost" in mistake("costs", "import", junk)
+    assert "cannot write" in mistake("costs", "export", tmp_path)
+    assert "say what to prune" in mistake("costs", "prune")
+    assert "cannot be opened" in mistake("costs", "--costs", junk, "show")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["improve"],
+        ["optimize"],
+        ["optimize", "m.onnx", "--threads", "many"],
+        ["bench", "m.onnx", "--rounds", "few"],
+        ["costs"],
+        ["costs", "prune", "--older-than", "long"],
+        ["run", "m.collage", "--fast"],
+    ],
+)
+def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: collage")
+
+
+def test_as_processes(collage: Collage, model: Path) -> None:
+    process = collage.start("optimize", model, "--backends", "quick")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "")
+    assert [line for line in err.splitlines() if line.startswith("collage: ")] == err.splitlines()[-1:]
+    assert "Traceback" not in err
+    collage.run("optimize", code=2)

@@ -1,0 +1,166 @@
+"""A user's way through the commands, each a process of its own, on one model optimised twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from collage_core.costs import CostDatabase
+
+if TYPE_CHECKING:
+    from collage_command import Collage, Optimised
+
+
+def test_the_second_run_measures_nothing(optimised: Optimised) -> None:
+    first, second = optimised.first, optimised.second
+    assert first["search"]["measured"] > 0
+    assert first["search"]["cached"] == 0
+    assert second["search"]["measured"] == 0
+    assert second["search"]["measure_s"] == 0
+    assert second["search"]["cached"] == first["search"]["measured"]
+    assert second["search"]["total_s"] < 5
+    assert second["search"]["search_s"] < 1
+    for key in ("groups", "conversions", "predicted_ms", "latency_ms", "chosen", "max_rel_error"):
+        assert second[key] == first[key]
+
+
+def test_what_optimize_prints(optimised: Optimised) -> None:
+    report = optimised.second
+    assert report["model"] == str(optimised.model)
+    assert (report["device"], report["threads"]) == ("cpu", 1)
+    assert {"collage", "dnnl"} <= report["latency_ms"].keys()
+    assert type(report["latency_ms"]["collage"]) is float
+    assert all(ms is None or ms > 0 for ms in report["latency_ms"].values())
+    assert type(report["predicted_ms"]) is float
+    assert sum(len(g["nodes"]) for g in report["groups"]) == 12
+    for group in report["groups"]:
+        assert type(group["backend"]) is str
+        assert len(group["nodes"]) == len(group["ops"]) > 0
+        assert all(type(f) is str for side in ("inputs", "outputs") for f in group["formats"][side])
+        assert group["cost_ms"] >= 0
+    for conversion in report["conversions"]:
+        assert all(type(conversion[k]) is str for k in ("value", "from", "to", "backend"))
+        assert conversion["from"] != conversion["to"]
+        assert conversion["cost_ms"] > 0
+    types = {
+        **dict.fromkeys(("candidates", "measured", "cached"), int),
+        **dict.fromkeys(("measure_s", "search_s", "total_s"), float),
+        "optimal": bool,
+    }
+    for key, kind in types.items():
+        assert isinstance(report["search"][key], kind), key
+    assert 0 <= report["max_abs_error"] < 1e-3
+    assert 0 <= report["max_rel_error"] < 1e-4
+    total = sum(part["cost_ms"] for part in (*report["groups"], *report["conversions"]))
+    assert report["predicted_ms"] == pytest.approx(total)
+
+
+def test_run_gives_the_numbers_of_the_model(optimised: Optimised) -> None:
+    collage = optimised.collage
+    image = np.random.default_rng(3).standard_normal((1, 3, 16, 16), dtype=np.float32)
+    folder = collage.folder / "lr=0.1"  # "=" in a path
+    folder.mkdir()
+    np.save(folder / "image.npy", image)
+    arguments = ["--input", f"image={folder}/image.npy", "--output", f"logits={folder}/logits.npy"]
+    report = collage.json("run", optimised.bundle, *arguments, "--repeat", "5")
+    assert report["runs"] == 5
+    assert report["latency_ms"] > 0
+    found = np.load(folder / "logits.npy")
+    (expected,) = map(np.asarray, ReferenceEvaluator(onnx.load(optimised.model)).run(None, {"image": image}))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+    summary = report["outputs"]["logits"]
+    assert (summary["dtype"], summary["shape"]) == ("float32", [1, 10])
+    assert summary["file"] == f"{folder}/logits.npy"
+    assert summary["max"] == float(found.max())
+    assert "logits" in collage.run("run", optimised.bundle, "--input", f"image={folder}/image.npy")
+
+
+def test_bench_against_a_peer(optimised: Optimised) -> None:
+    report = optimised.collage.json("bench", optimised.bundle, "--against", "onnxruntime", "--rounds", "4")
+    contenders = {"collage", "peer:onnxruntime"}
+    assert report["latency_ms"].keys() == report["spread"].keys() == contenders
+    ours, theirs = report["latency_ms"]["collage"], report["latency_ms"]["peer:onnxruntime"]
+    assert report["ratio_to_best_peer"] == pytest.approx(theirs / ours)
+    assert report["runs"] == dict.fromkeys(contenders, 12)
+    assert report["max_rel_error"]["peer:onnxruntime"] < 1e-4
+    assert report["failed"] == {}
+    assert report["threads"] == 1
+
+
+def test_backends(optimised: Optimised) -> None:
+    report = optimised.collage.json("backends")
+    by_name = {b["name"]: b for b in report if b["kind"] not in ("peer", "plugin")}
+    assert {"reference", "dnnl", "tvm"} <= by_name.keys()
+    keys = {"name", "kind", "version", "library_version", "devices", "available", "reason"}
+    assert all(b.keys() >= keys for b in report)
+    assert by_name["reference"]["kind"] == "reference"
+    assert by_name["dnnl"]["available"] is True
+    assert by_name["dnnl"]["reason"] is None
+    assert by_name["dnnl"]["devices"] == ["cpu"]
+    assert "onnxruntime" in {p["name"] for p in report if p["kind"] == "peer"}
+    assert not [p for p in report if p["kind"] == "plugin"], "no plugin has failed"
+    text = optimised.collage.run("backends")
+    assert all(name in text for name in by_name)
+
+
+def test_explain(optimised: Optimised) -> None:
+    assert optimised.collage.json("explain", optimised.bundle) == optimised.second
+    text = optimised.collage.run("explain", optimised.bundle)
+    for group in optimised.second["groups"]:
+        assert group["nodes"][-1] in text
+    assert "groups, in order" in text
+    assert "no schedule for Conv" in text
+
+
+def test_costs_go_out_and_come_in(optimised: Optimised) -> None:
+    collage = optimised.collage
+    shown = collage.json("costs", "show")
+    assert shown["file"] == str(collage.home / "costs.sqlite")
+    assert {"kind", "backend", "status", "count"} == shown["costs"][0].keys()
+    count = sum(row["count"] for row in shown["costs"])
+
+    exported = collage.folder / "costs.jsonl"
+    collage.run("costs", "export", exported)
+    lines = exported.read_text().splitlines()
+    assert len(lines) == count
+    assert collage.run("costs", "export") == exported.read_text()
+    assert all(isinstance(json.loads(line), dict) for line in lines)
+
+    other = collage.folder / "other.sqlite"
+    assert collage.run("costs", "--costs", other, "import", exported).startswith(f"{count} costs merged")
+    arguments = ("optimize", optimised.model, "--threads", "1", "--costs", other)
+    report = collage.json(*arguments)
+    assert report["search"]["measured"] == 0
+    assert report["groups"] == optimised.second["groups"]
+
+    failed = sum(row["count"] for row in shown["costs"] if row["status"] != "ok")
+    assert collage.run("costs", "--costs", other, "prune", "--failed").startswith(f"{failed} costs removed")
+    of_tvm = sum(row["count"] for row in shown["costs"] if row["backend"] == "tvm" and row["status"] == "ok")
+    assert collage.run("costs", "--costs", other, "prune", "--backend", "tvm").startswith(f"{of_tvm} costs")
+    assert collage.run("costs", "--costs", other, "prune", "--older-than", "1").startswith("0 costs")
+    with CostDatabase(other) as database:
+        assert len(database) == count - failed - of_tvm
+
+
+def test_texts_for_people(optimised: Optimised) -> None:
+    text = optimised.collage.run("optimize", optimised.model, "--threads", "1")
+    assert text.startswith(f"{optimised.model} on cpu, 1 threads\n")
+    assert "collage" in text
+    assert " 0 measured" in text
+    assert "largest difference from the reference" in text
+    version = optimised.collage.run("--version").strip()
+    assert version[0].isdigit()
+
+
+def test_a_bundle_is_a_file_of_its_own(optimised: Optimised, tmp_path: Path, collage: Collage) -> None:
+    moved = tmp_path / "elsewhere.collage"
+    moved.write_bytes(optimised.bundle.read_bytes())
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 16, 16), np.float32))
+    report: Any = collage.json("run", moved, "--input", f"image={tmp_path}/x.npy")
+    assert report["outputs"]["logits"]["file"] is None

@@ -1,0 +1,94 @@
+"""Never worse: what is slow or fails as a whole is not what one gets, however well its parts time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from collage_core import Constraints, CostDatabase, Optimization, Target, optimize
+from collage_core.errors import BackendError
+from collage_core.report.summary import optimization_json
+
+if TYPE_CHECKING:
+    from tests.pipeline.conftest import Parse
+
+_TARGET = Target("cpu", 1)
+_NO_REFERENCE = Constraints(excluded=(("reference", None),))
+_BOTH = "(float[8] x) => (float y) { [a] a = Relu(x) [b] y = Neg(a) }"
+_EACH_ITS_OWN = "(float[8] x) => (float y) { [a] a = Abs(x) [b] y = Exp(a) }"
+
+pytestmark = pytest.mark.usefixtures("grudges")
+
+
+def _optimize(parse: Parse, text: str, costs: Path) -> Optimization:
+    return optimize(
+        parse(text),
+        backends=["left", "right"],
+        target=_TARGET,
+        costs=costs,
+        constraints=_NO_REFERENCE,
+        rounds=4,
+    )
+
+
+def test_a_mix_that_times_well_in_parts_loses_to_a_single_backend(parse: Parse, tmp_path: Path) -> None:
+    costs = tmp_path / "c.sqlite"
+    result = _optimize(parse, _BOTH, costs)
+    assert result.mix.backends() == ("left", "right")
+    assert (result.mix.predicted_ms or 99) < 3
+    assert result.chosen in ("left", "right")
+    assert result.placement.backends() == (result.chosen,)
+    assert result.placement.predicted_ms == pytest.approx(4, rel=0.3)
+
+    with CostDatabase(costs) as database:
+        stored = {
+            title: {i.key.backend: i.record for i in database.items() if i.key.variant == title}
+            for title in ("choosing", "confirming")
+        }
+    assert stored["choosing"].keys() == stored["confirming"].keys() == {"collage", "left", "right"}
+    assert (stored["choosing"]["collage"].median_ms or 0) > 30
+    report = optimization_json(result, "m.onnx")
+    confirmed = {name: record.median_ms for name, record in stored["confirming"].items()}
+    assert {name: report["latency_ms"][name] for name in confirmed} == confirmed
+    assert report["latency_ms"]["reference"] is None
+    assert report["latency_ms"]["collage"] == pytest.approx(4, rel=0.5)
+    assert report["chosen"] == result.chosen
+    assert report["predicted_ms"] == result.placement.predicted_ms
+
+    again = _optimize(parse, _BOTH, costs)
+    assert again.placement == result.placement
+    assert again.comparison is not None
+    assert not again.comparison.measured
+
+
+def test_a_mix_that_fails_as_a_whole_loses_too(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLAGE_TEST_GRUDGE", "fail")
+    result = _optimize(parse, _BOTH, tmp_path / "c.sqlite")
+    assert result.mix.backends() == ("left", "right")
+    assert result.chosen in ("left", "right")
+    assert result.comparison is not None
+    assert result.comparison.records["collage"].ok
+
+
+def test_a_placement_that_cannot_run_is_no_result(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLAGE_TEST_GRUDGE", "fail")
+    with pytest.raises(BackendError, match=r"runs as a whole: mix: .*failed with status 13"):
+        _optimize(parse, _EACH_ITS_OWN, tmp_path / "c.sqlite")
+
+
+def test_what_only_the_mix_can_run_is_kept(parse: Parse, tmp_path: Path) -> None:
+    result = _optimize(parse, _EACH_ITS_OWN, tmp_path / "c.sqlite")
+    assert result.chosen == "mix"
+    singles = {s.backend: s for s in result.singles}
+    assert singles.keys() == {"left", "right", "reference"}
+    assert all(s.placement is None for s in singles.values())
+    assert "no backend can run node 'b' (Exp)" in (singles["left"].reason or "")
+    assert singles["reference"].label == "reference"
+    assert result.comparison is not None
+    assert list(result.comparison.records) == ["collage"]

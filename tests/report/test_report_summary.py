@@ -1,0 +1,216 @@
+"""Reports as JSON values, and the texts made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from collage_core import (
+    Backend,
+    BackendInfo,
+    BackendKind,
+    Kernel,
+    Refusal,
+    Registry,
+    Subgraph,
+    Target,
+    Variant,
+)
+from collage_core.backend import Peer, PeerInfo, PeerSession
+from collage_core.costs import CostRecord
+from collage_core.pipeline.comparison import Comparison
+from collage_core.plugins import hookimpl
+from collage_core.report.summary import backends_json, bench_json, placement_json, shares
+from collage_core.report.text import backends_text, bench_text, explain_text, optimization_text, table
+from collage_core.runtime import read
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from collage_command import Optimised
+
+
+class Absent(Backend):
+    name = "absent"
+
+    def info(self) -> BackendInfo:
+        return BackendInfo(
+            self.name, BackendKind.GRAPH, "0.9", None, ("gpu",), "its library is not installed"
+        )
+
+    def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
+        return Refusal("not here")
+
+    def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+        raise NotImplementedError
+
+
+class Rival(Peer):
+    name = "rival"
+
+    def info(self) -> PeerInfo:
+        return PeerInfo(self.name, "1.0", "2.0", settings={"mode": "fast"})
+
+    def load(self, model: Path, target: Target) -> PeerSession:
+        raise NotImplementedError
+
+
+class Plugin:
+    @hookimpl
+    def collage_backends(self) -> Sequence[Backend]:
+        return [Absent()]
+
+    @hookimpl
+    def collage_peers(self) -> Sequence[Peer]:
+        return [Rival()]
+
+
+@pytest.fixture
+def registry() -> Registry:
+    registry = Registry([Plugin()], entry_points=False)
+    registry.failures["broken"] = "ImportError: no such module"
+    return registry
+
+
+def test_backends(registry: Registry) -> None:
+    report = backends_json(registry)
+    assert [(b["name"], b["kind"]) for b in report] == [
+        ("reference", "reference"),
+        ("absent", "graph"),
+        ("rival", "peer"),
+        ("broken", "plugin"),
+    ]
+    assert report[1] == {
+        "name": "absent",
+        "kind": "graph",
+        "version": "0.9",
+        "library_version": None,
+        "devices": ["gpu"],
+        "available": False,
+        "reason": "its library is not installed",
+    }
+    assert (report[2]["available"], report[2]["settings"]) == (True, {"mode": "fast"})
+    assert (report[3]["available"], report[3]["version"]) == (False, None)
+    lines = backends_text(report).splitlines()
+    assert lines[0].split() == ["backend", "kind", "version", "library", "devices", "available"]
+    assert lines[2].split() == [
+        "absent",
+        "graph",
+        "0.9",
+        "-",
+        "gpu",
+        *["no:", "its", "library", "is", "not", "installed"],
+    ]
+    assert lines[3].split() == ["rival", "peer", "1.0", "2.0", "cpu", "yes"]
+    assert lines[4].endswith("no: ImportError: no such module")
+
+
+def _comparison(**times_ms: float | None) -> Comparison:
+    records = {
+        name.replace("peer_", "peer:"): CostRecord("failed", reason="it crashed")
+        if ms is None
+        else CostRecord("ok", ms, ms / 10, 30)
+        for name, ms in times_ms.items()
+    }
+    return Comparison(records, measured=True)
+
+
+def test_bench_compares_with_the_fastest_peer() -> None:
+    comparison = _comparison(collage=2.0, peer_a=3.0, peer_b=5.0, peer_c=None)
+    peers = ["peer:a", "peer:b", "peer:c"]
+    report = bench_json(comparison, peers, {"peer:a": 1e-6, "peer:b": 2e-6})
+    assert report["latency_ms"] == {"collage": 2.0, "peer:a": 3.0, "peer:b": 5.0, "peer:c": None}
+    assert report["spread"]["peer:a"] == pytest.approx(0.3)
+    assert report["ratio_to_best_peer"] == 1.5
+    assert report["failed"] == {"peer:c": "it crashed"}
+    text = bench_text(report)
+    assert "best peer / collage: 1.500" in text
+    assert "it crashed" in text
+    assert "largest difference from peer:b: 2.0e-06" in text
+
+
+@pytest.mark.parametrize(
+    "comparison", [_comparison(collage=2.0, peer_a=None), _comparison(collage=None, peer_a=2.0)]
+)
+def test_bench_without_anything_to_compare(comparison: Comparison) -> None:
+    report = bench_json(comparison, ["peer:a"], {})
+    assert report["ratio_to_best_peer"] is None
+    assert "best peer" not in bench_text(report)
+
+
+def test_shares_add_up(optimised: Optimised) -> None:
+    report = optimised.second
+    found = shares(report)
+    assert found == report["shares"]
+    assert sum(s["share"] for s in found.values()) == pytest.approx(1)
+    assert sum(s["ms"] for s in found.values()) == pytest.approx(report["predicted_ms"])
+    assert sum(s["groups"] for s in found.values()) == len(report["groups"])
+    assert sum(s["nodes"] for s in found.values()) == sum(len(g["nodes"]) for g in report["groups"])
+    assert sum(s["conversions"] for s in found.values()) == len(report["conversions"])
+    assert shares({"groups": [], "conversions": []}) == {}
+
+
+def test_a_placement_in_names(optimised: Optimised) -> None:
+    bundle = read(optimised.bundle)
+    report = placement_json(bundle.graph, bundle.placement)
+    assert report["groups"] == optimised.second["groups"]
+    assert report["conversions"] == optimised.second["conversions"]
+    names = [name for g in report["groups"] for name in g["nodes"]]
+    assert sorted(names) == sorted(n.name for n in bundle.graph.nodes)
+    pairs = [pair for g in report["groups"] for pair in zip(g["nodes"], g["ops"], strict=True)]
+    assert all(name.endswith(f"/{op}") for name, op in pairs)
+    text = explain_text(report)
+    assert text.startswith("groups, in order\n")
+    assert ("\n\nconversions\n" in text) == bool(report["conversions"])
+
+
+@pytest.fixture
+def report(optimised: Optimised) -> dict[str, Any]:
+    return dict(optimised.second)
+
+
+def test_the_text_tells_what_the_json_tells(report: dict[str, Any]) -> None:
+    text = optimization_text(report)
+    for name, ms in report["latency_ms"].items():
+        if ms is not None:
+            assert any(line.startswith(name) and f"{ms:.4f}" in line for line in text.splitlines())
+        else:
+            assert any(line.startswith(name) and "not run: " in line for line in text.splitlines())
+    assert f"predicted {report['predicted_ms']:.3f} ms" in text
+    assert "optimal for the measured costs" in text
+    assert "on the reference" not in text
+    assert "is what you get" not in text
+
+
+def test_the_text_of_rarer_outcomes(report: dict[str, Any]) -> None:
+    report |= {
+        "chosen": "dnnl",
+        "fallback": [
+            {"node": "n1", "op": "CumSum", "cost_ms": 0.5, "declined": {"a": "too odd"}},
+            {"node": "n2", "op": "CumSum", "cost_ms": 0.5, "declined": {}},
+        ],
+        "singles": [
+            {"backend": "x", "alone": True, "predicted_ms": 123.0, "reason": None},
+            {
+                "backend": "y",
+                "alone": False,
+                "predicted_ms": None,
+                "reason": "no backend can run node 'q' (Q)",
+            },
+        ],
+        "search": report["search"] | {"optimal": False},
+    }
+    text = optimization_text(report)
+    assert "the placement of dnnl alone was faster than the mix, and is what you get" in text
+    assert "n1 (CumSum), 0.5000 ms: a: too odd" in text
+    assert "n2 (CumSum), 0.5000 ms: no backend has a pattern for it" in text
+    assert "not run: predicted 123 ms" in text
+    assert "not run: no backend can run node 'q' (Q)" in text
+    assert "not proven optimal" in text
+
+
+def test_tables_are_aligned() -> None:
+    text = table(("name", "ms"), [("a", "1.5"), ("longer", "10.25")], right=[1])
+    assert text.splitlines() == ["name       ms", "a         1.5", "longer  10.25"]
