@@ -17,8 +17,7 @@ from collage_core.errors import (
     WorkerError,
 )
 from collage_core.formats import Format, channels_last, plain
-from collage_core.ir import Graph, Operator, OpKind, Subgraph
-from collage_core.ir.onnx_io import load_model
+from collage_core.ir import Graph, Operator, OpKind, Subgraph, load_model
 from collage_core.ir.passes import normalise
 from collage_core.ir.verify import require_static
 from collage_core.patterns import (

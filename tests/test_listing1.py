@@ -26,8 +26,7 @@ from collage_core import (
     plain_variant,
     plugins,
 )
-from collage_core.ir import Graph, Subgraph
-from collage_core.ir.onnx_io import from_model
+from collage_core.ir import Graph, Subgraph, from_model
 from collage_core.patterns import find_matches
 from collage_core.plugins import Registry, default_registry, hookimpl
 from collage_core.registration import clear_registered, registered_patterns, registered_rules

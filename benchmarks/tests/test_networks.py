@@ -13,7 +13,7 @@ import pytest
 from collage_benchmarks.networks import NETWORKS, Network, bert_encoder
 from collage_benchmarks.networks.__main__ import main
 
-from collage_core.ir.onnx_io import from_model
+from collage_core.ir import from_model
 from collage_core.reference import evaluate
 
 QUICK = ["mnist", "tiny_conv", "tiny_encoder"]

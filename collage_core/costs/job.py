@@ -47,7 +47,7 @@ class MeasureJob:
     """Items of one backend, measured one after the other in one worker. Small and picklable: any executor may
     carry it.
 
-    graph_path: folder of `ir.onnx_io.save_stored`. values_path: folder of `costs.recording.record`. plugins:
+    graph_path: folder of `ir.save_stored`. values_path: folder of `costs.recording.record`. plugins:
     modules that bring backends besides the installed packages. item_limit_s: how long one item may take,
     building included. memory_limit_bytes: resident memory of the worker.
     """

@@ -15,7 +15,7 @@ import numpy as np
 from collage_core.device import Target
 from collage_core.errors import CollageError, InputError
 from collage_core.formats import Array
-from collage_core.ir.onnx_io import load_stored
+from collage_core.ir import load_stored
 from collage_core.reference import ReferenceBackend
 from collage_core.reference.evaluator import NodeEvaluator
 from collage_core.worker import Worker
@@ -50,7 +50,7 @@ class Recording:
 
 
 def record(graph_dir: Path, inputs: Mapping[str, Array], values_dir: Path) -> Recording:
-    """Run the graph stored in `graph_dir` (`ir.onnx_io.save_stored`) on the reference, in a worker, and keep
+    """Run the graph stored in `graph_dir` (`ir.save_stored`) on the reference, in a worker, and keep
     every value that is not constant, the inputs included, in `values_dir`.
 
     `inputs`: by name of the graph's inputs and state. InputError for a missing or misshapen one; RemoteError

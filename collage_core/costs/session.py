@@ -15,8 +15,7 @@ from collage_core.costs.trial import Trial
 from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import channels_last, plain
-from collage_core.ir import Subgraph, TensorType
-from collage_core.ir.onnx_io import load_stored
+from collage_core.ir import Subgraph, TensorType, load_stored
 from collage_core.plugins import default_registry
 from collage_core.worker import child_state
 

@@ -4,14 +4,21 @@ normalise them.
 
 from collage_core.ir.graph import Graph
 from collage_core.ir.nodeset import NodeSet
+from collage_core.ir.onnx_read import ExternalData, from_model, infer_types, load_model
+from collage_core.ir.onnx_write import WEIGHTS_FILE, to_model, to_node_proto, to_value_info, write_external
 from collage_core.ir.operator import Operator
 from collage_core.ir.opkinds import OpKind, op_kind
+from collage_core.ir.stored import MODEL_FILE, load_stored, save_stored
 from collage_core.ir.subgraph import Subgraph
-from collage_core.ir.types import Attribute, Dim, Node, TensorType, Value, ValueKind
+from collage_core.ir.types import UNKNOWN, Attribute, Dim, Node, TensorType, Value, ValueKind
 
 __all__ = [
+    "MODEL_FILE",
+    "UNKNOWN",
+    "WEIGHTS_FILE",
     "Attribute",
     "Dim",
+    "ExternalData",
     "Graph",
     "Node",
     "NodeSet",
@@ -21,5 +28,14 @@ __all__ = [
     "TensorType",
     "Value",
     "ValueKind",
+    "from_model",
+    "infer_types",
+    "load_model",
+    "load_stored",
     "op_kind",
+    "save_stored",
+    "to_model",
+    "to_node_proto",
+    "to_value_info",
+    "write_external",
 ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Attribute", "Dim", "Node", "TensorType", "Value", "ValueKind"]
+__all__ = ["UNKNOWN", "Attribute", "Dim", "Node", "TensorType", "Value", "ValueKind"]
 
 Dim = int | str
 """A size, or the name of a symbolic dimension."""
@@ -49,6 +49,10 @@ class TensorType:
 
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+UNKNOWN = TensorType("", ("?",))
+"""Type of a value that shape inference says nothing about (yet)."""
 
 
 class ValueKind(enum.Enum):

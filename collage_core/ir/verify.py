@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collage_core.errors import ModelError
 from collage_core.ir.graph import Graph
-from collage_core.ir.onnx_io import UNKNOWN
+from collage_core.ir.types import UNKNOWN
 
 __all__ = ["require_static", "verify"]
 

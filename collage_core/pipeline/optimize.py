@@ -15,8 +15,7 @@ from collage_core.costs.database import CostDatabase
 from collage_core.device import Target
 from collage_core.errors import BackendError, PlacementError
 from collage_core.formats import Array
-from collage_core.ir import Graph
-from collage_core.ir.onnx_io import from_model, load_model
+from collage_core.ir import Graph, from_model, load_model
 from collage_core.ir.passes import normalise
 from collage_core.ir.verify import require_static
 from collage_core.pipeline.comparison import Comparison, compare, placement_entrant

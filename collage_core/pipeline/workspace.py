@@ -15,8 +15,7 @@ import numpy as np
 from collage_core.costs.inputs import synthesise_inputs
 from collage_core.costs.recording import Recording, record
 from collage_core.formats import Array
-from collage_core.ir import Graph
-from collage_core.ir.onnx_io import MODEL_FILE, save_stored
+from collage_core.ir import MODEL_FILE, Graph, save_stored
 from collage_core.runtime.executable import check_array
 from collage_core.runtime.session import save_arrays
 
@@ -46,7 +45,7 @@ class Workspace:
 
     @cached_property
     def graph_folder(self) -> Path:
-        """Where the graph is stored (`ir.onnx_io.load_stored`)."""
+        """Where the graph is stored (`ir.load_stored`)."""
         folder = Path(self._folder.name) / "graph"
         save_stored(self.graph, folder)
         return folder

@@ -10,8 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 from collage_core.errors import InputError, ModelError
 from collage_core.formats import Array
-from collage_core.ir import Graph, Node, TensorType
-from collage_core.ir.onnx_io import UNKNOWN, to_node_proto, to_value_info
+from collage_core.ir import UNKNOWN, Graph, Node, TensorType, to_node_proto, to_value_info
 from collage_core.operators import OPERATORS
 
 __all__ = ["NodeEvaluator", "evaluate", "run_nodes"]

@@ -19,8 +19,7 @@ from typing import Any
 import onnx
 
 from collage_core.errors import BundleError
-from collage_core.ir import Graph
-from collage_core.ir.onnx_io import MODEL_FILE, WEIGHTS_FILE, ExternalData, from_model, write_external
+from collage_core.ir import MODEL_FILE, WEIGHTS_FILE, ExternalData, Graph, from_model, write_external
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
 from collage_core.runtime.build import build

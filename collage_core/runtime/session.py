@@ -11,7 +11,7 @@ import numpy as np
 from collage_core.backend import PeerSession
 from collage_core.device import Target
 from collage_core.formats import Array
-from collage_core.ir.onnx_io import load_stored
+from collage_core.ir import load_stored
 from collage_core.placement import Placement
 from collage_core.plugins import default_registry
 from collage_core.runtime.build import build

@@ -14,7 +14,7 @@ import pytest
 from collage_core import Bundle, Group, Placement, Subgraph, Target, plain_variant, save
 from collage_core.cli.main import main
 from collage_core.formats import Array
-from collage_core.ir.onnx_io import from_model
+from collage_core.ir import from_model
 
 if TYPE_CHECKING:
     from collage_command import Collage

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from collage_core.costs import synthesise_inputs
-from collage_core.ir.onnx_io import from_model
+from collage_core.ir import from_model
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 

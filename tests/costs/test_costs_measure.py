@@ -30,8 +30,7 @@ from collage_core.costs.record import UNAVAILABLE
 from collage_core.device import Target
 from collage_core.errors import CollageError, UnknownBackendError
 from collage_core.formats import channels_last, plain
-from collage_core.ir import Graph, Subgraph
-from collage_core.ir.onnx_io import from_model, save_stored
+from collage_core.ir import Graph, Subgraph, from_model, save_stored
 from collage_core.worker import RemoteError
 
 SpawningExecutor = partial(ProcessPoolExecutor, 2, multiprocessing.get_context("spawn"))

@@ -15,8 +15,16 @@ from onnx import TensorProto, helper, numpy_helper
 
 from collage_core.errors import CollageError, ModelError
 from collage_core.formats import Array, Format, canonical_layout, channels_last, empty, plain, view
-from collage_core.ir import Graph, NodeSet, Subgraph
-from collage_core.ir.onnx_io import from_model, load_model, load_stored, save_stored, to_model
+from collage_core.ir import (
+    Graph,
+    NodeSet,
+    Subgraph,
+    from_model,
+    load_model,
+    load_stored,
+    save_stored,
+    to_model,
+)
 from collage_core.ir.passes import normalise
 from collage_core.ir.verify import require_static
 from collage_core.reference.evaluator import evaluate

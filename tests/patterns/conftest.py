@@ -9,8 +9,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from collage_core.ir import Graph
-from collage_core.ir.onnx_io import from_model
+from collage_core.ir import Graph, from_model
 
 Parse = Callable[..., Graph]
 

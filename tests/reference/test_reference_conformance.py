@@ -14,7 +14,7 @@ import pytest
 from onnx import numpy_helper
 
 from collage_core.errors import ModelError
-from collage_core.ir.onnx_io import from_model
+from collage_core.ir import from_model
 from collage_core.reference import evaluate
 
 NOT_TENSORS = re.compile("control flow|sequence|optional")

@@ -10,8 +10,7 @@ from collage_core.backend import BackendKind, plain_variant
 from collage_core.device import Target
 from collage_core.errors import InputError, ModelError, Refusal
 from collage_core.formats import empty
-from collage_core.ir import Graph, Node, Subgraph
-from collage_core.ir.onnx_io import from_model
+from collage_core.ir import Graph, Node, Subgraph, from_model
 from collage_core.reference import ReferenceBackend, evaluate
 
 

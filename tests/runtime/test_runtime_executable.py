@@ -19,8 +19,7 @@ from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kerne
 from collage_core.device import Target
 from collage_core.errors import BackendError, BundleError, InputError, PlacementError, Refusal
 from collage_core.formats import Array, Format, channels_last, plain
-from collage_core.ir import Graph, NodeSet, Subgraph, TensorType
-from collage_core.ir.onnx_io import from_model
+from collage_core.ir import Graph, NodeSet, Subgraph, TensorType, from_model
 from collage_core.ir.views import input_format, output_format
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.plugins import Registry

@@ -9,7 +9,7 @@ import onnx
 from onnx import numpy_helper
 
 from collage_core.formats import Array
-from collage_core.ir.onnx_io import from_model
+from collage_core.ir import from_model
 from collage_core.reference.evaluator import NodeEvaluator
 
 __all__ = ["calibrate"]

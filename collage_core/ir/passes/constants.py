@@ -9,10 +9,11 @@ from onnx.reference import ReferenceEvaluator
 
 from collage_core.formats import Array
 from collage_core.ir.graph import Graph
-from collage_core.ir.onnx_io import UNKNOWN, infer_types, to_model
+from collage_core.ir.onnx_read import infer_types
+from collage_core.ir.onnx_write import to_model
 from collage_core.ir.passes.base import Pass
 from collage_core.ir.passes.cleaning import without_unused_values
-from collage_core.ir.types import Node, TensorType, Value, ValueKind
+from collage_core.ir.types import UNKNOWN, Node, TensorType, Value, ValueKind
 from collage_core.operators import OPERATORS
 
 __all__ = ["FOLD_CONSTANTS"]

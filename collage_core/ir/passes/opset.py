@@ -8,7 +8,8 @@ import onnx
 import onnx.version_converter
 
 from collage_core.ir.graph import Graph
-from collage_core.ir.onnx_io import from_model, infer_types, to_model
+from collage_core.ir.onnx_read import from_model, infer_types
+from collage_core.ir.onnx_write import to_model
 from collage_core.ir.passes.base import Pass
 from collage_core.ir.types import Node
 

@@ -20,8 +20,7 @@ from collage_core.backend import Kernel, Variant
 from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, empty
-from collage_core.ir import Graph, Subgraph
-from collage_core.ir.onnx_io import from_model
+from collage_core.ir import Graph, Subgraph, from_model
 from collage_core.reference import evaluate
 
 TOLERANCE = 1e-4

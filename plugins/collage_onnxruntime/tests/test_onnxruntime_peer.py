@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 
 from collage_core.device import Target
 from collage_core.errors import BackendError, InputError
-from collage_core.ir.onnx_io import load_model
+from collage_core.ir import load_model
 from collage_core.plugins import Registry
 from collage_core.reference import evaluate
 

@@ -18,8 +18,7 @@ from collage_core.backend import Variant
 from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import empty
-from collage_core.ir import Graph, Subgraph
-from collage_core.ir.onnx_io import from_model
+from collage_core.ir import Graph, Subgraph, from_model
 
 MAX_ERROR = 1e-4
 # TVM reads its settings when it is loaded, which is before any test builds a kernel

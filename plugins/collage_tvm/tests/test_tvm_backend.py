@@ -17,8 +17,7 @@ from onnx import helper
 from collage_core.backend import BackendKind, plain_variant
 from collage_core.device import Target
 from collage_core.formats import Format, empty, plain
-from collage_core.ir import Subgraph, TensorType
-from collage_core.ir.onnx_io import from_model
+from collage_core.ir import Subgraph, TensorType, from_model
 from collage_core.plugins import Registry
 
 NOTHING = np.empty(0, np.uint8)
@@ -37,7 +36,7 @@ import sys
 from onnx import TensorProto, helper
 from collage_core.device import Target
 from collage_core.ir import Subgraph
-from collage_core.ir.onnx_io import from_model
+from collage_core.ir import from_model
 from collage_core.rules import generate
 from collage_tvm.plugin import collage_backends
 [tvm] = collage_backends()

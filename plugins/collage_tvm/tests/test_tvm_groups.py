@@ -16,8 +16,7 @@ from onnx import TensorProto, helper
 
 from collage_core.device import Target
 from collage_core.errors import Refusal
-from collage_core.ir import NodeSet, Subgraph
-from collage_core.ir.onnx_io import from_model
+from collage_core.ir import NodeSet, Subgraph, from_model
 from collage_core.rules import generate
 
 node = helper.make_node

@@ -14,8 +14,7 @@ from onnx import helper
 from collage_core.backend import plain_variant
 from collage_core.device import Target
 from collage_core.formats import empty, plain
-from collage_core.ir import Subgraph
-from collage_core.ir.onnx_io import from_model
+from collage_core.ir import Subgraph, from_model
 
 _FUNCTIONS = {
     "Exp": (-87.0, 88.7, math.exp, 3),

@@ -1,17 +1,14 @@
-"""ONNX in and out.
-
-Large constants never pass through protobuf's 2 GB limit: they are read as memory-mapped arrays, stand in for
-themselves by type alone while `onnx` infers shapes, and are stored as external data.
+"""ONNX models as graphs. Large constants are read as memory-mapped arrays, and stand in for themselves by
+type alone while `onnx` infers shapes.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
 import numpy as np
 import onnx
@@ -22,33 +19,10 @@ from onnx import helper, numpy_helper
 from collage_core.errors import ModelError
 from collage_core.formats import Array
 from collage_core.ir.graph import Graph
-from collage_core.ir.types import Attribute, Dim, Node, TensorType, Value, ValueKind
+from collage_core.ir.onnx_write import ID_KEY, to_model
+from collage_core.ir.types import UNKNOWN, Attribute, Dim, Node, TensorType, Value, ValueKind
 
-__all__ = [
-    "MODEL_FILE",
-    "UNKNOWN",
-    "WEIGHTS_FILE",
-    "ExternalData",
-    "from_model",
-    "infer_types",
-    "load_model",
-    "load_stored",
-    "save_stored",
-    "to_model",
-    "to_node_proto",
-    "to_value_info",
-    "write_external",
-]
-
-UNKNOWN = TensorType("", ("?",))
-"""Type of a value that shape inference says nothing about (yet)."""
-
-_INLINE_BYTES = 1024
-"""Constants up to this size are handed to `onnx` with their values, which shape inference may need."""
-WEIGHTS_FILE = "weights.bin"
-MODEL_FILE = "model.onnx"
-_ID_KEY = "collage.id"
-_ALIGNMENT = 64
+__all__ = ["ExternalData", "from_model", "infer_types", "load_model"]
 
 
 def load_model(path: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
@@ -159,98 +133,6 @@ def infer_types(graph: Graph, declared: Mapping[str, TensorType] | None = None) 
     return graph.replace(values=values)
 
 
-def to_node_proto(node: Node) -> onnx.NodeProto:
-    """The node as ONNX writes it."""
-    proto = onnx.NodeProto(op_type=node.op_type, name=node.name, domain=node.domain)
-    proto.input.extend(node.inputs)
-    proto.output.extend(node.outputs)
-    for name, attribute in node.attributes.items():
-        proto.attribute.append(_attribute_proto(node, name, attribute))
-    return proto
-
-
-def to_value_info(name: str, type: TensorType) -> onnx.ValueInfoProto:
-    """A declaration of a tensor; without a type where that is unknown."""
-    if type == UNKNOWN:
-        return onnx.ValueInfoProto(name=name)
-    return helper.make_tensor_value_info(
-        name, helper.np_dtype_to_tensor_dtype(np.dtype(type.dtype)), type.shape
-    )
-
-
-def to_model(
-    graph: Graph, *, large_constants_as_inputs: bool = False, initializers: Iterable[Any] | None = None
-) -> onnx.ModelProto:
-    """The graph as a model with its constants inside, or (for `onnx` functions that only need types) the
-    large ones as inputs.
-
-    `initializers`, if given, are taken in place of the constants' own data.
-    """
-    model = onnx.ModelProto(ir_version=10, producer_name="collage")
-    for domain, version in graph.opsets.items():
-        model.opset_import.append(helper.make_opsetid(domain, version))
-    proto = model.graph
-    proto.name = graph.name
-    for name in graph.inputs:
-        proto.input.append(to_value_info(name, graph.type_of(name)))
-    if initializers is not None:
-        proto.initializer.extend(initializers)
-    else:
-        for name, data in graph.constants.items():
-            if large_constants_as_inputs and data.nbytes > _INLINE_BYTES:
-                proto.input.append(to_value_info(name, graph.type_of(name)))
-            else:
-                proto.initializer.append(numpy_helper.from_array(np.asarray(data, order="C"), name))
-    outputs = set(graph.outputs)
-    for node in graph.nodes:
-        written = to_node_proto(node)
-        written.metadata_props.add(key=_ID_KEY, value=str(node.id))
-        proto.node.append(written)
-        for v in node.outputs:
-            if v and v not in outputs and graph.type_of(v) != UNKNOWN:
-                proto.value_info.append(to_value_info(v, graph.type_of(v)))
-    for name in graph.outputs:
-        proto.output.append(to_value_info(name, graph.type_of(name)))
-    return model
-
-
-def save_stored(graph: Graph, directory: Path) -> None:
-    """Write the graph into a folder: `model.onnx`, which other tools read too, and its large constants as
-    external data.
-
-    Node ids are kept.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / WEIGHTS_FILE).open("wb") as weights:
-        model = write_external(graph, weights)
-    (directory / MODEL_FILE).write_bytes(model.SerializeToString())
-
-
-def load_stored(directory: Path) -> Graph:
-    """Read what `save_stored` wrote; large constants are memory-mapped, read-only."""
-    return load_model(directory / MODEL_FILE)
-
-
-def write_external(graph: Graph, weights: IO[bytes]) -> onnx.ModelProto:
-    """The graph as a model whose large constants are written to `weights`, at multiples of 64 bytes."""
-    initializers = []
-    position = 0
-    for name, data in graph.constants.items():
-        if data.nbytes <= _INLINE_BYTES or data.dtype.kind in "OU":
-            initializers.append(numpy_helper.from_array(np.asarray(data, order="C"), name))
-            continue
-        position += weights.write(b"\0" * (-position % _ALIGNMENT))
-        tensor = onnx.TensorProto(
-            name=name, data_type=helper.np_dtype_to_tensor_dtype(data.dtype), dims=data.shape
-        )
-        tensor.data_location = onnx.TensorProto.EXTERNAL
-        for key, value in (("location", WEIGHTS_FILE), ("offset", position), ("length", data.nbytes)):
-            tensor.external_data.add(key=key, value=str(value))
-        initializers.append(tensor)
-        position += weights.write(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
-    return to_model(graph, initializers=initializers)
-
-
 def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
@@ -303,7 +185,7 @@ def _specialise(values: dict[str, Value], shapes: Mapping[str, tuple[int, ...]])
 
 def _with_stored_ids(nodes: list[Node], protos: list[onnx.NodeProto]) -> list[Node]:
     """The nodes with the ids that `to_model` has stored, unless another tool has added or doubled some."""
-    stored = [p.value for n in protos for p in n.metadata_props if p.key == _ID_KEY]
+    stored = [p.value for n in protos for p in n.metadata_props if p.key == ID_KEY]
     if len(stored) != len(nodes) or len(set(stored)) != len(stored) or not all(map(str.isdecimal, stored)):
         return nodes
     return [dataclasses.replace(n, id=int(i)) for n, i in zip(nodes, stored, strict=True)]
@@ -345,18 +227,6 @@ def _attribute(proto: onnx.NodeProto, node: str, attribute: onnx.AttributeProto)
     if attribute.type in (kind.INT, kind.FLOAT):
         return value
     raise ModelError(f"node {node!r}: attribute {attribute.name!r} has a type that is not supported")
-
-
-def _attribute_proto(node: Node, name: str, attribute: Attribute) -> onnx.AttributeProto:
-    if isinstance(attribute, np.ndarray):
-        return helper.make_attribute(name, numpy_helper.from_array(attribute))
-    if isinstance(attribute, tuple) and not attribute:
-        # An empty list does not tell its type; the operator's schema does.
-        declared = onnx.defs.get_schema(node.op_type, domain=node.domain).attributes[name].type
-        kinds = onnx.defs.OpSchema.AttrType
-        empty = {kinds.FLOATS: onnx.AttributeProto.FLOATS, kinds.STRINGS: onnx.AttributeProto.STRINGS}
-        return onnx.AttributeProto(name=name, type=empty.get(declared, onnx.AttributeProto.INTS))
-    return helper.make_attribute(name, list(attribute) if isinstance(attribute, tuple) else attribute)
 
 
 def _constant(proto: onnx.NodeProto) -> Array:
