@@ -81,23 +81,27 @@ def _show(name: str, args: argparse.Namespace) -> dict[str, Any]:
     }
     errors = comparison["max_rel_error"]
     report["right"] = bool(errors) and all(e <= _TOLERANCE for e in errors.values())
+    singles = [ms for n, ms in comparison["latency_ms"].items() if ms and n != COLLAGE and _PEER not in n]
+    ours = comparison["latency_ms"][COLLAGE]
+    report["fastest_single_over_collage"] = min(singles) / ours if singles and ours else None
+    report["reference_share"] = report["optimize"]["shares"].get("reference", {}).get("share", 0.0)
     if not args.json:
-        verdict = (
-            "agree"
-            if report["right"]
-            else "DO NOT AGREE"
-            if errors
-            else "were not compared: no peer is installed"
-        )
-        print(
-            f"{optimization_text(report['optimize'])}\n\n{bench_text(comparison)}\nthe answers {verdict}\n",
-            flush=True,
-        )
+        _print(report)
     return report
 
 
 def _is_single(name: str) -> bool:
     return name != COLLAGE and not name.startswith(_PEER)
+
+
+def _print(report: dict[str, Any]) -> None:
+    print(optimization_text(report["optimize"]), bench_text(report["bench"]), sep="\n\n")
+    if report["fastest_single_over_collage"] is not None:
+        print(f"fastest single backend / collage: {report['fastest_single_over_collage']:.3f}")
+    print(f"share of the reference: {report['reference_share']:.2%}")
+    compared = bool(report["bench"]["max_rel_error"])
+    verdict = "agree" if report["right"] else "DO NOT AGREE" if compared else "were not compared (no peer)"
+    print(f"the answers {verdict}\n", flush=True)
 
 
 def _compare(o: Optimization, model: Path, args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
