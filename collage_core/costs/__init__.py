@@ -1,7 +1,7 @@
 """Measured costs: how they are taken, in supervised processes, and where they are kept."""
 
 from collage_core.costs.database import CostDatabase, StoredCost, default_path
-from collage_core.costs.fingerprint import environment_of, last_level_cache_bytes
+from collage_core.costs.fingerprint import cache_sizes_bytes, environment_of
 from collage_core.costs.inputs import synthesise_inputs
 from collage_core.costs.job import MeasureItem, MeasureJob
 from collage_core.costs.lock import measuring_lock
@@ -25,9 +25,9 @@ __all__ = [
     "Samples",
     "Status",
     "StoredCost",
+    "cache_sizes_bytes",
     "default_path",
     "environment_of",
-    "last_level_cache_bytes",
     "measure_rounds",
     "measuring_lock",
     "record",

@@ -16,13 +16,13 @@ from collage_core.device import Target
 
 __all__ = [
     "MEASURER_VERSION",
+    "cache_sizes_bytes",
     "device_fingerprint",
     "environment_of",
-    "last_level_cache_bytes",
     "source_hash",
 ]
 
-MEASURER_VERSION = "2"
+MEASURER_VERSION = "3"
 """To be raised when the way of measuring changes such that old figures no longer compare with new ones."""
 
 _CPU = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -89,9 +89,11 @@ def device_fingerprint(device: str = "cpu") -> dict[str, str]:
 
 
 @cache
-def last_level_cache_bytes() -> int:
-    """Size of the largest cache that the first core sees; 32 MiB where the system does not tell."""
-    return max(_caches().values(), default=_UNKNOWN_CACHE_BYTES)
+def cache_sizes_bytes() -> tuple[int, ...]:
+    """Sizes of the data caches that the first core sees, from the first level to the last; 32 MiB alone where
+    the system does not tell.
+    """
+    return tuple(size for _, size in sorted(_caches().items())) or (_UNKNOWN_CACHE_BYTES,)
 
 
 def _cpuinfo() -> dict[str, str]:

@@ -22,9 +22,9 @@ UNAVAILABLE: Status = "unavailable"
 class Policy:
     """How kernels are measured. Part of the key: costs taken in different ways are not comparable.
 
-    cold_weights: whether the caches are emptied before each run and the inputs touched again, as in a model
-    whose weights do not fit the
-        last-level cache; otherwise runs follow each other.
+    evict_bytes: how much other memory is read before each run, the kernel's inputs and outputs being touched
+    again after it, so that caches are as in the executable: twice the largest cache that the model's weights
+    overflow. 0: runs follow each other.
     """
 
     warmup_runs: int = 3
@@ -32,7 +32,7 @@ class Policy:
     max_runs: int = 80
     target_relative_spread: float = 0.01
     max_seconds: float = 0.4
-    cold_weights: bool = True
+    evict_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,13 +67,14 @@ def measure_rounds(
     runs_per_round: int = 1,
     warmup: int = 1,
     *,
+    warmup_s: float = 0.02,
     open_limit_s: float | None = 600.0,
     run_limit_s: float | None = 60.0,
     on_round: Callable[[int], object] | None = None,
     on_wait: Callable[[str], object] | None = None,
 ) -> dict[str, Outcome]:
     """Run all contenders in turn, `rounds` times over, `runs_per_round` timed runs at a turn after `warmup`
-    untimed ones.
+    untimed ones or more, that take `warmup_s` at least: threads wake and caches fill.
 
     Each lives in a worker that is stopped (SIGSTOP) while it is not its turn, so that no idle thread of one
     spins into another's time. Who comes first and the direction change from round to round. A contender that
@@ -93,7 +94,7 @@ def measure_rounds(
             seat.open(max(warmup, 1) + 1, open_limit_s)
         for number in range(rounds):
             for seat in _order(seats, number):
-                seat.turn(warmup, runs_per_round, run_limit_s)
+                seat.turn(warmup, warmup_s, runs_per_round, run_limit_s)
             if on_round is not None:
                 on_round(number + 1)
         return {s.contender.name: s.outcome(run_limit_s) for s in seats}
@@ -122,10 +123,10 @@ class _Seat:
         self._asking(lambda worker: worker.call(_open, c.open, c.args, first_runs, timeout_s=limit_s))
         self._open_s = time.monotonic() - start
 
-    def turn(self, warmup: int, runs: int, limit_s: float | None) -> None:
+    def turn(self, warmup: int, warmup_s: float, runs: int, limit_s: float | None) -> None:
         def run(worker: Worker) -> None:
             worker.resume()
-            self._times_ms += worker.call(_run, warmup, runs, timeout_s=limit_s)
+            self._times_ms += worker.call(_run, warmup, warmup_s, runs, timeout_s=limit_s)
 
         self._asking(run)
 
@@ -166,12 +167,17 @@ def _open(open: Callable[..., Runnable], args: tuple[Any, ...], first_runs: int)
     child_state[_CONTENDER] = contender
 
 
-def _run(warmup: int, runs: int) -> list[float]:
-    """Milliseconds of each of `runs` runs after `warmup` untimed ones."""
+def _run(warmup: int, warmup_s: float, runs: int) -> list[float]:
+    """Milliseconds of each of `runs` runs after at least `warmup` untimed ones that take at least
+    `warmup_s`.
+    """
     contender: Runnable = child_state[_CONTENDER]
     times_ms = []
-    for _ in range(warmup):
+    start_s = time.perf_counter()
+    done = 0
+    while done < warmup or time.perf_counter() - start_s < warmup_s:
         contender.run()
+        done += 1
     for _ in range(runs):
         before = time.perf_counter_ns()
         contender.run()

@@ -39,7 +39,7 @@ class Session:
         self.backend: Backend = default_registry().backend(backend)
         self.target = target
         self.policy = policy
-        self._neighbour = self._tiny_conversion() if policy.cold_weights else None
+        self._neighbour = self._tiny_conversion() if policy.evict_bytes else None
         self._refusals: dict[tuple[tuple[int, ...], tuple[str, ...] | None], Refusal | None] = {}
 
     def supported(self, items: Sequence[MeasureItem]) -> list[Refusal | None]:

@@ -11,7 +11,6 @@ from time import perf_counter_ns
 import numpy as np
 
 from collage_core.backend import Bound
-from collage_core.costs.fingerprint import last_level_cache_bytes
 from collage_core.costs.record import Policy
 from collage_core.costs.samples import Samples
 from collage_core.errors import BackendError
@@ -35,8 +34,8 @@ def time_bound(
     """Run `bound` until its median is known to `policy.target_relative_spread`, or `max_runs` or
     `max_seconds` are used up.
 
-    With `policy.cold_weights`, caches are as in the executable before each run: emptied by reading a buffer
-    of twice the last-level cache (under 2 ms for 32 MiB, so that the library's threads still spin as they do
+    With `policy.evict_bytes`, caches are as in the executable before each run: emptied by reading that much
+    (64 MiB take under 2 ms, so that the library's threads still spin as they do
     between two kernels), then `neighbour` called, another kernel of the same library, whose code the
     executable keeps warm, then outputs and inputs read again, which the arena and the previous kernel have
     left there. Otherwise runs follow each other, the shortest in batches whose mean is one sample. At least
@@ -49,7 +48,7 @@ def time_bound(
     `inputs` and `outputs` are the arrays that `bound` is tied to. BackendError if a run returns an error
     code.
     """
-    prepare = _cooler([*outputs, *inputs], neighbour) if policy.cold_weights else _nothing
+    prepare = _cooler([*outputs, *inputs], neighbour, policy.evict_bytes) if policy.evict_bytes else _nothing
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -66,7 +65,7 @@ def _time(bound: Bound, prepare: Callable[[], object], policy: Policy) -> Sample
     for _ in range(policy.warmup_runs):
         prepare()
         once_ns = _run_ns(bound, 1)
-        if not policy.cold_weights:
+        if not policy.evict_bytes:
             batch = min(max(1, round(_BATCH_NS / max(once_ns, 1))), _LONGEST_BATCH)
         if perf_counter_ns() > deadline_ns - once_ns:
             break
@@ -118,8 +117,8 @@ def _nothing() -> None:
     return None
 
 
-def _cooler(touched: Sequence[Array], neighbour: Bound | None) -> Callable[[], object]:
-    buffer = _eviction_buffer()
+def _cooler(touched: Sequence[Array], neighbour: Bound | None, evict_bytes: int) -> Callable[[], object]:
+    buffer = _eviction_buffer(evict_bytes)
     views = [_bytes_of(a) for a in touched if a.size]
 
     def cool() -> None:
@@ -133,9 +132,9 @@ def _cooler(touched: Sequence[Array], neighbour: Bound | None) -> Callable[[], o
 
 
 @cache
-def _eviction_buffer() -> Array:
+def _eviction_buffer(size_bytes: int) -> Array:
     # Written once: pages never written all map to one page of zeros, and reading that evicts nothing.
-    return np.ones(2 * last_level_cache_bytes() // 8, np.uint64)
+    return np.ones(-(-size_bytes // 8), np.uint64)
 
 
 def _bytes_of(array: Array) -> Array:

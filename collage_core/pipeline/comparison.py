@@ -120,9 +120,7 @@ def compare(
     `title` is part of the key: the run that chooses and the run that confirms are two comparisons. `expected`
     gives the outputs to compare with, and is called only if something is run.
     """
-    policy = Policy(
-        warmup_runs=1, min_runs=rounds * runs_per_round, max_runs=rounds * runs_per_round, cold_weights=False
-    )
+    policy = Policy(warmup_runs=1, min_runs=rounds * runs_per_round, max_runs=rounds * runs_per_round)
     together = sorted(f"{e.name} {e.identity} {sorted(e.environment.items())}" for e in entrants)
     structure = hashlib.sha256(
         "\n".join([title, graph_digest(graph), workspace.inputs_digest, str(target), *together]).encode()

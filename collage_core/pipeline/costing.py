@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
-from collage_core.costs.fingerprint import environment_of, last_level_cache_bytes
+from collage_core.costs.fingerprint import cache_sizes_bytes, environment_of
 from collage_core.costs.job import MeasureItem, MeasureJob
 from collage_core.costs.measure import run_job
 from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
@@ -32,9 +32,12 @@ _BUSY = 0.1
 
 
 def default_policy(graph: Graph) -> Policy:
-    """Cold weights where the constants of the whole model do not fit into half of the last-level cache."""
+    """Before each run, those caches are emptied which the model's constants, read in turn, fill by more than
+    half.
+    """
     weights_bytes = sum(a.nbytes for a in graph.constants.values())
-    return Policy(cold_weights=weights_bytes > last_level_cache_bytes() // 2)
+    overflown = [size for size in cache_sizes_bytes() if weights_bytes > size // 2]
+    return Policy(evict_bytes=2 * max(overflown, default=0))
 
 
 def _policy_for(backend: Backend, policy: Policy) -> Policy:

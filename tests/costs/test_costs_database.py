@@ -26,7 +26,7 @@ from collage_core.errors import CostDatabaseError
 
 floats = st.floats(allow_nan=False, allow_infinity=False)
 json_values = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | floats | st.text()
-policies = st.builds(Policy, max_runs=st.integers(1, 3), cold_weights=st.booleans())
+policies = st.builds(Policy, max_runs=st.integers(1, 3), evict_bytes=st.sampled_from([0, 1 << 20]))
 keys = st.builds(
     CostKey,
     kind=st.sampled_from(["kernel", "conversion", "end_to_end"]),

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
-from collage_core.costs import environment_of, last_level_cache_bytes, measuring_lock
+from collage_core.costs import cache_sizes_bytes, environment_of, measuring_lock
 from collage_core.costs.fingerprint import source_hash
 from collage_core.costs.lock import lock_path
 from collage_core.device import Target
@@ -137,4 +137,4 @@ def test_the_source_hash_changes_with_any_file_of_the_package(
 
 
 def test_last_level_cache_is_plausible() -> None:
-    assert 1 << 18 <= last_level_cache_bytes() <= 4 << 30
+    assert 1 << 18 <= cache_sizes_bytes()[-1] <= 4 << 30

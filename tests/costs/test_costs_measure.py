@@ -34,7 +34,7 @@ from collage_core.ir import Graph, Subgraph, from_model, save_stored
 from collage_core.worker import RemoteError
 
 SpawningExecutor = partial(ProcessPoolExecutor, 2, multiprocessing.get_context("spawn"))
-QUICK = Policy(warmup_runs=1, min_runs=3, max_runs=5, max_seconds=0.1, cold_weights=False)
+QUICK = Policy(warmup_runs=1, min_runs=3, max_runs=5, max_seconds=0.1)
 PLUGIN = "costs_odd_backend"
 
 

@@ -21,7 +21,7 @@ def test_everybody_gets_the_same_turns_in_changing_order(tmp_path: Path) -> None
     log = tmp_path / "log"
     names = ["a", "b", "c"]
     done: list[int] = []
-    outcomes = measure_rounds([contender(n, log) for n in names], 12, 2, 1, on_round=done.append)
+    outcomes = measure_rounds([contender(n, log) for n in names], 12, 2, 1, warmup_s=0, on_round=done.append)
     assert list(outcomes) == names
     assert done == list(range(1, 13))
     runs = [line.split()[0] for line in log.read_text().splitlines()]

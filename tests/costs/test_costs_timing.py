@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collage_core.costs import Policy, Samples, last_level_cache_bytes, time_bound
+from collage_core.costs import Policy, Samples, cache_sizes_bytes, time_bound
 from collage_core.costs.guarded import GuardedBuffers
 from collage_core.errors import BackendError
 from collage_core.formats import Array, Format
 
-HOT = Policy(cold_weights=False)
-COLD = Policy(cold_weights=True)
+HOT = Policy()
+COLD = Policy(evict_bytes=2 * cache_sizes_bytes()[-1])
 
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=40))
@@ -59,9 +59,9 @@ def test_runs_stop_at_the_limits() -> None:
     def noisy() -> None:
         time.sleep(random.choice([0.0001, 0.004]))
 
-    many = time_bound(noisy, [], [], Policy(max_seconds=60, max_runs=40, cold_weights=False))
+    many = time_bound(noisy, [], [], Policy(max_seconds=60, max_runs=40))
     assert many.runs == 40
-    short = time_bound(noisy, [], [], Policy(max_seconds=0.05, max_runs=10_000, cold_weights=False))
+    short = time_bound(noisy, [], [], Policy(max_seconds=0.05, max_runs=10_000))
     assert short.runs < 200
 
 
@@ -91,7 +91,7 @@ def test_an_error_code_of_any_run_is_an_error(policy: Policy, failing_call: int)
 
 
 def test_cold_weights_are_cold_and_inputs_are_not() -> None:
-    size = min(2 << 20, last_level_cache_bytes() // 8)
+    size = min(2 << 20, cache_sizes_bytes()[-1] // 8)
     random = np.random.default_rng(0)
     data: Array = random.standard_normal(size // 4, np.float32)
     lines = random.permutation(data.size // 16) * 16

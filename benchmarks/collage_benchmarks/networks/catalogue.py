@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import onnx
 
 from collage_benchmarks.networks.bert import bert_encoder
 from collage_benchmarks.networks.calibration import calibrate
+from collage_benchmarks.networks.light import LIGHT_NETWORKS, light_network
 from collage_benchmarks.networks.mnist import mnist
 from collage_benchmarks.networks.mobilenet import mobilenet_v2
 from collage_benchmarks.networks.resnet import resnext50
@@ -64,6 +66,21 @@ def _text(
     return Network(name, summary, builder, shapes, {"input_ids": vocab, "token_type_ids": 2})
 
 
+def _light(name: str) -> Network:
+    data = "data_0" if LIGHT_NETWORKS[name] in _DATA_0 else "gpu_0/data_0"
+    summary = f"{LIGHT_NETWORKS[name]} of the onnx package, with weights"
+    return Network(name, summary, partial(light_network, name), {data: (1, 3, 224, 224)}, {})
+
+
+_DATA_0 = (
+    "light_bvlc_alexnet",
+    "light_densenet121",
+    "light_inception_v1",
+    "light_inception_v2",
+    "light_squeezenet",
+    "light_vgg19",
+)
+
 NETWORKS: Mapping[str, Network] = {
     n.name: n
     for n in (
@@ -72,6 +89,7 @@ NETWORKS: Mapping[str, Network] = {
         _image("mobilenet_v2", "MobileNetV2, batch 1, 224x224", mobilenet_v2, 1, 3, 224, 224),
         _image("mnist", "the example of TVM's RFC 0062", mnist, 1, 1, 28, 28),
         _image("tiny_conv", "a residual block, for tests", tiny_conv, 1, 3, 16, 16),
+        *map(_light, LIGHT_NETWORKS),
         _text("tiny_encoder", "one encoder layer, for tests", tiny_encoder, 16, 100),
     )
 }

@@ -1,7 +1,7 @@
 """The networks that the `onnx` package carries for its own tests, with weights.
 
-Theirs are ConstantOfShape nodes: every weight is one number, so that any wiring gives the same answer. Here each is filled with
-seeded values of a sensible scale for where it is read.
+Theirs are ConstantOfShape nodes: every weight is one number, so that any wiring gives the same answer. Here
+each is filled with seeded values of a sensible scale for where it is read.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def light_network(name: str) -> onnx.ModelProto:
 
 
 def _reader(graph: onnx.GraphProto, value: str) -> tuple[onnx.NodeProto, int]:
-    """The operator that the value is a parameter of, and at which place, looked for behind what only moves it."""
+    """The operator that the value is a parameter of, and at which place, looked for behind what only
+    moves it.
+    """
     for node in graph.node:
         if value in node.input:
             if node.op_type in _MOVERS:
@@ -73,7 +75,9 @@ def _reader(graph: onnx.GraphProto, value: str) -> tuple[onnx.NodeProto, int]:
 
 
 def _weights(rng: np.random.Generator, shape: tuple[int, ...], reader: onnx.NodeProto, place: int) -> Array:
-    """Values that keep activations at their scale: He's for products, about 1 for factors, about 0 for terms."""
+    """Values that keep activations at their scale: He's for products, about 1 for factors, about 0 for
+    terms.
+    """
     normal = rng.standard_normal(shape)
     if reader.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul") and place == 1:
         transposed = any(a.name == "transB" and a.i for a in reader.attribute)
