@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "BackendError",
+    "BackendUnavailableError",
     "BundleError",
     "CollageError",
     "CostDatabaseError",
@@ -43,6 +44,10 @@ class UnknownBackendError(CollageError):
 
 class BackendError(CollageError):
     """A backend failed to build or run something it had offered."""
+
+
+class BackendUnavailableError(BackendError):
+    """A backend's library cannot be loaded: nothing is said about what was to be built with it."""
 
 
 class WorkerError(CollageError):

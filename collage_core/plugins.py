@@ -78,7 +78,7 @@ class Registry:
     def _brought(self, hook: str, kind: type) -> list[Any]:
         """What the plugins' implementations of a hook return, asked one by one: each may fail on its own."""
         found: list[Any] = []
-        for implementation in reversed(getattr(self._manager.hook, hook).get_hookimpls()):
+        for implementation in getattr(self._manager.hook, hook).get_hookimpls():
             try:
                 brought = list(implementation.function() or ())
                 for thing in brought:

@@ -52,7 +52,7 @@ _MAY_IMPORT = {
             "search",
         ),
     },
-    "report": {"backend", "formats", "ir", "pipeline", "placement", "plugins"},
+    "report": {"backend", "costs", "formats", "ir", "pipeline", "placement", "plugins"},
 }
 """Packages of core and what each may import of core besides itself."""
 

@@ -34,7 +34,6 @@ from collage_core.report.text import bench_text, optimization_text
 __all__ = ["main"]
 
 _NETWORKS = ("resnext50", "bert_encoder")
-_TOLERANCE = 1e-4
 _PEER = "peer:"
 
 
@@ -79,8 +78,7 @@ def _show(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "optimize": optimization_json(optimization, name),
         "bench": comparison,
     }
-    errors = comparison["max_rel_error"]
-    report["right"] = bool(errors) and all(e <= _TOLERANCE for e in errors.values())
+    report["right"] = bool(comparison["max_rel_error"]) and not comparison["disagrees"]
     singles = [ms for n, ms in comparison["latency_ms"].items() if ms and n != COLLAGE and _PEER not in n]
     ours = comparison["latency_ms"][COLLAGE]
     report["fastest_single_over_collage"] = min(singles) / ours if singles and ours else None
@@ -90,16 +88,12 @@ def _show(name: str, args: argparse.Namespace) -> dict[str, Any]:
     return report
 
 
-def _is_single(name: str) -> bool:
-    return name != COLLAGE and not name.startswith(_PEER)
-
-
 def _print(report: dict[str, Any]) -> None:
     print(optimization_text(report["optimize"]), bench_text(report["bench"]), sep="\n\n")
     if report["fastest_single_over_collage"] is not None:
         print(f"fastest single backend / collage: {report['fastest_single_over_collage']:.3f}")
     print(f"share of the reference: {report['reference_share']:.2%}")
-    compared = bool(report["bench"]["max_rel_error"])
+    compared = bool(report["bench"]["max_rel_error"] or report["bench"]["disagrees"])
     verdict = "agree" if report["right"] else "DO NOT AGREE" if compared else "were not compared (no peer)"
     print(f"the answers {verdict}\n", flush=True)
 
@@ -128,9 +122,8 @@ def _compare(o: Optimization, model: Path, args: argparse.Namespace, progress: P
         )
     names = [_PEER + p.name for p in peers]
     ours = result.outputs[COLLAGE]
-    found = {n: compare_all(ours, result.outputs[n]).relative for n in names if ours and result.outputs[n]}
-    errors = {n: e for n, e in found.items() if e is not None}
-    return bench_json(result, names, errors)
+    differences = {n: compare_all(ours, result.outputs[n]) for n in names if ours and result.outputs[n]}
+    return bench_json(result, names, differences)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,15 @@ import onnxruntime
 import pytest
 from collage_benchmarks.networks import NETWORKS, Network, bert_encoder
 from collage_benchmarks.networks.__main__ import main
+from collage_benchmarks.networks.light import LIGHT_NETWORKS
 
 from collage_core.ir import from_model
+from collage_core.ir.passes import normalise
 from collage_core.reference import evaluate
 
 QUICK = ["mnist", "tiny_conv", "tiny_encoder"]
 LARGE = ["bert_encoder", "mobilenet_v2", "resnext50"]
+OURS = [NETWORKS[n] for n in (*QUICK, *LARGE)]
 ALL = [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)]
 
 
@@ -31,7 +34,7 @@ def relative(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
 
 
 def test_catalogue_is_complete() -> None:
-    assert set(NETWORKS) == {*QUICK, *LARGE}
+    assert set(NETWORKS) == {*QUICK, *LARGE, *LIGHT_NETWORKS}
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -69,7 +72,21 @@ def test_building_is_deterministic(name: str) -> None:
         assert not np.array_equal(value, network.inputs(4)[key])
 
 
-@pytest.mark.parametrize("network", NETWORKS.values(), ids=list(NETWORKS))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LIGHT_NETWORKS)
+def test_light_networks_have_weights_that_matter(name: str) -> None:
+    network = NETWORKS[name]
+    model = network.build()
+    onnx.checker.check_model(model)
+    one, other = (in_runtime(model, network.inputs(seed)) for seed in (1, 2))
+    assert relative(one[0], other[0]) > 5e-4
+    assert all(np.isfinite(a).all() and a.std() > 1e-3 * np.abs(a).max() for a in one)
+    found = evaluate(normalise(from_model(model)), network.inputs(1))
+    for array, expected in zip(found.values(), one, strict=True):
+        assert relative(array, expected) < 1e-4
+
+
+@pytest.mark.parametrize("network", OURS, ids=[n.name for n in OURS])
 def test_inputs_fit_the_model(network: Network) -> None:
     model = network.builder()
     for info in model.graph.input:

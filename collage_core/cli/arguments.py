@@ -59,7 +59,7 @@ def names_of(text: str | None) -> list[str] | None:
         return None
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise CollageError("expected names separated by commas, as in --backends a,b")
+        raise CollageError("expected names separated by commas, as in a,b")
     return names
 
 

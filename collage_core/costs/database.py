@@ -20,7 +20,7 @@ from collage_core.errors import CostDatabaseError
 __all__ = ["CostDatabase", "StoredCost", "default_path"]
 
 _T = TypeVar("_T")
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 _BUSY_MS = 30_000
 _CREATE = """
 CREATE TABLE IF NOT EXISTS costs (
@@ -86,6 +86,8 @@ class CostDatabase:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute("BEGIN IMMEDIATE")
+            if version < _SCHEMA_VERSION:  # what was measured in other ways is of no use now
+                self._connection.execute("DROP TABLE IF EXISTS costs")
             self._connection.execute(_CREATE)
             self._connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
             self._connection.execute("COMMIT")
@@ -168,7 +170,7 @@ class CostDatabase:
             {"digest": c.key.digest, "created_at": c.created_at}
             for c in self.items()
             if (limit is None or c.created_at < limit)
-            and (backend is None or c.key.backend == backend.lower())
+            and (backend is None or c.key.backend.lower() == backend.lower())
             and not (infeasible and c.record.ok)
             and (current is None or not current(c.key))
         ]

@@ -9,11 +9,11 @@ from pathlib import Path
 from collage_core.backend import Backend, Bound
 from collage_core.costs.guarded import GuardedBuffers
 from collage_core.costs.job import MeasureItem
-from collage_core.costs.record import CostRecord, Policy
+from collage_core.costs.record import UNAVAILABLE, CostRecord, Policy
 from collage_core.costs.recording import Recording
 from collage_core.costs.trial import Trial
 from collage_core.device import Target
-from collage_core.errors import Refusal
+from collage_core.errors import BackendUnavailableError, Refusal
 from collage_core.formats import channels_last, plain
 from collage_core.ir import Subgraph, TensorType, load_stored
 from collage_core.plugins import default_registry
@@ -60,6 +60,8 @@ class Session:
         start = time.perf_counter()
         try:
             record = self._measured(item)
+        except (BackendUnavailableError, ImportError, MemoryError, OSError) as error:
+            return CostRecord(UNAVAILABLE, reason=f"{type(error).__name__}: {error}")
         except Exception as error:  # a vendor's library may raise anything; it costs this candidate
             return CostRecord(
                 "failed", reason=f"{type(error).__name__}: {error}", seconds=time.perf_counter() - start

@@ -156,6 +156,8 @@ def compare(
 def graph_digest(graph: Graph) -> str:
     """Of the structure and of every constant: equal graphs give equal answers."""
     digest = hashlib.sha256(Subgraph(graph, graph.all_nodes, graph.outputs).key.encode())
+    for n in graph.nodes:  # the key does not tell which of two constants of one shape is read where
+        digest.update(repr((n.inputs, n.outputs)).encode())
     for name in sorted(graph.constants):
         data = graph.constants[name]
         digest.update(f"{name} {data.dtype} {data.shape}".encode())

@@ -122,6 +122,7 @@ class _Collector:
     plugins: tuple[str, ...]
     environments: dict[str, dict[str, str]] = field(default_factory=dict)
     records: dict[str, CostRecord] = field(default_factory=dict)
+    noted: set[str] = field(default_factory=set)
 
     def collect_kernels(self) -> None:
         unique: dict[str, dict[tuple[str, str, str], Candidate]] = {}
@@ -232,13 +233,18 @@ class _Collector:
 
     def _keep(self, key: CostKey, record: CostRecord) -> CostRecord:
         self.records[key.digest] = record
-        if record.status != UNAVAILABLE:  # says nothing about the candidate: the next run tries again
-            self.database.put(key, record)
-        self.costs.measured += 1
-        if record.status in ("crashed", "timeout", UNAVAILABLE):
-            self.progress.note(f"{key.backend}: {record.reason}")
         self.progress.step(key.backend)
+        if record.status in ("crashed", "timeout", UNAVAILABLE):
+            self._note_once(f"{key.backend}: {record.reason}")
+        if record.status != UNAVAILABLE:  # which says nothing about the candidate: the next run tries again
+            self.database.put(key, record)
+            self.costs.measured += 1
         return record
+
+    def _note_once(self, text: str) -> None:
+        if text not in self.noted:
+            self.noted.add(text)
+            self.progress.note(text)
 
 
 def _memory_limit_bytes() -> int:

@@ -67,9 +67,10 @@ class Single:
 class Optimization:
     """What `optimize_graph` found.
 
-    placement: the fastest in the deciding run: the mix that the search found, or a single backend's. chosen:
-    "mix", or the single's label. mix: the search's own. comparisons: the end-to-end runs, in order; the last
-    one confirms. search_s: the search alone; total_s: everything.
+    placement: the fastest in the deciding run: the mix that the search found, or a single backend's, which
+    also wins where no difference can be told. chosen: "mix", or the single's label. mix: the search's own.
+    comparisons: the end-to-end runs, in order; the last one confirms. rejected: what failed or was wrong as a
+    whole, with the reason. search_s: the search alone; total_s: everything.
     """
 
     graph: Graph
@@ -81,6 +82,7 @@ class Optimization:
     costs: Costs
     solution: Solution
     comparisons: tuple[Comparison, ...]
+    rejected: tuple[str, ...]
     search_s: float
     total_s: float
 
@@ -207,6 +209,7 @@ def optimize_graph(
         costs,
         solution,
         proof.comparisons,
+        proof.rejected,
         search_s,
         time.monotonic() - start,
     )
@@ -235,6 +238,7 @@ class _Proof:
     placement: Placement
     label: str
     comparisons: tuple[Comparison, ...]
+    rejected: tuple[str, ...] = ()
 
 
 def _prove(
@@ -289,13 +293,17 @@ def _prove(
             for label in alone & times.keys():
                 if times[label] - times[MIX] <= _uncertainty_ms(named[label]) + _uncertainty_ms(named[MIX]):
                     times[label] = min(times[label], math.nextafter(times[MIX], 0.0))
-    for label in sorted(times, key=times.__getitem__):
-        best = rivals.get(label, mix)
-        confirming = run("confirming", {COLLAGE: best, **rivals})
+    # What was hopelessly slow is better than nothing: the reference, above all.
+    untried = {s.label: s.placement for s in singles if s.placement is not None and s.label not in rivals}
+    placements = {MIX: mix, **rivals, **untried}
+    last = sorted(untried, key=lambda label: untried[label].predicted_ms or math.inf)
+    for label in (*sorted(times, key=times.__getitem__), *last):
+        standing = {name: p for name, p in rivals.items() if name in times}
+        confirming = run("confirming", {COLLAGE: placements[label], **standing})
         comparisons.append(confirming)
         if confirming.records[COLLAGE].ok:
             for reason in reasons:
                 progress.note(f"not chosen, {reason}")
-            return _Proof(best, label, tuple(comparisons))
+            return _Proof(placements[label], label, tuple(comparisons), tuple(reasons))
         reasons.append(f"{label}: {confirming.records[COLLAGE].reason}")
     raise BackendError(f"no placement runs as a whole: {'; '.join(reasons)}")

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from collage_core.backend import BackendKind
+from collage_core.costs.check import Difference
 from collage_core.formats import Format
 from collage_core.ir import Graph, Subgraph
 from collage_core.pipeline.comparison import Comparison
@@ -145,6 +146,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
         "spread_ms": spread_ms,
         "predicted_ms": o.placement.predicted_ms,
         "chosen": o.chosen,
+        "rejected": list(o.rejected),
         **placed,
         "search": {
             "candidates": len(o.candidates.candidates),
@@ -176,11 +178,13 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
     }
 
 
-def bench_json(comparison: Comparison, peers: Sequence[str], errors: Mapping[str, float]) -> dict[str, Any]:
+def bench_json(
+    comparison: Comparison, peers: Sequence[str], differences: Mapping[str, Difference]
+) -> dict[str, Any]:
     """A comparison with peers: `ratio_to_best_peer` is the best peer's time over Collage's, above 1 where
     Collage is faster.
 
-    errors: max|difference| / max|peer's| of Collage's outputs, by peer.
+    differences: of Collage's outputs from each peer's; those beyond the tolerance are in `disagrees`.
     """
     records = comparison.records
     best = min((ms for p in peers if (ms := comparison.median_ms(p)) is not None), default=None)
@@ -190,7 +194,8 @@ def bench_json(comparison: Comparison, peers: Sequence[str], errors: Mapping[str
         "spread": {name: r.spread_ms for name, r in records.items()},
         "runs": {name: r.runs for name, r in records.items()},
         "ratio_to_best_peer": best / ours if best is not None and ours else None,
-        "max_rel_error": dict(errors),
+        "max_rel_error": {name: d.relative for name, d in differences.items() if d.relative is not None},
+        "disagrees": {name: d.reason for name, d in differences.items() if d.reason is not None},
         "failed": {name: r.reason for name, r in records.items() if not r.ok},
     }
 

@@ -134,7 +134,8 @@ def _verdict(report: Mapping[str, Any]) -> str:
         lines.append(
             f"largest difference from the reference: {report['max_rel_error']:.1e} of the output's scale"
         )
-    if report["chosen"] != "mix":
+    lines += [f"not chosen, {reason}" for reason in report.get("rejected", ())]
+    if report["chosen"] != "mix" and not report.get("rejected"):
         lines.append(f"{report['chosen']} was as fast as the mix or faster, and is what you get")
     return "\n".join(lines)
 

@@ -42,20 +42,19 @@ def build(
     return Executable(graph, placement, lay_out(graph, steps, kernels), kernels)
 
 
-_threads: dict[str, int] = {}
-"""Threads that each backend's library runs with in this process: it reads them once, when it is loaded."""
+_environment: dict[str, str] = {}
+"""Variables that libraries have been told in this process: they read them once, when they are loaded."""
 
 
 def _prepare_environment(backend: Backend, placement: Placement) -> None:
-    threads = placement.target.threads
     variables = backend.environment(placement.target)
-    if variables and backend.info().kind is not BackendKind.REFERENCE:
-        already = _threads.setdefault(backend.name, threads)
-        if already != threads:
-            raise BackendError(
-                f"{backend.name} runs with {already} threads in this process; an executable for {threads} "
-                "needs a process of its own"
-            )
+    if backend.info().kind is not BackendKind.REFERENCE:
+        for name, value in variables.items():
+            if _environment.setdefault(name, value) != value:
+                raise BackendError(
+                    f"{backend.name} needs {name}={value}, and libraries in this process run with "
+                    f"{_environment[name]}: another number of threads needs a process of its own"
+                )
     for name, value in variables.items():
         os.environ.setdefault(name, value)
 

@@ -71,7 +71,7 @@ def schedule(graph: Graph, placement: Placement) -> tuple[Step, ...]:
         ready.add(slot)
 
     for group in placement.groups:
-        if not group.nodes or not NodeSet(group.nodes) <= graph.all_nodes:
+        if not group.nodes or not set(group.nodes) <= graph.positions.keys():
             raise PlacementError(f"a group on {group.backend} has no nodes, or nodes that the graph has not")
         subgraph = Subgraph(graph, group.nodes)
         name = f"group of {subgraph.nodes[0].name!r} on {group.backend}"
@@ -107,7 +107,7 @@ def _check_formats(graph: Graph, subgraph: Subgraph, group: Group, name: str) ->
             raise PlacementError(f"{name}: {v!r} is {type} and cannot be stored as {f}")
     if group.backend == VIEW:
         node = subgraph.nodes[0]
-        if len(subgraph.nodes) > 1 or not is_view(graph, node):
+        if len(subgraph.nodes) > 1 or len(subgraph.outputs) != 1 or not is_view(graph, node):
             raise PlacementError(f"{name}: {node} computes something, and is no view")
         if output_format(graph, node, group.variant.inputs[0]) != group.variant.outputs[0]:
             raise PlacementError(

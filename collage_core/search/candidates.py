@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 from collage_core.backend import Backend, BackendKind, Variant
 from collage_core.device import Target
-from collage_core.errors import CollageError, PlacementError, Refusal
+from collage_core.errors import PlacementError, Refusal
 from collage_core.formats import Format
 from collage_core.ir import Graph, Node, NodeSet, Subgraph
 from collage_core.ir.views import input_format, is_view, output_format
-from collage_core.patterns import find_matches
+from collage_core.patterns import BackendPattern, find_matches
 from collage_core.placement import VIEW
 from collage_core.registration import registered_patterns, registered_rules
-from collage_core.rules import generate
+from collage_core.rules import PatternRule, generate
 
 __all__ = ["Candidate", "CandidateSet", "Constraints", "generate_candidates"]
+
+_T = TypeVar("_T")
 
 _MAX_VIEW_FORMATS = 6
 """Formats per value that views pass on: each costs measurements of conversions and states of the search."""
@@ -58,9 +62,9 @@ class Constraints:
 
     def allows(self, subgraph: Subgraph, backend: str) -> bool:
         for n in subgraph.nodes:
-            if self.pins.get(n.name, backend).lower() != backend:
+            if self.pins.get(n.name, backend).lower() != backend.lower():
                 return False
-            if any(b.lower() == backend and op in (None, n.op_type) for b, op in self.excluded):
+            if any(b.lower() == backend.lower() and op in (None, n.op_type) for b, op in self.excluded):
                 return False
         return True
 
@@ -82,10 +86,7 @@ def generate_candidates(
     kinds: dict[str, BackendKind] = {}
     for backend in backends:
         kinds[backend.name] = backend.info().kind
-        try:
-            offers, declined = _offers_of(graph, backend, target)
-        except CollageError as error:  # the plugin's fault costs the plugin; the others go on
-            offers, declined = [], [Refusal(str(error))]
+        offers, declined = _offers_of(graph, backend, target)
         found += [c for c in offers if constraints.allows(c.subgraph, backend.name)]
         refusals[backend.name] = tuple(declined)
     found += [c for c in _views(graph, found) if constraints.allows(c.subgraph, VIEW)]
@@ -128,40 +129,57 @@ def _offers_of(graph: Graph, backend: Backend, target: Target) -> tuple[list[Can
             refusals.append(variants if variants.node else Refusal(variants.reason, subgraph.nodes[0].name))
             continue
         for variant in dict.fromkeys(variants):
-            _check_variant(subgraph, variant, backend)
-            candidates.append(Candidate(subgraph, backend.name, variant, origin))
+            if (misfit := _misfit(subgraph, variant)) is not None:
+                refusals.append(misfit)
+            else:
+                candidates.append(Candidate(subgraph, backend.name, variant, origin))
     return candidates, refusals
 
 
 def _groups_of(graph: Graph, backend: Backend) -> tuple[dict[NodeSet, tuple[Subgraph, str]], list[Refusal]]:
-    """Node sets that the backend's patterns and rules find, each once, with the first that found it."""
+    """Node sets that the backend's patterns and rules find, each once, with the first that found it.
+
+    A pattern or rule that raises costs what it would have found, and no more.
+    """
     groups: dict[NodeSet, tuple[Subgraph, str]] = {}
     refusals: list[Refusal] = []
-    for pattern in (*backend.patterns(), *registered_patterns(backend.name)):
+
+    def match_pattern(pattern: BackendPattern) -> None:
         for match in find_matches(graph, pattern.pattern):
             refusal = pattern.check(match) if pattern.check else None
             if refusal is None:
-                groups.setdefault(
-                    match.subgraph.node_set, (match.subgraph, f"pattern {pattern.name or pattern.pattern}")
-                )
+                found = match.subgraph, f"pattern {pattern.name or pattern.pattern}"
+                groups.setdefault(match.subgraph.node_set, found)
             else:
                 refusals.append(refusal)
-    for rule in (*backend.rules(), *registered_rules(backend.name)):
+
+    def grow(rule: PatternRule) -> None:
         result = generate(graph, rule)
         for node_set in result.groups:
             groups.setdefault(node_set, (Subgraph(graph, node_set), f"rule {rule.name}"))
-        refusals += result.refusals
+        refusals.extend(result.refusals)
+
+    def guarded(what: str, do: Callable[[], _T]) -> _T | None:
+        try:
+            return do()
+        except Exception as error:  # a plugin, or a rule written by hand, may raise anything
+            refusals.append(Refusal(f"{what} of {backend.name} failed: {type(error).__name__}: {error}"))
+            return None
+
+    for pattern in (*(guarded("patterns", backend.patterns) or ()), *registered_patterns(backend.name)):
+        guarded(f"pattern {pattern.name or pattern.pattern}", partial(match_pattern, pattern))
+    for rule in (*(guarded("rules", backend.rules) or ()), *registered_rules(backend.name)):
+        guarded(f"rule {rule.name}", partial(grow, rule))
     return groups, refusals
 
 
-def _check_variant(subgraph: Subgraph, variant: Variant, backend: Backend) -> None:
+def _misfit(subgraph: Subgraph, variant: Variant) -> Refusal | None:
     offered = len(variant.inputs), len(variant.outputs)
     wanted = len(subgraph.inputs), len(subgraph.outputs)
-    if offered != wanted:
-        raise CollageError(
-            f"backend {backend.name!r} offers {subgraph!r} with formats for {offered} inputs and outputs; "
-            f"it has {wanted}"
-        )
+    if offered == wanted:
+        return None
+    reason = f"offered with formats for {offered} inputs and outputs; it has {wanted}"
+    return Refusal(reason, subgraph.nodes[0].name)
 
 
 def _views(graph: Graph, candidates: Sequence[Candidate]) -> list[Candidate]:

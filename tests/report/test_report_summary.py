@@ -20,6 +20,7 @@ from collage_core import (
 )
 from collage_core.backend import Peer, PeerInfo, PeerSession
 from collage_core.costs import CostRecord
+from collage_core.costs.check import Difference
 from collage_core.pipeline.comparison import Comparison
 from collage_core.plugins import hookimpl
 from collage_core.report.summary import backends_json, bench_json, placement_json, shares
@@ -120,7 +121,9 @@ def _comparison(**times_ms: float | None) -> Comparison:
 def test_bench_compares_with_the_fastest_peer() -> None:
     comparison = _comparison(collage=2.0, peer_a=3.0, peer_b=5.0, peer_c=None)
     peers = ["peer:a", "peer:b", "peer:c"]
-    report = bench_json(comparison, peers, {"peer:a": 1e-6, "peer:b": 2e-6})
+    differences = {"peer:a": Difference(1e-6, 1e-6, None), "peer:b": Difference(2e-6, 2e-6, "too far")}
+    report = bench_json(comparison, peers, differences)
+    assert report["disagrees"] == {"peer:b": "too far"}
     assert report["latency_ms"] == {"collage": 2.0, "peer:a": 3.0, "peer:b": 5.0, "peer:c": None}
     assert report["spread"]["peer:a"] == pytest.approx(0.3)
     assert report["ratio_to_best_peer"] == 1.5

@@ -11,7 +11,7 @@ from pathlib import Path
 from collage_core.cli.arguments import add_json, add_placing, names_of
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
-from collage_core.costs.check import compare_all
+from collage_core.costs.check import Difference, compare_all
 from collage_core.costs.database import CostDatabase
 from collage_core.errors import CollageError
 from collage_core.formats import Array
@@ -77,12 +77,13 @@ def run(args: argparse.Namespace) -> None:
                 fresh=True,
             )
     names = [e.name for e in theirs]
-    errors = {name: _difference(comparison.outputs[COLLAGE], comparison.outputs[name]) for name in names}
-    report = bench_json(comparison, names, {name: e for name, e in errors.items() if e is not None})
+    differences = {n: d for n in names if (d := _difference(comparison.outputs, n)) is not None}
+    report = bench_json(comparison, names, differences)
     report = {"model": args.model, "threads": placement.target.threads, **report}
     print(json.dumps(report, indent=2) if args.json else bench_text(report))
-    if report["failed"]:
-        raise CollageError(f"failed: {'; '.join(f'{name}: {why}' for name, why in report['failed'].items())}")
+    faults = {**report["failed"], **report["disagrees"]}
+    if faults:
+        raise CollageError("; ".join(f"{name}: {why}" for name, why in faults.items()))
 
 
 def _placed(args: argparse.Namespace, progress: Progress) -> tuple[Graph, Placement, str | None]:
@@ -98,5 +99,7 @@ def _placed(args: argparse.Namespace, progress: Progress) -> tuple[Graph, Placem
     return optimization.graph, optimization.placement, None if args.shape else args.model
 
 
-def _difference(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> float | None:
-    return compare_all(ours, theirs).relative if ours and theirs else None
+def _difference(outputs: Mapping[str, Mapping[str, Array]], peer: str) -> Difference | None:
+    """Of Collage's outputs from a peer's; None where one of them has none."""
+    ours, theirs = outputs[COLLAGE], outputs[peer]
+    return compare_all(ours, theirs) if ours and theirs else None

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from collage_core.costs.database import CostDatabase
-from collage_core.costs.fingerprint import device_fingerprint, environment_of
+from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, environment_of, source_hash
 from collage_core.costs.record import CostKey
 from collage_core.device import Target
 from collage_core.errors import CostDatabaseError
@@ -87,7 +87,8 @@ def _is_current(key: CostKey) -> bool:
     """Whether the cost was taken by what is installed now, on this machine (with any number of threads)."""
     device, threads = key.environment.get("device", ""), key.environment.get("threads", "1")
     if key.kind == "end_to_end":
-        facts = device_fingerprint(device)
+        runtime = source_hash("collage_core.runtime")
+        facts = {**device_fingerprint(device), "measurer": MEASURER_VERSION, "runtime": runtime}
         return all(key.environment.get(k) == v for k, v in facts.items())
     backend = default_registry().backends.get(key.backend)
     if backend is None or device != "cpu":

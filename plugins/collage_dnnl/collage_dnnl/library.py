@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from collage_core.errors import BackendError
+from collage_core.errors import BackendError, BackendUnavailableError
 from collage_core.formats import Array
 from collage_dnnl.enums import Alg, Arg, Query, status_name
 
@@ -112,7 +112,7 @@ class Library:
         try:
             self._dll = ctypes.CDLL(str(path))
         except OSError as error:
-            raise BackendError(f"cannot load {path}: {error}") from None
+            raise BackendUnavailableError(f"cannot load {path}: {error}") from None
         # Called under the interpreter's lock, which takes less time than giving it away and back.
         self._openmp = ctypes.PyDLL(str(path))
         self._dll.dnnl_version.restype = ctypes.POINTER(_Version)
@@ -306,5 +306,5 @@ def load() -> Library:
             if named
             else f"the distribution {DISTRIBUTION} is not installed"
         )
-        raise BackendError(f"oneDNN's library is not found: {where}")
+        raise BackendUnavailableError(f"oneDNN's library is not found: {where}")
     return Library(path)
