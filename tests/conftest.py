@@ -5,6 +5,7 @@ optimised twice.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -16,8 +17,10 @@ from collage_command import Collage, Optimised
 
 
 @pytest.fixture
-def collage(tmp_path: Path) -> Collage:
-    return Collage(tmp_path)
+def collage(tmp_path: Path) -> Iterator[Collage]:
+    command = Collage(tmp_path)
+    yield command
+    command.end_all()
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ Mistake = Callable[..., str]
 @pytest.fixture(autouse=True)
 def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLLAGE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLLAGE_LOCK", str(tmp_path / "lock"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
 

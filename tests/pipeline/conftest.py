@@ -29,6 +29,7 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("pipeline")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLLAGE_HOME", str(folder))
+        patch.setenv("COLLAGE_LOCK", str(folder / "lock"))
         patch.setenv("TMPDIR", str(folder))
         patch.setattr(tempfile, "tempdir", None)
         yield

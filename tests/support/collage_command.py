@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sysconfig
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 _COLLAGE = Path(sysconfig.get_path("scripts"), "collage")
+
+
+def _hear_interrupts() -> None:
+    """Whoever runs the tests in the background has SIGINT ignored, and a child would inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @dataclass(frozen=True)
@@ -19,6 +25,7 @@ class Collage:
     """The installed command, with a folder of its own for costs and temporary files."""
 
     folder: Path
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
     def home(self) -> Path:
@@ -32,19 +39,34 @@ class Collage:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        variables = {**os.environ, "COLLAGE_HOME": str(self.home), "TMPDIR": str(self.temporary)}
+        variables = {
+            **os.environ,
+            "COLLAGE_HOME": str(self.home),
+            "COLLAGE_LOCK": str(self.folder / "lock"),  # not to wait for what others measure on this machine
+            "TMPDIR": str(self.temporary),
+        }
         variables.pop("COLLAGE_PLUGINS", None)
         return variables
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [str(_COLLAGE), *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=self.folder,
             env=self.environment,
+            preexec_fn=_hear_interrupts,
         )
+        self.started.append(process)
+        return process
+
+    def end_all(self) -> None:
+        """Kill what a failed test has left running."""
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
 
     def run(self, *arguments: str | Path, code: int = 0) -> str:
         """Standard output; the exit code must be `code`."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,8 @@ def parent(last: str) -> tuple[subprocess.Popen[str], list[int]]:
         stderr=subprocess.PIPE,
         text=True,
         process_group=0,
+        # Whoever runs the tests in the background has SIGINT ignored, and a child would inherit that.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     return process, [int(pid) for pid in process.stdout.readline().split()]
