@@ -19,14 +19,12 @@ import onnx
 
 from collage_benchmarks.networks import NETWORKS
 from collage_core.cli.progress import ProgressBars
-from collage_core.costs.check import compare_all
-from collage_core.costs.database import CostDatabase
 from collage_core.device import Target
 from collage_core.errors import CollageError
-from collage_core.pipeline.comparison import Entrant, compare, peer_entrant, placement_entrant
+from collage_core.pipeline.benchmark import PEER, benchmark
+from collage_core.pipeline.comparison import Entrant, placement_entrant
 from collage_core.pipeline.optimize import COLLAGE, Optimization, optimize
 from collage_core.pipeline.progress import Progress
-from collage_core.pipeline.workspace import Workspace
 from collage_core.plugins import default_registry
 from collage_core.report.summary import bench_json, optimization_json
 from collage_core.report.text import bench_text, optimization_text
@@ -34,7 +32,6 @@ from collage_core.report.text import bench_text, optimization_text
 __all__ = ["main"]
 
 _NETWORKS = ("resnext50", "bert_encoder")
-_PEER = "peer:"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,7 +76,9 @@ def _show(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "bench": comparison,
     }
     report["right"] = bool(comparison["max_rel_error"]) and not comparison["disagrees"]
-    singles = [ms for n, ms in comparison["latency_ms"].items() if ms and n != COLLAGE and _PEER not in n]
+    singles = [
+        ms for n, ms in comparison["latency_ms"].items() if ms and n != COLLAGE and not n.startswith(PEER)
+    ]
     ours = comparison["latency_ms"][COLLAGE]
     report["fastest_single_over_collage"] = min(singles) / ours if singles and ours else None
     report["reference_share"] = report["optimize"]["shares"].get("reference", {}).get("share", 0.0)
@@ -107,23 +106,17 @@ def _compare(o: Optimization, model: Path, args: argparse.Namespace, progress: P
         if s.placement is not None and (s.label in shown or s.placement.digest == o.placement.digest):
             entrants.append(placement_entrant(s.label, s.placement, registry))
     peers = [p for p in registry.peers.values() if p.info().available]
-    entrants += [peer_entrant(_PEER + p.name, p, o.placement.target, str(model)) for p in peers]
-    with Workspace(o.graph) as workspace, CostDatabase(args.costs) as database:
-        result = compare(
-            o.graph,
-            entrants,
-            o.placement.target,
-            database,
-            workspace,
-            progress,
-            title="comparing",
-            rounds=args.rounds,
-            fresh=True,
-        )
-    names = [_PEER + p.name for p in peers]
-    ours = result.outputs[COLLAGE]
-    differences = {n: compare_all(ours, result.outputs[n]) for n in names if ours and result.outputs[n]}
-    return bench_json(result, names, differences)
+    result = benchmark(
+        o.graph,
+        entrants,
+        peers,
+        o.placement.target,
+        str(model),
+        costs=args.costs,
+        rounds=args.rounds,
+        progress=progress,
+    )
+    return bench_json(result.comparison, result.peers, result.differences)
 
 
 if __name__ == "__main__":

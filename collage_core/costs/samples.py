@@ -6,7 +6,14 @@ import math
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-__all__ = ["Samples"]
+__all__ = ["Samples", "median_uncertainty_ms"]
+
+
+def median_uncertainty_ms(spread_ms: float, runs: int) -> float:
+    """Half the 95 % confidence interval of a median of `runs` runs whose interquartile range is `spread_ms`:
+    1.57 IQR / sqrt(runs) (McGill, Tukey, Larsen 1978).
+    """
+    return 1.57 * spread_ms / math.sqrt(max(runs, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +44,7 @@ class Samples:
 
     @property
     def median_uncertainty(self) -> float:
-        """Half the 95 % confidence interval of the median, relative to it: 1.57 IQR / sqrt(runs) (McGill,
-        Tukey, Larsen 1978).
-        """
+        """`median_uncertainty_ms`, relative to the median."""
         if self.runs < 2 or not self.median_ms:
             return math.inf
-        return 1.57 * self.spread_ms / math.sqrt(self.runs) / self.median_ms
+        return median_uncertainty_ms(self.spread_ms, self.runs) / self.median_ms

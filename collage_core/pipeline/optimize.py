@@ -14,6 +14,7 @@ import onnx
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.record import CostRecord
+from collage_core.costs.samples import median_uncertainty_ms
 from collage_core.device import Target
 from collage_core.errors import BackendError, PlacementError
 from collage_core.formats import Array
@@ -229,8 +230,7 @@ def _single(name: str, fallback: str, candidates: CandidateSet, costs: Costs, se
 
 
 def _uncertainty_ms(record: CostRecord) -> float:
-    """Half the 95 % confidence interval of the median (McGill, Tukey, Larsen 1978)."""
-    return 1.57 * (record.spread_ms or 0.0) / math.sqrt(max(record.runs, 1))
+    return median_uncertainty_ms(record.spread_ms or 0.0, record.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +294,10 @@ def _prove(
                 if times[label] - times[MIX] <= _uncertainty_ms(named[label]) + _uncertainty_ms(named[MIX]):
                     times[label] = min(times[label], math.nextafter(times[MIX], 0.0))
     # What was hopelessly slow is better than nothing: the reference, above all.
-    untried = {s.label: s.placement for s in singles if s.placement is not None and s.label not in rivals}
+    tried = {p.digest for p in (mix, *rivals.values())}
+    untried = {
+        s.label: s.placement for s in singles if s.placement is not None and s.placement.digest not in tried
+    }
     placements = {MIX: mix, **rivals, **untried}
     last = sorted(untried, key=lambda label: untried[label].predicted_ms or math.inf)
     for label in (*sorted(times, key=times.__getitem__), *last):

@@ -5,21 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from collage_core.cli.arguments import add_json, add_placing, names_of
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
-from collage_core.costs.check import Difference, compare_all
-from collage_core.costs.database import CostDatabase
 from collage_core.errors import CollageError
-from collage_core.formats import Array
 from collage_core.ir import Graph
-from collage_core.pipeline.comparison import compare, peer_entrant, placement_entrant
+from collage_core.pipeline.benchmark import benchmark
+from collage_core.pipeline.comparison import placement_entrant
 from collage_core.pipeline.optimize import COLLAGE
 from collage_core.pipeline.progress import Progress
-from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Placement
 from collage_core.plugins import default_registry
 from collage_core.report.summary import bench_json
@@ -31,8 +27,6 @@ SUMMARY = (
     "Compare a placed model with whole runtimes: each in its own process, in alternating rounds, "
     "stopped while it is not its turn."
 )
-
-_PEER = "peer:"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,22 +57,17 @@ def run(args: argparse.Namespace) -> None:
     with ProgressBars() as progress:
         graph, placement, model_file = _placed(args, progress)
         ours = placement_entrant(COLLAGE, placement, registry)
-        theirs = [peer_entrant(_PEER + p.name, p, placement.target, model_file) for p in peers]
-        with Workspace(graph) as workspace, CostDatabase(args.costs) as database:
-            comparison = compare(
-                graph,
-                [ours, *theirs],
-                placement.target,
-                database,
-                workspace,
-                progress,
-                title="benchmark",
-                rounds=args.rounds,
-                fresh=True,
-            )
-    names = [e.name for e in theirs]
-    differences = {n: d for n in names if (d := _difference(comparison.outputs, n)) is not None}
-    report = bench_json(comparison, names, differences)
+        result = benchmark(
+            graph,
+            [ours],
+            peers,
+            placement.target,
+            model_file,
+            costs=args.costs,
+            rounds=args.rounds,
+            progress=progress,
+        )
+    report = bench_json(result.comparison, result.peers, result.differences)
     report = {"model": args.model, "threads": placement.target.threads, **report}
     print(json.dumps(report, indent=2) if args.json else bench_text(report))
     faults = {**report["failed"], **report["disagrees"]}
@@ -97,9 +86,3 @@ def _placed(args: argparse.Namespace, progress: Progress) -> tuple[Graph, Placem
         return bundle.graph, bundle.placement, None
     optimization = optimize_from(args, progress)
     return optimization.graph, optimization.placement, None if args.shape else args.model
-
-
-def _difference(outputs: Mapping[str, Mapping[str, Array]], peer: str) -> Difference | None:
-    """Of Collage's outputs from a peer's; None where one of them has none."""
-    ours, theirs = outputs[COLLAGE], outputs[peer]
-    return compare_all(ours, theirs) if ours and theirs else None
