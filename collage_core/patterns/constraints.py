@@ -51,6 +51,8 @@ class HasShape:
         return cls(tuple(shape))
 
     def refuses(self, graph: Graph, op: Operator | None, value: str) -> str | None:
+        if not value:
+            return "its first output is absent"
         actual = graph.type_of(value).shape
         if len(actual) == len(self.shape) and all(
             e in (None, a) for e, a in zip(self.shape, actual, strict=True)
@@ -78,6 +80,8 @@ class HasDtype:
             raise CollageError(f"{dtype!r} is no element type") from None
 
     def refuses(self, graph: Graph, op: Operator | None, value: str) -> str | None:
+        if not value:
+            return "its first output is absent"
         actual = graph.type_of(value).dtype
         return None if actual == self.dtype else f"its dtype is {actual}, not {self.dtype}"
 

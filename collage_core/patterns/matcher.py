@@ -10,6 +10,7 @@ import heapq
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import onnx
 
@@ -145,12 +146,16 @@ class Matcher:
                 if p is part:
                     return [node] if node is not None else []
                 values += [value] if node is None else [v for v in node.outputs if v]
+                if node is not None:
+                    frontier[node.id] = node  # `part` may be another output of it, or an option not taken
         level = {c.id: c for v in values for c in self._graph.consumers(v)}
-        for _ in range(height(part)):
+        steps = height(part)
+        while level and steps > 0:
             frontier |= level
             level = {
                 s.id: s for n in level.values() for s in self._graph.successors(n.id) if s.id not in frontier
             }
+            steps -= 1
         return sorted(frontier.values(), key=lambda n: self._graph.positions[n.id])
 
     def _at_node(self, pattern: Pattern, node: Node, state: _State, *, through: bool) -> Iterator[_State]:
@@ -173,15 +178,16 @@ class Matcher:
                         if self._holds(pattern, node, s.target(choice)[1], s, node):
                             yield s.bind(pattern, node, s.target(choice)[1])
             case OutputOf():
-                index = pattern.index or 0
-                if index >= len(node.outputs) or not node.outputs[index]:
-                    self._fail(state, pattern, f"it has no output {index}", node)
+                values = [v for i, v in enumerate(node.outputs) if v and pattern.index in (None, i)]
+                if not values:
+                    self._fail(state, pattern, f"it has no output {pattern.index or 0}", node)
                     return
                 for s in self._at_node(pattern.operator, node, state, through=through):
-                    if self._holds(pattern, node, node.outputs[index], s, node):
-                        yield s.bind(pattern, node, node.outputs[index])
+                    for value in values:
+                        if self._holds(pattern, node, value, s, node):
+                            yield s.bind(pattern, node, value)
             case Dominator():
-                yield from self._dominator(pattern, node, state)
+                yield from self._dominator(pattern, node, state, through)
             case _:
                 self._fail(state, pattern, "that stands for a value, not for an operator", node)
 
@@ -199,8 +205,9 @@ class Matcher:
             yield state
             return
         present = [i for i, v in enumerate(node.inputs) if v]
-        if len(pattern.args) > len(node.inputs):
-            self._fail(state, pattern, f"it has {len(present)} inputs, not {len(pattern.args)}", node)
+        wanted = max((i + 1 for i, a in enumerate(pattern.args) if a is not None), default=0)
+        if wanted > len(node.inputs):
+            self._fail(state, pattern, f"it has {len(present)} inputs, not {wanted}", node)
             return
         for i in present:
             mentioned = i < len(pattern.args) and pattern.args[i] is not None
@@ -210,9 +217,8 @@ class Matcher:
                 )
                 return
         commutative = node.op_type in COMMUTATIVE and not node.domain
-        yield from self._assign(
-            pattern.args, 0, tuple(range(len(pattern.args))), {}, node, state, commutative, through
-        )
+        args = pattern.args[:wanted]
+        yield from self._assign(args, 0, tuple(range(wanted)), {}, node, state, commutative, through)
 
     def _assign(
         self,
@@ -250,16 +256,23 @@ class Matcher:
     def _twins(self, arg: Pattern, index: int) -> Hashable:
         return arg.form if all(self._uses[id(p)] == 1 for p in arg.walk()) else index
 
-    def _dominator(self, pattern: Dominator, node: Node, state: _State) -> Iterator[_State]:
+    def _dominator(self, pattern: Dominator, node: Node, state: _State, through: bool) -> Iterator[_State]:
         for s in self._at_node(pattern.end, node, state, through=True):
-            end = NodeSet(s.claimed - state.claimed) or NodeSet([node.id])
+            shared = (s.target(p)[0] for p in pattern.end.walk() if id(p) in s.bound)
+            end = NodeSet((*(s.claimed - state.claimed), *(n.id for n in shared if n is not None)))
             above = NodeSet()
             for i in end:
                 above = above | self._graph.ancestors(i)
+            if not above:
+                self._fail(s, pattern.parent, f"no operator stands before {node.name!r}", node)
             passable: set[int] = set()
-            for candidate in self._upwards(pattern.path, end, passable, s):
+            # The end may name the parent among its own inputs.
+            candidates = chain(
+                self._upwards(pattern.path, end, passable, s), map(self._graph.node, end & above)
+            )
+            for candidate in candidates:
                 between = (self._graph.descendants(candidate.id) & above) - end
-                for found in self._at_node(pattern.parent, candidate, s, through=False):
+                for found in self._at_node(pattern.parent, candidate, s, through=through):
                     if not all(i in passable and i not in found.claimed for i in between):
                         why = f"not every way from it to {node.name!r} is such a path"
                         self._fail(found, pattern.path, why, candidate)
@@ -299,7 +312,8 @@ class Matcher:
             self._fail(state, pattern, "that input is absent", reader)
         elif id(pattern) in state.bound:
             if state.target(pattern)[1] == value:
-                yield state
+                is_outside = isinstance(pattern, Wildcard) and not through
+                yield replace(state, outside=(*state.outside, value)) if is_outside else state
             else:
                 self._fail(
                     state,
@@ -339,6 +353,12 @@ class Matcher:
                 for s in self._at_node(pattern.operator, producer, state, through=through):
                     if self._holds(pattern, producer, value, s, producer):
                         yield s.bind(pattern, producer, value)
+            case Dominator():
+                for s in self._at_node(pattern, producer, state, through=through):
+                    if s.target(pattern)[1] == value:
+                        yield s
+                    else:
+                        self._fail(s, pattern, f"{value!r} is another output of it", producer)
             case _ if producer.outputs[0] != value:
                 self._fail(state, pattern, f"{value!r} is not its first output", producer)
             case _:

@@ -76,7 +76,8 @@ class Pattern:
         """An operator `parent`, then any operators `path`, all of whose results end in this pattern.
 
         The order of arguments is TVM's: the pattern that ends the part is the one asked,
-        `is_op("add")(...).dominates(conv, path)`.
+        `is_op("add")(...).dominates(conv, path)`. `path` is matched anew for each operator: it shares nothing
+        with the rest. Wildcards of the path and of the end may stand for values from inside.
         """
         return Dominator(parent, path, self)
 

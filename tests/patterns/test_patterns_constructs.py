@@ -121,6 +121,20 @@ def test_none_skips_an_optional_input(parse: Parse) -> None:
     assert result.reason == "expected a constant, but that input is absent"
 
 
+def test_none_mentions_nothing(parse: Parse) -> None:
+    clip = is_op("clip")(wildcard(), None, None)
+    for inputs in ("x", "x, m", "x, m, m", "x, , m"):
+        graph = parse(
+            f"(float[4] x) => (float y) {{ [clip] y = Clip({inputs}) }}", m=np.float32(6.0).reshape(())
+        )
+        assert found(graph, clip) == [{"clip"}]
+    graph = parse("(float[4] x) => (float y) { [clip] y = Clip(x) }")
+    result = miss(graph, is_op("clip")(wildcard(), None, wildcard()), "clip")
+    assert result.reason == "expected clip, but it has 1 inputs, not 3"
+    graph = parse("(float[4] x, float[4] z) => (float y) { [add] y = Add(x, z) }")
+    assert "does not mention its input 1" in miss(graph, is_op("add")(wildcard(), None), "add").reason
+
+
 def test_uncalled_takes_any_inputs(parse: Parse) -> None:
     graph = parse("(float[2] a, float[2] b) => (float y) { [cat] y = Concat<axis=0>(a, b, a) }")
     assert found(graph, is_op("concatenate")) == [{"cat"}]
@@ -162,6 +176,21 @@ def test_shared_wildcard_is_one_value(parse: Parse) -> None:
     assert found(graph, is_op("multiply")(x, x)) == [{"same"}]
     assert "stands for" in miss(graph, is_op("multiply")(x, x), "other").reason
     assert found(graph, is_op("multiply")(wildcard(), wildcard())) == [{"same"}, {"other"}]
+
+
+def test_shared_operator_is_one_operator(parse: Parse) -> None:
+    graph = parse(
+        "(float[2] a, float[2] b) => (float y) { [p] p = Relu(a) [q] q = Relu(b) [sub] y = Sub(p, q) }"
+    )
+    relu = is_op("relu")(wildcard())
+    result = miss(graph, is_op("subtract")(relu, relu), "sub")
+    assert (result.node, result.reason) == (
+        "sub",
+        "expected relu, but that part stands for 'p' already, not for 'q'",
+    )
+    assert found(graph, is_op("subtract")(is_op("relu")(wildcard()), is_op("relu")(wildcard()))) == [
+        {"p", "q", "sub"}
+    ]
 
 
 def test_shared_operator_is_a_diamond(parse: Parse) -> None:
@@ -300,6 +329,50 @@ def test_dominates_by_one_way_only(parse: Parse) -> None:
     )
 
 
+def test_dominates_needs_something_before(parse: Parse) -> None:
+    graph = parse("(float[2] x) => (float y) { [n] y = Neg(x) }")
+    result = miss(graph, is_op("negative")(wildcard()).dominates(is_op("relu")), "n")
+    assert (result.node, result.reason) == ("n", "expected relu, but no operator stands before 'n'")
+
+
+def test_dominates_in_a_row(parse: Parse) -> None:
+    """The end of one dominated part is another: its wildcards may stand for what the first computes."""
+    graph = parse(
+        "(float[1,3,8,8] x) => (float y)"
+        "{ [conv] c = Conv(x, w) [r] r = Relu(c) [exp] e = Exp(r) [n] n = Neg(e) [soft] y = Softmax(n) }",
+        w=(4, 3, 3, 3),
+    )
+    later = dominates(is_op("exp")(wildcard()), is_op("negative"), is_op("softmax")(wildcard()))
+    pattern = dominates(is_op("conv2d")(wildcard(), wildcard()), is_op("relu"), later)
+    assert found(graph, pattern) == [{"conv", "r", "exp", "n", "soft"}]
+
+
+def test_dominates_an_end_that_names_the_parent(parse: Parse) -> None:
+    graph = parse(
+        "(float[1,3,8,8] x) => (float y) { [conv] c = Conv(x, w) [r] r = Relu(c) [add] y = Add(c, r) }",
+        w=(4, 3, 3, 3),
+    )
+    conv = is_op("conv2d")(wildcard(), wildcard())
+    pattern = is_op("add")(conv, wildcard()).dominates(conv, is_op("relu"))
+    assert found(graph, pattern) == [{"conv", "r", "add"}]
+
+
+def test_dominated_part_as_an_input(parse: Parse) -> None:
+    graph = parse(
+        "(float[4] x) => (float y, float a)"
+        "{ [t] t = Tanh(x) [r] r = Relu(t) [split] a, b = Split<num_outputs=2>(r) [n] y = Neg(b) }"
+    )
+    for index, wanted in ((0, []), (1, [{"t", "r", "split", "n"}])):
+        split = is_op("split")
+        part = dominates(is_op("tanh")(wildcard()), is_op("relu"), is_tuple_get_item(split, index))
+        assert found(graph, outputs(is_op("negative")(part), is_tuple_get_item(split, 0))) == wanted
+    result = miss(graph, is_op("negative")(dominates(is_op("tanh"), None, is_op("split"))), "n")
+    assert (result.node, result.reason) == (
+        "split",
+        "expected split after tanh, but 'b' is another output of it",
+    )
+
+
 def test_dominates_needs_all_ways(parse: Parse) -> None:
     graph = parse(
         "(float[1,3,8,8] x) => (float y, float z)"
@@ -356,6 +429,68 @@ def test_output_of_an_operator(parse: Parse) -> None:
     result = miss(graph, is_op("negative")(is_op("split")), "m")
     assert result.reason == "expected split, but 'b' is not its first output"
     assert "leaks" in miss(graph, is_tuple_get_item(split, 0), "split").reason
+
+
+def test_several_outputs_of_one_operator(parse: Parse) -> None:
+    graph = parse(
+        "(float[4] x) => (float y, float z)"
+        "{ [split] a, b = Split<num_outputs=2>(x) [n] y = Neg(a) [m] z = Neg(b) }"
+    )
+    split = is_op("split")(wildcard(), None)
+    both = is_tuple([is_tuple_get_item(split, 0), is_tuple_get_item(split, 1)])
+    assert found(graph, both) == [{"split"}]
+    result = miss(graph, is_tuple([is_tuple_get_item(split, 0), is_tuple_get_item(split, 2)]), "split")
+    assert result.reason == "expected output 2 of split, but it has no output 2"
+
+
+def test_any_output_is_not_only_the_first(parse: Parse) -> None:
+    graph = parse("(float[4] x) => (float y) { [split] a, b = Split<num_outputs=2>(x) [m] y = Neg(b) }")
+    assert found(graph, is_tuple_get_item(is_op("split"))) == [{"split"}]
+    assert found(graph, is_tuple_get_item(is_op("split"), 0)) == []
+
+
+def test_an_option_not_taken_as_another_output(parse: Parse) -> None:
+    graph = parse("(float[2] a) => (float y, float z) { [r] r = Relu(a) [n] y = Neg(r) [s] z = Sigmoid(r) }")
+    relu = is_op("relu")(wildcard())
+    pattern = outputs(is_op("negative")(relu), relu.optional(lambda x: is_op("sigmoid")(x)))
+    assert sorted(map(sorted, found(graph, pattern))) == [["n", "r"], ["n", "r", "s"]]
+
+
+def test_a_dominated_part_among_the_outputs(parse: Parse) -> None:
+    """A dominated part has any height: the search for its end stops where the graph does."""
+    graph = parse(
+        "(float[2] a) => (float y, float z)"
+        "{ [r] r = Relu(a) [n] y = Neg(r) [s] s = Sigmoid(r) [t] t = Tanh(s) [e] z = Exp(t) }"
+    )
+    relu = is_op("relu")(wildcard())
+    pattern = outputs(is_op("negative")(relu), dominates(relu, None, is_op("exp")))
+    assert found(graph, pattern) == [{"r", "n", "s", "t", "e"}]
+
+
+def test_an_absent_first_output_has_no_shape(parse: Parse) -> None:
+    graph = parse("(float[4] x) => (float y) { [split] , b = Split<num_outputs=2>(x) [m] y = Neg(b) }")
+    assert "first output is absent" in miss(graph, is_op("split").has_shape((2,)), "split").reason
+    assert "first output is absent" in miss(graph, is_op("split").has_dtype("float32"), "split").reason
+    assert found(graph, is_op("negative")(is_tuple_get_item(is_op("split"), 1))) == [{"split", "m"}]
+
+
+@pytest.mark.parametrize(
+    ("alias", "reason"),
+    [
+        ("conv3d", "it has 2 spatial dimensions, not 3"),
+        ("dense", "its second operand is not a constant matrix"),
+        ("batch_matmul", "its operands have 2 and 2 dimensions, not 3 or more"),
+        ("bias_add", "no operand is a constant vector"),
+    ],
+)
+def test_why_an_alias_does_not_fit(parse: Parse, alias: str, reason: str) -> None:
+    graph = parse(
+        "(float[1,3,8,8] x, float[2,2] p, float[2,2] q) => (float y, float m, float s)"
+        "{ [conv3d] y = Conv(x, w) [dense] m = MatMul(p, q) [batch_matmul] n = MatMul(p, q)"
+        " [bias_add] s = Add(n, q) }",
+        w=(4, 3, 3, 3),
+    )
+    assert miss(graph, is_op(alias), alias).reason == f"expected {alias}, but {reason}"
 
 
 def test_other_domains(parse: Parse) -> None:
