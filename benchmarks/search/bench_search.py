@@ -1,21 +1,35 @@
-"""How large the op-level search's problems are and how long it takes, on networks with synthetic seeded
-costs.
+"""How long the op-level search takes, and how much memory, as networks grow.
 
-    python benchmarks/search/bench_search.py [--seed N] [name ...]
+    python benchmarks/search/bench_search.py [--costs FILE] [--synthetic] [name ...]
 
-Groups are made as pattern rules make them: from every node, up to the post-dominator and on. One row per
-network: nodes, choices, states kept, seconds, milliseconds found, whether they are proven optimal.
+Transformer blocks and NASNet-A's cells of about 100, 1,000 and 10,000 nodes, at the costs that the installed
+backends have on this machine: what is not known yet is measured first, a minute or two, and kept for the next
+time. One row per network: nodes; candidates and the seconds to find them; the problem's choices and the
+seconds to look their costs up and formulate it; the search's states, seconds and the memory it adds at its
+peak; the cost found, which search answered, and whether the answer is proven optimal.
+
+--synthetic: instead, problems with random seeded costs that are harder than the recorded ones (three formats
+for every value, random groups' costs), made without any backend. Groups are made as pattern rules make them:
+from every node, up to the post-dominator and on.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import random
+import resource
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
-from collage_core.search import Choice, OpLevelSearch, Problem, ProblemValue
+import onnx
+from collage_benchmarks.problems import RecordedProblem, nasnet_cells, record_problem, transformer_blocks
+
+from collage_core.cli.progress import ProgressBars
+from collage_core.search import Choice, OpLevelSearch, Problem, ProblemValue, Solution
 
 ANCHOR, ELEMENTWISE, REDUCTION, VIEW, JOIN = range(5)
 BASE_MS = {ANCHOR: 0.4, ELEMENTWISE: 0.08, REDUCTION: 0.1, VIEW: 0.01, JOIN: 0.1}
@@ -187,30 +201,63 @@ def problem_of(net: Network, seed: int, formats: int = 3, largest: int = 9) -> P
     return Problem(count, tuple(values), tuple(choices), conversion_ms, dict.fromkeys(range(3), 0.002), 0.005)
 
 
-NETWORKS: dict[str, Callable[[], Network]] = {
+SYNTHETIC: dict[str, Callable[[], Network]] = {
     "resnet50": resnet,
     "bert 12": lambda: bert(12),
     "bert 200": lambda: bert(200),
     "nasnet": lambda: nasnet(24),
 }
+RECORDED: dict[str, Callable[[], onnx.ModelProto]] = {
+    f"{name} {blocks}": partial(build, blocks)
+    for name, build, sizes in (
+        ("transformer", transformer_blocks, (4, 35, 345)),
+        ("nasnet", nasnet_cells, (3, 24, 233)),
+    )
+    for blocks in sizes
+}
+
+
+def solve(problem: Problem) -> tuple[Solution, float, float]:
+    """The solution, seconds, and MiB that this process grew by at its peak (in a process of its own)."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    solution = OpLevelSearch().solve(problem)
+    seconds = time.perf_counter() - start
+    return solution, seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(NETWORKS)}; all by default")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("names", nargs="*", metavar="name", help="of those below; all by default")
+    parser.add_argument("--costs", type=Path, help="the cost database (default: the user's own)")
+    parser.add_argument("--synthetic", action="store_true", help="problems with random costs")
+    parser.add_argument("--seed", type=int, default=0, help="of the random costs")
+    parser.epilog = f"networks: {', '.join(RECORDED)}; synthetic: {', '.join(SYNTHETIC)}"
     arguments = parser.parse_args()
-    print(f"{'network':10}{'nodes':>8}{'choices':>9}{'states':>9}{'seconds':>9}{'ms':>11}  method, proven")
-    for name in arguments.names or NETWORKS:
-        problem = problem_of(NETWORKS[name](), arguments.seed)
-        begin = time.perf_counter()
-        found = OpLevelSearch().solve(problem)
-        seconds = time.perf_counter() - begin
+    known = SYNTHETIC if arguments.synthetic else RECORDED
+    if unknown := [name for name in arguments.names if name not in known]:
+        parser.error(f"no network {unknown[0]!r}; there are {', '.join(known)}")
+    print(
+        f"{'network':16}{'nodes':>7}{'candidates':>11}{'find_s':>8}{'choices':>9}{'formulate_s':>12}"
+        f"{'states':>9}{'search_s':>9}{'MiB':>7}{'ms':>11}  method, proven"
+    )
+    for name in arguments.names or known:
+        if arguments.synthetic:
+            problem = problem_of(SYNTHETIC[name](), arguments.seed)
+            recorded = RecordedProblem(problem, len(problem.choices), 0.0, 0.0)
+        else:
+            with ProgressBars() as progress:
+                recorded = record_problem(RECORDED[name](), arguments.costs, progress)
+        problem = recorded.problem
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            found, seconds, mib = pool.apply(solve, [problem])
         print(
-            f"{name:10}{problem.node_count:8}{len(problem.choices):9}{found.states:9}{seconds:9.2f}"
-            f"{found.total_ms:11.4f}  {found.method}, {found.optimal}"
+            f"{name:16}{problem.node_count:7}{recorded.candidates:11}{recorded.candidates_s:8.2f}"
+            f"{len(problem.choices):9}{recorded.formulate_s:12.2f}{found.states:9}{seconds:9.2f}{mib:7.0f}"
+            f"{found.total_ms:11.4f}  {found.method}, {found.optimal}",
+            flush=True,
         )
 
 

@@ -19,7 +19,7 @@ from collage_core.ir.passes import normalise
 from collage_core.reference import evaluate
 
 QUICK = ["mnist", "tiny_conv", "tiny_encoder"]
-LARGE = ["bert_encoder", "mobilenet_v2", "resnext50"]
+LARGE = ["bert_encoder", "mobilenet_v2", "nasnet_a", "resnext50"]
 OURS = [NETWORKS[n] for n in (*QUICK, *LARGE)]
 ALL = [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)]
 

@@ -5,6 +5,7 @@ from collage_benchmarks.networks.calibration import calibrate
 from collage_benchmarks.networks.catalogue import NETWORKS, Network
 from collage_benchmarks.networks.mnist import mnist
 from collage_benchmarks.networks.mobilenet import mobilenet_v2
+from collage_benchmarks.networks.nasnet import nasnet_a
 from collage_benchmarks.networks.resnet import resnext50
 from collage_benchmarks.networks.tiny import tiny_conv, tiny_encoder
 
@@ -15,6 +16,7 @@ __all__ = [
     "calibrate",
     "mnist",
     "mobilenet_v2",
+    "nasnet_a",
     "resnext50",
     "tiny_conv",
     "tiny_encoder",

@@ -100,25 +100,15 @@ def _transposed_neighbours(graph: Graph, chain: Chain) -> Iterable[Layout]:
 
 
 def _matmul_layouts(chain: Chain, anchor: Node) -> Iterable[dict[str, Layout]]:
-    """All plain, and for batched products the orders in which a Transpose beside it is a view.
-
-    A variant belongs to the structure of the group, not to the place where it was first met: all products of
-    the graph with the same types are asked for their neighbours.
-    """
+    """All plain, and for batched products the orders in which a Transpose beside it is a view."""
     graph, out = chain.graph, chain.output
     a, b = anchor.inputs[:2]
-    choices: list[list[Layout]] = [[_plain(graph, v)] for v in (a, b, out)]
-    if anchor.op_type == "MatMul" and len(graph.shape_of(out)) >= 3:
-        types = [graph.type_of(v) for v in (a, b, anchor.outputs[0])]
-        for node in graph.nodes:
-            values = [v for v in (*node.inputs, *node.outputs) if v]
-            if node.op_type != "MatMul" or [graph.type_of(v) for v in values] != types:
-                continue
-            last = out if node is anchor else node.outputs[0]
-            found = [_given(graph, node.inputs[0]), _given(graph, node.inputs[1]), _wanted(graph, last)]
-            for orders, order in zip(choices, found, strict=True):
-                if order is not None and order not in orders and len(orders) < 2:
-                    orders.append(order)
+    choices = [[_plain(graph, v)] for v in (a, b, out)]
+    if len(graph.shape_of(out)) >= 3:
+        found = [_given(graph, a), _given(graph, b), _wanted(graph, out)]
+        for orders, order in zip(choices, found, strict=True):
+            if order is not None and order not in orders:
+                orders.append(order)
     for of_a, of_b, of_out in itertools.product(*choices):
         yield {a: of_a, b: of_b, out: of_out}
 
