@@ -4,7 +4,8 @@ normalise them.
 
 from collage_core.ir.graph import Graph
 from collage_core.ir.nodeset import NodeSet
-from collage_core.ir.onnx_read import ExternalData, from_model, infer_types, load_model
+from collage_core.ir.onnx_read import from_model, infer_types, load_model
+from collage_core.ir.onnx_tensors import ExternalData
 from collage_core.ir.onnx_write import WEIGHTS_FILE, to_model, to_node_proto, to_value_info, write_external
 from collage_core.ir.operator import Operator
 from collage_core.ir.opkinds import OpKind, op_kind

@@ -5,24 +5,24 @@ type alone while `onnx` infers shapes.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import onnx
-import onnx.external_data_helper
 import onnx.inliner
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from collage_core.errors import ModelError
-from collage_core.formats import Array
 from collage_core.ir.graph import Graph
+from collage_core.ir.onnx_check import check_operators, check_unique, check_values, check_versions, one_line
+from collage_core.ir.onnx_tensors import ExternalData, constant_of, dtype_of, tensor_array
 from collage_core.ir.onnx_write import ID_KEY, to_model
 from collage_core.ir.types import UNKNOWN, Attribute, Dim, Node, TensorType, Value, ValueKind
 
-__all__ = ["ExternalData", "from_model", "infer_types", "load_model"]
+__all__ = ["from_model", "infer_types", "inference_fault", "load_model"]
+
+_LARGEST_BYTES = (1 << 31) - 1
+"""What protobuf reads at most."""
 
 
 def load_model(path: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
@@ -36,33 +36,15 @@ def load_model(path: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = 
         raise ModelError(f"{path}: no such file")
     try:
         model = onnx.load(str(path), load_external_data=False)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from None
     except Exception as error:  # protobuf's own exception types differ between its implementations
-        raise ModelError(f"{path}: not an ONNX model ({error})") from None
+        too_large = path.stat().st_size > _LARGEST_BYTES
+        why = "over 2 GB: such a model needs external data" if too_large else one_line(error)
+        raise ModelError(f"{path}: not an ONNX model ({why})") from None
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{path}: not an ONNX model (no graph in it)")
     return from_model(model, shapes, ExternalData(path.parent))
-
-
-@dataclass(frozen=True, slots=True)
-class ExternalData:
-    """Where a model's external data lies: in files of `folder`, or all of it at `offset` inside the one file
-    `archive`.
-    """
-
-    folder: Path
-    archive: Path | None = None
-    offset: int = 0
-
-    def locate(self, location: str) -> tuple[Path, int]:
-        """File and offset in it at which the external data file `location` starts; ModelError if that is
-        outside the folder.
-        """
-        if self.archive is not None:
-            return self.archive, self.offset
-        path = (self.folder / location).resolve()
-        if not path.is_relative_to(self.folder.resolve()):
-            raise ModelError(f"external data {location!r} lies outside the model's folder")
-        return path, 0
 
 
 def from_model(
@@ -71,36 +53,43 @@ def from_model(
     external: ExternalData | None = None,
 ) -> Graph:
     """A graph from a model in memory; `external` says where its external data lies. `model` is left as it
-    is.
+    is. ModelError, in one line, for what ONNX forbids or Collage does not support.
     """
+    shapes = shapes or {}
+    opsets = check_versions(model)
     if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
+        model = _inlined(model)
     proto = model.graph
-    constants = {t.name: _array(t, external) for t in proto.initializer}
     for sparse in proto.sparse_initializer:
         raise ModelError(f"sparse initializer {sparse.values.name!r} is not supported")
+    constants = {t.name: tensor_array(t, external) for t in proto.initializer}
+    check_unique("initializer", [t.name for t in proto.initializer])
     inputs = [v for v in proto.input if v.name not in constants]
-    values = {v.name: Value(v.name, _type(v), ValueKind.INPUT) for v in inputs}
-    values = _specialise(values, shapes or {})
+    check_unique("input", [v.name for v in inputs])
+    values = {v.name: Value(v.name, _input_type(v, shapes.get(v.name)), ValueKind.INPUT) for v in inputs}
+    values = _specialise(values, shapes)
     nodes: list[Node] = []
     protos: list[onnx.NodeProto] = []
     taken: set[str] = set()
     for node in proto.node:
-        if node.op_type == "Constant" and not node.domain:
-            constants[node.output[0]] = _constant(node)
+        if node.op_type == "Constant" and not _domain(node.domain):
+            value = constant_of(node, external)
+            if node.output[0] in constants or node.output[0] in values:
+                raise ModelError(f"{node.output[0]!r} is computed twice, again by a Constant")
+            constants[node.output[0]] = value
         else:
             nodes.append(_node(node, len(nodes), taken))
             protos.append(node)
+    check_operators(nodes, protos, model.ir_version, opsets)
     nodes = _with_stored_ids(nodes, protos)
     for name, data in constants.items():
         values[name] = Value(name, TensorType(data.dtype.name, data.shape), ValueKind.CONSTANT)
+    outputs = [v.name for v in proto.output]
+    check_values(nodes, values, outputs)
     for n in nodes:
         for v in n.outputs:
             if v:
                 values[v] = Value(v, UNKNOWN, ValueKind.INTERMEDIATE)
-    opsets = {_domain(o.domain): o.version for o in model.opset_import}
-    outputs = [v.name for v in proto.output]
-    _check_names(nodes, values, outputs)
     graph = Graph(proto.name or "graph", nodes, values, [v.name for v in inputs], outputs, constants, opsets)
     declared = {v.name: _type(v) for v in (*proto.value_info, *proto.output)} if not shapes else {}
     return infer_types(graph, declared)
@@ -113,14 +102,9 @@ def infer_types(graph: Graph, declared: Mapping[str, TensorType] | None = None) 
     before, is kept.
     """
     try:
-        model = onnx.shape_inference.infer_shapes(
-            to_model(graph, large_constants_as_inputs=True),
-            check_type=False,
-            strict_mode=False,
-            data_prop=True,
-        )
+        model = _inferred(graph, strict=False)
     except Exception as error:  # onnx raises several unrelated types here
-        raise ModelError(f"shape inference failed: {error}") from None
+        raise ModelError(f"shape inference failed: {one_line(error)}") from None
     found = {v.name: _type(v) for v in (*model.graph.value_info, *model.graph.output)}
     declared = declared or {}
     values = dict(graph.values)
@@ -133,8 +117,42 @@ def infer_types(graph: Graph, declared: Mapping[str, TensorType] | None = None) 
     return graph.replace(values=values)
 
 
+def inference_fault(graph: Graph) -> str | None:
+    """What `onnx` has against the types of the graph, in one line; None if nothing."""
+    try:
+        _inferred(graph, strict=True)
+    except Exception as error:  # onnx raises several unrelated types here
+        return one_line(error)
+    return None
+
+
+def _inferred(graph: Graph, *, strict: bool) -> onnx.ModelProto:
+    model = to_model(graph, large_constants_as_inputs=True)
+    return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=strict, data_prop=True)
+
+
+def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    try:
+        return onnx.inliner.inline_local_functions(model, convert_version=True)
+    except Exception as error:  # onnx raises several unrelated types here
+        raise ModelError(f"the model's functions cannot be inlined: {one_line(error)}") from None
+
+
 def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
+
+
+def _input_type(info: onnx.ValueInfoProto, shape: tuple[int, ...] | None) -> TensorType:
+    """As `_type`, with the `shape` that a person gives for an input that has none."""
+    if not info.name:
+        raise ModelError("an input of the model has no name")
+    type = _type(info)
+    element_type = info.type.tensor_type.elem_type
+    if type == UNKNOWN and not element_type:
+        raise ModelError(f"the model does not say the element type of input {info.name!r}")
+    if type == UNKNOWN and shape is not None:
+        return TensorType(dtype_of(element_type, f"input {info.name!r}").name, shape)
+    return type
 
 
 def _type(info: onnx.ValueInfoProto) -> TensorType:
@@ -150,11 +168,12 @@ def _type(info: onnx.ValueInfoProto) -> TensorType:
         return UNKNOWN
     shape: list[Dim] = []
     for i, d in enumerate(tensor.shape.dim):
-        if d.HasField("dim_value"):
+        # Some exporters write -1 for a dimension that is open.
+        if d.HasField("dim_value") and d.dim_value >= 0:
             shape.append(d.dim_value)
         else:
             shape.append(d.dim_param or f"{info.name}_{i}")
-    return TensorType(helper.tensor_dtype_to_np_dtype(tensor.elem_type).name, tuple(shape))
+    return TensorType(dtype_of(tensor.elem_type, f"value {info.name!r}").name, tuple(shape))
 
 
 def _specialise(values: dict[str, Value], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Value]:
@@ -165,9 +184,11 @@ def _specialise(values: dict[str, Value], shapes: Mapping[str, tuple[int, ...]])
             )
     sizes: dict[str, int] = {}
     for name, shape in shapes.items():
-        declared = values[name].type.shape if values[name].type != UNKNOWN else shape
+        if any(given < 0 for given in shape):
+            raise ModelError(f"--shape {name}={','.join(map(str, shape))}: dimensions cannot be negative")
+        declared = values[name].type.shape
         if len(declared) != len(shape) or any(
-            (isinstance(d, int) and d != given) or given < 0 for d, given in zip(declared, shape, strict=True)
+            isinstance(d, int) and d != given for d, given in zip(declared, shape, strict=True)
         ):
             wanted = ",".join(map(str, declared))
             raise ModelError(
@@ -215,62 +236,21 @@ def _attribute(proto: onnx.NodeProto, node: str, attribute: onnx.AttributeProto)
         raise ModelError(
             f"node {node!r}: {proto.op_type} holds a graph (control flow), which is not supported yet"
         )
+    what = f"node {node!r}: attribute {attribute.name!r}"
+    if attribute.ref_attr_name:
+        raise ModelError(f"{what} refers to an attribute of a function, and is in none")
     value = helper.get_attribute_value(attribute)
-    if attribute.type == kind.TENSOR:
-        return numpy_helper.to_array(value)
-    if attribute.type == kind.STRING:
-        return value.decode()
-    if attribute.type == kind.STRINGS:
-        return tuple(s.decode() for s in value)
+    try:
+        if attribute.type == kind.TENSOR:
+            return tensor_array(value, None, what)
+        if attribute.type == kind.STRING:
+            return value.decode()
+        if attribute.type == kind.STRINGS:
+            return tuple(s.decode() for s in value)
+    except UnicodeDecodeError:
+        raise ModelError(f"{what} is not UTF-8") from None
     if attribute.type in (kind.INTS, kind.FLOATS):
         return tuple(value)
     if attribute.type in (kind.INT, kind.FLOAT):
         return value
-    raise ModelError(f"node {node!r}: attribute {attribute.name!r} has a type that is not supported")
-
-
-def _constant(proto: onnx.NodeProto) -> Array:
-    attribute = proto.attribute[0]
-    value = helper.get_attribute_value(attribute)
-    if attribute.name == "value":
-        return numpy_helper.to_array(value)
-    if attribute.name in ("value_float", "value_floats"):
-        return np.asarray(value, np.float32)
-    if attribute.name in ("value_int", "value_ints"):
-        return np.asarray(value, np.int64)
-    raise ModelError(f"node {proto.name!r}: Constant with attribute {attribute.name!r} is not supported")
-
-
-def _array(tensor: onnx.TensorProto, external: ExternalData | None) -> Array:
-    if tensor.data_location != onnx.TensorProto.EXTERNAL:
-        return numpy_helper.to_array(tensor)
-    info = onnx.external_data_helper.ExternalDataInfo(tensor)
-    if external is None:
-        raise ModelError(
-            f"constant {tensor.name!r} lies in external data, and the model was not read from a file"
-        )
-    path, start = external.locate(info.location)
-    start += info.offset or 0
-    dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    count = math.prod(tensor.dims)
-    if not path.is_file():
-        raise ModelError(f"constant {tensor.name!r}: external data file {path} is missing")
-    if path.stat().st_size < start + count * dtype.itemsize:
-        raise ModelError(f"constant {tensor.name!r}: external data file {path} is too short")
-    if count == 0:
-        return np.empty(tuple(tensor.dims), dtype)
-    return np.memmap(path, dtype, "r", start, tuple(tensor.dims))
-
-
-def _check_names(nodes: list[Node], values: Mapping[str, Value], outputs: list[str]) -> None:
-    known = {v for v in values if values[v].kind is not ValueKind.INTERMEDIATE}
-    for n in nodes:
-        for v in n.inputs:
-            if v and v not in known:
-                raise ModelError(
-                    f"node {n.name!r} ({n.op_type}) reads {v!r}, which nothing before it computes"
-                )
-        known.update(v for v in n.outputs if v)
-    for v in outputs:
-        if v not in known:
-            raise ModelError(f"the model returns {v!r}, which nothing computes")
+    raise ModelError(f"{what} has a type that is not supported")

@@ -12,6 +12,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from collage_core.ir.graph import Graph
+from collage_core.ir.onnx_tensors import PACKED_BITS
 from collage_core.ir.types import UNKNOWN, Attribute, Node, TensorType
 
 __all__ = ["ID_KEY", "WEIGHTS_FILE", "to_model", "to_node_proto", "to_value_info", "write_external"]
@@ -87,13 +88,12 @@ def write_external(graph: Graph, weights: IO[bytes]) -> onnx.ModelProto:
     initializers = []
     position = 0
     for name, data in graph.constants.items():
-        if data.nbytes <= _INLINE_BYTES or data.dtype.kind in "OU":
+        element_type = helper.np_dtype_to_tensor_dtype(data.dtype)
+        if data.nbytes <= _INLINE_BYTES or data.dtype.kind in "OU" or element_type in PACKED_BITS:
             initializers.append(numpy_helper.from_array(np.asarray(data, order="C"), name))
             continue
         position += weights.write(b"\0" * (-position % _ALIGNMENT))
-        tensor = onnx.TensorProto(
-            name=name, data_type=helper.np_dtype_to_tensor_dtype(data.dtype), dims=data.shape
-        )
+        tensor = onnx.TensorProto(name=name, data_type=element_type, dims=data.shape)
         tensor.data_location = onnx.TensorProto.EXTERNAL
         for key, value in (("location", WEIGHTS_FILE), ("offset", position), ("length", data.nbytes)):
             tensor.external_data.add(key=key, value=str(value))

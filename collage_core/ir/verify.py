@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
+import onnx.defs
+
 from collage_core.errors import ModelError
 from collage_core.ir.graph import Graph
+from collage_core.ir.onnx_read import inference_fault
 from collage_core.ir.types import UNKNOWN
 
 __all__ = ["require_static", "verify"]
@@ -36,8 +41,8 @@ def verify(graph: Graph, after: str = "reading") -> None:
 
 
 def require_static(graph: Graph) -> None:
-    """Raise ModelError naming the value and the dimension unless every shape is known: what a placement
-    needs.
+    """Raise ModelError unless a placement can be made: it names the value whose shape is not known, with the
+    open dimension, or which holds texts, or would not fit into this machine's memory.
     """
     for v in graph.inputs:
         type = graph.type_of(v)
@@ -49,9 +54,28 @@ def require_static(graph: Graph) -> None:
                 f"input {v!r} has an open dimension {open_dims[0]!r} in its shape [{shape}]; "
                 f"give it with --shape {v}=..."
             )
+        _require_storable(graph, v)
     for n in graph.nodes:
         for v in n.outputs:
             if v and (graph.type_of(v) == UNKNOWN or graph.type_of(v).symbolic_dims):
+                why = inference_fault(graph)
+                if n.domain and not onnx.defs.has(n.op_type, n.domain):
+                    why = "onnx does not know the operator"
                 raise ModelError(
                     f"the shape of {v!r}, computed by {n.name!r} ({n.qualified_op}), cannot be inferred"
+                    + (f": {why}" if why else "")
                 )
+            if v:
+                _require_storable(graph, v)
+
+
+def _require_storable(graph: Graph, value: str) -> None:
+    type = graph.type_of(value)
+    if type.dtype == "object":
+        raise ModelError(f"{value!r} holds texts, which is not supported")
+    if min(type.static_shape, default=0) < 0:
+        raise ModelError(f"{value!r} would have the shape {list(type.shape)}")
+    if type.size_bytes > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        raise ModelError(
+            f"{value!r} ({type}) takes {type.size_bytes / 1e9:,.0f} GB, more than this machine's memory"
+        )

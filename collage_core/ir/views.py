@@ -4,6 +4,8 @@ differently.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from collage_core.formats import Array, Format, view
@@ -60,7 +62,7 @@ def _stored(shape: tuple[int, ...], format: Format) -> Array:
 
 def _reshaped(shape: tuple[int, ...], new_shape: tuple[int, ...], format: Format) -> Format | None:
     stored = _stored(shape, format)
-    if stored.size == 0:
+    if stored.size == 0 or stored.size != math.prod(new_shape):
         return format if shape == new_shape else None
     reshaped = stored.reshape(new_shape)  # numpy makes a view exactly where one is possible
     return _format_of(reshaped, format) if np.shares_memory(stored, reshaped) else None

@@ -1,0 +1,99 @@
+"""What ONNX demands of a model, told in the model's own names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnx
+import onnx.checker
+import onnx.defs
+
+from collage_core.errors import ModelError
+from collage_core.ir.types import Node, Value
+
+__all__ = ["check_operators", "check_unique", "check_values", "check_versions", "one_line"]
+
+_EXCERPT_CHARACTERS = 300
+
+
+def one_line(error: Exception) -> str:
+    """What an exception of `onnx` or protobuf says, in one line that is not too long."""
+    return " ".join(str(error).split())[:_EXCERPT_CHARACTERS] or type(error).__name__
+
+
+def check_versions(model: onnx.ModelProto) -> dict[str, int]:
+    """The opsets that the model imports, by domain; ModelError if they, or the format, are newer than what
+    the installed `onnx` knows: operators may mean something else by then.
+    """
+    known = f"the installed onnx {onnx.__version__} knows up to"
+    if model.ir_version > onnx.IR_VERSION:
+        raise ModelError(
+            f"the model has the newer ONNX format {model.ir_version}; {known} {onnx.IR_VERSION}: update onnx"
+        )
+    newest = {domain: last for domain, (_, last) in onnx.defs.C.schema_version_map().items()}
+    opsets: dict[str, int] = {}
+    for entry in model.opset_import:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        if opsets.setdefault(domain, entry.version) != entry.version:
+            raise ModelError(f"the model imports two opsets of {domain!r}: {opsets[domain]}, {entry.version}")
+        if entry.version > newest.get(domain, entry.version):
+            raise ModelError(
+                f"the model needs opset {entry.version} of {domain or 'ONNX'}; {known} {newest[domain]}: "
+                "update onnx"
+            )
+    return opsets
+
+
+def check_unique(what: str, names: Iterable[str]) -> None:
+    """ModelError if a name occurs twice."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise ModelError(f"the model has {count} {what}s named {name!r}")
+
+
+def check_operators(
+    nodes: Sequence[Node], protos: Sequence[onnx.NodeProto], ir_version: int, opsets: Mapping[str, int]
+) -> None:
+    """ModelError, with the node, for an operator of ONNX that does not exist, or is given what it does not
+    take. Those of other domains are left to the backends.
+    """
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = ir_version or onnx.IR_VERSION
+    context.opset_imports = dict(opsets)
+    for node, proto in zip(nodes, protos, strict=True):
+        opset = opsets.get(node.domain)
+        if opset is None:
+            of = node.domain or "ONNX"
+            raise ModelError(f"node {node}: the model does not say which opset of {of} it speaks")
+        if not node.domain and not onnx.defs.has(node.op_type):
+            raise ModelError(f"node {node.name!r}: there is no operator {node.op_type!r} in ONNX")
+        try:
+            onnx.checker.check_node(proto, context)
+        except onnx.checker.ValidationError as error:
+            said = str(error).partition("\n")[0]
+            raise ModelError(f"node {node} is not valid at opset {opset}: {said}") from None
+
+
+def check_values(nodes: Sequence[Node], given: Mapping[str, Value], outputs: Sequence[str]) -> None:
+    """ModelError unless every value is `given` or computed once, and before it is read."""
+    known = set(given)
+    computed: dict[str, Node] = {}
+    for n in nodes:
+        for v in n.outputs:
+            if v in known or v in computed:
+                by = f"{n.name!r} and {computed[v].name!r}" if v in computed else f"{n.name!r}, and given"
+                raise ModelError(f"{v!r} is computed by {by}: a value has one origin")
+            if v:
+                computed[v] = n
+    for n in nodes:
+        for v in n.inputs:
+            if v and v not in known:
+                later = f"only {computed[v]} does, which is no earlier" if v in computed else "nothing does"
+                raise ModelError(f"node {n} reads {v!r}, which nothing before it computes: {later}")
+        known.update(v for v in n.outputs if v)
+    if not outputs:
+        raise ModelError("the model returns nothing")
+    for v in outputs:
+        if v not in known:
+            raise ModelError(f"the model returns {v!r}, which nothing computes")
