@@ -1,13 +1,19 @@
-"""Targets: the device a placement is made for, and with how many threads."""
+"""Targets: the device a placement is made for, and with how many threads. The processor that is here."""
 
 from __future__ import annotations
 
 import os
+import platform
+import re
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from collage_core.errors import CollageError
 
-__all__ = ["Target"]
+__all__ = ["Processor", "Target", "cpuinfo", "processor"]
+
+_VECTOR_INSTRUCTIONS = re.compile(r"s?sse|avx|fma|f16c|amx|asimd|sve|sme|i8mm|bf16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +36,30 @@ class Target:
 
     def __str__(self) -> str:
         return f"{self.device} x{self.threads}"
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """A processor's model, and the vector instructions that it has, as the system calls them, sorted."""
+
+    model: str
+    instructions: tuple[str, ...]
+
+
+@cache
+def processor() -> Processor:
+    """The processor of this machine."""
+    facts = cpuinfo()
+    flags = set((facts.get("flags") or facts.get("Features") or "").split())
+    model = facts.get("model name") or platform.processor() or platform.machine()
+    return Processor(model, tuple(sorted(f for f in flags if _VECTOR_INSTRUCTIONS.match(f))))
+
+
+def cpuinfo() -> dict[str, str]:
+    """The first processor's entries of /proc/cpuinfo; {} where there is none."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}

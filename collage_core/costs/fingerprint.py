@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from collage_core.backend import Backend
-from collage_core.device import Target
+from collage_core.device import Target, cpuinfo
 
 __all__ = [
     "MEASURER_VERSION",
@@ -67,7 +67,7 @@ def source_hash(module: str) -> str:
 
 @cache
 def _cpu_fingerprint() -> tuple[tuple[str, str], ...]:
-    facts = _cpuinfo()
+    facts = cpuinfo()
     flags = " ".join(sorted(set((facts.get("flags") or facts.get("Features") or "").split())))
     numbers = [facts.get(x86) or facts.get(arm) or "" for x86, arm in _CPU_NUMBERS]
     caches = [f"L{level}:{size}" for level, size in sorted(_caches().items()) if level > 1]
@@ -94,16 +94,6 @@ def cache_sizes_bytes() -> tuple[int, ...]:
     the system does not tell.
     """
     return tuple(size for _, size in sorted(_caches().items())) or (_UNKNOWN_CACHE_BYTES,)
-
-
-def _cpuinfo() -> dict[str, str]:
-    """The first processor's entries of /proc/cpuinfo; {} where there is none."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return {}
-    pairs = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
-    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def _caches() -> dict[int, int]:

@@ -2,14 +2,15 @@
 
 A bundle is an uncompressed ZIP archive: `manifest.json`, `placement.json`, `model.onnx` (the normalised
 graph; any ONNX tool reads it) and `weights.bin` (its external data, memory-mapped from inside the archive
-when loaded). Kernels are built anew at load: nothing in a bundle is code.
+when loaded). Kernels are built anew at load: nothing in a bundle is code. The manifest says where the
+placement was measured.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import struct
+import warnings
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,18 +19,21 @@ from typing import Any
 
 import onnx
 
-from collage_core.errors import BundleError
+from collage_core.errors import BundleError, CollageError
 from collage_core.ir import MODEL_FILE, WEIGHTS_FILE, ExternalData, Graph, from_model, write_external
 from collage_core.placement import Placement
-from collage_core.plugins import Registry
+from collage_core.plugins import Registry, default_registry
 from collage_core.runtime.build import build
 from collage_core.runtime.executable import Executable
+from collage_core.runtime.files import replacing
+from collage_core.runtime.origin import differences, origin_here
 
-__all__ = ["FORMAT_VERSION", "Bundle", "load", "read", "save"]
+__all__ = ["FORMAT_VERSION", "Bundle", "differences_here", "load", "read", "save"]
 
 FORMAT_VERSION = 1
 _MANIFEST = "manifest.json"
 _PLACEMENT = "placement.json"
+_CHUNK_BYTES = 1 << 22
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 
 
@@ -37,35 +41,51 @@ _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 class Bundle:
     """A normalised graph, its placement, and the report of the optimisation that made it (JSON values; empty
     if by hand).
+
+    origin: processor and versions that it was measured with (`runtime.origin`); empty for those that are here
+    when it is saved.
     """
 
     graph: Graph
     placement: Placement
     report: Mapping[str, Any] = field(default_factory=dict)
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
 
 def save(bundle: Bundle, path: str | Path) -> None:
-    """Write a bundle; a file of that name is replaced only when the new one is complete."""
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    manifest = {"format": "collage-bundle", "version": FORMAT_VERSION, "report": dict(bundle.report)}
+    """Write a bundle; a file of that name is replaced only when the new one is complete. BundleError if it
+    cannot be written.
+    """
+    origin = dict(bundle.origin) or origin_here(bundle.placement, default_registry())
+    manifest = {
+        "format": "collage-bundle",
+        "version": FORMAT_VERSION,
+        "origin": origin,
+        "report": dict(bundle.report),
+    }
     try:
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        with (
+            replacing(path) as partial,
+            zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED, allowZip64=True) as archive,
+        ):
             with archive.open(WEIGHTS_FILE, "w", force_zip64=True) as weights:
                 model = write_external(bundle.graph, weights)
             archive.writestr(MODEL_FILE, model.SerializeToString())
             archive.writestr(_PLACEMENT, json.dumps(bundle.placement.to_json()))
             archive.writestr(_MANIFEST, json.dumps(manifest))
-        partial.replace(path)
     except OSError as error:
         raise BundleError(f"cannot write {path}: {error.strerror or error}") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
-def read(path: str | Path) -> Bundle:
-    """Read a bundle without building it; BundleError for what is no bundle, or one of a newer format."""
+def read(path: str | Path, *, check_weights: bool = False) -> Bundle:
+    """Read a bundle without building it; BundleError for what is no bundle, a damaged one, or one of a newer
+    format.
+
+    check_weights: read the weights too, to find damage in them; they are memory-mapped otherwise.
+    """
     path = Path(path)
+    if not path.exists():
+        raise BundleError(f"{path}: no such file")
     try:
         with zipfile.ZipFile(path) as archive:
             manifest = json.loads(archive.read(_MANIFEST))
@@ -79,18 +99,44 @@ def read(path: str | Path) -> Bundle:
             placement = Placement.from_json(json.loads(archive.read(_PLACEMENT)))
             model = _model(archive.read(MODEL_FILE))
             start = _data_offset(path, archive.getinfo(WEIGHTS_FILE))
-    except FileNotFoundError:
-        raise BundleError(f"{path}: no such file") from None
-    except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
-        raise BundleError(f"{path}: not a bundle ({error})") from None
-    graph = from_model(model, external=ExternalData(path.parent, archive=path, offset=start))
-    return Bundle(graph, placement, manifest["report"])
+            if check_weights:
+                _check_sum(archive, WEIGHTS_FILE)
+        graph = from_model(model, external=ExternalData(path.parent, archive=path, offset=start))
+        return Bundle(graph, placement, dict(manifest["report"]), dict(manifest.get("origin", {})))
+    except BundleError:
+        raise
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except CollageError as error:
+        raise BundleError(f"{path}: {error}") from None
+    except Exception as error:  # a damaged file makes readers of ZIP and JSON raise anything
+        raise BundleError(f"{path}: not a bundle, or a damaged one ({error!r})") from None
 
 
 def load(path: str | Path, registry: Registry | None = None) -> Executable:
-    """Read a bundle and build its executable in this process."""
-    bundle = read(path)
+    """Read a bundle and build its executable in this process.
+
+    BundleError as from `read`, and if a backend of it is not here, or the processor lacks instructions that
+    it was made for. Other versions, and another processor that has them, are warned of: the placement is
+    right, but may not be the fastest.
+    """
+    registry = registry or default_registry()
+    bundle = read(path, check_weights=True)
+    for difference in differences_here(bundle, path, registry):
+        warnings.warn(difference, stacklevel=2)
     return build(bundle.graph, bundle.placement, registry)
+
+
+def differences_here(bundle: Bundle, path: str | Path, registry: Registry) -> list[str]:
+    """What is not as it was where the bundle in `path` was made, a line each; BundleError if it cannot run
+    here.
+    """
+    try:
+        return [f"{path}: {d}" for d in differences(bundle.origin, bundle.placement, registry)]
+    except (AttributeError, TypeError) as error:
+        raise BundleError(f"{path}: its manifest is damaged ({error!r})") from None
+    except BundleError as error:
+        raise BundleError(f"{path}: {error}") from None
 
 
 def _model(data: bytes) -> onnx.ModelProto:
@@ -100,10 +146,19 @@ def _model(data: bytes) -> onnx.ModelProto:
         raise ValueError(f"{MODEL_FILE}: {error}") from None
 
 
+def _check_sum(archive: zipfile.ZipFile, name: str) -> None:
+    """BadZipFile unless the entry is what was written: `zipfile` compares the sums at the entry's end."""
+    with archive.open(name) as entry:
+        while entry.read(_CHUNK_BYTES):
+            pass
+
+
 def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
     """Where a stored entry's bytes begin: behind its local header, whose name and extra field may be longer
     than the directory's.
     """
+    if info.compress_type != zipfile.ZIP_STORED:
+        raise BundleError(f"{path}: {info.filename} is compressed; another tool has packed this bundle anew")
     with path.open("rb") as file:
         file.seek(info.header_offset)
         header = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))

@@ -92,6 +92,8 @@ class Context:
                     f"the model has no output {name!r}; its outputs: {', '.join(self._executable.outputs)}"
                 )
             check_array("output", name, array, type)
+            if not array.flags.writeable:
+                raise InputError(f"output {name!r} is read-only")
 
 
 class Executable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,11 +58,19 @@ def open_peer(name: str, model: Path, target: Target, inputs_file: Path) -> Peer
 
 def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     """Write arrays by name (any name) into one .npz file."""
-    columns: dict[str, Any] = {f"a{i}": np.asarray(a) for i, a in enumerate(arrays.values())}
-    np.savez(path, names=np.array(list(arrays), dtype=np.str_), **columns)
+    # The file format knows no name for dtypes that numpy does not bring itself (bfloat16), and numpy's texts
+    # lose zeros at their end.
+    types = {name: str(array.dtype) for name, array in arrays.items()}
+    columns: dict[str, Any] = {
+        f"a{i}": array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
+        for i, array in enumerate(map(np.asarray, arrays.values()))
+    }
+    np.savez(path, types=np.array(json.dumps(types)), **columns)
 
 
 def load_arrays(path: Path) -> dict[str, Array]:
     """Read what `save_arrays` wrote."""
     with np.load(path) as data:
-        return {str(name): data[f"a{i}"] for i, name in enumerate(data["names"])}
+        types = json.loads(str(data["types"]))
+        arrays = {name: data[f"a{i}"] for i, name in enumerate(types)}
+    return {n: a if str(a.dtype) == types[n] else a.view(np.dtype(types[n])) for n, a in arrays.items()}

@@ -20,7 +20,7 @@ from collage_core.placement import Placement
 from collage_core.plugins import default_registry
 from collage_core.report.summary import bench_json
 from collage_core.report.text import bench_text
-from collage_core.runtime.bundle import read
+from collage_core.runtime.bundle import differences_here, read
 
 NAME = "bench"
 SUMMARY = (
@@ -82,7 +82,9 @@ def _placed(args: argparse.Namespace, progress: Progress) -> tuple[Graph, Placem
     if not Path(args.model).is_file():
         raise CollageError(f"{args.model}: no such file")
     if zipfile.is_zipfile(args.model):
-        bundle = read(args.model)
+        bundle = read(args.model, check_weights=True)
+        for difference in differences_here(bundle, args.model, default_registry()):
+            progress.note(f"note: {difference}")
         return bundle.graph, bundle.placement, None
     optimization = optimize_from(args, progress)
     return optimization.graph, optimization.placement, None if args.shape else args.model

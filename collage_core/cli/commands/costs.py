@@ -15,6 +15,7 @@ from collage_core.device import Target
 from collage_core.errors import CostDatabaseError
 from collage_core.plugins import default_registry
 from collage_core.report.text import table
+from collage_core.runtime.files import replacing
 
 NAME = "costs"
 SUMMARY = "Show, export, import or prune the measured costs."
@@ -68,7 +69,7 @@ def _export(args: argparse.Namespace, database: CostDatabase) -> None:
         sys.stdout.writelines(lines)
         return
     try:
-        with Path(args.file).open("w") as file:
+        with replacing(args.file) as partial, partial.open("w") as file:
             file.writelines(lines)
     except OSError as error:
         raise CostDatabaseError(f"cannot write {args.file}: {error.strerror or error}") from None

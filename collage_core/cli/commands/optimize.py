@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 
 from collage_core.cli.arguments import add_json, add_placing
@@ -29,10 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    if args.output and not Path(args.output).resolve().parent.is_dir():
-        raise BundleError(f"cannot write {args.output}: there is no such folder")
-    if args.output and Path(args.output).is_dir():
-        raise BundleError(f"cannot write {args.output}: it is a folder")
+    if args.output:
+        _require_writable(args.output)
     with ProgressBars() as progress:
         optimization = optimize_from(args, progress)
         report = optimization_json(optimization, args.model)
@@ -40,3 +39,14 @@ def run(args: argparse.Namespace) -> None:
             progress.phase("writing the bundle")
             save(Bundle(optimization.graph, optimization.placement, report), args.output)
     print(json.dumps(report, indent=2) if args.json else optimization_text(report))
+
+
+def _require_writable(output: str) -> None:
+    """BundleError before minutes are spent on what could not be kept."""
+    path = Path(output).resolve()
+    if not path.parent.is_dir():
+        raise BundleError(f"cannot write {output}: there is no such folder")
+    if path.is_dir():
+        raise BundleError(f"cannot write {output}: it is a folder")
+    if not os.access(path.parent, os.W_OK):
+        raise BundleError(f"cannot write {output}: its folder may not be written to")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 from statistics import median
@@ -14,8 +15,12 @@ import numpy as np
 from collage_core.cli.arguments import add_json, pairs_of
 from collage_core.errors import CollageError, InputError
 from collage_core.formats import Array
+from collage_core.ir import TensorType
+from collage_core.plugins import default_registry
 from collage_core.report.text import table
-from collage_core.runtime import Executable, load
+from collage_core.runtime import Executable, build, read
+from collage_core.runtime.bundle import differences_here
+from collage_core.runtime.files import replacing
 
 NAME = "run"
 SUMMARY = "Run a bundle on inputs from .npy files and save or summarise its outputs."
@@ -39,7 +44,11 @@ def run(args: argparse.Namespace) -> None:
     if args.repeat < 1:
         raise CollageError("--repeat must be at least 1")
     files = pairs_of("--output", args.output, files=True)
-    executable = load(args.bundle)
+    registry = default_registry()
+    bundle = read(args.bundle, check_weights=True)
+    for difference in differences_here(bundle, args.bundle, registry):
+        print(f"note: {difference}", file=sys.stderr)
+    executable = build(bundle.graph, bundle.placement, registry)
     for name in files:
         if name not in executable.outputs:
             raise CollageError(f"--output {name}: the model's outputs are {', '.join(executable.outputs)}")
@@ -52,7 +61,8 @@ def run(args: argparse.Namespace) -> None:
         times_ms.append((time.perf_counter() - start) * 1e3)
     for name, file in files.items():
         try:
-            np.save(file, outputs[name], allow_pickle=False)
+            with replacing(file) as partial, partial.open("wb") as written:
+                np.save(written, outputs[name], allow_pickle=False)
         except OSError as error:
             raise CollageError(f"cannot write {file}: {error.strerror or error}") from None
     report = {
@@ -74,12 +84,21 @@ def _inputs(executable: Executable, files: dict[str, str]) -> dict[str, Array]:
         if not Path(file).is_file():
             raise InputError(f"--input {name}: {file}: no such file")
         try:
-            arrays[name] = np.load(file, allow_pickle=False)
-            if not isinstance(arrays[name], np.ndarray):
-                raise ValueError("an archive of arrays")
-        except (ValueError, OSError, EOFError) as error:
+            with Path(file).open("rb") as opened:
+                array = np.lib.format.read_array(opened, allow_pickle=False)
+        except OSError as error:
+            raise InputError(f"--input {name}: cannot read {file}: {error.strerror or error}") from None
+        except Exception as error:  # a damaged header makes numpy raise anything
             raise InputError(f"--input {name}: {file}: not a .npy file ({error})") from None
+        arrays[name] = _as_declared(array, executable.inputs.get(name))
     return arrays
+
+
+def _as_declared(array: Array, type: TensorType | None) -> Array:
+    """The array in its own dtype, where that is one that .npy files have no name for (bfloat16)."""
+    if type is None or array.dtype.kind != "V" or array.dtype.itemsize != np.dtype(type.dtype).itemsize:
+        return array
+    return array.view(np.dtype(type.dtype))
 
 
 def _summary(array: Array, file: str | None) -> dict[str, Any]:
