@@ -13,10 +13,12 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from types import FrameType
 
 from collage_core.cli import commands
 from collage_core.errors import CollageError
+from collage_core.worker import RemoteError
 
 __all__ = ["main"]
 
@@ -43,28 +45,56 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    args = _parser().parse_args(arguments)
-    if threading.current_thread() is threading.main_thread():
-        # So that `with` blocks end and temporary folders go, as on Ctrl-C.
-        signal.signal(signal.SIGTERM, _terminate)
     try:
+        args = _parser().parse_args(arguments)
+        if threading.current_thread() is threading.main_thread():
+            # So that `with` blocks end and temporary folders go, as on Ctrl-C.
+            signal.signal(signal.SIGTERM, _terminate)
         args.run(args)
-        sys.stdout.flush()
+        _flush()
     except CollageError as error:
-        print(f"collage: {error}", file=sys.stderr)
-        return 1
+        # What the reference says in a worker is what a person needs, without the worker's own words.
+        remote = isinstance(error, RemoteError) and error.type_name.startswith(CollageError.__module__)
+        return _fail(error.message if isinstance(error, RemoteError) and remote else str(error))
     except KeyboardInterrupt:
-        print("collage: interrupted; what was measured is kept", file=sys.stderr)
+        _tell("interrupted; what was measured is kept")
         return _INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output is gone (`| head`); the interpreter must not complain when it flushes at
-        # exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # the reader of our output is gone (`| head`)
         return 1
     except OSError as error:
-        print(f"collage: {error}", file=sys.stderr)
+        _drop_output()
+        return _fail(str(error))
+    except MemoryError as error:
+        return _fail(f"out of memory: {error}".removesuffix(": "))
+    except SystemExit:
+        with suppress(OSError):  # argparse's own output
+            _flush()
+            raise
+        _drop_output()
         return 1
     return 0
+
+
+def _tell(message: str) -> None:
+    with suppress(OSError):
+        print("collage:", " ".join(message.split("\n")), file=sys.stderr)
+
+
+def _fail(message: str) -> int:
+    _tell(message)
+    return 1
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # closed by whoever started us
+        sys.stdout.flush()
+
+
+def _drop_output() -> None:
+    """What cannot be written is dropped, or the interpreter would complain when it flushes at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":
