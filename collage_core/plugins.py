@@ -44,7 +44,7 @@ class Registry:
             for point in sorted(points, key=lambda p: p.name):
                 try:
                     self._manager.register(point.load(), name=point.name)
-                except Exception as error:  # a foreign package may raise anything; it must cost only itself
+                except (Exception, SystemExit) as error:  # a foreign package may raise anything
                     self.failures[point.name] = f"{type(error).__name__}: {error}"
         self._extra = tuple(extra)
         for plugin in self._extra:
@@ -84,7 +84,8 @@ class Registry:
                 for thing in brought:
                     if not isinstance(thing, kind):
                         raise TypeError(f"{hook} returned {thing!r}, which is no {kind.__name__}")
-            except Exception as error:  # as at import: it must cost only itself
+                    thing.info()  # which everybody asks for, and which must not fail then
+            except (Exception, SystemExit) as error:  # as at import: it must cost only itself
                 self.failures[implementation.plugin_name] = f"{type(error).__name__}: {error}"
             else:
                 found += brought
@@ -135,7 +136,7 @@ def default_registry() -> Registry:
     for name in filter(None, map(str.strip, os.environ.get(PLUGINS_VARIABLE, "").split(","))):
         try:
             module = importlib.import_module(name)
-        except Exception as error:  # as for entry points: it must cost only itself
+        except (Exception, SystemExit) as error:  # as for entry points: it must cost only itself
             registry.failures[name] = f"{type(error).__name__}: {error}"
         else:
             if not registry._manager.is_registered(module):

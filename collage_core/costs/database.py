@@ -30,6 +30,9 @@ CREATE TABLE IF NOT EXISTS costs (
     created_at REAL NOT NULL
 ) WITHOUT ROWID
 """
+_OURS = {"costs", "sqlite_autoindex_costs_1", "sqlite_stat1"}
+_NO_COST = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading something else as a cost raises."""
 _PUT = """
 INSERT INTO costs VALUES (:digest, :key, :record, :created_at)
 ON CONFLICT (digest) DO UPDATE SET key = excluded.key, record = excluded.record, created_at =
@@ -79,10 +82,14 @@ class CostDatabase:
     def _open(self) -> None:
         with self._errors("cannot be opened"):
             self._connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+            # Before the version: whoever makes the table at this moment gives the file its version with it.
+            tables = {row[0] for row in self._connection.execute("SELECT name FROM sqlite_master")}
             version = self._connection.execute("PRAGMA user_version").fetchone()[0]
             if version > _SCHEMA_VERSION:
                 known = f"this Collage reads up to {_SCHEMA_VERSION}"
                 raise CostDatabaseError(f"cost database {self.path} has the newer version {version}; {known}")
+            if tables and (version == 0 or not tables <= _OURS):
+                raise CostDatabaseError(f"{self.path} is a database of something else, not of costs")
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute("BEGIN IMMEDIATE")
@@ -142,7 +149,14 @@ class CostDatabase:
             try:
                 data = json.loads(line)
                 rows.append(_row(_key_of(data["key"]), _record_of(data["record"]), float(data["created_at"])))
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
+            except (
+                ArithmeticError,
+                AttributeError,
+                LookupError,
+                RecursionError,
+                TypeError,
+                ValueError,
+            ) as error:
                 raise CostDatabaseError(
                     f"line {number} is no exported cost: {type(error).__name__}: {error}"
                 ) from None
@@ -213,7 +227,7 @@ class CostDatabase:
     def _parsed(self, text: str, parse: Callable[[dict[str, Any]], _T]) -> _T:
         try:
             return parse(json.loads(text))
-        except (ValueError, TypeError, KeyError) as error:
+        except _NO_COST as error:
             raise CostDatabaseError(f"cost database {self.path} holds a damaged row: {error}") from None
 
 
