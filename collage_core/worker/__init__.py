@@ -2,8 +2,8 @@
 its own life.
 """
 
-from collage_core.worker.errors import RemoteError, WorkerCrash, WorkerTimeout
+from collage_core.worker.errors import RemoteError, WorkerCrash, WorkerTimeout, exit_cause
 from collage_core.worker.state import child_state
 from collage_core.worker.worker import Worker
 
-__all__ = ["RemoteError", "Worker", "WorkerCrash", "WorkerTimeout", "child_state"]
+__all__ = ["RemoteError", "Worker", "WorkerCrash", "WorkerTimeout", "child_state", "exit_cause"]

@@ -15,18 +15,27 @@ import pickle
 import resource
 import signal
 import sys
+import time
 import traceback
 from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NoReturn
 
 __all__ = ["main"]
 
 _PR_SET_PDEATHSIG = 1
+_SWEEPS = 10
 
 
 def main(arguments: list[str]) -> None:
-    """arguments: file descriptor of the socket, process id of the parent."""
-    fd, parent = map(int, arguments)
-    _tie_to_parent(parent)
+    """arguments: file descriptor of the socket, of a pipe that the guardian holds open, process id of the
+    parent, and the environment variable ("name=value") that tells this worker's descendants from all others.
+    """
+    fd, guardian_fd, parent = map(int, arguments[:3])
+    if not _tie_to_parent(parent, signal.SIGKILL):
+        os._exit(1)
+    _leave_guardian(guardian_fd, arguments[3].encode())
+    os.close(guardian_fd)
     faulthandler.enable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
@@ -46,13 +55,64 @@ def main(arguments: list[str]) -> None:
         connection.send_bytes(_answer(request))
 
 
-def _tie_to_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies, however it dies."""
+def _tie_to_parent(parent: int, number: signal.Signals) -> bool:
+    """Have the kernel send a signal to this process when its parent dies, however it dies; False if it is
+    dead already.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
+    if libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != parent:
-        os._exit(1)
+    return os.getppid() == parent
+
+
+def _leave_guardian(fd: int, mark: bytes) -> None:
+    """Fork a process that waits for this one's end, which may be a SIGKILL, and then ends whatever this one
+    has started: the parent may not be there any more to do it.
+    """
+    worker = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    guardian = os.fork()
+    if guardian == 0:
+        try:
+            _guard(worker, fd, mark)
+        finally:
+            os._exit(1)
+    # A group of its own before any call is answered, neither halted nor killed with this one; but this
+    # session, so that the system gives this process's number to nobody else.
+    os.setpgid(guardian, 0)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+
+
+def _guard(worker: int, fd: int, mark: bytes) -> NoReturn:
+    os.setpgid(0, 0)
+    os.closerange(0, fd)
+    os.closerange(fd + 1, os.sysconf("SC_OPEN_MAX"))
+    alive = _tie_to_parent(worker, signal.SIGTERM)
+    while alive:
+        signal.sigwait([signal.SIGTERM])
+        alive = os.getppid() == worker
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(worker, signal.SIGKILL)
+    for _ in range(_SWEEPS):  # what is being started while it is looked for is found the next time
+        found = _marked(mark)
+        for pid in found:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if not found:
+            break
+        time.sleep(0.001)
+    os._exit(0)
+
+
+def _marked(mark: bytes) -> list[int]:
+    """Living processes except this one whose environment holds `mark`, in whatever session they are."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+    return found
 
 
 def _answer(request: bytes) -> bytes:

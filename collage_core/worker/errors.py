@@ -6,7 +6,7 @@ import signal
 
 from collage_core.errors import WorkerError
 
-__all__ = ["RemoteError", "WorkerCrash", "WorkerTimeout"]
+__all__ = ["RemoteError", "WorkerCrash", "WorkerTimeout", "exit_cause"]
 
 _EXCERPT_CHARACTERS = 400
 
@@ -14,8 +14,8 @@ _EXCERPT_CHARACTERS = 400
 class WorkerCrash(WorkerError):  # noqa: N818  (a public name that reads as what happened)
     """The worker process died during a call.
 
-    cause: "SIGSEGV", "exit code 3", or what the supervisor killed it for. output: the end of what it wrote to
-    stdout and stderr.
+    cause: "killed by SIGSEGV (segmentation fault)", "exit code 3", or what the supervisor killed it for.
+    output: the end of what it wrote to stdout and stderr.
     """
 
     def __init__(self, cause: str, output: str = "") -> None:
@@ -62,9 +62,11 @@ def exit_cause(returncode: int) -> str:
     if returncode >= 0:
         return f"exit code {returncode}"
     try:
-        return signal.Signals(-returncode).name
+        name = signal.Signals(-returncode).name
     except ValueError:
-        return f"signal {-returncode}"
+        name = f"signal {-returncode}"
+    meaning = signal.strsignal(-returncode)
+    return f"killed by {name}" + (f" ({meaning.lower()})" if meaning else "")
 
 
 def _excerpt(output: str) -> str:

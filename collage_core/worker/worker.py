@@ -5,20 +5,22 @@ from __future__ import annotations
 import fcntl
 import os
 import pickle
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Self, TypeVar, TypeVarTuple, Unpack
 
 from collage_core.errors import WorkerError
 from collage_core.plugins import PLUGINS_VARIABLE
@@ -33,6 +35,8 @@ _LOOK_EVERY_S = 0.2
 _OUTPUT_LIMIT_BYTES = 16 << 20
 _TAIL_BYTES = 8 << 10
 _CLOSE_S = 2.0
+_MARK = "COLLAGE_WORKER"
+"""Environment variable that a worker's descendants inherit, and are known by."""
 _CHILD = Path(__file__).with_name("child.py")
 
 
@@ -40,13 +44,15 @@ class Worker:
     """A child process for code that may crash, hang, leak or print: vendor libraries, above all.
 
     It has its own session (a terminal's Ctrl-C does not reach it), dies with this process however this
-    process dies, and writes its stdout and stderr to a file without a name, whose end becomes part of a
-    crash's reason. One call at a time, from one thread at a time.
+    process dies, and takes all processes with it that it has started. It writes its stdout and stderr to a
+    file without a name, whose end becomes part of a crash's reason. One call at a time, from one thread at a
+    time.
 
     environment: variables set in the child on top of this process's own. plugins: modules that the child's
     `default_registry()` loads besides the installed ones. memory_limit_bytes: resident memory of the child
-    beyond which it is killed (a `WorkerCrash`). It is looked at a few times a second during calls rather than
-    enforced by RLIMIT_AS, because libraries reserve address space that they never use.
+    and its own children beyond which it is killed (a `WorkerCrash`). It is looked at a few times a second
+    during calls rather than enforced by RLIMIT_AS, because libraries reserve address space that they never
+    use.
     """
 
     def __init__(
@@ -61,6 +67,8 @@ class Worker:
         if plugins:
             known = [p for p in variables.get(PLUGINS_VARIABLE, "").split(",") if p]
             variables[PLUGINS_VARIABLE] = ",".join(dict.fromkeys([*known, *plugins]))
+        mark = f"{_MARK}={uuid.uuid4().hex}"
+        variables[_MARK] = mark.removeprefix(f"{_MARK}=")
         self._owner = os.getpid()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  (closed by kill)
         # Appending writers go on at the new end when the supervisor truncates a file that has grown too long.
@@ -68,27 +76,33 @@ class Worker:
         fcntl.fcntl(self._output, fcntl.F_SETFL, flags | os.O_APPEND)
         self._told_bytes = 0
         ours, theirs = socket.socketpair()
+        self._guardian_fd, guardians = os.pipe()
         try:
-            self._process = _spawner(self._owner).submit(self._start, theirs.fileno(), variables).result()
+            start = _spawner(self._owner).submit(self._start, theirs.fileno(), guardians, mark, variables)
+            self._process = start.result()
         except OSError as error:
             ours.close()
+            os.close(self._guardian_fd)
             self._output.close()
             raise WorkerError(f"a worker process cannot be started: {error}") from error
         finally:
             theirs.close()
+            os.close(guardians)
         self._connection: Connection[bytes, bytes] = Connection(ours.detach())
         self._closed = False
         with suppress(OSError):  # should the child be dead already, the first call tells why
             self._connection.send_bytes(pickle.dumps(sys.path))
 
-    def _start(self, fd: int, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    def _start(
+        self, fd: int, guardian_fd: int, mark: str, variables: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-P", str(_CHILD), str(fd), str(os.getpid())],
+            [sys.executable, "-P", str(_CHILD), str(fd), str(guardian_fd), str(os.getpid()), mark],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,
             env=variables,
-            pass_fds=[fd],
+            pass_fds=[fd, guardian_fd],
             start_new_session=True,
         )
 
@@ -102,12 +116,8 @@ class Worker:
 
     @property
     def memory_bytes(self) -> int:
-        """Resident memory of the child; 0 when it has died."""
-        try:
-            resident_pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-        except (OSError, IndexError):
-            return 0
-        return resident_pages * os.sysconf("SC_PAGE_SIZE")
+        """Resident memory of the child and of its children, theirs included; 0 when it has died."""
+        return sum(map(_resident_pages, _family(self.pid))) * os.sysconf("SC_PAGE_SIZE")
 
     def call(self, function: Callable[[Unpack[_Ts]], _R], *args: *_Ts, timeout_s: float | None = None) -> _R:
         """Run `function(*args)` in the child and return its result. Function, arguments and result must be
@@ -121,7 +131,7 @@ class Worker:
             raise WorkerError("the worker has been closed")
         request = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
         try:
-            answer = pickle.loads(self._exchange(request, timeout_s))
+            answer = self._read(self._exchange(request, timeout_s))
         except BaseException:
             self.kill()
             raise
@@ -130,6 +140,14 @@ class Worker:
             raise RemoteError(*answer[1:])
         result: _R = answer[1]
         return result
+
+    def _read(self, answer: bytes) -> Any:
+        try:
+            return pickle.loads(answer)
+        except Exception as error:  # unpickling runs code of whatever the child has sent
+            raise WorkerError(
+                f"the worker's answer cannot be read here: {type(error).__name__}: {error}"
+            ) from error
 
     def _exchange(self, request: bytes, timeout_s: float | None) -> bytes:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -191,11 +209,16 @@ class Worker:
         self.kill()
 
     def kill(self) -> None:
-        """Kill the child and every process of its group, now. May be called twice."""
+        """Kill the child and every process that it has started, now. May be called twice."""
         if self._closed:
             return
         self._closed = True
         self._reap()
+        # The guardian closes its end when it has ended what was not in the group.
+        ended = select.poll()
+        ended.register(self._guardian_fd)
+        ended.poll(_CLOSE_S * 1000)
+        os.close(self._guardian_fd)
         self._connection.close()
         self._output.close()
 
@@ -248,6 +271,22 @@ class Worker:
         # A fork of this process holds a copy of this object, not the child.
         if getattr(self, "_closed", True) is False and os.getpid() == self._owner:
             self.kill()
+
+
+def _family(pid: int) -> Iterator[int]:
+    """A process and its children, theirs included."""
+    yield pid
+    for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in tasks.read_text().split():
+                yield from _family(int(child))
+
+
+def _resident_pages(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0
 
 
 @cache

@@ -82,7 +82,7 @@ def test_a_result_whose_class_is_not_known_here_kills_the_worker() -> None:
     with Worker() as worker:
         source = "import sys, types\nm = types.ModuleType('elsewhere')\nsys.modules['elsewhere'] = m\n"
         worker.call(exec, source + "exec('class Thing: pass', m.__dict__)\nm.Thing.__module__ = 'elsewhere'")
-        with pytest.raises(ModuleNotFoundError, match="elsewhere"):
+        with pytest.raises(WorkerError, match=r"cannot be read here: ModuleNotFoundError: .*elsewhere"):
             worker.call(eval, "__import__('elsewhere').Thing()")
         assert not worker.alive
 

@@ -25,6 +25,10 @@ def gone(pid: int) -> bool:
         return True
 
 
+def children(pid: int) -> list[int]:
+    return [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -106,6 +110,36 @@ def test_a_leak_ends_at_the_memory_limit() -> None:
             worker.call(exec, "import time\nhoard = b'x' * (400 << 20)\ntime.sleep(30)", timeout_s=30)
 
 
+def test_what_its_own_processes_use_counts() -> None:
+    hoard = "hoard = b'x' * (400 << 20); import time; time.sleep(60)"
+    with Worker(memory_limit_bytes=300 << 20) as worker:
+        pid = worker.call(eval, f"__import__('subprocess').Popen([{sys.executable!r}, '-c', {hoard!r}]).pid")
+        with pytest.raises(WorkerCrash, match="more than 300 MiB of memory"):
+            worker.call(time.sleep, 30, timeout_s=20)
+    assert wait_until(lambda: gone(pid))
+
+
+DAEMON = "__import__('subprocess').Popen(['sleep', '60'], start_new_session=True).pid"
+
+
+def test_a_process_that_left_the_group_does_not_outlive_the_worker() -> None:
+    with Worker() as closed:
+        pids = [closed.call(eval, DAEMON)]
+    assert wait_until(lambda: gone(pids[0]))
+    with Worker() as crashed:
+        pids.append(crashed.call(eval, DAEMON))
+        with pytest.raises(WorkerCrash):
+            crashed.call(os._exit, 1)
+        assert wait_until(lambda: gone(pids[1]))
+    bystander = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    with Worker() as killed:
+        killed.pause()
+        killed.kill()
+    assert not gone(bystander.pid)
+    bystander.kill()
+    bystander.wait()
+
+
 def test_many_crashes_leave_no_descriptors_and_no_processes() -> None:
     def open_files() -> int:
         return len(os.listdir("/proc/self/fd"))
@@ -158,6 +192,30 @@ def test_no_child_outlives_its_parent(number: signal.Signals) -> None:
     process.send_signal(number)
     process.communicate(timeout=10)
     assert wait_until(lambda: all(map(gone, pids)))
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_no_grandchild_outlives_a_killed_parent(paused: bool) -> None:
+    process, pids = parent(
+        f"""
+for own_session in (False, True):
+    popen = "__import__('subprocess').Popen(['sleep', '60'], start_new_session=%s).pid" % own_session
+    print(busy.call(eval, popen), flush=True)
+if {paused}:
+    busy.pause()
+print("ready", flush=True)
+time.sleep(60)
+"""
+    )
+    assert process.stdout is not None
+    pids += [int(process.stdout.readline()) for _ in range(2)]
+    assert process.stdout.readline() == "ready\n"
+    guardians = children(pids[0]) + children(pids[1])
+    assert len(guardians) == 4  # the two sleeping ones among them
+    assert not any(map(gone, pids))
+    process.kill()
+    process.communicate(timeout=10)
+    assert wait_until(lambda: all(map(gone, [*pids, *guardians])))
 
 
 def test_control_c_reaches_the_parent_which_ends_its_workers() -> None:
