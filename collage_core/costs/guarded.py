@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import mmap
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,31 +18,61 @@ __all__ = ["GuardedBuffers"]
 _ALIGNMENT = 64
 _FENCE_BYTES = 64
 _FENCE = 0xA5
+_GUARD_BYTES = 64 << 10
+"""On either side of a buffer; at least a page on every machine."""
+_HUGE_BYTES = 4 << 20
+"""From this size on NumPy asks for huge pages. So do we: an executable's arena is a NumPy array."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fence:
+    where: str
+    bytes: Array
 
 
 class GuardedBuffers:
-    """Arrays aligned as executables align them, each between two fences of known bytes."""
+    """Arrays aligned as executables align them, each between two fences of known bytes and two guard regions.
 
-    def __init__(self) -> None:
-        self._fences: list[Array] = []
+    protect: whether the guard regions may not be touched at all, so that whoever does so gets SIGSEGV there
+    and then. Otherwise they are part of the fences, and `trespass` tells afterwards who was written beside.
+    """
 
-    def array(self, shape: Sequence[int], format: Format) -> Array:
-        """A new uninitialised array of logical `shape`."""
-        return view(self.bytes(math.prod(shape) * np.dtype(format.dtype).itemsize), shape, format)
+    def __init__(self, protect: bool = True) -> None:
+        self._protect = protect
+        self._fences: list[_Fence] = []
 
-    def bytes(self, size_bytes: int) -> Array:
-        """A new uninitialised uint8 array."""
-        raw = np.empty(size_bytes + 2 * _FENCE_BYTES + _ALIGNMENT, np.uint8)
-        start = _FENCE_BYTES + -(raw.ctypes.data + _FENCE_BYTES) % _ALIGNMENT
-        for fence in (
-            raw[start - _FENCE_BYTES : start],
-            raw[start + size_bytes : start + size_bytes + _FENCE_BYTES],
-        ):
+    def array(self, shape: Sequence[int], format: Format, name: str) -> Array:
+        """A new uninitialised array of logical `shape`; `name` says what it is, as in "output 'y'"."""
+        return view(self.bytes(math.prod(shape) * np.dtype(format.dtype).itemsize, name), shape, format)
+
+    def bytes(self, size_bytes: int, name: str) -> Array:
+        """A new uninitialised uint8 array, as close to the guard region behind it as alignment allows."""
+        page = os.sysconf("SC_PAGE_SIZE")
+        aligned = -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
+        inner = -(-(aligned + 2 * _FENCE_BYTES) // page) * page
+        memory = mmap.mmap(-1, inner + 2 * _GUARD_BYTES)
+        if size_bytes >= _HUGE_BYTES:
+            memory.madvise(mmap.MADV_HUGEPAGE, _GUARD_BYTES, inner)
+        raw = np.frombuffer(memory, np.uint8)
+        first, last = (0, len(raw)) if not self._protect else (_GUARD_BYTES, _GUARD_BYTES + inner)
+        start = _GUARD_BYTES + inner - _FENCE_BYTES - aligned
+        end = start + size_bytes
+        for where, fence in (("before", raw[first:start]), ("behind", raw[end:last])):
             fence[...] = _FENCE
-            self._fences.append(fence)
-        return raw[start : start + size_bytes]
+            self._fences.append(_Fence(f"{where} {name}", fence))
+        if self._protect:
+            for guard in (raw[:_GUARD_BYTES], raw[-_GUARD_BYTES:]):
+                _forbid(guard)
+        return raw[start:end]
 
-    @property
-    def intact(self) -> bool:
-        """Whether nobody has written beside an array."""
-        return all((fence == _FENCE).all() for fence in self._fences)
+    def trespass(self) -> str | None:
+        """Beside what somebody has written ("behind output 'y'"); None if nobody has."""
+        return next((f.where for f in self._fences if not (f.bytes == _FENCE).all()), None)
+
+
+def _forbid(guard: Array) -> None:
+    """Let any access to whole pages of memory end in SIGSEGV."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    none = 0  # PROT_NONE
+    if libc.mprotect(ctypes.c_void_p(guard.ctypes.data), ctypes.c_size_t(guard.nbytes), none):
+        raise OSError(ctypes.get_errno(), "mprotect failed")

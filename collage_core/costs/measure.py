@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,14 +13,18 @@ from collage_core.backend import Backend
 from collage_core.costs.job import MeasureItem, MeasureJob
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.record import UNAVAILABLE, CostRecord
-from collage_core.costs.session import ask_supported, measure_item, open_session
+from collage_core.costs.session import ask_supported, measure_item, open_neighbour, open_session
 from collage_core.errors import UnknownBackendError, WorkerError
 from collage_core.plugins import Registry, default_registry
-from collage_core.worker import Worker, WorkerCrash, WorkerTimeout
+from collage_core.worker import Worker, WorkerCrash, WorkerTimeout, exit_cause
 
 __all__ = ["MeasureItem", "MeasureJob", "run_job"]
 
 OnRecord = Callable[[int, CostRecord], object]
+
+_BAD_ACCESS = (exit_cause(-signal.SIGSEGV), exit_cause(-signal.SIGBUS))
+_MAX_HANGS = 3
+"""A backend whose first so many items have all hung is not waited for any longer."""
 
 
 def run_job(
@@ -30,8 +35,9 @@ def run_job(
 
     Starts a worker of its own and takes the machine's measuring lock for one item at a time (`on_wait`: see
     `measuring_lock`). An item that raises, crashes, hangs or answers wrongly gets a record that says so, and
-    the others go on, in a new worker if need be. An item whose worker crashes after others have run in it is
-    tried once more in a new one: the fault may be theirs.
+    the others go on, in a new worker if need be. An item that crashes or answers wrongly after others have
+    run in its worker is tried once more in a new one: the fault may be theirs. One that still dies of a bad
+    memory access is run again in buffers that tell whether it writes outside them.
     """
     on_wait = None if on_wait is None else cache(on_wait)  # once per job, not once per item
     run = _Run(job, on_record)
@@ -54,10 +60,19 @@ class _Run:
         self.records: dict[int, CostRecord] = {}
         self._job = job
         self._on_record = on_record
-        self._environment = dict(_backend(job).environment(job.target))
         self._worker: Worker | None = None
         self._attempts_in_worker = 0
+        self._hangs = 0
+        self._answered = False
+        self._has_neighbour = True
         self._unusable: CostRecord | None = None
+        self._environment: dict[str, str] = {}
+        backend = _backend(job)
+        try:
+            self._environment.update(backend.environment(job.target))
+        except Exception as error:  # a plugin may raise anything; it costs this backend
+            reason = f"it failed to name its environment variables: {type(error).__name__}: {error}"
+            self._unusable = CostRecord(UNAVAILABLE, reason=reason)
 
     def ask(self) -> None:
         """Ask the backend which kernels it declines. Where the question itself fails, each item is asked
@@ -82,21 +97,40 @@ class _Run:
 
     def measure(self, item: MeasureItem) -> None:
         start = time.monotonic()
+        if self._hangs >= _MAX_HANGS and not self._answered:
+            reason = (
+                f"not tried: the first {_MAX_HANGS} all gave no answer within {self._job.item_limit_s:g} s"
+            )
+            self._keep(item, CostRecord(UNAVAILABLE, reason=reason))
+            return
         record = self._attempt(item)
-        if record.status == "crashed" and self._attempts_in_worker > 1:
+        if record.status in ("crashed", "wrong") and self._attempts_in_worker > 1:
             record = self._attempt(item)
+        if record.status == "crashed" and record.details.get("cause") in _BAD_ACCESS:
+            record = self._explained(item, record)
+        self._hangs += record.status == "timeout"
+        self._answered |= record.status not in ("timeout", UNAVAILABLE)
         self._keep(item, replace(record, seconds=time.monotonic() - start))
 
-    def _attempt(self, item: MeasureItem) -> CostRecord:
+    def _explained(self, item: MeasureItem, crash: CostRecord) -> CostRecord:
+        """The record of an item that crashes; where it does so outside its buffers, this is the reason."""
+        again = self._attempt(item, protect=False)
+        if again.status == "wrong":
+            return replace(again, reason=f"{again.reason} ({crash.details['cause']})")
+        if again.ok:
+            return replace(crash, reason=f"it reads outside its buffers: {crash.reason}")
+        return crash
+
+    def _attempt(self, item: MeasureItem, protect: bool = True) -> CostRecord:
         try:
             worker = self._ready()
             self._attempts_in_worker += 1
-            record = worker.call(measure_item, item, timeout_s=self._job.item_limit_s)
+            record = worker.call(measure_item, item, protect, timeout_s=self._job.item_limit_s)
         except WorkerError as error:
             return self._unusable or _infeasible(error)
         limit_bytes = self._job.memory_limit_bytes
-        if limit_bytes is not None and worker.memory_bytes > limit_bytes // 2:
-            self.stop()  # what this item has leaked shall not be held against the next
+        if record.status == "wrong" or (limit_bytes is not None and worker.memory_bytes > limit_bytes // 2):
+            self.stop()  # what this item has spoilt or leaked shall not be held against the next
         return record
 
     def _ready(self) -> Worker:
@@ -105,24 +139,26 @@ class _Run:
             return self._worker
         if self._unusable is not None:
             raise WorkerError(self._unusable.reason)
+        try:
+            return self._opened()
+        except WorkerError as error:
+            self._unusable = replace(_infeasible(error), status=UNAVAILABLE)
+            raise
+
+    def _opened(self) -> Worker:
         job = self._job
         self._attempts_in_worker = 0
         self._worker = Worker(
             self._environment, plugins=job.plugins, memory_limit_bytes=job.memory_limit_bytes
         )
-        try:
-            self._worker.call(
-                open_session,
-                job.graph_path,
-                job.values_path,
-                job.backend,
-                job.target,
-                job.policy,
-                timeout_s=job.item_limit_s,
-            )
-        except WorkerError as error:
-            self._unusable = replace(_infeasible(error), status=UNAVAILABLE)
-            raise
+        session = job.graph_path, job.values_path, job.backend, job.target, job.policy
+        self._worker.call(open_session, *session, timeout_s=job.item_limit_s)
+        if self._has_neighbour:
+            try:
+                self._worker.call(open_neighbour, timeout_s=job.item_limit_s)
+            except WorkerError:
+                self._has_neighbour = False  # it must not cost the kernels that were asked for
+                return self._opened()
         return self._worker
 
     def _keep(self, item: MeasureItem, record: CostRecord) -> None:
@@ -139,7 +175,8 @@ class _Run:
 def _infeasible(error: WorkerError) -> CostRecord:
     status = {WorkerCrash: "crashed", WorkerTimeout: "timeout"}.get(type(error), UNAVAILABLE)
     said = getattr(error, "output", "") or getattr(error, "traceback", "")
-    return CostRecord(status, reason=str(error), details={"output": said} if said else {})
+    details = {"output": said, "cause": getattr(error, "cause", "")}
+    return CostRecord(status, reason=str(error), details={k: v for k, v in details.items() if v})
 
 
 def _backend(job: MeasureJob) -> Backend:

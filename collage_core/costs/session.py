@@ -19,7 +19,7 @@ from collage_core.ir import Subgraph, TensorType, load_stored
 from collage_core.plugins import default_registry
 from collage_core.worker import child_state
 
-__all__ = ["Session", "ask_supported", "measure_item", "open_session"]
+__all__ = ["Session", "ask_supported", "measure_item", "open_neighbour", "open_session"]
 
 _SESSION = "measuring session"
 _NEIGHBOUR_MS = 0.1
@@ -39,7 +39,7 @@ class Session:
         self.backend: Backend = default_registry().backend(backend)
         self.target = target
         self.policy = policy
-        self._neighbour = self._tiny_conversion() if policy.evict_bytes else None
+        self._neighbour: Bound | None = None
         self._refusals: dict[tuple[tuple[int, ...], tuple[str, ...] | None], Refusal | None] = {}
 
     def supported(self, items: Sequence[MeasureItem]) -> list[Refusal | None]:
@@ -55,11 +55,14 @@ class Session:
         self._refusals.update(zip(asked, answers, strict=True))
         return [self._refusals[i.nodes, i.outputs] for i in items]
 
-    def measure(self, item: MeasureItem) -> CostRecord:
-        """Build, check and time. An exception of the backend becomes a record "failed"."""
+    def measure(self, item: MeasureItem, protect: bool = True) -> CostRecord:
+        """Build, check and time. An exception of the backend becomes a record "failed".
+
+        protect: see `GuardedBuffers`.
+        """
         start = time.perf_counter()
         try:
-            record = self._measured(item)
+            record = self._measured(item, protect)
         except (BackendUnavailableError, ImportError, MemoryError, OSError) as error:
             return CostRecord(UNAVAILABLE, reason=f"{type(error).__name__}: {error}")
         except Exception as error:  # a vendor's library may raise anything; it costs this candidate
@@ -68,9 +71,9 @@ class Session:
             )
         return record
 
-    def _measured(self, item: MeasureItem) -> CostRecord:
+    def _measured(self, item: MeasureItem, protect: bool) -> CostRecord:
         if item.kind == "conversion":
-            return self._conversion(item)
+            return self._conversion(item, protect)
         if (refusal := self.supported([item])[0]) is not None:
             return CostRecord("declined", reason=str(refusal))
         if item.variant is None:
@@ -86,10 +89,11 @@ class Session:
                 (v, self.values.load(v), f)
                 for v, f in zip(subgraph.outputs, item.variant.outputs, strict=True)
             ],
+            protect,
         )
         return self._tried(trial, build_s)
 
-    def _conversion(self, item: MeasureItem) -> CostRecord:
+    def _conversion(self, item: MeasureItem, protect: bool) -> CostRecord:
         if item.source is None or item.destination is None:
             raise ValueError("a conversion item needs a source and a destination")
         type = self.graph.type_of(item.value)
@@ -101,28 +105,35 @@ class Session:
         kernel = self.backend.build_conversion(type, item.source, item.destination, self.target)
         build_s = time.perf_counter() - start
         value = self.values.load(item.value)
-        trial = Trial(kernel, [(item.value, value, item.source)], [(item.value, value, item.destination)])
+        source, destination = (item.value, value, item.source), (item.value, value, item.destination)
+        trial = Trial(kernel, [source], [destination], protect)
         return self._tried(trial, build_s)
 
-    def _tiny_conversion(self) -> Bound | None:
-        """A kernel of the backend's that touches next to no data, if it offers this conversion: see
-        `time_bound`.
+    def open_neighbour(self) -> None:
+        """Where caches are emptied before a run: keep a kernel of the backend's that touches next to no data,
+        if it offers this conversion (see `time_bound`).
         """
+        if not self.policy.evict_bytes:
+            return
         type = TensorType("float32", (1, 16, 2, 2))
         source, destination = (
             plain(type.dtype, type.static_shape),
             channels_last(type.dtype, type.static_shape),
         )
-        if not self.backend.converts(type, source, destination, self.target):
-            return None
-        buffers = GuardedBuffers()
-        arrays = [buffers.array(type.static_shape, f) for f in (source, destination)]
-        arrays[0].fill(1)
         try:
+            if not self.backend.converts(type, source, destination, self.target):
+                return
+            buffers = GuardedBuffers()
+            arrays = [buffers.array(type.static_shape, f, str(f)) for f in (source, destination)]
+            arrays[0].fill(1)
             kernel = self.backend.build_conversion(type, source, destination, self.target)
-            return kernel.bind(arrays[:1], arrays[1:], buffers.bytes(kernel.workspace_bytes))
+            workspace = buffers.bytes(kernel.workspace_bytes, "the workspace")
+            bound = kernel.bind(arrays[:1], arrays[1:], workspace)
+            if bound():
+                return
         except Exception:  # nobody has asked for it; conversions that are asked for report their own failures
-            return None
+            return
+        self._neighbour = bound
 
     def _tried(self, trial: Trial, build_s: float) -> CostRecord:
         record = trial.record(self.policy, build_s, self._neighbour)
@@ -135,8 +146,13 @@ class Session:
 
 
 def open_session(graph_path: Path, values_path: Path, backend: str, target: Target, policy: Policy) -> None:
-    """Make the session that the other two functions use."""
+    """Make the session that the other functions use."""
     child_state[_SESSION] = Session(graph_path, values_path, backend, target, policy)
+
+
+def open_neighbour() -> None:
+    session: Session = child_state[_SESSION]
+    session.open_neighbour()
 
 
 def ask_supported(items: Sequence[MeasureItem]) -> list[Refusal | None]:
@@ -144,6 +160,6 @@ def ask_supported(items: Sequence[MeasureItem]) -> list[Refusal | None]:
     return session.supported(items)
 
 
-def measure_item(item: MeasureItem) -> CostRecord:
+def measure_item(item: MeasureItem, protect: bool) -> CostRecord:
     session: Session = child_state[_SESSION]
-    return session.measure(item)
+    return session.measure(item, protect)

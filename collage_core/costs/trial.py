@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from collage_core.costs.check import compare
 from collage_core.costs.guarded import GuardedBuffers
 from collage_core.costs.record import CostRecord, Policy
 from collage_core.costs.timing import time_bound
-from collage_core.errors import Refusal
+from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, Format
 
 __all__ = ["Operand", "Trial"]
@@ -19,39 +20,57 @@ __all__ = ["Operand", "Trial"]
 Operand = tuple[str, Array, Format]
 """A value's name, its recorded elements, and the format in which the kernel sees it."""
 
+_LATE_S = 0.5
+"""How long a wrong answer is watched: if it still changes, the kernel had not finished when it returned."""
+_LOOK_EVERY_S = 0.005
+
 
 class Trial:
-    """A built kernel, bound to guarded buffers that hold the recorded inputs."""
+    """A built kernel, bound to guarded buffers that hold the recorded inputs.
 
-    def __init__(self, kernel: Kernel, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> None:
+    protect: see `GuardedBuffers`.
+    """
+
+    def __init__(
+        self, kernel: Kernel, inputs: Sequence[Operand], outputs: Sequence[Operand], protect: bool = True
+    ) -> None:
         self._kernel = kernel
         self._inputs = inputs
         self._outputs = outputs
-        self._buffers = GuardedBuffers()
-        self._sources = [self._buffers.array(value.shape, format) for _, value, format in inputs]
-        self._results = [self._buffers.array(value.shape, format) for _, value, format in outputs]
-        self._workspace = self._buffers.bytes(kernel.workspace_bytes)
+        self._buffers = b = GuardedBuffers(protect)
+        self._sources = [b.array(value.shape, f, f"input {name!r}") for name, value, f in inputs]
+        self._results = [b.array(value.shape, f, f"output {name!r}") for name, value, f in outputs]
+        self._workspace = b.bytes(kernel.workspace_bytes, "the workspace")
 
         self._fill()
         self.bound = kernel.bind(self._sources, self._results, self._workspace)
 
     def record(self, policy: Policy, build_s: float, neighbour: Bound | None) -> CostRecord:
-        """Check, time, and check again: a kernel may be right once only."""
+        """Check, time, and check again: a kernel may be right once only.
+
+        BackendError if a run returns an error code.
+        """
         details: dict[str, object] = {
             "build_s": round(build_s, 6),
             "workspace_bytes": self._kernel.workspace_bytes,
         }
-        if code := self.bound():
-            return CostRecord("failed", reason=f"the kernel returned error code {code!r}", details=details)
-        error, wrong = self._verdict()
+        error, wrong = self._answer()
         if wrong is None:
             # In an executable the workspace is part of the arena, which is about as warm as the outputs.
             outputs = [self._workspace, *self._results]
             samples = time_bound(self.bound, self._sources, outputs, policy, neighbour)
-            last_error, wrong = self._verdict()
+            last_error, wrong = self._verdict(self._results)
             error = _worst(error, last_error)
         if wrong is None:
+            # Once more from the start: what is in the outputs may be left from an earlier run.
+            self._fill()
+            if (wrong := self._late(self._copies(), _LOOK_EVERY_S)) is None:
+                last_error, wrong = self._answer()
+                error = _worst(error, last_error)
+        if wrong is None:
             wrong = self._aliased()
+        if wrong is None:
+            wrong = self._trespass()
         if wrong is not None:
             return CostRecord("wrong", error=error, reason=str(wrong), details=details)
         return CostRecord(
@@ -73,18 +92,50 @@ class Trial:
             else:
                 result[...] = np.nan
 
-    def _verdict(self) -> tuple[float | None, Refusal | None]:
-        """Worst error of the outputs, and what is wrong with them, the inputs or the memory around them."""
-        if not self._buffers.intact:
-            return None, Refusal("it wrote outside its buffers")
+    def _answer(self) -> tuple[float | None, Refusal | None]:
+        """Run once; the `_verdict` of what is there at the moment at which the call returns."""
+        code = self.bound()
+        returned = self._copies()
+        if code:
+            raise BackendError(f"the kernel returned error code {code!r}")
+        error, wrong = self._verdict(returned)
+        if wrong is not None and (late := self._late(returned, _LATE_S)) is not None:
+            wrong = late
+        return error, wrong
+
+    def _copies(self) -> list[Array]:
+        return [r.copy() for r in self._results]
+
+    def _late(self, returned: Sequence[Array], seconds: float) -> Refusal | None:
+        """Whether outputs change within `seconds` though no call is running."""
+        deadline = time.monotonic() + seconds
+        while True:
+            for (name, _, _), result, before in zip(self._outputs, self._results, returned, strict=True):
+                if result.tobytes() != before.tobytes():
+                    return Refusal(
+                        f"output {name!r} changed after the call had returned: the kernel does not wait for "
+                        "its answer"
+                    )
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(_LOOK_EVERY_S)
+
+    def _verdict(self, results: Sequence[Array]) -> tuple[float | None, Refusal | None]:
+        """Worst error of `results`, and what is wrong with them, the inputs or the memory around them."""
+        if (outside := self._trespass()) is not None:
+            return None, outside
         for (name, value, _), source in zip(self._inputs, self._sources, strict=True):
             if not _same(source, value.astype(source.dtype, copy=False)):
                 return None, Refusal(f"it changed its input {name!r}")
-        return self._errors()
+        return self._errors(results)
 
-    def _errors(self) -> tuple[float | None, Refusal | None]:
+    def _trespass(self) -> Refusal | None:
+        where = self._buffers.trespass()
+        return None if where is None else Refusal(f"it wrote outside its buffers, {where}")
+
+    def _errors(self, results: Sequence[Array]) -> tuple[float | None, Refusal | None]:
         worst: float | None = 0.0
-        for (name, value, _), result in zip(self._outputs, self._results, strict=True):
+        for (name, value, _), result in zip(self._outputs, results, strict=True):
             error, wrong = compare(name, result, value)
             worst = _worst(worst, error)
             if wrong is not None:

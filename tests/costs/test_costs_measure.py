@@ -7,6 +7,7 @@ import pickle
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -84,7 +85,7 @@ def measured(
 
 MISBEHAVIOURS = [
     ("raise", "failed", "BackendError: no kernel for this shape"),
-    ("crash", "crashed", "SIGSEGV"),
+    ("crash", "crashed", "killed by SIGSEGV (segmentation fault)"),
     ("crash at build", "crashed", "string_at"),
     ("exit", "crashed", "exit code 7"),
     ("hang", "timeout", "no answer within 3 s"),
@@ -92,8 +93,20 @@ MISBEHAVIOURS = [
     ("nan", "wrong", "output 'r' has NaN or infinity"),
     ("write nothing", "wrong", "output 'r' has NaN or infinity"),
     ("change input", "wrong", "it changed its input 'x'"),
-    ("overrun", "wrong", "it wrote outside its buffers"),
-    ("underrun", "wrong", "it wrote outside its buffers"),
+    ("change input later", "wrong", "it changed its input 'x'"),
+    ("overrun", "wrong", "it wrote outside its buffers, behind output 'r'"),
+    ("underrun", "wrong", "it wrote outside its buffers, before input 'x'"),
+    (
+        "far overrun",
+        "wrong",
+        "it wrote outside its buffers, behind output 'r' (killed by SIGSEGV (segmentation fault))",
+    ),
+    ("far underrun later", "wrong", "it wrote outside its buffers, before input 'x'"),
+    ("far overread", "crashed", "it reads outside its buffers: the worker process died: killed by SIGSEGV"),
+    ("late", "wrong", "output 'r' changed after the call had returned"),
+    ("late later", "wrong", "output 'r' changed after the call had returned"),
+    ("right and then nothing", "wrong", "output 'r' has NaN or infinity"),
+    ("crash later", "crashed", "SIGSEGV"),
     ("right once", "wrong", "output 'r' has error"),
     ("error code", "failed", "error code 42"),
     ("late error code", "failed", "error code 43"),
@@ -103,18 +116,18 @@ MISBEHAVIOURS = [
 
 def test_every_misbehaviour_costs_its_own_item_only(stored: tuple[Graph, Path, Path]) -> None:
     graph = stored[0]
-    items = []
-    for k, (do, _, _) in enumerate(MISBEHAVIOURS):
-        items += [item(graph, 2 * k, "r", do), item(graph, 2 * k + 1, "r")]
-    records = measured(stored, items, limit_s=3.0)
+    bad = [item(graph, k, "r", do) for k, (do, _, _) in enumerate(MISBEHAVIOURS)]
+    good = [item(graph, k, "r") for k in range(100, 100 + len(bad), 4)]
+    mixed = [i for k, g in enumerate(good) for i in (*bad[4 * k : 4 * k + 4], g)]
+    records = measured(stored, mixed, limit_s=3.0)
     for k, (do, status, reason) in enumerate(MISBEHAVIOURS):
-        bad, good = records[2 * k], records[2 * k + 1]
-        assert bad.status == status, (do, bad)
-        assert bad.reason is not None
-        assert reason in bad.reason, (do, bad.reason)
-        assert bad.median_ms is None
-        assert not bad.ok
-        assert good.ok, (do, good)
+        found = records[k]
+        assert found.status == status, (do, found)
+        assert found.reason is not None
+        assert reason in found.reason, (do, found.reason)
+        assert found.median_ms is None
+        assert not found.ok
+    assert all(records[i.index].ok for i in good)
 
 
 @pytest.mark.parametrize("do", ["right", "nearly right", "alias", "print", "environment"])
@@ -217,6 +230,59 @@ def test_a_leaking_kernel_does_not_use_up_the_limit_of_the_next(stored: tuple[Gr
         graph_path, values_path, "odd", Target(), QUICK, items, (PLUGIN,), memory_limit_bytes=limit
     )
     assert all(r.ok for _, r in run_job(job))
+
+
+def test_allocation_without_end_is_stopped_at_the_limit(stored: tuple[Graph, Path, Path]) -> None:
+    graph, graph_path, values_path = stored
+    items = (item(graph, 0, "r", "allocate"), item(graph, 1, "r"))
+    job = MeasureJob(
+        graph_path, values_path, "odd", Target(), QUICK, items, (PLUGIN,), memory_limit_bytes=500 << 20
+    )
+    records = dict(run_job(job))
+    assert records[0].status == "crashed"
+    assert "it used more than 500 MiB of memory" in (records[0].reason or "")
+    assert records[1].ok
+
+
+def test_a_backend_that_only_hangs_is_not_waited_for_without_end(
+    stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = stored[0]
+    items = [
+        item(graph, 0, "r"),
+        item(graph, 1, "r", "nan"),
+        *(item(graph, k, "r", "hang") for k in range(2, 6)),
+    ]
+    assert [r.status for r in measured(stored, items, limit_s=1.0).values()][2:] == ["timeout"] * 4
+    monkeypatch.setenv("COLLAGE_TEST_HANGING", "1")
+    records = measured(stored, [item(graph, k, "r") for k in range(40)], limit_s=1.0)
+    assert [r.status for r in records.values()] == ["timeout"] * 3 + [UNAVAILABLE] * 37
+    assert records[3].reason == "not tried: the first 3 all gave no answer within 1 s"
+
+
+def test_a_conversion_that_crashes_costs_no_kernel(
+    stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLAGE_TEST_CRASHING_CONVERSION", "1")
+    graph, graph_path, values_path = stored
+    shape = (2, 3, 4, 8)
+    items = (
+        item(graph, 0, "r"),
+        MeasureItem.conversion(1, "m", plain("float32", shape), channels_last("float32", shape)),
+        item(graph, 2, "m"),
+    )
+    policy = replace(QUICK, evict_bytes=1 << 20)
+    job = MeasureJob(graph_path, values_path, "odd", Target(), policy, items, (PLUGIN,))
+    assert [r.status for _, r in run_job(job)] == ["ok", "crashed", "ok"]
+
+
+def test_a_backend_that_cannot_name_its_environment_costs_itself(
+    stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLAGE_TEST_ENVIRONMENT", "raise")
+    found = measured(stored, [item(stored[0], 0, "r")])[0]
+    assert found.status == UNAVAILABLE
+    assert "RuntimeError: no licence" in (found.reason or "")
 
 
 def test_an_unknown_backend_is_refused_at_once(stored: tuple[Graph, Path, Path]) -> None:

@@ -15,6 +15,7 @@ from collage_core.costs import Policy, Samples, cache_sizes_bytes, time_bound
 from collage_core.costs.guarded import GuardedBuffers
 from collage_core.errors import BackendError
 from collage_core.formats import Array, Format
+from collage_core.worker import Worker, WorkerCrash
 
 HOT = Policy()
 COLD = Policy(evict_bytes=2 * cache_sizes_bytes()[-1])
@@ -149,22 +150,54 @@ def test_cold_touches_arrays_of_any_shape_and_order() -> None:
 def test_guarded_buffers_notice_a_byte_beside_them(shape_and_layout: tuple[list[int], list[int]]) -> None:
     shape, layout = shape_and_layout
     format = Format.of("int16", shape, layout)
-    buffers = GuardedBuffers()
-    arrays = [buffers.array(shape, format) for _ in range(2)]
+    buffers = GuardedBuffers(protect=False)
+    arrays = [buffers.array(shape, format, f"a{k}") for k in range(2)]
     for a in arrays:
         assert a.shape == tuple(shape)
         a[...] = -1
         assert a.size == 0 or a.ctypes.data % 64 == 0
-    assert buffers.intact
-    raw = buffers.bytes(10)
+    assert buffers.trespass() is None
+    raw = buffers.bytes(10, "raw")
     raw[:] = 7
-    assert buffers.intact
+    assert buffers.trespass() is None
     base = raw.base
     assert isinstance(base, np.ndarray)
     start = raw.ctypes.data - base.ctypes.data
-    for place in (start - 1, start + 10):
+    for place, where in (
+        (start - 1, "before raw"),
+        (start - 65536, "before raw"),
+        (start + 10, "behind raw"),
+        (start + 65536, "behind raw"),
+    ):
         was = base[place]
         base[place] = 0
-        assert not buffers.intact
+        assert buffers.trespass() == where
         base[place] = was
-        assert buffers.intact
+        assert buffers.trespass() is None
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "place", "outcome"),
+    [
+        (100, -1, "alive"),
+        (100, 100 + 64, "alive"),
+        (100, 4096 - 64, "killed by SIGSEGV"),
+        (4096, 4096 + 63, "alive"),
+        (4096, 4096 + 64, "killed by SIGSEGV"),
+        (4096, -4097, "killed by SIGSEGV"),
+        (0, 4096, "killed by SIGSEGV"),
+    ],
+)
+def test_guard_regions_may_not_be_touched(size_bytes: int, place: int, outcome: str) -> None:
+    with Worker() as worker:
+        touch = f"""
+import ctypes
+from collage_core.costs.guarded import GuardedBuffers
+raw = GuardedBuffers().bytes({size_bytes}, "raw")
+ctypes.string_at(raw.ctypes.data + {place}, 1)
+"""
+        if outcome == "alive":
+            worker.call(exec, touch)
+        else:
+            with pytest.raises(WorkerCrash, match=outcome):
+                worker.call(exec, touch)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,12 @@ FORBIDDEN = "COLLAGE_TEST_DECLINED"
 one.
 """
 
+
+CRASHING = "COLLAGE_TEST_CRASHING_CONVERSION"
+"""Set: building a conversion is a segmentation fault."""
+
+HANGING = "COLLAGE_TEST_HANGING"
+"""Set: all of its kernels hang."""
 
 LEAKED: list[bytes] = []
 
@@ -49,7 +56,7 @@ class OddBackend(Backend):
         ]
 
     def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
-        do = dict(variant.options).get("do", "right")
+        do = "hang" if HANGING in os.environ else dict(variant.options).get("do", "right")
         if do == "raise":
             raise BackendError("no kernel for this shape")
         if do == "crash at build":
@@ -67,9 +74,13 @@ class OddBackend(Backend):
     def build_conversion(
         self, type: TensorType, source: Format, destination: Format, target: Target
     ) -> Kernel:
+        if CRASHING in os.environ:
+            ctypes.string_at(1)
         return CopyKernel()
 
     def environment(self, target: Target) -> Mapping[str, str]:
+        if os.environ.get("COLLAGE_TEST_ENVIRONMENT") == "raise":
+            raise RuntimeError("no licence")
         return {"OPENBLAS_NUM_THREADS": "1", "COLLAGE_TEST_BACKEND": "set"}
 
 
@@ -104,7 +115,11 @@ class OddKernel(Kernel):
             workspace.fill(0xFF)
             if self._do == "bad alias":
                 output.fill(0)
-            compute(self._node.op_type, operands, output)
+            if self._do == "late" or (self._do == "late later" and self._calls > 1):
+                threading.Timer(0.02, compute, (self._node.op_type, operands, output)).start()
+                return 0
+            if self._do != "right and then nothing" or self._calls == 1:
+                compute(self._node.op_type, operands, output)
             return self._misbehave(inputs, output)
 
         return call
@@ -117,6 +132,9 @@ class OddKernel(Kernel):
                 os._exit(7)
             case "hang":
                 time.sleep(60)
+            case "allocate":
+                while True:
+                    LEAKED.append(b"x" * (50 << 20))
             case "wrong":
                 output *= 1.01
             case "nearly right":
@@ -131,6 +149,16 @@ class OddKernel(Kernel):
                 ctypes.memset(output.ctypes.data + output.nbytes, 0, 4)
             case "underrun":
                 ctypes.memset(inputs[0].ctypes.data - 4, 0, 4)
+            case "far overrun":
+                ctypes.memset(output.ctypes.data + output.nbytes + 5000, 0, 4)
+            case "far underrun later" if self._calls > 3:
+                ctypes.memset(inputs[0].ctypes.data - 5000, 0, 4)
+            case "far overread":
+                ctypes.string_at(output.ctypes.data + output.nbytes + 5000, 4)
+            case "change input later" if self._calls > 3:
+                inputs[0].flat[-1] = 3
+            case "crash later" if self._calls > 3:
+                ctypes.string_at(1)
             case "right once" if self._calls > 1:
                 output += 1
             case "error code":
