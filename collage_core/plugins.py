@@ -75,7 +75,7 @@ class Registry:
         """All peers by name (in lower case). CollageError if two plugins bring one name."""
         return _by_name("peer", self._brought("collage_peers", Peer))
 
-    def _brought(self, hook: str, kind: type) -> list[Any]:
+    def _brought(self, hook: str, kind: type[Backend] | type[Peer]) -> list[Any]:
         """What the plugins' implementations of a hook return, asked one by one: each may fail on its own."""
         found: list[Any] = []
         for implementation in getattr(self._manager.hook, hook).get_hookimpls():

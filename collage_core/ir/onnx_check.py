@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx
 import onnx.checker
@@ -12,7 +12,7 @@ import onnx.defs
 from collage_core.errors import ModelError
 from collage_core.ir.types import Node, Value
 
-__all__ = ["check_operators", "check_unique", "check_values", "check_versions", "one_line"]
+__all__ = ["check_operators", "check_texts", "check_unique", "check_values", "check_versions", "one_line"]
 
 _EXCERPT_CHARACTERS = 300
 
@@ -20,6 +20,32 @@ _EXCERPT_CHARACTERS = 300
 def one_line(error: Exception) -> str:
     """What an exception of `onnx` or protobuf says, in one line that is not too long."""
     return " ".join(str(error).split())[:_EXCERPT_CHARACTERS] or type(error).__name__
+
+
+def check_texts(model: onnx.ModelProto) -> None:
+    """ModelError if a name is not UTF-8, as which protobuf then hands out bytes."""
+    for text in _texts(model):
+        if not isinstance(text, str):
+            raise ModelError(f"the name {text!r} in the model is not UTF-8")
+
+
+def _texts(model: onnx.ModelProto) -> Iterator[str]:
+    graph = model.graph
+    yield graph.name
+    for opset in (*model.opset_import, *(o for f in model.functions for o in f.opset_import)):
+        yield opset.domain
+    for function in model.functions:
+        yield from (function.name, function.domain, *function.input, *function.output, *function.attribute)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        yield from (d.dim_param for d in value.type.tensor_type.shape.dim)
+    for tensor in graph.initializer:
+        yield tensor.name
+        yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
+    for node in (*graph.node, *(n for f in model.functions for n in f.node)):
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (text for a in node.attribute for text in (a.name, a.ref_attr_name, a.t.name))
+        yield from (text for entry in node.metadata_props for text in (entry.key, entry.value))
 
 
 def check_versions(model: onnx.ModelProto) -> dict[str, int]:

@@ -14,7 +14,14 @@ from onnx import helper
 
 from collage_core.errors import ModelError
 from collage_core.ir.graph import Graph
-from collage_core.ir.onnx_check import check_operators, check_unique, check_values, check_versions, one_line
+from collage_core.ir.onnx_check import (
+    check_operators,
+    check_texts,
+    check_unique,
+    check_values,
+    check_versions,
+    one_line,
+)
 from collage_core.ir.onnx_tensors import ExternalData, constant_of, dtype_of, tensor_array
 from collage_core.ir.onnx_write import ID_KEY, to_model
 from collage_core.ir.types import UNKNOWN, Attribute, Dim, Node, TensorType, Value, ValueKind
@@ -56,6 +63,7 @@ def from_model(
     is. ModelError, in one line, for what ONNX forbids or Collage does not support.
     """
     shapes = shapes or {}
+    check_texts(model)
     opsets = check_versions(model)
     if model.functions:
         model = _inlined(model)

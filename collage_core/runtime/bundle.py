@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import onnx
 
@@ -87,7 +87,11 @@ def read(path: str | Path, *, check_weights: bool = False) -> Bundle:
     if not path.exists():
         raise BundleError(f"{path}: no such file")
     try:
-        with zipfile.ZipFile(path) as archive:
+        file = path.open("rb")
+    except OSError as error:
+        raise BundleError(f"{path}: not a bundle ({error.strerror or error})") from None
+    try:
+        with file, zipfile.ZipFile(file) as archive:
             manifest = json.loads(archive.read(_MANIFEST))
             if not isinstance(manifest, dict) or manifest.get("format") != "collage-bundle":
                 raise BundleError(f"{path}: not a bundle")
@@ -98,19 +102,17 @@ def read(path: str | Path, *, check_weights: bool = False) -> Bundle:
                 )
             placement = Placement.from_json(json.loads(archive.read(_PLACEMENT)))
             model = _model(archive.read(MODEL_FILE))
-            start = _data_offset(path, archive.getinfo(WEIGHTS_FILE))
+            start = _data_offset(file, archive.getinfo(WEIGHTS_FILE))
             if check_weights:
                 _check_sum(archive, WEIGHTS_FILE)
         graph = from_model(model, external=ExternalData(path.parent, archive=path, offset=start))
         return Bundle(graph, placement, dict(manifest["report"]), dict(manifest.get("origin", {})))
     except BundleError:
         raise
-    except OSError as error:
-        raise BundleError(f"{path}: cannot be read: {error.strerror or error}") from None
     except CollageError as error:
         raise BundleError(f"{path}: {error}") from None
     except Exception as error:  # a damaged file makes readers of ZIP and JSON raise anything
-        raise BundleError(f"{path}: not a bundle, or a damaged one ({error!r})") from None
+        raise BundleError(f"{path}: not a bundle, or a damaged one ({error})") from None
 
 
 def load(path: str | Path, registry: Registry | None = None) -> Executable:
@@ -153,14 +155,12 @@ def _check_sum(archive: zipfile.ZipFile, name: str) -> None:
             pass
 
 
-def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
+def _data_offset(file: IO[bytes], info: zipfile.ZipInfo) -> int:
     """Where a stored entry's bytes begin: behind its local header, whose name and extra field may be longer
     than the directory's.
     """
     if info.compress_type != zipfile.ZIP_STORED:
-        raise BundleError(f"{path}: {info.filename} is compressed; another tool has packed this bundle anew")
-    with path.open("rb") as file:
-        file.seek(info.header_offset)
-        header = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
-    name_bytes, extra_bytes = header[-2:]
+        raise zipfile.BadZipFile(f"{info.filename} is compressed")
+    file.seek(info.header_offset)
+    name_bytes, extra_bytes = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))[-2:]
     return info.header_offset + _LOCAL_HEADER.size + int(name_bytes) + int(extra_bytes)

@@ -13,10 +13,11 @@ import pytest
 from collage_core.cli.main import main
 
 if TYPE_CHECKING:
-    from collage_command import Optimised
+    from collage_command import Collage, Optimised
 
 Place = Callable[..., Any]
 Mistake = Callable[..., str]
+Refused = Callable[..., str]
 
 
 @pytest.fixture(autouse=True)
@@ -53,5 +54,23 @@ def mistake(capsys: pytest.CaptureFixture[str]) -> Mistake:
         (line,) = [line for line in lines if line.startswith("collage: ")]
         assert line == lines[-1], "one line, and the last"
         return line
+
+    return run
+
+
+@pytest.fixture
+def refused(collage: Collage) -> Refused:
+    """`refused(*arguments)`: as `mistake`, by the installed command; nothing may be left in its folders."""
+
+    def run(*arguments: str | Path) -> str:
+        process = collage.start(*arguments)
+        out, err = process.communicate(timeout=120)
+        assert (process.returncode, out) == (1, ""), err
+        assert "Traceback" not in err
+        lines = err.splitlines()
+        assert [line for line in lines if line.startswith("collage: ")] == lines[-1:], err
+        assert not list(collage.folder.rglob("*.partial"))
+        assert {p.name for p in collage.temporary.iterdir()} <= {"collage-measuring.lock"}
+        return lines[-1]
 
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 
 import numpy as np
@@ -68,7 +69,7 @@ def _evaluate(graph: Graph, node: Node, constants: Mapping[str, Array]) -> dict[
         return None
     if node.op_type in ("Shape", "Size"):
         type = graph.type_of(node.inputs[0])
-        if type == UNKNOWN or type.symbolic_dims:
+        if type == UNKNOWN or type.symbolic_dims or type.size_bytes > sys.maxsize:
             return None
         # The reference evaluator reads the shape of real data; a broadcast zero has any shape and takes no
         # memory.

@@ -1,0 +1,336 @@
+"""Bundles that are damaged, of another time, or of another machine; and what is given to them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from bad_models import relu_model
+
+from collage_core import (
+    Bundle,
+    BundleError,
+    CollageError,
+    Group,
+    InputError,
+    Placement,
+    Subgraph,
+    Target,
+    load,
+    plain_variant,
+    save,
+)
+from collage_core.device import processor
+from collage_core.formats import Array
+from collage_core.ir import Graph, from_model
+from collage_core.runtime import read
+
+if TYPE_CHECKING:
+    from collage_command import Collage
+
+    from tests.cli.conftest import Mistake, Refused
+
+_FUZZED = Path(__file__).parents[1] / "support" / "fuzzed_files.py"
+
+
+def _placed(graph: Graph, backend: str = "reference") -> Bundle:
+    groups = [Group(backend, (n.id,), plain_variant(Subgraph(graph, [n.id]))) for n in graph.nodes]
+    return Bundle(graph, Placement(tuple(groups), (), Target("cpu", 1)), {"groups": []})
+
+
+def _weighted() -> Graph:
+    """y = Relu(x) + w, w large enough to lie in weights.bin."""
+    model = relu_model()
+    relu = model.graph.node[0]
+    relu.output[0] = "r"
+    model.graph.node.append(onnx.helper.make_node("Add", ["r", "w"], ["y"], name="sum"))
+    weights = np.arange(600, dtype=np.float32).reshape(100, 2, 3)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    return from_model(model)
+
+
+@pytest.fixture
+def bundle(collage: Collage) -> Path:
+    path = collage.folder / "m.collage"
+    save(_placed(_weighted()), path)
+    np.save(collage.folder / "x.npy", np.ones((2, 3), np.float32))
+    return path
+
+
+def _edited(source: Path, entry: str, edit: Callable[[bytes], bytes | None], compression: int = 0) -> Path:
+    """A copy of the bundle in which one entry is another, or is not, with sums that are right."""
+    path = source.with_name("edited.collage")
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w", compression) as new:
+        for name in old.namelist():
+            data = old.read(name) if name != entry else edit(old.read(name))
+            if data is not None:
+                new.writestr(name, data)
+    return path
+
+
+def _manifest(source: Path, **changes: Any) -> Path:
+    return _edited(source, "manifest.json", lambda data: json.dumps({**json.loads(data), **changes}).encode())
+
+
+def _both(path: Path, refused: Refused, said: str) -> None:
+    """Refused by `collage run` and by `load`, in the same words."""
+    line = refused("run", path, "--input", f"x={path.parent}/x.npy")
+    assert said in line
+    assert str(path) in line
+    with pytest.raises(BundleError) as caught:
+        load(path)
+    assert f"collage: {caught.value}" == line
+
+
+def test_a_newer_format(bundle: Path, refused: Refused) -> None:
+    _both(_manifest(bundle, version=2), refused, "bundle of format 2; this release reads formats up to 1")
+
+
+def test_a_backend_that_is_not_here(bundle: Path, refused: Refused) -> None:
+    path = bundle.with_name("other.collage")
+    save(_placed(_weighted(), "abacus"), path)
+    _both(path, refused, "its backend 'abacus' is not installed here; installed: ")
+
+
+def test_a_processor_that_is_not_here(bundle: Path, refused: Refused) -> None:
+    made_on = {"model": "Abacus 9000", "instructions": ["avx9000", *processor().instructions]}
+    path = _manifest(bundle, origin={"processor": made_on})
+    _both(path, refused, "made for Abacus 9000; this processor (")
+    _both(path, refused, ") has no avx9000: optimize the model here")
+
+
+def test_another_processor_or_version_is_told(bundle: Path, collage: Collage) -> None:
+    origin = {
+        "processor": {"model": "Abacus 9000", "instructions": list(processor().instructions[:1])},
+        "backends": {"reference": {"plugin": "0.0.1", "library": "0.1"}},
+    }
+    path = _manifest(bundle, origin=origin)
+    process = collage.start("run", path, "--input", f"x={collage.folder}/x.npy")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "y" in out
+    assert err.count("note: ") == 3
+    assert f"{path}: measured with reference (plugin) 0.0.1; here it is" in err
+    assert f"{path}: measured with reference (library) 0.1; here it is {onnx.__version__}" in err
+    assert f"{path}: measured on Abacus 9000; here it is {processor().model}" in err
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        load(path)
+    assert [f"note: {w.message}" for w in told] == err.splitlines()
+
+
+def test_where_it_was_made_stays_with_it(bundle: Path) -> None:
+    path = _manifest(bundle, origin={"processor": {"model": "Abacus 9000", "instructions": []}})
+    again = bundle.with_name("again.collage")
+    save(read(path), again)
+    assert read(again).origin == read(path).origin
+    assert read(bundle).origin["processor"]["model"] == processor().model
+    assert read(bundle).origin["backends"]["reference"]["library"] == onnx.__version__
+
+
+@pytest.mark.parametrize("entry", ["manifest.json", "placement.json", "model.onnx", "weights.bin"])
+def test_a_changed_member(entry: str, bundle: Path, refused: Refused) -> None:
+    with zipfile.ZipFile(bundle) as archive:
+        info = archive.getinfo(entry)
+    data = bytearray(bundle.read_bytes())
+    data[info.header_offset + 30 + len(entry) + (20 if entry == "weights.bin" else 0) + 5] ^= 1
+    path = bundle.with_name("changed.collage")
+    path.write_bytes(data)
+    _both(path, refused, "not a bundle, or a damaged one (Bad CRC-32 for file")
+
+
+@pytest.mark.parametrize("entry", ["manifest.json", "placement.json", "model.onnx", "weights.bin"])
+def test_a_missing_member(entry: str, bundle: Path, refused: Refused) -> None:
+    _both(_edited(bundle, entry, lambda data: None), refused, "not a bundle, or a damaged one")
+
+
+def test_other_damage(bundle: Path, refused: Refused) -> None:
+    whole = bundle.read_bytes()
+    path = bundle.with_name("damaged.collage")
+    for data in (b"", b"junk", whole[: len(whole) // 2], whole[:-1], whole[1:] and whole[200:]):
+        path.write_bytes(data)
+        _both(path, refused, "not a bundle, or a damaged one")
+    short = _edited(bundle, "weights.bin", lambda data: data[:-2000])
+    _both(short, refused, "constant 'w': external data file")
+    packed = _edited(bundle, "", lambda data: data, zipfile.ZIP_DEFLATED)
+    _both(packed, refused, "is compressed")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"version": "1"},
+        {"version": None},
+        {"report": 5},
+        {"origin": 5},
+        {"origin": {"processor": 5}},
+        {"origin": {"backends": {"reference": 5}}},
+        {"origin": {"processor": {"instructions": 5}}},
+        {"format": "something"},
+    ],
+)
+def test_manifests_that_make_no_sense(changes: dict[str, Any], bundle: Path) -> None:
+    with pytest.raises(BundleError, match=r"not a bundle|damaged"):
+        load(_manifest(bundle, **changes))
+
+
+_BREAKS: list[Callable[[dict[str, Any]], object]] = [
+    lambda p: p.update(version=9),
+    lambda p: p.update(threads="two"),
+    lambda p: p.update(threads=0),
+    lambda p: p.update(device="abacus"),
+    lambda p: p.update(groups=5),
+    lambda p: p["groups"].pop(),
+    lambda p: p["groups"].reverse(),
+    lambda p: p["groups"][0].update(nodes=[77]),
+    lambda p: p["groups"][0].update(nodes="ab"),
+    lambda p: p["groups"][0].update(options=5),
+    lambda p: p["groups"][0].update(inputs=[]),
+    lambda p: p["groups"][0]["inputs"][0].update(dtype="nothing"),
+    lambda p: p["groups"][0]["inputs"][0].update(layout=[9, 9]),
+    lambda p: p["conversions"].append({"value": "nowhere"}),
+]
+
+
+@pytest.mark.parametrize("number", range(len(_BREAKS)))
+def test_placements_that_make_no_sense(number: int, bundle: Path) -> None:
+    def edit(data: bytes) -> bytes:
+        placement = json.loads(data)
+        _BREAKS[number](placement)
+        return json.dumps(placement).encode()
+
+    with pytest.raises(CollageError) as caught:
+        load(_edited(bundle, "placement.json", edit))
+    assert "\n" not in str(caught.value)
+
+
+def test_damaged_bundles_are_read_or_refused(bundle: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, str(_FUZZED), "bundle", str(bundle), "500", "0"], capture_output=True, text=True
+    )
+    assert result.returncode == 0, (result.stdout[-20:], result.stderr[-2000:])
+    assert 0 < int(result.stdout.split()[-1]) < 100, "most damage must be noticed"
+
+
+def _arrays() -> dict[str, Array]:
+    x = np.arange(-3, 3, dtype=np.float32).reshape(2, 3)
+    padded = np.zeros((4, 7), np.float32)
+    padded[::2, 1::2] = x
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    return {
+        "plain": x,
+        "column-major": np.asfortranarray(x),
+        "strided": padded[::2, 1::2],
+        "backwards": x[::-1, ::-1].copy()[::-1, ::-1],
+        "read-only": frozen,
+        "big-endian": x.astype(">f4"),
+        "repeated": np.broadcast_to(x[:1], (2, 3)),
+    }
+
+
+@pytest.mark.parametrize("kind", _arrays())
+def test_arrays_however_they_lie(kind: str, bundle: Path, collage: Collage) -> None:
+    x = _arrays()[kind]
+    expected = np.maximum(x, 0) + _weighted().constants["w"]
+    executable = load(bundle)
+    np.testing.assert_array_equal(executable(x)["y"], expected)
+    outputs = {"y": np.zeros((3, 2, 200), np.float32).T[::2]}  # neither dense nor row-major
+    executable.run({"x": x}, outputs)
+    np.testing.assert_array_equal(outputs["y"], expected)
+    if kind in ("column-major", "big-endian"):  # what a file can keep
+        np.save(collage.folder / "x.npy", x)
+        y = collage.folder / "y.npy"
+        collage.run("run", bundle, "--input", f"x={collage.folder}/x.npy", "--output", f"y={y}")
+        np.testing.assert_array_equal(np.load(y), expected)
+
+
+def test_wrong_inputs_from_python(bundle: Path) -> None:
+    executable = load(bundle)
+    x, y = np.zeros((2, 3), np.float32), np.zeros((100, 2, 3), np.float32)
+    wrong: list[tuple[Any, str]] = [
+        ({}, "input 'x' (float32[2,3]) is missing"),
+        ([], "0 inputs given; the model has 1: x"),
+        ([x, x], "2 inputs given; the model has 1: x"),
+        ({"x": x, "q": x}, "the model has no input 'q'; its inputs: x"),
+        ({"x": x.astype(np.float64)}, "input 'x' has dtype float64; the model's is float32"),
+        ({"x": x.astype(object)}, "input 'x' has dtype object; the model's is float32"),
+        ({"x": x[0]}, "input 'x' has shape [3]; the model's is [2, 3]"),
+        ({"x": x[0, 0]}, "input 'x' is a float32, not a numpy array"),
+        ({"x": x.tolist()}, "input 'x' is a list, not a numpy array"),
+    ]
+    for inputs, said in wrong:
+        with pytest.raises(InputError) as caught:
+            executable.run(inputs, {"y": y})
+        assert said in str(caught.value)
+    frozen = y.copy()
+    frozen.flags.writeable = False
+    wrong_outputs: list[tuple[Any, str]] = [
+        ({"q": y}, "the model has no output 'q'; its outputs: y"),
+        ({"y": y[0]}, "output 'y' has shape [2, 3]"),
+        ({"y": y.astype(np.float64)}, "output 'y' has dtype float64"),
+        ({"y": frozen}, "output 'y' is read-only"),
+    ]
+    for outputs, said in wrong_outputs:
+        with pytest.raises(InputError) as caught:
+            executable.run({"x": x}, outputs)
+        assert said in str(caught.value)
+    assert not y.any(), "nothing may have run"
+
+
+def test_wrong_input_files(bundle: Path, collage: Collage, refused: Refused, mistake: Mistake) -> None:
+    folder = collage.folder
+    np.save(folder / "long.npy", np.zeros((2, 4), np.float32))
+    np.save(folder / "double.npy", np.zeros((2, 3)))
+    np.save(folder / "scalar.npy", np.float32(1))
+    np.save(folder / "objects.npy", np.array([{}], object), allow_pickle=True)
+    np.savez(folder / "many.npz", x=np.zeros((2, 3), np.float32))
+    whole = (folder / "x.npy").read_bytes()
+    (folder / "short.npy").write_bytes(whole[:-4])
+    (folder / "header.npy").write_bytes(whole[:40])
+    (folder / "empty.npy").touch()
+    (folder / "zip.npy").write_bytes(b"PK\3\4junk")
+    (folder / "huge.npy").write_bytes(whole.replace(b"(2, 3), }" + b" " * 12, b"(2222222222, 33333)}"[:21]))
+    right, output = f"x={folder}/x.npy", folder / "y.npy"
+    output.write_bytes(b"what was there before")
+
+    def run(check: Mistake, *arguments: str) -> str:
+        return check("run", bundle, "--output", f"y={output}", *arguments)
+
+    shape = "input 'x' has shape [2, 4]; the model's is [2, 3]"
+    assert shape in run(refused, "--input", f"x={folder}/long.npy")
+    assert "dtype float64; the model's is float32" in run(refused, "--input", f"x={folder}/double.npy")
+    assert "no input 'q'; its inputs: x" in run(refused, "--input", right, "--input", f"q={folder}/x.npy")
+    assert "no such file" in run(refused, "--input", f"x={folder}/none.npy")
+    assert "input 'x' (float32[2,3]) is missing" in run(mistake)
+    assert "given twice" in run(mistake, "--input", right, "--input", right)
+    assert "has shape []" in run(mistake, "--input", f"x={folder}/scalar.npy")
+    for name in ("objects", "short", "header", "empty", "zip", "huge"):
+        assert "not a .npy file (" in run(mistake, "--input", f"x={folder}/{name}.npy")
+    assert "not a .npy file (" in run(mistake, "--input", f"x={folder}/many.npz")
+    assert output.read_bytes() == b"what was there before"
+    assert not list(folder.rglob("*.partial"))
+
+
+def test_scalars_and_unusual_names_of_files(collage: Collage) -> None:
+    model = relu_model()
+    for value in (model.graph.input[0], model.graph.output[0]):
+        del value.type.tensor_type.shape.dim[:]
+    save(_placed(from_model(model)), collage.folder / "m.collage")
+    np.save(collage.folder / "x.npy", np.float32(-1))
+    y = collage.folder / "y"  # numpy would make y.npy of it
+    collage.run(
+        "run", collage.folder / "m.collage", "--input", f"x={collage.folder}/x.npy", "--output", f"y={y}"
+    )
+    assert np.load(y) == 0
+    assert np.load(y).shape == ()

@@ -1,0 +1,67 @@
+"""Damaged files, read one after the other in one process, each of which must be read or be refused.
+
+    python fuzzed_files.py model|bundle FILE COUNT SEED
+
+Prints the number of each variant before it is tried, so that whoever started this knows which one ended the
+process; then how many were read.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import warnings
+from pathlib import Path
+
+from collage_core import CollageError, build, load_model, normalise, require_static
+from collage_core.runtime import read
+
+_MOST_SECONDS = 30
+
+
+def damaged(data: bytes, seed: int) -> bytes:
+    """A variant of `data`: cut off, or with some bytes flipped, overwritten, removed, doubled or swapped."""
+    chance = random.Random(seed)
+    kind = chance.choice(["cut", "flip", "flip", "flip", "overwrite", "remove", "double"])
+    result = bytearray(data)
+    if kind == "cut":
+        return data[: chance.randrange(len(data))]
+    for _ in range(chance.choice([1, 1, 2, 5])):
+        at = chance.randrange(len(result))
+        length = chance.randint(1, 12)
+        if kind == "flip":
+            result[at] ^= 1 << chance.randrange(8)
+        elif kind == "overwrite":
+            result[at : at + length] = chance.randbytes(len(result[at : at + length]))
+        elif kind == "remove":
+            del result[at : at + length]
+        else:
+            result[at:at] = result[at : at + length]
+    return bytes(result)
+
+
+def main(what: str, file: Path, count: int, seed: int) -> None:
+    warnings.simplefilter("ignore")
+    data = file.read_bytes()
+    variant = file.with_name("variant")
+    good = 0
+    for i in range(seed, seed + count):
+        print(i, flush=True)
+        variant.write_bytes(damaged(data, i))
+        signal.alarm(_MOST_SECONDS)
+        try:
+            if what == "model":
+                require_static(normalise(load_model(variant)))
+            else:
+                bundle = read(variant, check_weights=True)
+                build(bundle.graph, bundle.placement)
+            good += 1
+        except CollageError:
+            pass
+        signal.alarm(0)
+    print("good", good)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
