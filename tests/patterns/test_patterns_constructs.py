@@ -280,6 +280,16 @@ def test_alternatives(conv_relu: Graph) -> None:
     assert result.reason == "expected sigmoid, but it is a Relu"
 
 
+def test_constraints_of_a_choice(conv_relu: Graph) -> None:
+    for shape, wanted in (((1, 4, 8, 8), [{"conv", "relu"}]), ((1, 4, 8, 9), [])):
+        conv = is_op("conv2d")(wildcard(), wildcard())
+        assert found(conv_relu, is_op("relu")((is_op("tanh") | conv).has_shape(shape))) == wanted
+        assert found(conv_relu, is_op("relu")(is_tuple_get_item(conv, 0).has_shape(shape))) == wanted
+        part = dominates(conv, None, is_op("relu"))
+        assert found(conv_relu, part.has_shape(shape)) == wanted
+        assert found(conv_relu, (is_op("tanh") | part).has_shape(shape)) == wanted
+
+
 def test_optional(conv_relu: Graph) -> None:
     conv = is_op("conv2d")(wildcard(), wildcard())
     pattern = conv.optional(lambda x: is_op("relu")(x))
@@ -371,6 +381,36 @@ def test_dominated_part_as_an_input(parse: Parse) -> None:
         "split",
         "expected split after tanh, but 'b' is another output of it",
     )
+
+
+def test_a_path_does_not_pass_what_another_part_stands_for(parse: Parse) -> None:
+    for inputs in ("r, a", "a, r"):
+        graph = parse(
+            "(float[2] x) => (float y)"
+            f"{{ [t] t = Tanh(x) [r] r = Relu(t) [add] a = Add(r, t) [sub] y = Sub({inputs}) }}"
+        )
+        part = is_op("add")(wildcard(), wildcard()).dominates(is_op("tanh"), is_op("relu"))
+        args = (is_op("relu"), part) if inputs == "r, a" else (part, is_op("relu"))
+        assert found(graph, is_op("subtract")(*args)) == []
+
+
+def test_an_end_that_shares_with_the_rest(parse: Parse) -> None:
+    graph = parse(
+        "(float[2] x) => (float y){ [t] t = Tanh(x) [r] r = Relu(t) [add] a = Add(r, t) [sub] y = Sub(r, a) }"
+    )
+    relu = is_op("relu")
+    part = is_op("add")(relu, wildcard()).dominates(is_op("tanh"), is_op("negative"))
+    assert found(graph, is_op("subtract")(relu, part)) == [{"t", "r", "add", "sub"}]
+
+
+def test_a_wildcard_that_is_outside_somewhere_is_outside(parse: Parse) -> None:
+    """The end's wildcards may stand for values from inside, but not if the parent has the same wildcard."""
+    graph = parse("(float[2] x) => (float y) { [r] r = Relu(x) [mul] m = Mul(r, r) [sub] y = Sub(r, m) }")
+    a, relu = wildcard(), is_op("relu")(wildcard())
+    end = is_op("subtract")(a, wildcard())
+    assert found(graph, end.dominates(is_op("multiply")(relu, relu))) == [{"r", "mul", "sub"}]
+    result = miss(graph, end.dominates(is_op("multiply")(relu, a)), "sub")
+    assert result.reason == "a wildcard stands for 'r', which the match itself computes"
 
 
 def test_dominates_needs_all_ways(parse: Parse) -> None:
@@ -498,6 +538,23 @@ def test_other_domains(parse: Parse) -> None:
     assert found(graph, is_op("Fancy", domain="ours")(wildcard())) == [{"ours"}]
     result = miss(graph, is_op("relu")(wildcard()), "ours")
     assert result.reason == "expected relu, but it is a ours.Fancy"
+
+
+def test_order_matters_in_other_domains(parse: Parse) -> None:
+    graph = parse("(float[4] x) => (float[4] y) { [r] r = Relu(x) [ours] y = ours.Add(x, r) }")
+    relu = is_op("relu")(wildcard())
+    assert found(graph, is_op("Add", domain="ours")(wildcard(), relu)) == [{"r", "ours"}]
+    assert found(graph, is_op("Add", domain="ours")(relu, wildcard())) == []
+
+
+def test_the_first_way_is_kept(parse: Parse) -> None:
+    graph = parse("(float[2] a, float[2] b) => (float y) { [add] y = Add(a, b) }")
+    x = wildcard()
+    pattern = is_op("add")(x, wildcard() | is_constant())
+    (m,) = find_matches(graph, pattern)
+    first = match(pattern, graph, graph.nodes[0])
+    assert isinstance(first, Match)
+    assert m.bindings[x] == first.bindings[x] == "a"
 
 
 def test_match_all_tells_why_not(conv_relu: Graph) -> None:

@@ -161,6 +161,12 @@ def test_several_rules_of_one_backend_only(residual: Graph) -> None:
         generate(residual, [singles, PatternRule("other", always, always)])
 
 
+def test_the_first_rule_that_finds_a_group_is_told(residual: Graph) -> None:
+    first, second = rule(lambda *_: False, name="first"), rule(name="second")
+    result = generate(residual, [first, second])
+    assert {len(g): p.rule.name for g, p in result.groups.items() if len(g) < 3} == {1: "first", 2: "second"}
+
+
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
     values, nodes = ["a", "b"], []
