@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from collage_core.backend import Bound, Kernel
-from collage_core.errors import BackendError, InputError
+from collage_core.errors import BackendError, CollageError, InputError
 from collage_core.formats import Array, plain, view
 from collage_core.ir import Graph, TensorType
 from collage_core.placement import Placement
@@ -22,11 +23,12 @@ Inputs = Mapping[str, Array] | Sequence[Array] | Array
 
 class Context:
     """One set of activation buffers for an executable's kernels. Not for use by two threads at once: give
-    each its own.
+    each its own. A thread that finds it running gets a CollageError, and the run goes on undisturbed.
     """
 
     def __init__(self, executable: Executable) -> None:
         self._executable = executable
+        self._running = threading.Lock()
         plan = executable.plan
         self._arena = Arena(plan.arena_bytes)
         self._bound: list[Bound] = []
@@ -57,22 +59,46 @@ class Context:
 
         InputError names an input or output of the wrong name, shape or dtype, before anything runs.
         """
+        self._enter()
+        try:
+            self._run(inputs, outputs)
+        finally:
+            self._running.release()
+
+    def __call__(self, inputs: Inputs) -> dict[str, Array]:
+        """Run once and return fresh arrays, by output name, that no later call touches."""
+        self._enter()
+        try:
+            self._run(inputs, None)
+            return {name: np.array(array, order="C") for name, array in self._outputs.items()}
+        finally:
+            self._running.release()
+
+    def execute(self) -> None:
+        """Run the steps on whatever the input buffers hold."""
+        self._enter()
+        try:
+            self._execute()
+        finally:
+            self._running.release()
+
+    def _enter(self) -> None:
+        if not self._running.acquire(blocking=False):
+            raise CollageError(
+                "this context is running in another thread: give each thread its own, by executable.context()"
+            )
+
+    def _run(self, inputs: Inputs, outputs: Mapping[str, Array] | None) -> None:
         given = self._executable.named(inputs)
         if outputs is not None:
             self._check_outputs(outputs)
         for name, destination in self._inputs.items():
             np.copyto(destination, given[name])
-        self.execute()
+        self._execute()
         for name, array in (outputs or {}).items():
             np.copyto(array, self._outputs[name])
 
-    def __call__(self, inputs: Inputs) -> dict[str, Array]:
-        """Run once and return fresh arrays, by output name, that no later call touches."""
-        self.run(inputs)
-        return {name: np.array(array, order="C") for name, array in self._outputs.items()}
-
-    def execute(self) -> None:
-        """Run the steps on whatever the input buffers hold."""
+    def _execute(self) -> None:
         for call in self._bound:
             if status := call():
                 step = self._executable.plan.steps[self._steps[self._bound.index(call)]]
