@@ -14,8 +14,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from collage_core import hookspecs
+from collage_core import hookspecs, patterns
 from collage_core.cli import commands
+from collage_core.rules import compose
 
 _ROOT = Path(__file__).parents[1]
 _DOCS = _ROOT / "docs"
@@ -57,6 +58,22 @@ def test_the_python_example_runs(model_folder: Path) -> None:
     # A process of its own: libraries keep the number of threads that they are first asked for.
     subprocess.run([sys.executable, "-c", "\n".join(blocks)], cwd=model_folder, check=True)
     assert (model_folder / "model.collage").is_file()
+
+
+def test_the_plugin_writers_examples_run(model_folder: Path) -> None:
+    blocks = _python_blocks(_DOCS / "writing-a-plugin.md")
+    assert len(blocks) == 3
+    subprocess.run([sys.executable, "-c", "\n".join(blocks)], cwd=model_folder, check=True)
+
+
+def test_every_pattern_construct_and_rule_maker_is_documented() -> None:
+    text = (_DOCS / "writing-a-plugin.md").read_text()
+    makers = [
+        name for name in patterns.__all__ if name[0].islower() and name not in ("match_all", "is_tuple")
+    ]
+    constraints = [f".{name}" for name in vars(patterns.Pattern) if name.startswith("has_")]
+    for name in (*makers, *constraints, ".optional", *compose.__all__):
+        assert f"{name}(" in text or f"{name}`" in text, f"{name} is not in docs/writing-a-plugin.md"
 
 
 def test_every_hook_is_documented() -> None:
