@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from collage_core.costs.limits import worker_memory_bytes
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.samples import Samples
 from collage_core.errors import WorkerError
@@ -119,7 +120,7 @@ class _Seat:
     def open(self, first_runs: int, limit_s: float | None) -> None:
         c = self.contender
         start = time.monotonic()
-        self._worker = Worker(c.environment, plugins=c.plugins)
+        self._worker = Worker(c.environment, plugins=c.plugins, memory_limit_bytes=worker_memory_bytes())
         self._asking(lambda worker: worker.call(_open, c.open, c.args, first_runs, timeout_s=limit_s))
         self._open_s = time.monotonic() - start
 

@@ -4,7 +4,6 @@ measured where not.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
@@ -14,6 +13,7 @@ from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import cache_sizes_bytes, environment_of
 from collage_core.costs.job import MeasureItem, MeasureJob
+from collage_core.costs.limits import candidate_limit_s, worker_memory_bytes
 from collage_core.costs.measure import run_job
 from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
 from collage_core.ir import Graph
@@ -160,7 +160,13 @@ class _Collector:
         missing: dict[str, list[tuple[CostKey, MeasureItem]]] = {}
         for (type, source, destination), value in needed_conversions(graph, feasible).items():
             for name, backend in self.backends.items():
-                if not backend.converts(type, source, destination, target):
+                try:
+                    if not backend.converts(type, source, destination, target):
+                        continue
+                except Exception as error:  # a plugin may raise anything; it costs this conversion
+                    reason = f"it failed to say whether it converts: {error.__class__.__name__}: {error}"
+                    offers = self.costs.conversion_records.setdefault((type, source, destination), {})
+                    offers[name] = CostRecord("failed", reason=reason)
                     continue
                 key = self._key(name, "conversion", str(type), f"{source} -> {destination}")
                 wanted.append(((type, source, destination), name, key))
@@ -228,28 +234,24 @@ class _Collector:
             _policy_for(self.backends[backend], self.policy),
             tuple(items),
             self.plugins,
-            memory_limit_bytes=_memory_limit_bytes(),
+            candidate_limit_s(),
+            worker_memory_bytes(),
         )
 
     def _keep(self, key: CostKey, record: CostRecord) -> CostRecord:
         self.records[key.digest] = record
-        self.progress.step(key.backend)
-        if record.status in ("crashed", "timeout", UNAVAILABLE):
-            self._note_once(f"{key.backend}: {record.reason}")
         if record.status != UNAVAILABLE:  # which says nothing about the candidate: the next run tries again
             self.database.put(key, record)
             self.costs.measured += 1
+        self.progress.step(key.backend)  # what is told is kept already
+        if record.status in ("crashed", "timeout", UNAVAILABLE):
+            self._note_once(f"{key.backend}: {record.reason}")
         return record
 
     def _note_once(self, text: str) -> None:
         if text not in self.noted:
             self.noted.add(text)
             self.progress.note(text)
-
-
-def _memory_limit_bytes() -> int:
-    """Half of the machine's memory: a worker that grows beyond that leaks, and is ended before others are."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def _identity(candidate: Candidate) -> tuple[str, str, str]:

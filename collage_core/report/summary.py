@@ -228,6 +228,11 @@ def _infeasible(o: Optimization) -> list[dict[str, Any]]:
         if record is not None and not record.ok:
             key = (c.backend, str(c.subgraph), f"{record.status}: {record.reason}")
             found[key] = found.get(key, 0) + 1
+    for (type, source, destination), offers in o.costs.conversion_records.items():
+        for backend, record in offers.items():
+            if not record.ok and record.status != "declined":
+                what = f"{type} from {source} to {destination}"
+                found[backend, what, f"{record.status}: {record.reason}"] = 1
     return [{"backend": b, "ops": ops, "reason": reason, "count": n} for (b, ops, reason), n in found.items()]
 
 

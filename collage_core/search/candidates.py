@@ -119,21 +119,31 @@ def _offers_of(graph: Graph, backend: Backend, target: Target) -> tuple[list[Can
             groups.setdefault(NodeSet([n.id]), (Subgraph(graph, NodeSet([n.id])), "reference"))
     candidates: list[Candidate] = []
     for subgraph, origin in groups.values():
-        try:
-            variants = backend.variants(subgraph, target)
-        except Exception as error:  # a plugin may raise anything; it costs this group
-            variants = Refusal(
-                f"{backend.name} failed to say what it offers: {type(error).__name__}: {error}"
-            )
+        variants = _variants_of(subgraph, backend, target)
         if isinstance(variants, Refusal):
             refusals.append(variants if variants.node else Refusal(variants.reason, subgraph.nodes[0].name))
             continue
-        for variant in dict.fromkeys(variants):
+        for variant in variants:
             if (misfit := _misfit(subgraph, variant)) is not None:
                 refusals.append(misfit)
             else:
                 candidates.append(Candidate(subgraph, backend.name, variant, origin))
     return candidates, refusals
+
+
+def _variants_of(subgraph: Subgraph, backend: Backend, target: Target) -> list[Variant] | Refusal:
+    """What the backend offers, each once; a failure to say so is a refusal."""
+    try:
+        offered = backend.variants(subgraph, target)
+        if isinstance(offered, Refusal):
+            return offered
+        variants = list(dict.fromkeys(offered))
+        for v in variants:
+            if not isinstance(v, Variant):
+                raise TypeError(f"variants returned {v!r}, which is no Variant")
+    except Exception as error:  # a plugin may raise anything; it costs this group
+        return Refusal(f"{backend.name} failed to say what it offers: {type(error).__name__}: {error}")
+    return variants
 
 
 def _groups_of(graph: Graph, backend: Backend) -> tuple[dict[NodeSet, tuple[Subgraph, str]], list[Refusal]]:

@@ -22,9 +22,12 @@ def _hear_interrupts() -> None:
 
 @dataclass(frozen=True)
 class Collage:
-    """The installed command, with a folder of its own for costs and temporary files."""
+    """The installed command, with a folder of its own for costs and temporary files, and further environment
+    variables.
+    """
 
     folder: Path
+    variables: dict[str, str] = field(default_factory=dict)
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
@@ -46,13 +49,13 @@ class Collage:
             "TMPDIR": str(self.temporary),
         }
         variables.pop("COLLAGE_PLUGINS", None)
-        return variables
+        return {**variables, **self.variables}
 
-    def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
+    def start(self, *arguments: str | Path, stderr: int = subprocess.PIPE) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [str(_COLLAGE), *map(str, arguments)],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=True,
             cwd=self.folder,
             env=self.environment,

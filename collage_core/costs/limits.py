@@ -1,0 +1,60 @@
+"""How long a candidate may take, and how much memory."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from collage_core.errors import CollageError
+
+__all__ = ["candidate_limit_s", "worker_memory_bytes"]
+
+_CANDIDATE_VARIABLE = "COLLAGE_CANDIDATE_LIMIT_S"
+_MEMORY_VARIABLE = "COLLAGE_WORKER_MEMORY_MIB"
+_CANDIDATE_LIMIT_S = 60.0
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def candidate_limit_s() -> float:
+    """Seconds for building, checking and timing one candidate: $COLLAGE_CANDIDATE_LIMIT_S, else 60.
+
+    CollageError if that is no positive number.
+    """
+    return _positive(_CANDIDATE_VARIABLE) or _CANDIDATE_LIMIT_S
+
+
+def worker_memory_bytes() -> int:
+    """Resident memory beyond which a worker is ended, before others are: $COLLAGE_WORKER_MEMORY_MIB, else
+    half of what this machine, or the control group of this process, has.
+
+    CollageError if that is no positive number.
+    """
+    if (mebibytes := _positive(_MEMORY_VARIABLE)) is not None:
+        return int(mebibytes * (1 << 20))
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *_cgroup_limits()]) // 2
+
+
+def _positive(variable: str) -> float | None:
+    text = os.environ.get(variable)
+    if not text:
+        return None
+    with suppress(ValueError):
+        if 0 < (value := float(text)) < float("inf"):
+            return value
+    raise CollageError(f"{variable} must be a positive number; it is {text!r}")
+
+
+def _cgroup_limits() -> list[int]:
+    """memory.max of the control group (version 2) of this process and of those above it."""
+    limits = []
+    with suppress(OSError, ValueError):
+        name = Path("/proc/self/cgroup").read_text().splitlines()[-1].partition("::")[2]
+        folder = _CGROUPS / name.lstrip("/")
+        for group in (folder, *folder.parents):
+            if not group.is_relative_to(_CGROUPS):
+                break
+            with suppress(OSError, ValueError):  # "max", or the root, which has none
+                limits.append(int((group / "memory.max").read_text()))
+    return limits
