@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +15,7 @@ from collage_core.costs.inputs import synthesise_inputs
 from collage_core.costs.recording import Recording, record
 from collage_core.formats import Array
 from collage_core.ir import MODEL_FILE, Graph, save_stored
+from collage_core.pipeline.temporary import TemporaryFolder
 from collage_core.runtime.executable import check_array
 from collage_core.runtime.session import save_arrays
 
@@ -33,7 +33,7 @@ class Workspace:
         self.inputs: Mapping[str, Array] = synthesise_inputs(graph, seed) if inputs is None else inputs
         for name in graph.inputs:
             check_array("input", name, self.inputs.get(name), graph.type_of(name))
-        self._folder = tempfile.TemporaryDirectory(prefix="collage-")
+        self._folder = TemporaryFolder()
 
     def __enter__(self) -> Self:
         return self
@@ -41,12 +41,12 @@ class Workspace:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._folder.cleanup()
+        self._folder.remove()
 
     @cached_property
     def graph_folder(self) -> Path:
         """Where the graph is stored (`ir.load_stored`)."""
-        folder = Path(self._folder.name) / "graph"
+        folder = self._folder.path / "graph"
         save_stored(self.graph, folder)
         return folder
 
@@ -58,7 +58,7 @@ class Workspace:
     @cached_property
     def recording(self) -> Recording:
         """Every value of one run on the reference."""
-        return record(self.graph_folder, self.inputs, Path(self._folder.name) / "values")
+        return record(self.graph_folder, self.inputs, self._folder.path / "values")
 
     def expected_outputs(self) -> dict[str, Array]:
         """The reference's answer for `inputs`, by output name."""
@@ -78,6 +78,6 @@ class Workspace:
     @cached_property
     def inputs_file(self) -> Path:
         """The model's inputs, for `runtime.session.load_arrays`."""
-        path = Path(self._folder.name) / "inputs.npz"
+        path = self._folder.path / "inputs.npz"
         save_arrays(path, self.inputs)
         return path
