@@ -4,13 +4,21 @@ presses Ctrl-C meanwhile gets no traceback.
 
 from __future__ import annotations
 
+import os
 import signal
+from contextlib import suppress
 
 __all__ = ["main"]
 
 
 def main() -> int:
     """Run the command; returns its exit code."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:  # closed: a file opened later would take its place, and get what is printed there
+            with suppress(OSError):
+                os.open(os.devnull, os.O_RDWR)
     hears = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if hears:
         # Nothing has begun that would have to end in order.

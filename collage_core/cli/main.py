@@ -15,6 +15,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
+from typing import TextIO
 
 from collage_core.cli import commands
 from collage_core.errors import CollageError
@@ -45,13 +46,16 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    # Whoever started us may have closed them; `print` would write what is for the one to the other.
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
     try:
         args = _parser().parse_args(arguments)
         if threading.current_thread() is threading.main_thread():
             # So that `with` blocks end and temporary folders go, as on Ctrl-C.
             signal.signal(signal.SIGTERM, _terminate)
         args.run(args)
-        _flush()
+        sys.stdout.flush()
     except CollageError as error:
         # What the reference says in a worker is what a person needs, without the worker's own words.
         remote = isinstance(error, RemoteError) and error.type_name.startswith(CollageError.__module__)
@@ -69,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"out of memory: {error}".removesuffix(": "))
     except SystemExit:
         with suppress(OSError):  # argparse's own output
-            _flush()
+            sys.stdout.flush()
             raise
         _drop_output()
         return 1
@@ -86,9 +90,8 @@ def _fail(message: str) -> int:
     return 1
 
 
-def _flush() -> None:
-    if sys.stdout is not None:  # closed by whoever started us
-        sys.stdout.flush()
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w")  # closed by the interpreter, when nobody writes any more
 
 
 def _drop_output() -> None:

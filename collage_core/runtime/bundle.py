@@ -56,6 +56,8 @@ def save(bundle: Bundle, path: str | Path) -> None:
     """Write a bundle; a file of that name is replaced only when the new one is complete. BundleError if it
     cannot be written.
     """
+    if Path(path).exists() and not Path(path).is_file():
+        raise BundleError(f"cannot write {path}: it is no file")
     origin = dict(bundle.origin) or origin_here(bundle.placement, default_registry())
     manifest = {
         "format": "collage-bundle",

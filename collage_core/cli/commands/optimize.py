@@ -48,5 +48,7 @@ def _require_writable(output: str) -> None:
         raise BundleError(f"cannot write {output}: there is no such folder")
     if path.is_dir():
         raise BundleError(f"cannot write {output}: it is a folder")
+    if path.exists() and not path.is_file():
+        raise BundleError(f"cannot write {output}: it is no file")
     if not os.access(path.parent, os.W_OK):
         raise BundleError(f"cannot write {output}: its folder may not be written to")

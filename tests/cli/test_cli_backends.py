@@ -1,0 +1,180 @@
+"""Backends that are unknown, not available, or fail while they are looked for: the others go on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx
+import pytest
+from bad_models import relu_model
+
+from collage_core import BackendError, Registry, UnknownBackendError, hookimpl, optimize
+from collage_core.backend import Backend, BackendInfo, BackendKind
+
+if TYPE_CHECKING:
+    from collage_command import Collage
+
+    from tests.cli.conftest import Refused
+
+_BACKEND = """
+from collage_core import Backend, BackendInfo, BackendKind, hookimpl
+
+class {name}(Backend):
+    name = "{name}"
+
+    def info(self):
+        {info}
+
+    def variants(self, subgraph, target):
+        return []
+
+    def build(self, subgraph, variant, target):
+        raise NotImplementedError
+
+@hookimpl
+def collage_backends():
+    {bring}
+"""
+
+
+def _source(name: str, info: str = "", bring: str = "") -> str:
+    kind = "BackendKind.OPERATOR"
+    reason = 'library_version=None, reason="its library is not here"'
+    info = info or f'return BackendInfo(self.name, {kind}, version="1", {reason})'
+    return _BACKEND.format(name=name, info=info, bring=bring or f"return [{name}()]")
+
+
+_PLUGINS = {
+    "import_raises": "raise RuntimeError('broken on purpose')",
+    "import_misses": "import a_library_that_nobody_has",
+    "import_exits": "import sys; sys.exit(3)",
+    "import_misspelt": "def collage_backends(:",
+    "hook_raises": _source("Hook", bring="raise ValueError('no backends today')"),
+    "hook_exits": _source("Exit", bring="raise SystemExit(4)"),
+    "hook_lies": _source("Liar", bring="return [5]"),
+    "info_raises": _source("Info", info="raise OSError('who am I?')"),
+    "not_here": _source("abacus"),
+}
+_SAID = {
+    "import_raises": "RuntimeError: broken on purpose",
+    "import_misses": "ModuleNotFoundError: No module named 'a_library_that_nobody_has'",
+    "import_exits": "SystemExit: 3",
+    "import_misspelt": "SyntaxError: ",
+    "hook_raises": "ValueError: no backends today",
+    "hook_exits": "SystemExit: 4",
+    "hook_lies": "TypeError: collage_backends returned 5, which is no Backend",
+    "info_raises": "OSError: who am I?",
+}
+
+
+@pytest.fixture
+def installed(collage: Collage, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """All of these plugins, as installed packages with entry points."""
+    folder = collage.folder / "packages"
+    folder.mkdir()
+    for name, source in _PLUGINS.items():
+        (folder / f"{name}.py").write_text(source)
+        about = folder / f"{name}-1.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (about / "entry_points.txt").write_text(f"[collage]\n{name} = {name}\n")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    return folder
+
+
+@pytest.fixture
+def model(collage: Collage) -> Path:
+    path = collage.folder / "m.onnx"
+    onnx.save(relu_model(), path)
+    return path
+
+
+def test_plugins_that_fail_cost_only_themselves(
+    installed: Path, collage: Collage, model: Path, refused: Refused
+) -> None:
+    report = {entry["name"]: entry for entry in collage.json("backends")}
+    for name, said in _SAID.items():
+        assert report[name]["kind"] == "plugin"
+        assert report[name]["available"] is False
+        assert report[name]["reason"].startswith(said)
+    assert report["dnnl"]["available"] is True
+    assert report["abacus"]["reason"] == "its library is not here"
+    placed = collage.json("optimize", model, "--threads", "1")
+    assert {b for g in placed["groups"] for b in [g["backend"]]} <= {"dnnl", "tvm", "reference"}
+    assert refused("optimize", model, "--backends", "abacus,dnnl") == (
+        "collage: backend 'abacus' is not available: its library is not here"
+    )
+    assert "unknown backend 'Info'; installed: abacus, dnnl, " in refused(
+        "optimize", model, "--backends", "Info"
+    )
+    assert "unknown backend 'quick'" in refused("optimize", model, "--pin", "relu=quick")
+    assert "unknown backend 'quick'" in refused("optimize", model, "--exclude", "quick")
+
+
+def test_modules_that_are_named_by_hand_and_fail(
+    installed: Path, collage: Collage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "from collage_core.plugins import default_registry as r; r().backends; print(r().failures)"
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLLAGE_PLUGINS": ",".join([*_SAID, "a_module_that_is_not"])},
+        timeout=60,
+    )
+    assert result.returncode == 0, result.stderr
+    assert all(said in result.stdout for said in _SAID.values())
+    assert "No module named 'a_module_that_is_not'" in result.stdout
+
+
+def test_a_bundle_whose_backend_is_not_available(
+    installed: Path, collage: Collage, model: Path, refused: Refused
+) -> None:
+    bundle = collage.folder / "m.collage"
+    collage.run("optimize", model, "--threads", "1", "--backends", "reference", "-o", bundle)
+    code = """
+import dataclasses, sys
+from collage_core import save
+from collage_core.runtime import read
+b = read(sys.argv[1])
+groups = tuple(dataclasses.replace(g, backend="abacus") for g in b.placement.groups)
+save(dataclasses.replace(b, placement=dataclasses.replace(b.placement, groups=groups)), sys.argv[1])
+"""
+    subprocess.run([sys.executable, "-c", code, str(bundle)], check=True)
+    for command in ("run", "bench"):
+        assert refused(command, bundle) == (
+            f"collage: {bundle}: its backend 'abacus' is not available here: its library is not here"
+        )
+
+
+class _Absent(Backend):
+    name = "Abacus"
+
+    def info(self) -> BackendInfo:
+        return BackendInfo(
+            self.name, BackendKind.OPERATOR, version="1", library_version=None, reason="no beads"
+        )
+
+    def variants(self, subgraph: Any, target: Any) -> Any:
+        return []
+
+    def build(self, subgraph: Any, variant: Any, target: Any) -> Any:
+        raise NotImplementedError
+
+
+def test_from_python(tmp_path: Path) -> None:
+    class Plugin:
+        @hookimpl
+        def collage_backends(self) -> list[Backend]:
+            return [_Absent()]
+
+    registry = Registry([Plugin()], entry_points=False)
+    with pytest.raises(BackendError, match="backend 'Abacus' is not available: no beads"):
+        optimize(relu_model(), backends=["abacus"], registry=registry, costs=tmp_path / "costs")
+    with pytest.raises(UnknownBackendError, match="unknown backend 'quick'; installed: abacus, reference"):
+        optimize(relu_model(), backends=["quick"], registry=registry, costs=tmp_path / "costs")
+    assert not (tmp_path / "costs").exists()

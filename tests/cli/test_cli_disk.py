@@ -1,0 +1,357 @@
+"""Disks that are full, files that may not be written, readers that go away, and models of over 2 GB."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from bad_models import relu_model, vector
+from onnx import TensorProto, helper
+
+from collage_core import Bundle, BundleError, Group, Placement, Subgraph, Target, plain_variant, save
+from collage_core.costs import CostDatabase
+from collage_core.errors import CostDatabaseError
+from collage_core.ir import from_model
+from collage_core.runtime import read
+
+if TYPE_CHECKING:
+    from collage_command import Collage
+
+    from tests.cli.conftest import Mistake, Refused
+
+_OPTIONS = ("--backends", "reference", "--threads", "1")
+
+
+@pytest.fixture
+def model(collage: Collage) -> Path:
+    path = collage.folder / "m.onnx"
+    onnx.save(relu_model(), path)
+    return path
+
+
+def _bundle(weights: int) -> Bundle:
+    """y = x + w, of so many weights."""
+    source = relu_model()
+    source.graph.node[0].CopyFrom(helper.make_node("Add", ["x", "w"], ["y"], name="sum"))
+    data = np.arange(3 * weights, dtype=np.float32).reshape(weights, 1, 3)
+    source.graph.initializer.append(onnx.numpy_helper.from_array(data, "w"))
+    source.graph.output[0].type.tensor_type.ClearField("shape")
+    graph = from_model(source)
+    group = Group("reference", (graph.nodes[0].id,), plain_variant(Subgraph(graph, graph.all_nodes)))
+    return Bundle(graph, Placement((group,), (), Target("cpu", 1)))
+
+
+def _with_small_files(
+    code: str, limit_bytes: int, *arguments: str | Path
+) -> subprocess.CompletedProcess[str]:
+    """Python in a process that cannot write files of more than so many bytes: as on a disk that is full, the
+    write that goes beyond fails.
+    """
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes)),
+    )
+
+
+_RESAVE = """
+import sys
+from collage_core import BundleError, save
+from collage_core.runtime import read
+try:
+    save(read(sys.argv[1]), sys.argv[2])
+except BundleError as error:
+    print(error)
+"""
+
+
+def test_no_room_for_a_bundle(tmp_path: Path) -> None:
+    large, kept = tmp_path / "large.collage", tmp_path / "kept.collage"
+    save(_bundle(50_000), large)
+    save(_bundle(1), kept)
+    before = kept.read_bytes()
+    for limit_bytes in (1000, 100_000, large.stat().st_size - 100):
+        result = _with_small_files(_RESAVE, limit_bytes, large, kept)
+        assert result.stdout == f"cannot write {kept}: File too large\n", result.stderr
+        assert kept.read_bytes() == before
+        assert {p.name for p in tmp_path.iterdir()} == {"large.collage", "kept.collage"}
+    assert _with_small_files(_RESAVE, large.stat().st_size + 100, large, kept).stdout == ""
+    assert read(kept).graph.constants["w"].shape == (50_000, 1, 3)
+
+
+def test_a_device_that_is_full(model: Path, refused: Refused, collage: Collage) -> None:
+    for device in ("/dev/full", "/dev/null"):
+        said = refused("optimize", model, *_OPTIONS, "-o", device)
+        assert said == f"collage: cannot write {device}: it is no file"
+        with pytest.raises(BundleError, match="it is no file"):
+            save(_bundle(1), device)
+        assert Path(device).is_char_device(), "nor one to be replaced"
+    bundle = collage.folder / "m.collage"
+    collage.run("optimize", model, *_OPTIONS, "-o", bundle)
+    np.save(collage.folder / "x.npy", np.zeros((2, 3), np.float32))
+    run = ("run", bundle, "--input", f"x={collage.folder}/x.npy", "--output")
+    full = "collage: cannot write /dev/full: No space left on device"
+    assert refused(*run, "y=/dev/full") == full
+    assert refused("costs", "export", "/dev/full") == full
+    collage.run(*run, "y=/dev/null")
+    assert all(Path(device).is_char_device() for device in ("/dev/full", "/dev/null"))
+
+
+_FILL = """
+import sys
+from collage_core.costs import CostDatabase, CostKey, CostRecord, Policy
+from collage_core.errors import CostDatabaseError
+with CostDatabase(sys.argv[1]) as database:
+    for i in range(100_000):
+        try:
+            database.put(CostKey("kernel", f"k{i}", "", "a", {}, Policy()), CostRecord("ok", float(i)))
+        except CostDatabaseError as error:
+            print(i, error)
+            break
+"""
+
+
+def test_no_room_for_a_cost(tmp_path: Path) -> None:
+    path = tmp_path / "costs.sqlite"
+    result = _with_small_files(_FILL, 300_000, path)
+    stored, _, said = result.stdout.partition(" ")
+    assert said.startswith(f"cost database {path} cannot be written: "), result.stderr
+    assert len(said.splitlines()) == 1
+    with CostDatabase(path) as database:
+        assert len(database) == int(stored) > 10
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    connection.close()
+
+
+def test_no_room_while_optimizing(model: Path, collage: Collage) -> None:
+    """The cost database outgrows the disk: one line, and what had been stored is there the next time."""
+    filled = collage.home / "costs.sqlite"
+    filled.parent.mkdir()
+    _with_small_files(_FILL, 300_000, filled)
+    with CostDatabase(filled) as database:
+        before = len(database)
+    bundle = collage.folder / "m.collage"
+    command = f"ulimit -f {filled.stat().st_size // 1024}; exec collage optimize {model} -o {bundle}"
+    result = subprocess.run(
+        ["bash", "-c", " ".join([command, *_OPTIONS])],
+        capture_output=True,
+        text=True,
+        env={**collage.environment, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        timeout=120,
+    )
+    assert (result.returncode, result.stdout) == (1, ""), result.stderr
+    lines = result.stderr.splitlines()
+    assert [line for line in lines if line.startswith("collage: ")] == lines[-1:]
+    assert "cannot be" in lines[-1]
+    assert not bundle.exists()
+    with CostDatabase(filled) as database:
+        assert len(database) >= before
+
+
+def test_databases_that_are_none(model: Path, collage: Collage, refused: Refused, mistake: Mistake) -> None:
+    path = collage.folder / "costs.sqlite"
+    with CostDatabase(path):
+        pass
+    whole = path.read_bytes()
+    for content in (b"these are no costs" * 500, whole[:100], whole[: len(whole) // 2]):
+        path.write_bytes(content)
+        said = mistake("optimize", model, *_OPTIONS, "--costs", path)
+        assert said.startswith(f"collage: cost database {path} cannot be opened: ")
+        assert path.read_bytes() == content
+    assert "move the file away" in refused("optimize", model, *_OPTIONS, "--costs", path)
+    assert "cannot be opened" in refused("optimize", model, *_OPTIONS, "--costs", collage.folder)
+
+    path.unlink()
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE costs (what)")
+    connection.execute("CREATE TABLE places (what)")
+    connection.close()
+    before = path.read_bytes()
+    said = refused("optimize", model, *_OPTIONS, "--costs", path)
+    assert said == f"collage: {path} is a database of something else, not of costs"
+    assert path.read_bytes() == before
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    with pytest.raises(CostDatabaseError, match="something else"):
+        CostDatabase(path)
+
+    path.unlink()
+    with CostDatabase(path):
+        pass
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 7")
+    connection.close()
+    before = path.read_bytes()
+    assert "has the newer version 7; this Collage reads up to" in refused(
+        "optimize", model, *_OPTIONS, "--costs", path
+    )
+    assert path.read_bytes() == before
+
+
+def _obey_permissions() -> None:
+    """The superuser may write anywhere by a capability, which can be given up for good."""
+    drop_from_bounding_set, may_ignore_permissions = 24, 1
+    ctypes.CDLL(None).prctl(drop_from_bounding_set, may_ignore_permissions, 0, 0, 0)
+
+
+@pytest.fixture
+def protected(tmp_path: Path) -> Iterator[Path]:
+    """A folder with a model and a cost database, none of which may be written to."""
+    path = tmp_path / "protected"
+    path.mkdir()
+    with CostDatabase(path / "costs.sqlite"):
+        pass
+    onnx.save(relu_model(), path / "m.onnx")
+    for file in path.iterdir():
+        file.chmod(0o444)
+    path.chmod(0o555)
+    yield path
+    path.chmod(0o755)
+
+
+def test_files_and_folders_that_may_only_be_read(protected: Path) -> None:
+    def said(*arguments: str | Path) -> str:
+        result = subprocess.run(
+            [str(Path(sys.executable).parent / "collage"), *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd="/",
+            env={**os.environ, "COLLAGE_LOCK": "/dev/null"},
+            preexec_fn=_obey_permissions,
+        )
+        assert (result.returncode, result.stdout) == (1, ""), result.stderr
+        return result.stderr.splitlines()[-1]
+
+    before = {p: p.read_bytes() for p in protected.iterdir()}
+    model, costs = protected / "m.onnx", protected / "costs.sqlite"
+    readable = f"collage: cost database {costs} cannot be opened: "
+    assert said("costs", "--costs", costs, "show").startswith(readable)
+    assert said("optimize", model, *_OPTIONS, "--costs", costs).startswith(readable)
+    assert "cannot be opened" in said("optimize", model, *_OPTIONS, "--costs", protected / "new.sqlite")
+    assert said("optimize", model, "-o", protected / "m.collage") == (
+        f"collage: cannot write {protected}/m.collage: its folder may not be written to"
+    )
+    assert {p: p.read_bytes() for p in protected.iterdir()} == before
+
+
+def test_a_database_that_is_locked_for_long(
+    model: Path, tmp_path: Path, mistake: Mistake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collage_core.costs.database._BUSY_MS", 200)
+    path = tmp_path / "costs.sqlite"
+    with CostDatabase(path):
+        pass
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    assert mistake("optimize", model, *_OPTIONS, "--costs", path) == (
+        f"collage: cost database {path} cannot be opened: database is locked"
+    )
+    holder.close()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["backends"], ["--help"], ["--version"], ["costs", "export"], ["optimize", "--help"]]
+)
+@pytest.mark.parametrize("output", ["closed", "gone", "full"])
+def test_an_output_that_takes_nothing(arguments: list[str], output: str, collage: Collage) -> None:
+    with CostDatabase(collage.home / "costs.sqlite"):
+        pass
+    command = [
+        "bash",
+        "-c",
+        f"{Path(sys.executable).parent}/collage {' '.join(arguments)}"
+        + {
+            "closed": " >&-",
+            "full": " >/dev/full",
+            "gone": " | true; exit ${PIPESTATUS[0]}",
+        }[output],
+    ]
+    result = subprocess.run(command, capture_output=True, text=True, env=collage.environment, timeout=60)
+    assert result.returncode in (0, 1)
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert "Exception ignored" not in result.stderr
+    assert len(result.stderr.splitlines()) <= 1
+
+
+def test_interrupted_at_once(collage: Collage) -> None:
+    """Ctrl-C while Python imports what the command needs, at twelve moments of it."""
+    start = time.monotonic()
+    collage.run("--version")
+    whole_s = time.monotonic() - start
+    for i in range(12):
+        process = collage.start("backends")
+        # Before the interpreter is up, nobody's program has begun.
+        time.sleep(0.08 + i / 12 * (whole_s - 0.08))
+        os.kill(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert "Traceback" not in err, (i, err)
+        assert process.returncode in (0, 130, -signal.SIGINT), (i, out, err)
+
+
+def test_interrupts_that_are_ignored_stay_ignored(collage: Collage) -> None:
+    """As for what a script starts in the background."""
+    code = "import signal; import collage_cli, sys; sys.argv[1:] = ['--version']\n"
+    check = (
+        "import atexit; atexit.register(lambda: print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN))\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", f"{code}{check}collage_cli.main()"],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    assert result.stdout.splitlines()[-1] == "True", result.stderr
+
+
+@pytest.mark.slow
+def test_a_model_of_over_2_gb(collage: Collage) -> None:
+    """All of it but the last row is a hole in the file; the bundle is as large as it says."""
+    rows, columns = 560_000, 1000
+    table = TensorProto(name="table", data_type=TensorProto.FLOAT, dims=(rows, columns))
+    table.data_location = TensorProto.EXTERNAL
+    table.external_data.add(key="location", value="table.bin")
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["e"], name="gather"),
+        helper.make_node("Relu", ["e"], ["y"], name="relu"),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [vector("ids", (3,), TensorProto.INT64)], [vector("y", (3, columns))], [table]
+    )
+    model, bundle = collage.folder / "m.onnx", collage.folder / "m.collage"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), model)
+    last = np.arange(columns, dtype=np.float32)
+    with (collage.folder / "table.bin").open("wb") as file:
+        file.seek((rows - 1) * columns * 4)
+        file.write(last.tobytes())
+    report = collage.json("optimize", model, "--backends", "dnnl", "--threads", "1", "-o", bundle)
+    assert {n: g["backend"] for g in report["groups"] for n in g["nodes"]}["gather"] == "reference"
+    assert bundle.stat().st_size > 1 << 31
+    np.save(collage.folder / "ids.npy", np.array([rows - 1, 0, rows - 1]))
+    y = collage.folder / "y.npy"
+    collage.run("run", bundle, "--input", f"ids={collage.folder}/ids.npy", "--output", f"y={y}")
+    np.testing.assert_array_equal(np.load(y), np.stack([last, np.zeros_like(last), last]))
+    data = bundle.open("r+b")
+    data.seek(1 << 31)
+    data.write(b"x")
+    data.close()
+    with pytest.raises(BundleError, match=r"Bad CRC-32 for file .weights\.bin"):
+        read(bundle, check_weights=True)
