@@ -1,11 +1,11 @@
-"""What the tests of the command line and of reports share: the `collage` command, and one small model
-optimised twice.
+"""What several folders of tests share: the `collage` command, one small model optimised twice, golden
+files.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import onnx
@@ -14,6 +14,31 @@ import pytest
 sys.path.append(str(Path(__file__).parent / "support"))
 
 from collage_command import Collage, Optimised
+
+_GOLDEN = Path(__file__).parent / "golden"
+
+Golden = Callable[[str, str], None]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write tests/golden/*.txt anew instead of comparing"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """`golden("graph.txt", text)`: `text` is what tests/golden/graph.txt holds."""
+
+    def compare(name: str, text: str) -> None:
+        path = _GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.write_text(text + "\n", encoding="utf-8")
+            return
+        assert path.is_file(), f"{path} is missing: pytest {request.path.parent} --update-golden"
+        assert text + "\n" == path.read_text(encoding="utf-8"), f"to accept: pytest --update-golden ({name})"
+
+    return compare
 
 
 @pytest.fixture
