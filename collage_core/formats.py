@@ -19,7 +19,10 @@ import numpy.typing as npt
 __all__ = ["Array", "Format", "Layout", "canonical_layout", "channels_last", "empty", "plain", "view"]
 
 Layout = tuple[int, ...]
+"""The logical dimensions, outermost first."""
+
 Array = npt.NDArray[Any]
+"""A numpy array of any shape and dtype."""
 
 
 def canonical_layout(shape: Sequence[int], layout: Sequence[int]) -> Layout:

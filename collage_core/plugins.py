@@ -19,7 +19,10 @@ from collage_core.errors import BackendError, CollageError, UnknownBackendError
 __all__ = ["ENTRY_POINT_GROUP", "PLUGINS_VARIABLE", "Registry", "default_registry", "hookimpl"]
 
 ENTRY_POINT_GROUP = "collage"
+"""Where installed packages name their plugin module."""
+
 PLUGINS_VARIABLE = "COLLAGE_PLUGINS"
+"""Environment variable with further modules that hold plugins."""
 
 hookimpl = pluggy.HookimplMarker("collage")
 """Marks a plugin's implementation of a hook of `collage_core.hookspecs`."""

@@ -1,14 +1,26 @@
-"""What keeps the house in order: core knows no vendor, nothing imports upwards, modules stay small."""
+"""What keeps the house in order: core knows no vendor, nothing imports upwards, modules stay small, public
+names are documented and stay.
+"""
 
 from __future__ import annotations
 
 import ast
+import functools
+import graphlib
+import importlib
+import inspect
 import io
 import re
+import sys
 import tokenize
 from pathlib import Path
+from types import FunctionType
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import Golden
 
 _ROOT = Path(__file__).parents[1]
 _CORE = _ROOT / "collage_core"
@@ -17,11 +29,19 @@ _VENDORS = re.compile(
     r"(?<![a-z])(dnnl|onednn|openvino|onnxruntime|cudnn|cublas|tensorrt|tvm|mkl)(?![a-z])", re.I
 )
 
-_MAY_IMPORT = {
+_MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "formats": set(),
     "operators": set(),
+    "device": {"errors"},
     "ir": {"errors", "formats", "operators"},
     "patterns": {"errors", "ir"},
     "rules": {"errors", "ir"},
+    "backend": {"device", "errors", "formats", "ir", "patterns", "rules"},
+    "hookspecs": {"backend"},
+    "placement": {"backend", "device", "errors", "formats"},
+    "plugins": {"backend", "errors", "hookspecs", "reference"},
+    "registration": {"errors", "patterns", "plugins", "rules"},
     "reference": {"backend", "device", "errors", "formats", "ir", "operators"},
     "worker": {"errors", "plugins"},
     "costs": {"backend", "device", "errors", "formats", "ir", "plugins", "reference", "worker"},
@@ -53,8 +73,19 @@ _MAY_IMPORT = {
         ),
     },
     "report": {"backend", "costs", "formats", "ir", "pipeline", "placement", "plugins"},
+    "cli": {
+        *("costs", "device", "errors", "formats", "ir", "pipeline", "placement", "plugins", "report"),
+        *("runtime", "search", "worker"),
+    },
 }
-"""Packages of core and what each may import of core besides itself."""
+"""Packages and modules of core, and what each may import of core besides itself."""
+
+_FACES = (
+    "collage_core",
+    *(f"collage_core.{name}" for name in _MAY_IMPORT if name not in ("cli", "report", "pipeline")),
+    "collage_core.ir.passes",
+)
+"""Where public names come from; whatever else core has is private to its package."""
 
 
 def _relative(path: Path) -> str:
@@ -88,21 +119,110 @@ def _docstring_lines(source: str) -> set[int]:
 
 @pytest.mark.parametrize("path", _MODULES, ids=_relative)
 def test_packages_import_downwards_only(path: Path) -> None:
-    package = path.relative_to(_CORE).parts[0]
-    if package not in _MAY_IMPORT:
+    package = path.relative_to(_CORE).parts[0].removesuffix(".py")
+    if package == "__init__":  # the public API, which collects
         return
+    assert package in _MAY_IMPORT, f"say in this test what {package} may import"
+    for name in _imports_of(path):
+        parts = name.split(".")
+        assert not parts[0].startswith("collage_") or parts[0] == "collage_core", f"core imports {name}"
+        if parts[0] == "collage_core" and parts[1] != package:
+            assert parts[1] in _MAY_IMPORT[package], f"{_relative(path)} imports {name}"
+
+
+def test_import_direction_is_a_direction() -> None:
+    """What the table allows has no cycle, and it names nothing that is not there."""
+    tuple(graphlib.TopologicalSorter(_MAY_IMPORT).static_order())
+    there = {path.relative_to(_CORE).parts[0].removesuffix(".py") for path in _MODULES}
+    assert set(_MAY_IMPORT) == there - {"__init__"}
+
+
+def test_the_ir_stands_at_the_bottom() -> None:
+    above = set(_MAY_IMPORT) - {"ir", "errors", "formats", "operators"}
+    for path in (_CORE / "ir").rglob("*.py"):
+        assert not above & {
+            name.split(".")[1] for name in _imports_of(path) if name.startswith("collage_core.")
+        }
+
+
+_PLUGIN_MODULES = sorted((_ROOT / "plugins").glob("*/collage_*/**/*.py"))
+
+
+@pytest.mark.parametrize("path", _PLUGIN_MODULES, ids=_relative)
+def test_plugins_import_core_and_themselves_only(path: Path) -> None:
+    own = path.relative_to(_ROOT / "plugins").parts[1]
+    for name in _imports_of(path):
+        package = name.split(".")[0]
+        assert not package.startswith("collage_") or package in ("collage_core", own), f"{own} imports {name}"
+
+
+def test_there_are_plugins_to_check() -> None:
+    assert len({p.relative_to(_ROOT / "plugins").parts[0] for p in _PLUGIN_MODULES}) >= 3
+
+
+def _imports_of(path: Path) -> list[str]:
+    """Names of modules that a module imports; `from collage_core import x` counts as `collage_core.x`."""
+    found = []
     for node in ast.walk(ast.parse(path.read_text())):
-        for name in _imported(node):
-            parts = name.split(".")
-            assert not parts[0].startswith("collage_") or parts[0] == "collage_core", f"core imports {name}"
-            if parts[0] == "collage_core" and len(parts) > 1 and parts[1] != package:
-                assert parts[1] in _MAY_IMPORT[package], f"{_relative(path)} imports {name}"
+        if isinstance(node, ast.Import):
+            found += [a.name for a in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module, f"{_relative(path)} has a relative import"
+            names = [f"{node.module}.{a.name}" for a in node.names]
+            found += names if node.module == "collage_core" else [node.module]
+    return found
 
 
-def _imported(node: ast.AST) -> list[str]:
-    if isinstance(node, ast.Import):
-        return [a.name for a in node.names]
-    return [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+@pytest.mark.parametrize("path", _MODULES, ids=_relative)
+def test_what_a_module_offers_is_there(path: Path) -> None:
+    parts = path.relative_to(_ROOT).with_suffix("").parts
+    module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
+    for name in getattr(module, "__all__", ()):
+        assert hasattr(module, name), f"{module.__name__} has no {name}"
+
+
+def test_public_names(golden: Golden) -> None:
+    """A name that comes, goes or is renamed is noticed."""
+    lines = []
+    for face in _FACES:
+        names = importlib.import_module(face).__all__
+        assert len(set(names)) == len(names)
+        lines += [face, *(f"  {name}" for name in sorted(names))]
+    golden("public_names.txt", "\n".join(lines))
+
+
+@pytest.mark.parametrize("face", _FACES)
+def test_public_names_are_there_and_documented(face: str) -> None:
+    module = importlib.import_module(face)
+    assert module.__doc__
+    for name in module.__all__:
+        assert hasattr(module, name), f"{face} has no {name}"
+        thing = getattr(module, name)
+        is_ours = isinstance(thing, type | FunctionType) and thing.__module__.startswith("collage_core")
+        homes = [Path(inspect.getfile(sys.modules[thing.__module__]))] if is_ours else _MODULES
+        assert any(name in _documented(path) for path in homes), f"{name} of {face} has no docstring"
+
+
+@functools.cache
+def _documented(path: Path) -> list[str]:
+    """Classes, functions and values of a module with a docstring of their own."""
+    body = ast.parse(path.read_text()).body
+    found = []
+    for node, following in zip(body, [*body[1:], None], strict=False):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+            found.append(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and _is_text(following):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found += [t.id for t in targets if isinstance(t, ast.Name)]
+    return found
+
+
+def _is_text(node: ast.stmt | None) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def test_modules_are_small() -> None:

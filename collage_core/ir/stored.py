@@ -11,6 +11,7 @@ from collage_core.ir.onnx_write import WEIGHTS_FILE, write_external
 __all__ = ["MODEL_FILE", "load_stored", "save_stored"]
 
 MODEL_FILE = "model.onnx"
+"""Name of the graph in a folder or bundle; its weights are in `WEIGHTS_FILE` beside it."""
 
 
 def save_stored(graph: Graph, directory: Path) -> None:

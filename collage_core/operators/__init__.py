@@ -26,3 +26,4 @@ OPERATORS: tuple[type[OpRun], ...] = (
     MaxPool,
     Softmax,
 )
+"""What the reference evaluator is given, for it to prefer to its own."""

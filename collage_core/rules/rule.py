@@ -11,8 +11,13 @@ from collage_core.ir import Operator, OpKind, Subgraph
 __all__ = ["FusionRule", "GroupCheck", "PatternRule", "ValidOp"]
 
 ValidOp = Callable[[Operator], "bool | Refusal"]
+"""Whether a backend can run an operator at all."""
+
 FusionRule = Callable[[OpKind, Operator, Operator], "bool | Refusal"]
+"""Whether a group of a kind that ends in one operator may grow to another."""
+
 GroupCheck = Callable[[Subgraph], "Refusal | None"]
+"""None accepts a group."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,7 @@ def _patterns() -> dict[str, Pattern]:
             (1, None, 8, 8)
         ),
         "residual": is_op("add")(convolution, x) | is_op("subtract")(x, x),
+        "leaking": is_op("conv2d")(is_op("relu")(wildcard()), is_constant(), is_constant()),
         "square": is_op("multiply")(x, x),
         "reaching": dominates(convolution, is_op("add") | is_op("clip"), is_op("batch_flatten")),
         "halves": is_op("subtract")(is_tuple_get_item(split, 0), is_tuple_get_item(split, 1)),

@@ -22,6 +22,7 @@ PASSES: tuple[Pass, ...] = (
     RECOMPOSE_GELU,
     DEAD_CODE,
 )
+"""What `normalise` runs. Dead code goes first and, with what the others leave, last."""
 
 
 def normalise(graph: Graph, skip: Collection[str] = ()) -> Graph:
