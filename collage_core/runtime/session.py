@@ -61,10 +61,7 @@ def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     # The file format knows no name for dtypes that numpy does not bring itself (bfloat16), and numpy's texts
     # lose zeros at their end.
     types = {name: str(array.dtype) for name, array in arrays.items()}
-    columns: dict[str, Any] = {
-        f"a{i}": array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
-        for i, array in enumerate(map(np.asarray, arrays.values()))
-    }
+    columns: dict[str, Any] = {f"a{i}": np.asarray(a) for i, a in enumerate(arrays.values())}
     np.savez(path, types=np.array(json.dumps(types)), **columns)
 
 

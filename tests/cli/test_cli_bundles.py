@@ -300,7 +300,10 @@ def test_wrong_input_files(bundle: Path, collage: Collage, refused: Refused, mis
     (folder / "header.npy").write_bytes(whole[:40])
     (folder / "empty.npy").touch()
     (folder / "zip.npy").write_bytes(b"PK\3\4junk")
-    (folder / "huge.npy").write_bytes(whole.replace(b"(2, 3), }" + b" " * 12, b"(2222222222, 33333)}"[:21]))
+    (folder / "unclosed.npy").write_bytes(b"\x93NUMPY\1\0\x60\0" + b"{" * 0x60)
+    with (folder / "huge.npy").open("wb") as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (1 << 40, 1 << 10)}
+        np.lib.format.write_array_header_1_0(file, header)
     right, output = f"x={folder}/x.npy", folder / "y.npy"
     output.write_bytes(b"what was there before")
 
@@ -315,7 +318,7 @@ def test_wrong_input_files(bundle: Path, collage: Collage, refused: Refused, mis
     assert "input 'x' (float32[2,3]) is missing" in run(mistake)
     assert "given twice" in run(mistake, "--input", right, "--input", right)
     assert "has shape []" in run(mistake, "--input", f"x={folder}/scalar.npy")
-    for name in ("objects", "short", "header", "empty", "zip", "huge"):
+    for name in ("objects", "short", "header", "empty", "zip", "unclosed", "huge"):
         assert "not a .npy file (" in run(mistake, "--input", f"x={folder}/{name}.npy")
     assert "not a .npy file (" in run(mistake, "--input", f"x={folder}/many.npz")
     assert output.read_bytes() == b"what was there before"

@@ -35,7 +35,9 @@ def test_bad_models(what: str, tmp_path: Path, mistake: Mistake) -> None:
     make, said = BAD_MODELS[what]
     path = tmp_path / "bad.onnx"
     path.write_bytes(make().SerializeToString())
-    assert said in mistake("optimize", path, "--backends", "reference", "--threads", "1")
+    line = mistake("optimize", path, "--backends", "reference", "--threads", "1")
+    assert said in line
+    assert "collage_core" not in line, "a person is told of the model, not of the program"
     with pytest.raises(CollageError) as caught:
         optimize(path, backends=["reference"], target=Target("cpu", 1))
     assert said in str(caught.value)
@@ -287,6 +289,23 @@ def test_damaged_models_are_read_or_refused(tmp_path: Path) -> None:
     assert result.returncode == 0, (result.stdout[-20:], result.stderr[-2000:])
     good = int(result.stdout.split()[-1])
     assert 10 < good < 200, "some of the damage must matter, and some must not"
+
+
+@pytest.mark.parametrize("name", ["Softsign", "middle", "com.acme", "first", "last", "batch", "weight"])
+def test_names_that_are_no_utf_8(name: str, tmp_path: Path) -> None:
+    model = relu_model()
+    model.opset_import.append(helper.make_opsetid("com.acme", 1))
+    node = helper.make_node("Softsign", ["first"], ["last"], name="middle")
+    model.graph.node[0].CopyFrom(node)
+    model.graph.input[0].CopyFrom(vector("first", ("batch", 3)))
+    model.graph.output[0].name = "last"
+    model.graph.initializer.append(tensor("weight"))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    normalise(load_model(path))
+    path.write_bytes(model.SerializeToString().replace(name.encode(), b"\xff" * len(name)))
+    with pytest.raises(ModelError, match="is not UTF-8"):
+        load_model(path)
 
 
 def test_a_constant_of_the_right_length_is_read() -> None:

@@ -174,6 +174,10 @@ BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         lambda: _model(_node("Relu", ["q"], ["y"]), inputs=[vector("q", (1 << 40, 1 << 40))]),
         "more than this machine's memory",
     ),
+    "shape of what is too large": (
+        lambda: _model(_node("Shape", ["q"], ["y"]), inputs=[vector("q", (1 << 40, 1 << 40))]),
+        "more than this machine's memory",
+    ),
     "too large inside": (
         lambda: _conv((4, 3, 3, 3), pads=[1 << 40] * 4),
         "'y' (float32[1,4,2199023255558,2199023255558]) takes",
