@@ -44,7 +44,7 @@ KINDS = {
 }
 SQUARE, ROW = TensorType("float32", (2, 2)), TensorType("float32", (2,))
 RANDOM = st.randoms(use_true_random=True)
-THOROUGH = settings(max_examples=1000, deadline=None)
+THOROUGH = settings(max_examples=600, deadline=None)
 
 Group = frozenset[int]
 Groups = set[Group]
