@@ -4,6 +4,7 @@ files.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import onnx
 import pytest
 
 sys.path.append(str(Path(__file__).parent / "support"))
+os.environ["COLLAGE_CALIBRATION"] = "off"  # some seconds for each test that begins with an empty database
 
 from collage_command import Collage, Optimised
 

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
+
+import numpy as np
 
 from collage_core.costs.limits import worker_memory_bytes
 from collage_core.costs.lock import measuring_lock
@@ -30,12 +32,20 @@ class Runnable(Protocol):
         """Copies of the last run's outputs, by name."""
 
 
+class Divisible(Runnable, Protocol):
+    """A `Runnable` that can tell its parts apart."""
+
+    def parts_ms(self) -> Sequence[float]:
+        """Run once and return what each part took, always in the same order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Contender:
     """Something to be measured end to end.
 
     open: picklable; `open(*args)` returns in the contender's worker the thing that runs. environment,
-    plugins: see `Worker`.
+    plugins: see `Worker`. parts: whether to time its parts as well (it is `Divisible` then), in runs of their
+    own.
     """
 
     name: str
@@ -43,19 +53,21 @@ class Contender:
     open: Callable[..., Runnable]
     args: tuple[Any, ...] = ()
     plugins: tuple[str, ...] = ()
+    parts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a contender has shown: its samples and the outputs of its last run, or the reason why it has none.
 
-    open_s: how long it took to open.
+    open_s: how long it took to open. parts_ms: medians of what its parts took, where that was asked for.
     """
 
     samples: Samples | None
     outputs: Mapping[str, Array] = field(default_factory=dict)
     reason: str | None = None
     open_s: float = 0.0
+    parts_ms: tuple[float, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -114,6 +126,7 @@ class _Seat:
         self.contender = contender
         self._worker: Worker | None = None
         self._times_ms: list[float] = []
+        self._parts_ms: list[list[float]] = []
         self._reason: str | None = None
         self._open_s = 0.0
 
@@ -127,7 +140,11 @@ class _Seat:
     def turn(self, warmup: int, warmup_s: float, runs: int, limit_s: float | None) -> None:
         def run(worker: Worker) -> None:
             worker.resume()
-            self._times_ms += worker.call(_run, warmup, warmup_s, runs, timeout_s=limit_s)
+            times_ms, parts_ms = worker.call(
+                _run, warmup, warmup_s, runs, self.contender.parts, timeout_s=limit_s
+            )
+            self._times_ms += times_ms
+            self._parts_ms += parts_ms
 
         self._asking(run)
 
@@ -141,7 +158,8 @@ class _Seat:
         self._asking(fetch)
         if self._reason is not None or not self._times_ms:
             return Outcome(None, {}, self._reason or "it was not run", self._open_s)
-        return Outcome(Samples(tuple(self._times_ms)), outputs, None, self._open_s)
+        parts_ms = tuple(np.median(self._parts_ms, axis=0).tolist()) if self._parts_ms else ()
+        return Outcome(Samples(tuple(self._times_ms)), outputs, None, self._open_s, parts_ms)
 
     def _asking(self, ask: Callable[[Worker], object]) -> None:
         """Do it unless the contender is out, and stop its process afterwards; if it fails, the contender is
@@ -168,9 +186,9 @@ def _open(open: Callable[..., Runnable], args: tuple[Any, ...], first_runs: int)
     child_state[_CONTENDER] = contender
 
 
-def _run(warmup: int, warmup_s: float, runs: int) -> list[float]:
-    """Milliseconds of each of `runs` runs after at least `warmup` untimed ones that take at least
-    `warmup_s`.
+def _run(warmup: int, warmup_s: float, runs: int, parts: bool) -> tuple[list[float], list[list[float]]]:
+    """Milliseconds of each of `runs` runs after at least `warmup` untimed ones that take at least `warmup_s`;
+    then, with `parts`, of the parts of as many more.
     """
     contender: Runnable = child_state[_CONTENDER]
     times_ms = []
@@ -183,7 +201,10 @@ def _run(warmup: int, warmup_s: float, runs: int) -> list[float]:
         before = time.perf_counter_ns()
         contender.run()
         times_ms.append((time.perf_counter_ns() - before) / 1e6)
-    return times_ms
+    if not parts:
+        return times_ms, []
+    divisible = cast(Divisible, contender)
+    return times_ms, [list(divisible.parts_ms()) for _ in range(runs)]
 
 
 def _outputs() -> dict[str, Array]:

@@ -25,6 +25,7 @@ from collage_core.plugins import Registry
 from collage_core.runtime.session import open_peer, open_placement
 
 __all__ = [
+    "PARTS",
     "Comparison",
     "Entrant",
     "compare",
@@ -32,6 +33,10 @@ __all__ = [
     "peer_entrant",
     "placement_entrant",
 ]
+
+
+PARTS = "parts_ms"
+"""Among a record's details: what the parts of a placement took in place (`ExecutableSession.parts_ms`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +71,16 @@ class Comparison:
         return record.median_ms if record is not None and record.ok else None
 
 
-def placement_entrant(name: str, placement: Placement, registry: Registry) -> Entrant:
-    """A placement as an entrant."""
+def placement_entrant(name: str, placement: Placement, registry: Registry, *, parts: bool = False) -> Entrant:
+    """A placement as an entrant; with `parts`, its groups and conversions are timed in place as well
+    (`PARTS`).
+    """
     backends = registry.available(placement.backends())
 
     def contender(workspace: Workspace) -> Contender:
         arguments = (workspace.graph_folder, placement, workspace.inputs_file)
         return Contender(
-            name, _variables(backends, placement.target), open_placement, arguments, registry.modules()
+            name, _variables(backends, placement.target), open_placement, arguments, registry.modules(), parts
         )
 
     known = {
@@ -179,6 +186,8 @@ def _record(outcome: Outcome, expected: Mapping[str, Array]) -> CostRecord:
     samples = outcome.samples
     details: dict[str, object] = {"times_ms": [round(t, 4) for t in samples.times_ms]}
     difference = compare_all(outcome.outputs, expected) if expected else Difference(None, None, None)
+    if outcome.parts_ms:
+        details[PARTS] = [round(t, 6) for t in outcome.parts_ms]
     if difference.absolute is not None:
         details["max_abs_error"] = difference.absolute
     if difference.reason is not None:

@@ -21,6 +21,7 @@ from collage_core.formats import Array
 from collage_core.ir import Graph, from_model, load_model
 from collage_core.ir.passes import normalise
 from collage_core.ir.verify import require_static
+from collage_core.pipeline.calibration import calibrate
 from collage_core.pipeline.comparison import Comparison, compare, placement_entrant
 from collage_core.pipeline.costing import Costs, collect_costs, default_policy
 from collage_core.pipeline.progress import Progress, Silent
@@ -31,6 +32,7 @@ from collage_core.search.candidates import CandidateSet, Constraints, generate_c
 from collage_core.search.formulate import formulate
 from collage_core.search.problem import Solution
 from collage_core.search.searcher import OpLevelSearch, Searcher
+from collage_core.search.transitions import Transitions
 
 __all__ = ["COLLAGE", "MIX", "Optimization", "Single", "optimize", "optimize_graph", "search_placement"]
 
@@ -81,6 +83,7 @@ class Optimization:
     singles: tuple[Single, ...]
     candidates: CandidateSet
     costs: Costs
+    transitions: Transitions
     solution: Solution
     comparisons: tuple[Comparison, ...]
     rejected: tuple[str, ...]
@@ -139,9 +142,14 @@ def optimize(
 
 
 def search_placement(
-    candidates: CandidateSet, costs: Costs, searcher: Searcher, backends: Sequence[str] | None = None
+    candidates: CandidateSet,
+    costs: Costs,
+    searcher: Searcher,
+    backends: Sequence[str] | None = None,
+    transitions: Transitions | None = None,
 ) -> tuple[Placement, Solution]:
-    """The best placement of measured candidates, on the backends named or on all.
+    """The best placement of measured candidates, on the backends named or on all. transitions: nothing where
+    None.
 
     PlacementError names a node that none of them can run.
     """
@@ -150,7 +158,7 @@ def search_placement(
         candidates = replace(
             candidates, candidates=tuple(c for c in candidates.candidates if c.backend in allowed)
         )
-    formulation = formulate(candidates, costs.record_of, costs.converters(backends))
+    formulation = formulate(candidates, costs.record_of, costs.converters(backends), transitions)
     solution = searcher.solve(formulation.problem)
     return formulation.placement(solution), solution
 
@@ -164,6 +172,7 @@ def optimize_graph(
     registry: Registry | None = None,
     constraints: Constraints | None = None,
     searcher: Searcher | None = None,
+    transitions: Transitions | None = None,
     inputs: Mapping[str, Array] | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
@@ -173,9 +182,9 @@ def optimize_graph(
     to end.
 
     backends: those that may take part; core's reference is added, so that every model places. inputs: what to
-    record values with, by name (made up where None). rounds: of each of the two end-to-end comparisons, 0 for
-    none. ModelError for an open dimension, PlacementError where no backend, not even the reference, runs a
-    node.
+    record values with, by name (made up where None). transitions: constants per group and crossing;
+    calibrated where None. rounds: of each of the two end-to-end comparisons, 0 for none. ModelError for an
+    open dimension, PlacementError where no backend, not even the reference, runs a node.
     """
     start = time.monotonic()
     registry = registry or default_registry()
@@ -192,11 +201,15 @@ def optimize_graph(
         costs = collect_costs(
             candidates, chosen, database, workspace, policy, progress, executor, registry.modules()
         )
+        if transitions is None:
+            transitions = calibrate(chosen, target, database, registry, progress)
         progress.phase("searching")
         search_start = time.monotonic()
-        mix, solution = search_placement(candidates, costs, searcher)
+        mix, solution = search_placement(candidates, costs, searcher, transitions=transitions)
         search_s = time.monotonic() - search_start
-        singles = tuple(_single(name, fallback.name, candidates, costs, searcher) for name in chosen)
+        singles = tuple(
+            _single(name, fallback.name, candidates, costs, searcher, transitions) for name in chosen
+        )
         proof = _Proof(mix, MIX, ())
         if rounds:
             proof = _prove(graph, mix, singles, target, database, workspace, registry, progress, rounds)
@@ -208,6 +221,7 @@ def optimize_graph(
         singles,
         candidates,
         costs,
+        transitions,
         solution,
         proof.comparisons,
         proof.rejected,
@@ -216,15 +230,24 @@ def optimize_graph(
     )
 
 
-def _single(name: str, fallback: str, candidates: CandidateSet, costs: Costs, searcher: Searcher) -> Single:
+def _single(
+    name: str,
+    fallback: str,
+    candidates: CandidateSet,
+    costs: Costs,
+    searcher: Searcher,
+    transitions: Transitions,
+) -> Single:
     try:
-        return Single(name, search_placement(candidates, costs, searcher, [name])[0], alone=True)
+        placement, _ = search_placement(candidates, costs, searcher, [name], transitions)
+        return Single(name, placement, alone=True)
     except PlacementError as error:
         reason = str(error)
     if name == fallback:
         return Single(name, None, True, reason)
     try:
-        return Single(name, search_placement(candidates, costs, searcher, [name, fallback])[0], False, reason)
+        placement, _ = search_placement(candidates, costs, searcher, [name, fallback], transitions)
+        return Single(name, placement, False, reason)
     except PlacementError as error:
         return Single(name, None, False, str(error))
 
@@ -268,7 +291,7 @@ def _prove(
     def run(title: str, placements: Mapping[str, Placement]) -> Comparison:
         return compare(
             graph,
-            [placement_entrant(name, p, registry) for name, p in placements.items()],
+            [placement_entrant(n, p, registry, parts=n == COLLAGE) for n, p in placements.items()],
             target,
             database,
             workspace,

@@ -12,7 +12,7 @@ from collage_core.backend import BackendKind
 from collage_core.costs.check import Difference
 from collage_core.formats import Format
 from collage_core.ir import Graph, Subgraph
-from collage_core.pipeline.comparison import Comparison
+from collage_core.pipeline.comparison import PARTS, Comparison
 from collage_core.pipeline.optimize import COLLAGE, Optimization
 from collage_core.placement import VIEW, Placement
 from collage_core.plugins import Registry
@@ -20,6 +20,10 @@ from collage_core.plugins import Registry
 __all__ = ["backends_json", "bench_json", "optimization_json", "placement_json", "shares"]
 
 _MAX_REFUSALS = 20
+_MISS = 0.1
+"""A prediction misses where it is off by more than this share of the group's own time in place..."""
+_MISS_OF_WHOLE = 0.01
+"""... and by more than this share of the whole."""
 
 
 def backends_json(registry: Registry) -> list[dict[str, Any]]:
@@ -67,8 +71,13 @@ def backends_json(registry: Registry) -> list[dict[str, Any]]:
     return found
 
 
-def placement_json(graph: Graph, placement: Placement) -> dict[str, Any]:
-    """The groups and conversions of a placement, with the names that a person knows nodes by."""
+def placement_json(graph: Graph, placement: Placement, parts_ms: Sequence[float] = ()) -> dict[str, Any]:
+    """The groups and conversions of a placement, with the names that a person knows nodes by.
+
+    parts_ms: what they took in place, as `ExecutableSession.parts_ms` orders them; `in_place_ms` is None
+    without.
+    """
+    in_place = iter(parts_ms)
     groups = []
     for g in placement.groups:
         subgraph = Subgraph(graph, g.nodes)
@@ -80,6 +89,7 @@ def placement_json(graph: Graph, placement: Placement) -> dict[str, Any]:
                 "formats": {"inputs": _formats(g.variant.inputs), "outputs": _formats(g.variant.outputs)},
                 "cost_ms": g.cost_ms,
                 "spread_ms": g.spread_ms,
+                "in_place_ms": next(in_place, None),
             }
         )
     conversions = [
@@ -89,6 +99,7 @@ def placement_json(graph: Graph, placement: Placement) -> dict[str, Any]:
             "to": str(c.destination),
             "backend": c.backend,
             "cost_ms": c.cost_ms,
+            "in_place_ms": next(in_place, None),
         }
         for c in placement.conversions
     ]
@@ -120,7 +131,9 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
     defines them.
     """
     o = optimization
-    placed = placement_json(o.graph, o.placement)
+    ours = o.comparison.records[COLLAGE] if o.comparison is not None else None
+    parts_ms: Any = ours.details.get(PARTS, ()) if ours is not None else ()
+    placed = placement_json(o.graph, o.placement, parts_ms)
     end_to_end = {
         known: sum(len(c.records) for c in o.comparisons if c.measured != known) for known in (True, False)
     }
@@ -128,11 +141,10 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
     latency_ms: dict[str, float | None] = {}
     spread_ms: dict[str, float | None] = {}
     error: dict[str, Any] = {"max_abs_error": None, "max_rel_error": None}
-    if o.comparison is not None:
+    if o.comparison is not None and ours is not None:
         records = o.comparison.records
         latency_ms = {name: r.median_ms for name, r in records.items()}
         spread_ms = {name: r.spread_ms for name, r in records.items()}
-        ours = records[COLLAGE]
         error = {"max_abs_error": ours.details.get("max_abs_error"), "max_rel_error": ours.error}
         for s in o.singles:
             same = s.placement is not None and s.placement.digest == o.placement.digest
@@ -145,6 +157,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
         "latency_ms": latency_ms,
         "spread_ms": spread_ms,
         "predicted_ms": o.placement.predicted_ms,
+        "prediction": _prediction(o, placed, parts_ms),
         "chosen": o.chosen,
         "rejected": list(o.rejected),
         **placed,
@@ -197,6 +210,44 @@ def bench_json(
         "max_rel_error": {name: d.relative for name, d in differences.items() if d.relative is not None},
         "disagrees": {name: d.reason for name, d in differences.items() if d.reason is not None},
         "failed": {name: r.reason for name, r in records.items() if not r.ok},
+    }
+
+
+def _prediction(o: Optimization, placed: Mapping[str, Any], parts_ms: Sequence[float]) -> dict[str, Any]:
+    """What the predicted latency is made of, what the same took in place, and which groups miss."""
+    group_ms = o.transitions.group_ms
+    steps = [*placed["groups"], *placed["conversions"]]
+    expected = [s["cost_ms"] + group_ms.get(s["backend"], 0.0) for s in steps]
+    kernels_ms, conversions_ms = (
+        sum(s["cost_ms"] for s in placed[kind]) for kind in ("groups", "conversions")
+    )
+    groups_ms = sum(expected) - kernels_ms - conversions_ms
+    misses = []
+    for i, (step, predicted_ms) in enumerate(zip(steps, expected, strict=True)):
+        took_ms = step["in_place_ms"]
+        if took_ms is None:
+            continue
+        off_ms = abs(predicted_ms - took_ms)
+        if off_ms > max(_MISS * took_ms, _MISS_OF_WHOLE * sum(parts_ms)):
+            is_group = i < len(placed["groups"])
+            misses.append(
+                {
+                    "group": i if is_group else None,
+                    "backend": step["backend"],
+                    "what": "+".join(step["ops"]) if is_group else f"convert {step['value']}",
+                    "predicted_ms": predicted_ms,
+                    "in_place_ms": took_ms,
+                }
+            )
+    return {
+        "kernels_ms": kernels_ms,
+        "conversions_ms": conversions_ms,
+        "groups_ms": groups_ms,
+        "crossings_ms": (o.placement.predicted_ms or 0.0) - sum(expected),
+        "transitions": {"group_ms": dict(group_ms), "crossing_ms": o.transitions.crossing_ms},
+        "in_place_ms": sum(parts_ms) if parts_ms else None,
+        "copies_ms": parts_ms[-1] if parts_ms else None,
+        "misses": sorted(misses, key=lambda m: -abs(m["predicted_ms"] - m["in_place_ms"])),
     }
 
 

@@ -68,9 +68,13 @@ def explain_text(report: Mapping[str, Any]) -> str:
     parts = [optimization_text(report), _groups(report)] if "search" in report else [_groups(report)]
     if report["conversions"]:
         rows = [
-            (c["value"], c["from"], c["to"], c["backend"], _ms(c["cost_ms"])) for c in report["conversions"]
+            (c["value"], c["from"], c["to"], c["backend"], _ms(c["cost_ms"]), _ms(c["in_place_ms"]))
+            for c in report["conversions"]
         ]
-        parts.append("conversions\n" + table(("value", "from", "to", "backend", "ms"), rows, right=[4]))
+        header = ("value", "from", "to", "backend", "ms", "in place")
+        parts.append("conversions\n" + table(header, rows, right=[4, 5]))
+    if "prediction" in report:
+        parts += _prediction(report["prediction"])
     if infeasible := report.get("infeasible"):
         failed = [(i["backend"], _cut(i["ops"]), str(i["count"]), i["reason"]) for i in infeasible]
         parts.append(
@@ -180,11 +184,51 @@ def _groups(report: Mapping[str, Any]) -> str:
             + " ".join(_short(f) for f in g["formats"]["outputs"]),
             _ms(g["cost_ms"]),
             _ms(g["spread_ms"]),
+            _ms(g["in_place_ms"]),
         )
         for i, g in enumerate(report["groups"])
     ]
-    header = ("#", "backend", "operators", "last node", "layouts", "ms", "IQR")
-    return "groups, in order\n" + table(header, rows, right=[0, 5, 6])
+    header = ("#", "backend", "operators", "last node", "layouts", "ms", "IQR", "in place")
+    return "groups, in order\n" + table(header, rows, right=[0, 5, 6, 7])
+
+
+def _prediction(prediction: Mapping[str, Any]) -> list[str]:
+    """What the prediction is made of, and where it misses."""
+    transitions = prediction["transitions"]
+    constants = ", ".join(f"{name} {1e3 * ms:.1f}" for name, ms in sorted(transitions["group_ms"].items()))
+    lines = [
+        f"predicted: kernels {_ms(prediction['kernels_ms'])} ms, conversions "
+        f"{_ms(prediction['conversions_ms'])}, groups {_ms(prediction['groups_ms'])}, crossings "
+        f"{_ms(prediction['crossings_ms'])}",
+        f"calibrated: us per group of {constants or 'no backend'}; "
+        f"{1e3 * transitions['crossing_ms']:.1f} us per value that crosses",
+    ]
+    if prediction["in_place_ms"] is None:
+        return ["\n".join(lines)]
+    lines.append(
+        f"in place: {_ms(prediction['in_place_ms'])} ms, of which copying inputs and outputs "
+        f"{_ms(prediction['copies_ms'])}"
+    )
+    if not prediction["misses"]:
+        lines.append("no group misses its prediction by more than a tenth and 1 % of the whole")
+        return ["\n".join(lines)]
+    rows = [
+        (
+            "-" if m["group"] is None else str(m["group"]),
+            m["backend"],
+            _cut(m["what"]),
+            _ms(m["predicted_ms"]),
+            _ms(m["in_place_ms"]),
+            f"{(m['predicted_ms'] - m['in_place_ms']) / m['in_place_ms']:+.0%}",
+        )
+        for m in prediction["misses"]
+    ]
+    header = ("#", "backend", "what", "predicted ms", "in place", "off")
+    return [
+        "\n".join(lines),
+        "off by more than a tenth and by more than 1 % of the whole\n"
+        + table(header, rows, right=[0, 3, 4, 5]),
+    ]
 
 
 def _short(format: str) -> str:

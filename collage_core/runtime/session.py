@@ -27,6 +27,7 @@ class ExecutableSession(PeerSession):
     """
 
     def __init__(self, executable: Executable) -> None:
+        self._executable = executable
         self._context: Context = executable.context()
         self._inputs = {v: np.zeros(t.static_shape, t.dtype) for v, t in executable.inputs.items()}
         self._outputs = {v: np.zeros(t.static_shape, t.dtype) for v, t in executable.outputs.items()}
@@ -37,6 +38,16 @@ class ExecutableSession(PeerSession):
 
     def run(self) -> None:
         self._context.run(self._inputs, self._outputs)
+
+    def parts_ms(self) -> list[float]:
+        """Run once, and return what it took, in the order of the placement: groups (0 for views),
+        conversions, and then the copying of inputs and outputs.
+        """
+        placement, steps = self._executable.placement, self._executable.plan.steps
+        *steps_ms, copies_ms = self._context.run_timed(self._inputs, self._outputs)
+        by_part = dict(zip((step.what for step in steps), steps_ms, strict=True))
+        groups_ms = [by_part[group] for group in placement.groups]
+        return [*groups_ms, *(by_part[c] for c in placement.conversions), copies_ms]
 
     def outputs(self) -> dict[str, Array]:
         return {v: a.copy() for v, a in self._outputs.items()}

@@ -13,6 +13,7 @@ from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.cost import breakdown
 from collage_core.search.problem import NO_BACKEND, Choice, Problem, ProblemValue, Solution
+from collage_core.search.transitions import Transitions
 
 __all__ = ["ConversionKey", "Formulation", "formulate", "needed_conversions"]
 
@@ -95,10 +96,12 @@ def formulate(
     candidates: CandidateSet,
     cost_of: Callable[[Candidate], CostRecord | None],
     converters: Mapping[ConversionKey, tuple[str, float]],
+    transitions: Transitions | None = None,
 ) -> Formulation:
     """Make the placement problem. Candidates without a good record are left out; views cost nothing.
 
-    converters: for each conversion somebody offers, the cheapest backend and its cost in ms.
+    converters: for each conversion somebody offers, the cheapest backend and its cost in ms. transitions:
+    nothing where None.
     PlacementError names the first node that no feasible candidate covers.
     """
     graph = candidates.graph
@@ -141,16 +144,25 @@ def formulate(
         records.append(record)
     _require_cover(graph, choices)
     values = tuple(_value(graph, v, position, format_index) for v in names)
+    transitions = transitions or Transitions()
     by_type: dict[TensorType, list[tuple[int, int, float]]] = {}
-    for (type, source, destination), (_, cost_ms) in converters.items():
+    for (type, source, destination), (backend, cost_ms) in converters.items():
         if source in formats and destination in formats:
-            by_type.setdefault(type, []).append((formats[source], formats[destination], cost_ms))
+            in_place_ms = cost_ms + transitions.group_ms.get(backend, 0.0)
+            by_type.setdefault(type, []).append((formats[source], formats[destination], in_place_ms))
     conversion_ms = {
         (index[v], source, destination): cost_ms
         for v in names
         for source, destination, cost_ms in by_type.get(graph.type_of(v), ())
     }
-    problem = Problem(len(graph.nodes), values, tuple(choices), conversion_ms)
+    problem = Problem(
+        len(graph.nodes),
+        values,
+        tuple(choices),
+        conversion_ms,
+        {index: transitions.group_ms.get(name, 0.0) for name, index in backends.items()},
+        transitions.crossing_ms,
+    )
     return Formulation(
         candidates, problem, tuple(kept), tuple(records), tuple(names), tuple(formats), converters
     )

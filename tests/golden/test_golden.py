@@ -49,7 +49,7 @@ from collage_core import (
 from collage_core.formats import Format
 from collage_core.ir import Graph, Operator, OpKind, from_model
 from collage_core.patterns import Pattern, match_all
-from collage_core.pipeline.comparison import Comparison
+from collage_core.pipeline.comparison import PARTS, Comparison
 from collage_core.pipeline.optimize import Single
 from collage_core.placement import VIEW
 from collage_core.reference import ReferenceBackend
@@ -57,6 +57,7 @@ from collage_core.report.summary import optimization_json, placement_json
 from collage_core.report.text import explain_text
 from collage_core.search import OpLevelSearch
 from collage_core.search.formulate import needed_conversions
+from collage_core.search.transitions import Transitions
 
 if TYPE_CHECKING:
     from tests.conftest import Golden
@@ -214,11 +215,15 @@ def _optimization(graph: Graph) -> Optimization:
         for key in needed_conversions(graph, candidates.candidates)
     }
     costs = Costs(kernels, conversions, measured=17, cached=4, measure_s=12.5)
-    formulation = formulate(candidates, costs.record_of, costs.converters())
+    transitions = Transitions({"swift": 0.001953125, "plain": 0.00390625}, 0.0078125)
+    formulation = formulate(candidates, costs.record_of, costs.converters(), transitions)
     solution = OpLevelSearch().solve(formulation.problem)
     mix = formulation.placement(solution)
+    # In place as predicted, but for one group that takes twice its time.
+    parts_ms = [(part.cost_ms or 0.0) * (2 if i == 0 else 1) for i, part in enumerate(mix.groups)]
+    parts_ms += [part.cost_ms or 0.0 for part in mix.conversions]
     measured = {"collage": 6.25, "plain+reference": 7.5}
-    details = {"max_abs_error": 2e-6}
+    details = {"max_abs_error": 2e-6, PARTS: [*parts_ms, 0.015625]}
     records = {n: CostRecord("ok", ms, ms / 32, 30, 3e-6, details=details) for n, ms in measured.items()}
     singles = (
         Single("swift", None, alone=False, reason="no backend can run node 'soft' (Softmax)"),
@@ -232,6 +237,7 @@ def _optimization(graph: Graph) -> Optimization:
         singles=singles,
         candidates=candidates,
         costs=costs,
+        transitions=transitions,
         solution=solution,
         comparisons=(Comparison(records, measured=True),),
         rejected=(),

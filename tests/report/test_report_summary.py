@@ -158,8 +158,8 @@ def test_shares_add_up(optimised: Optimised) -> None:
 def test_a_placement_in_names(optimised: Optimised) -> None:
     bundle = read(optimised.bundle)
     report = placement_json(bundle.graph, bundle.placement)
-    assert report["groups"] == optimised.second["groups"]
-    assert report["conversions"] == optimised.second["conversions"]
+    for kind in ("groups", "conversions"):
+        assert report[kind] == [{**part, "in_place_ms": None} for part in optimised.second[kind]]
     names = [name for g in report["groups"] for name in g["nodes"]]
     assert sorted(names) == sorted(n.name for n in bundle.graph.nodes)
     pairs = [pair for g in report["groups"] for pair in zip(g["nodes"], g["ops"], strict=True)]
@@ -167,6 +167,41 @@ def test_a_placement_in_names(optimised: Optimised) -> None:
     text = explain_text(report)
     assert text.startswith("groups, in order\n")
     assert ("\n\nconversions\n" in text) == bool(report["conversions"])
+
+
+def test_the_prediction_adds_up(optimised: Optimised) -> None:
+    report = optimised.second
+    prediction = report["prediction"]
+    terms = [prediction[k] for k in ("kernels_ms", "conversions_ms", "groups_ms", "crossings_ms")]
+    assert sum(terms) == pytest.approx(report["predicted_ms"])
+    parts = [*report["groups"], *report["conversions"]]
+    assert all(p["in_place_ms"] > 0 for p in parts if p["backend"] != "view")
+    in_place_ms = sum(p["in_place_ms"] for p in parts) + prediction["copies_ms"]
+    assert prediction["in_place_ms"] == pytest.approx(in_place_ms)
+    for miss in prediction["misses"]:
+        off_ms = abs(miss["predicted_ms"] - miss["in_place_ms"])
+        assert off_ms > 0.1 * miss["in_place_ms"]
+        assert off_ms > 0.01 * in_place_ms
+
+
+def test_groups_that_miss_are_named(optimised: Optimised) -> None:
+    report = dict(optimised.second)
+    prediction = report["prediction"] | {
+        "transitions": {"group_ms": {"dnnl": 0.0015}, "crossing_ms": 0.0025},
+        "misses": [
+            {"group": 3, "backend": "dnnl", "what": "Conv+Relu", "predicted_ms": 0.5, "in_place_ms": 0.4},
+            {"group": None, "backend": "tvm", "what": "convert y", "predicted_ms": 0.1, "in_place_ms": 0.2},
+        ],
+    }
+    lines = explain_text(report | {"prediction": prediction}).splitlines()
+    assert "calibrated: us per group of dnnl 1.5; 2.5 us per value that crosses" in lines
+    start = lines.index("off by more than a tenth and by more than 1 % of the whole")
+    assert lines[start + 2].split() == ["3", "dnnl", "Conv+Relu", "0.5000", "0.4000", "+25%"]
+    assert lines[start + 3].split() == ["-", "tvm", "convert", "y", "0.1000", "0.2000", "-50%"]
+    text = explain_text(report | {"prediction": prediction | {"misses": []}})
+    assert "no group misses its prediction by more than a tenth" in text
+    never_run = prediction | {"in_place_ms": None, "copies_ms": None, "misses": []}
+    assert "in place:" not in explain_text(report | {"prediction": never_run})
 
 
 @pytest.fixture

@@ -1,0 +1,211 @@
+"""How much more a kernel takes in an executable than alone: measured once per machine and set of backends.
+
+A small network, made here, is placed in several ways that differ in who runs what. Every step of those
+placements is timed in place and compared with what the same step took alone.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from collage_core.backend import Backend, BackendKind
+from collage_core.costs.database import CostDatabase
+from collage_core.costs.fingerprint import environment_of
+from collage_core.costs.record import CostKey, CostRecord, Policy
+from collage_core.costs.rounds import measure_rounds
+from collage_core.device import Target
+from collage_core.ir import Graph, from_model
+from collage_core.ir.passes import normalise
+from collage_core.pipeline.comparison import graph_digest, placement_entrant
+from collage_core.pipeline.costing import Costs, collect_costs
+from collage_core.pipeline.progress import Progress
+from collage_core.pipeline.workspace import Workspace
+from collage_core.placement import VIEW, Placement
+from collage_core.plugins import Registry
+from collage_core.runtime.plan import Step, schedule
+from collage_core.search.candidates import CandidateSet, generate_candidates
+from collage_core.search.formulate import Formulation, formulate
+from collage_core.search.searcher import OpLevelSearch
+from collage_core.search.transitions import Transitions
+
+__all__ = ["calibrate"]
+
+_SWITCH = "COLLAGE_CALIBRATION"
+
+_BLOCKS = 4
+_FAVOUR = 0.1
+"""What a backend's costs are multiplied by in the placement that is to use it as much as possible."""
+_SHUFFLES = 2
+_ROUNDS, _RUNS_PER_ROUND = 8, 3
+_FEWEST_STEPS = 3
+_POLICY = Policy(max_seconds=0.1)
+
+
+def calibrate(
+    backends: Mapping[str, Backend],
+    target: Target,
+    database: CostDatabase,
+    registry: Registry,
+    progress: Progress,
+) -> Transitions:
+    """What the database knows for just these backends, or what some seconds of measuring tell, which is then
+    kept there. Nothing where $COLLAGE_CALIBRATION is "off".
+
+    A constant that would be negative is 0.
+    """
+    if os.environ.get(_SWITCH) == "off":
+        return Transitions()
+    graph = normalise(from_model(_network()))
+    environment = {
+        f"{name}.{k}": v for name, b in sorted(backends.items()) for k, v in environment_of(b, target).items()
+    }
+    key = CostKey("transitions", graph_digest(graph), "", "+".join(sorted(backends)), environment, _POLICY)
+    known = database.get(key)
+    if known is None:
+        known = _measure(graph, backends, target, database, registry, progress)
+        database.put(key, known)
+    details: Mapping[str, object] = known.details
+    group_ms, crossing_ms = details["group_ms"], details["crossing_ms"]
+    assert isinstance(group_ms, Mapping)
+    assert isinstance(crossing_ms, float)
+    return Transitions(dict(group_ms), crossing_ms)
+
+
+def _network() -> onnx.ModelProto:
+    """What convolutional networks and transformers are made of, the same block several times over."""
+    rng = np.random.default_rng(0)
+    weights: dict[str, np.ndarray] = {}
+    nodes: list[onnx.NodeProto] = []
+
+    def weight(name: str, *shape: int) -> str:
+        weights.setdefault(name, (rng.standard_normal(shape) * 0.05).astype(np.float32))
+        return name
+
+    def op(op_type: str, *inputs: str, **attributes: Any) -> str:
+        output = f"v{len(nodes)}"
+        nodes.append(helper.make_node(op_type, inputs, [output], f"n{len(nodes)}", **attributes))
+        return output
+
+    x = "x"
+    for _ in range(_BLOCKS):
+        y = op("Conv", x, weight("conv3", 64, 64, 3, 3), weight("bias", 64), pads=[1, 1, 1, 1])
+        y = op("Mul", y, op("Sigmoid", y))
+        y = op("Add", op("Conv", y, weight("conv1", 64, 64, 1, 1)), x)
+        x = op("MaxPool", op("Relu", y), kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    x = op("Reshape", x, "rows")
+    for _ in range(_BLOCKS):
+        y = op("Gelu", op("Add", op("MatMul", x, weight("up", 64, 256)), weight("up_bias", 256)))
+        y = op("Add", op("MatMul", y, weight("down", 256, 64)), x)
+        x = op("LayerNormalization", y, weight("scale", 64), weight("shift", 64))
+        x = op("Softmax", x)
+    rows = np.array([28 * 28, 64], np.int64)
+    graph = helper.make_graph(
+        nodes,
+        "calibration",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 64, 28, 28])],
+        [helper.make_tensor_value_info(x, onnx.TensorProto.FLOAT, [28 * 28, 64])],
+        [numpy_helper.from_array(a, n) for n, a in {**weights, "rows": rows}.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def _measure(
+    graph: Graph,
+    backends: Mapping[str, Backend],
+    target: Target,
+    database: CostDatabase,
+    registry: Registry,
+    progress: Progress,
+) -> CostRecord:
+    candidates = generate_candidates(graph, backends.values(), target)
+    with Workspace(graph) as workspace:
+        costs = collect_costs(
+            candidates, backends, database, workspace, _POLICY, progress, plugins=registry.modules()
+        )
+        eager = [name for name, b in backends.items() if b.info().kind is not BackendKind.REFERENCE]
+        placements = _placements(candidates, costs, eager)
+        entrants = [placement_entrant(str(i), p, registry, parts=True) for i, p in enumerate(placements)]
+        progress.phase("calibrating", _ROUNDS)
+        outcomes = measure_rounds(
+            [e.contender(workspace) for e in entrants],
+            _ROUNDS,
+            _RUNS_PER_ROUND,
+            on_round=lambda _: progress.step(),
+            on_wait=progress.note,
+        )
+    excess: list[tuple[str, int, float]] = []
+    for i, placement in enumerate(placements):
+        if parts_ms := outcomes[str(i)].parts_ms:
+            excess += _excess(graph, placement, parts_ms)
+    return _fit(excess, list(backends))
+
+
+def _placements(candidates: CandidateSet, costs: Costs, backends: Sequence[str]) -> list[Placement]:
+    """For each backend one that runs as much there as it can, and some with a bit of everything."""
+    plain = formulate(candidates, costs.record_of, costs.converters())
+    rng = random.Random(0)
+    found: dict[str, Placement] = {}
+
+    def add(factors: Sequence[float]) -> None:
+        placement = _solved(plain, factors)
+        found.setdefault(placement.digest, placement)
+
+    for name in backends:
+        add([_FAVOUR if c.backend == name else 1.0 for c in plain.choices])
+    for _ in range(_SHUFFLES):
+        add([rng.uniform(0.3, 1.0) for _ in plain.choices])
+    return list(found.values())
+
+
+def _solved(formulation: Formulation, factors: Sequence[float]) -> Placement:
+    """The best placement if each choice cost its factor times what it does."""
+    problem = formulation.problem
+    scaled = tuple(replace(c, cost_ms=c.cost_ms * f) for c, f in zip(problem.choices, factors, strict=True))
+    solution = OpLevelSearch().solve(replace(problem, choices=scaled))
+    return formulation.placement(solution)
+
+
+def _excess(graph: Graph, placement: Placement, parts_ms: Sequence[float]) -> list[tuple[str, int, float]]:
+    """Of each step its backend, how many values it reads that cross, and its time in place less its cost."""
+    parts = (*placement.groups, *placement.conversions)
+    took_ms = dict(zip(parts, parts_ms, strict=False))
+    home: dict[object, str] = {}
+    result = []
+    for step in schedule(graph, placement):
+        backend = _home_of(step, home)
+        for slot in step.writes:
+            home[slot] = backend
+        if step.what.backend != VIEW and step.what.cost_ms is not None:
+            crossing = sum(home.get(slot, backend) not in (backend, VIEW) for slot in step.reads)
+            result.append((backend, crossing, took_ms[step.what] - step.what.cost_ms))
+    return result
+
+
+def _home_of(step: Step, home: Mapping[object, str]) -> str:
+    """Who has computed what a step writes: of a view, whoever computed what it reads."""
+    return home.get(step.reads[0], VIEW) if step.is_view else step.what.backend
+
+
+def _fit(excess: Sequence[tuple[str, int, float]], backends: Sequence[str]) -> CostRecord:
+    """Medians: of steps whose operands come from their own backend the constants per group, of the others
+    what remains per value.
+    """
+    group_ms = {}
+    for name in backends:
+        alone = [ms for b, crossing, ms in excess if b == name and not crossing]
+        every = [ms for b, _, ms in excess if b == name]
+        told = alone if len(alone) >= _FEWEST_STEPS else every
+        group_ms[name] = max(0.0, median(told)) if told else 0.0
+    rest = [(ms - group_ms[b]) / crossing for b, crossing, ms in excess if crossing]
+    crossing_ms = max(0.0, median(rest)) if rest else 0.0
+    details = {"group_ms": group_ms, "crossing_ms": crossing_ms, "steps": len(excess)}
+    return CostRecord("ok", runs=_ROUNDS * _RUNS_PER_ROUND, details=details)
