@@ -68,7 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except OSError as error:
         _drop_output()
-        return _fail(str(error))
+        said = error.strerror or str(error)
+        return _fail(f"{error.filename}: {said}" if error.filename else said)
     except MemoryError as error:
         return _fail(f"out of memory: {error}".removesuffix(": "))
     except SystemExit:

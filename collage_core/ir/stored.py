@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from collage_core.errors import CollageError
 from collage_core.ir.graph import Graph
 from collage_core.ir.onnx_read import load_model
 from collage_core.ir.onnx_write import WEIGHTS_FILE, write_external
@@ -18,12 +19,15 @@ def save_stored(graph: Graph, directory: Path) -> None:
     """Write the graph into a folder: `model.onnx`, which other tools read too, and its large constants as
     external data.
 
-    Node ids are kept.
+    Node ids are kept. CollageError if there is no room for it.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / WEIGHTS_FILE).open("wb") as weights:
-        model = write_external(graph, weights)
-    (directory / MODEL_FILE).write_bytes(model.SerializeToString())
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with (directory / WEIGHTS_FILE).open("wb") as weights:
+            model = write_external(graph, weights)
+        (directory / MODEL_FILE).write_bytes(model.SerializeToString())
+    except OSError as error:
+        raise CollageError(f"cannot write the model to {directory}: {error.strerror or error}") from None
 
 
 def load_stored(directory: Path) -> Graph:

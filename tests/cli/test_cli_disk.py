@@ -24,7 +24,7 @@ from onnx import TensorProto, helper
 from collage_core import Bundle, BundleError, Group, Placement, Subgraph, Target, plain_variant, save
 from collage_core.costs import CostDatabase
 from collage_core.errors import CostDatabaseError
-from collage_core.ir import from_model
+from collage_core.ir import from_model, to_model
 from collage_core.runtime import read
 
 if TYPE_CHECKING:
@@ -139,17 +139,12 @@ def test_no_room_for_a_cost(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_no_room_while_optimizing(model: Path, collage: Collage) -> None:
-    """The cost database outgrows the disk: one line, and what had been stored is there the next time."""
-    filled = collage.home / "costs.sqlite"
-    filled.parent.mkdir()
-    _with_small_files(_FILL, 300_000, filled)
-    with CostDatabase(filled) as database:
-        before = len(database)
+def _optimize_with_small_files(collage: Collage, limit_bytes: int, model: Path) -> str:
+    """The one line that `collage optimize` ends with; there may be no bundle then."""
     bundle = collage.folder / "m.collage"
-    command = f"ulimit -f {filled.stat().st_size // 1024}; exec collage optimize {model} -o {bundle}"
+    command = [f"ulimit -f {limit_bytes // 1024}; exec collage optimize {model} -o {bundle}", *_OPTIONS]
     result = subprocess.run(
-        ["bash", "-c", " ".join([command, *_OPTIONS])],
+        ["bash", "-c", " ".join(command)],
         capture_output=True,
         text=True,
         env={**collage.environment, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
@@ -158,10 +153,30 @@ def test_no_room_while_optimizing(model: Path, collage: Collage) -> None:
     assert (result.returncode, result.stdout) == (1, ""), result.stderr
     lines = result.stderr.splitlines()
     assert [line for line in lines if line.startswith("collage: ")] == lines[-1:]
-    assert "cannot be" in lines[-1]
     assert not bundle.exists()
+    assert {p.name for p in collage.temporary.iterdir()} <= {"collage-measuring.lock"}
+    return lines[-1]
+
+
+def test_no_room_for_the_costs_of_a_model(model: Path, collage: Collage) -> None:
+    """What had been stored before is there the next time."""
+    filled = collage.home / "costs.sqlite"
+    filled.parent.mkdir()
+    _with_small_files(_FILL, 300_000, filled)
+    with CostDatabase(filled) as database:
+        before = len(database)
+    said = _optimize_with_small_files(collage, filled.stat().st_size, model)
+    assert said.startswith(f"collage: cost database {filled} cannot be ")
     with CostDatabase(filled) as database:
         assert len(database) >= before
+
+
+def test_no_room_for_the_weights_on_their_way_to_a_worker(collage: Collage) -> None:
+    path = collage.folder / "m.onnx"
+    onnx.save(to_model(_bundle(50_000).graph), path)
+    said = _optimize_with_small_files(collage, 300_000, path)
+    assert said.startswith(f"collage: cannot write the model to {collage.temporary}/collage-")
+    assert said.endswith("/graph: File too large")
 
 
 def test_databases_that_are_none(model: Path, collage: Collage, refused: Refused, mistake: Mistake) -> None:
