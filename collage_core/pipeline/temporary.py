@@ -2,62 +2,44 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
-from contextlib import suppress
 from pathlib import Path
+
+from collage_core.runtime.files import hold
 
 __all__ = ["TemporaryFolder"]
 
 _PREFIX = "collage-workspace-"
+_TRIES = 3
+"""Somebody who removes what is left may take a new folder before it is held, but hardly that often."""
 
 
 class TemporaryFolder:
-    """A new folder, removed by `remove`; those that killed processes have left are removed when it is made.
-
-    Its owner holds a lock (flock) on the folder itself, which the kernel releases however the owner dies: who
-    can take it has found a folder that nobody uses any more.
+    """A new folder, held (`hold`) and removed by `remove`; those that killed processes have left are removed
+    when it is made.
     """
 
     def __init__(self) -> None:
         parent = Path(tempfile.gettempdir())
         for left in parent.glob(f"{_PREFIX}*"):
-            _sweep(left)
-        while True:
+            if (descriptor := hold(left)) is not None:
+                shutil.rmtree(left, ignore_errors=True)
+                os.close(descriptor)
+        self._held: int | None = None
+        for _ in range(_TRIES):
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-            if (descriptor := _locked(self.path)) is not None:
-                self._descriptor = descriptor
+            self._held = hold(self.path)
+            if self._held is not None:
                 return
+            self.remove()
+        # A file system without locks: nobody can take it for left behind either.
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
 
     def remove(self) -> None:
         """Remove the folder with all that is in it. May be called twice."""
-        if self._descriptor < 0:
-            return
         shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._descriptor)
-        self._descriptor = -1
-
-
-def _sweep(folder: Path) -> None:
-    if (descriptor := _locked(folder)) is not None:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(descriptor)
-
-
-def _locked(folder: Path) -> int | None:
-    """A descriptor that holds the folder's lock; None if somebody else has it, or the folder is gone or not
-    ours.
-    """
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        found = os.fstat(descriptor)
-        if found.st_nlink and found.st_uid == os.getuid():  # no links: somebody has swept it just before
-            return descriptor
-    os.close(descriptor)
-    return None
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None

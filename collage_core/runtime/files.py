@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["replacing"]
+__all__ = ["hold", "replacing"]
 
 
 @contextmanager
@@ -15,16 +17,46 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """A path beside `path` to write to. What is there takes the place of `path` when the block ends well;
     after an error nothing of it is left, and `path` is as it was. OSError as from writing.
 
-    Devices and pipes are no files to replace: they are written to directly.
+    Devices and pipes are no files to replace: they are written to directly. What killed processes have left
+    of the same file is removed.
     """
     path = Path(path)
     if path.exists() and not path.is_file():
         yield path
         return
     path = path.resolve()  # a link stays a link
-    partial = path.with_name(f".{path.name[:200]}.{os.getpid()}.partial")
+    start = f".{path.name[:200]}."
+    for left in path.parent.glob(f"{glob.escape(start)}*.partial"):
+        if (descriptor := hold(left)) is not None:
+            with suppress(OSError):
+                left.unlink()
+            os.close(descriptor)
+    partial = path.with_name(f"{start}{os.getpid()}.partial")
+    partial.touch()
+    held = hold(partial)
     try:
         yield partial
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+        if held is not None:
+            os.close(held)
+
+
+def hold(path: Path) -> int | None:
+    """A descriptor that holds the lock (flock) of a file or folder, which the kernel releases however this
+    process ends: who can take it has found something that nobody uses any more.
+
+    None if somebody else holds it, or it is gone, somebody else's or no regular file or folder.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        found = os.fstat(descriptor)
+        if found.st_nlink and found.st_uid == os.getuid():  # no links: it was removed just before
+            return descriptor
+    os.close(descriptor)
+    return None
