@@ -103,7 +103,7 @@ class CostDatabase:
     def _errors(self, what: str) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             raise CostDatabaseError(f"cost database {self.path} {what}: {_cause(error)}") from error
 
     def get(self, key: CostKey) -> CostRecord | None:

@@ -22,7 +22,7 @@ from bad_models import relu_model, vector
 from onnx import TensorProto, helper
 
 from collage_core import Bundle, BundleError, Group, Placement, Subgraph, Target, plain_variant, save
-from collage_core.costs import CostDatabase
+from collage_core.costs import CostDatabase, CostKey, CostRecord, Policy
 from collage_core.errors import CostDatabaseError
 from collage_core.ir import from_model, to_model
 from collage_core.runtime import read
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Mistake, Refused
 
+_FUZZED = Path(__file__).parents[1] / "support" / "fuzzed_files.py"
 _OPTIONS = ("--backends", "reference", "--threads", "1")
 
 
@@ -218,6 +219,38 @@ def test_databases_that_are_none(model: Path, collage: Collage, refused: Refused
         "optimize", model, *_OPTIONS, "--costs", path
     )
     assert path.read_bytes() == before
+
+
+def test_damaged_databases_are_read_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "costs"
+    with CostDatabase(path) as database:
+        for i in range(40):
+            key = CostKey("kernel", f"k{i}", "v", "a", {"cpu": "x"}, Policy())
+            database.put(key, CostRecord("ok", float(i), details={"some": i}))
+    command = [sys.executable, str(_FUZZED), "database", str(path), "200", "0"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, (result.stdout[-20:], result.stderr[-2000:])
+    assert 10 < int(result.stdout.split()[-1]) < 190, "some of the damage must matter, and some must not"
+
+
+def test_texts_in_a_database_that_are_no_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / "costs"
+    key = CostKey("kernel", "k", "v", "a", {}, Policy())
+    with CostDatabase(path) as database:
+        database.put(key, CostRecord("ok", 1.0))
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE costs SET record = CAST(x'd4d4' AS TEXT)")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    with CostDatabase(path) as database:
+        for read_it in (lambda: database.get(key), lambda: list(database.items())):
+            with pytest.raises(CostDatabaseError, match="cannot be read: "):
+                read_it()
+    data = path.read_bytes()
+    assert b"tablecostscosts" in data
+    path.write_bytes(data.replace(b"tablecostscosts", b"tablecost\xd4costs"))
+    with pytest.raises(CostDatabaseError, match="cannot be opened: "):
+        CostDatabase(path)
 
 
 def _obey_permissions() -> None:

@@ -1,6 +1,6 @@
 """Damaged files, read one after the other in one process, each of which must be read or be refused.
 
-    python fuzzed_files.py model|bundle FILE COUNT SEED
+    python fuzzed_files.py model|bundle|database FILE COUNT SEED
 
 Prints the number of each variant before it is tried, so that whoever started this knows which one ended the
 process; then how many were read.
@@ -15,6 +15,7 @@ import warnings
 from pathlib import Path
 
 from collage_core import CollageError, build, load_model, normalise, require_static
+from collage_core.costs import CostDatabase
 from collage_core.runtime import read
 
 _MOST_SECONDS = 30
@@ -53,6 +54,13 @@ def main(what: str, file: Path, count: int, seed: int) -> None:
         try:
             if what == "model":
                 require_static(normalise(load_model(variant)))
+            elif what == "database":
+                for aside in file.parent.glob("variant-*"):  # SQLite's, of the variant before
+                    aside.unlink()
+                with CostDatabase(variant) as database:
+                    for cost in database.items():
+                        database.get(cost.key)
+                        database.put(cost.key, cost.record)
             else:
                 bundle = read(variant, check_weights=True)
                 build(bundle.graph, bundle.placement)
