@@ -1,0 +1,1 @@
+"""The steps joined: costs of candidates, calibration, end-to-end comparison, `optimize`."""
