@@ -24,7 +24,9 @@ from typing import NoReturn
 __all__ = ["main"]
 
 _PR_SET_PDEATHSIG = 1
-_SWEEPS = 10
+_PF_EXITING, _PF_KTHREAD = 0x4, 0x200000
+_SWEEPS = 20
+_SWEEP_S = 0.005
 
 
 def main(arguments: list[str]) -> None:
@@ -89,30 +91,43 @@ def _guard(worker: int, fd: int, mark: bytes) -> NoReturn:
     os.closerange(fd + 1, os.sysconf("SC_OPEN_MAX"))
     alive = _tie_to_parent(worker, signal.SIGTERM)
     while alive:
-        signal.sigwait([signal.SIGTERM])
+        with contextlib.suppress(InterruptedError):
+            signal.sigwait([signal.SIGTERM])
         alive = os.getppid() == worker
     with contextlib.suppress(ProcessLookupError):
         os.killpg(worker, signal.SIGKILL)
     for _ in range(_SWEEPS):  # what is being started while it is looked for is found the next time
-        found = _marked(mark)
+        found, unknown = _marked(mark)
         for pid in found:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        if not found:
+        if not found and not unknown:
             break
-        time.sleep(0.001)
+        time.sleep(_SWEEP_S)
     os._exit(0)
 
 
-def _marked(mark: bytes) -> list[int]:
-    """Living processes except this one whose environment holds `mark`, in whatever session they are."""
-    found = []
+def _marked(mark: bytes) -> tuple[list[int], list[int]]:
+    """Living processes except this one whose environment holds `mark`, in whatever session they are; and
+    those that have none to be seen, as while they start a program.
+    """
+    found, unknown = [], []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with contextlib.suppress(OSError):
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                environment = (entry / "environ").read_bytes()
+                if mark in environment.split(b"\0"):
                     found.append(int(entry.name))
-    return found
+                elif not environment and _runs_a_program(entry):
+                    unknown.append(int(entry.name))
+    return found, unknown
+
+
+def _runs_a_program(entry: Path) -> bool:
+    """Not a thread of the kernel, and not about to be gone."""
+    fields = (entry / "stat").read_text().rpartition(")")[2].split()
+    state, flags = fields[0], int(fields[6])
+    return state != "Z" and not flags & (_PF_EXITING | _PF_KTHREAD)
 
 
 def _answer(request: bytes) -> bytes:

@@ -194,7 +194,9 @@ time.sleep(60)
     assert not any(map(gone, pids))
     process.kill()
     process.communicate(timeout=10)
-    assert wait_until(lambda: all(map(gone, [*pids, *guardians])))
+    everyone = [*pids, *guardians]
+    wait_until(lambda: all(map(gone, everyone)))
+    assert {p: Path(f"/proc/{p}/stat").read_text() for p in everyone if not gone(p)} == {}
 
 
 def test_control_c_reaches_the_parent_which_ends_its_workers() -> None:
