@@ -13,7 +13,12 @@ from collage_core.errors import CollageError
 
 __all__ = ["Processor", "Target", "cpuinfo", "processor"]
 
-_VECTOR_INSTRUCTIONS = re.compile(r"s?sse|avx|fma|f16c|amx|asimd|sve|sme|i8mm|bf16")
+_VECTOR_INSTRUCTIONS = re.compile(
+    r"(s?sse\d?|sse4_[12]|avx\w*|fma|f16c|amx_\w+|asimd\w*|sve\w*|sme\d\w*|i8mm|bf16)$"
+)
+"""Without what one vendor alone once had (sse4a, fma4), which no library of today needs, and without flags
+that only look alike (smep, and x86's sme, which is memory encryption).
+"""
 
 
 @dataclass(frozen=True, slots=True)

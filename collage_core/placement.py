@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from collage_core.backend import Variant
@@ -55,8 +55,8 @@ class Conversion:
 class Placement:
     """Groups in an executable order, and the conversions between them, for one target.
 
-    predicted_ms: the search's total. optimal: whether no cheaper placement of the measured candidates exists;
-    method: what found it.
+    predicted_ms: the search's total; terms_ms: what it is made of, by name. optimal: whether no cheaper
+    placement of the measured candidates exists; method: what found it.
     """
 
     groups: tuple[Group, ...]
@@ -65,6 +65,7 @@ class Placement:
     predicted_ms: float | None = None
     optimal: bool = False
     method: str = "manual"
+    terms_ms: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -86,6 +87,7 @@ class Placement:
             "device": self.target.device,
             "threads": self.target.threads,
             "predicted_ms": self.predicted_ms,
+            "terms_ms": dict(self.terms_ms),
             "optimal": self.optimal,
             "method": self.method,
             "groups": [
@@ -156,6 +158,7 @@ class Placement:
             data.get("predicted_ms"),
             data.get("optimal", False),
             data.get("method", "manual"),
+            data.get("terms_ms", {}),
         )
 
 

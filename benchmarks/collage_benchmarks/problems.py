@@ -23,6 +23,7 @@ from collage_core.costs.database import CostDatabase
 from collage_core.device import Target
 from collage_core.ir import from_model
 from collage_core.ir.passes import normalise
+from collage_core.pipeline.calibration import calibrate
 from collage_core.pipeline.costing import collect_costs, default_policy
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
@@ -87,9 +88,12 @@ def record_problem(model: onnx.ModelProto, costs: Path | None, progress: Progres
         policy = default_policy(graph)
         # What is missing is measured in a first pass, so that the second one only looks up.
         collect_costs(candidates, backends, database, workspace, policy, progress)
+        transitions, _ = calibrate(backends, Target.default(), database, registry, progress)
         begin = time.perf_counter()
         known = collect_costs(candidates, backends, database, workspace, policy, progress)
-        problem = formulate(candidates, known.record_of, known.converters()).problem
+        problem = formulate(
+            candidates, known.record_of, known.converters(None, transitions), transitions
+        ).problem
     return RecordedProblem(problem, len(candidates.candidates), found - start, time.perf_counter() - begin)
 
 
@@ -106,6 +110,7 @@ def load_problem(path: Path) -> Problem:
         {(v, p, q): ms for v, p, q, ms in data["conversion_ms"]},
         {int(b): ms for b, ms in data["group_ms"].items()},
         data["crossing_ms"],
+        data["fixed_ms"],
     )
 
 
@@ -120,6 +125,7 @@ def _to_json(problem: Problem) -> dict[str, Any]:
         "conversion_ms": [[*key, round(ms, 6)] for key, ms in problem.conversion_ms.items()],
         "group_ms": dict(problem.group_ms),
         "crossing_ms": problem.crossing_ms,
+        "fixed_ms": problem.fixed_ms,
     }
 
 

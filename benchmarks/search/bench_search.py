@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import random
-import resource
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -218,12 +217,17 @@ RECORDED: dict[str, Callable[[], onnx.ModelProto]] = {
 
 
 def solve(problem: Problem) -> tuple[Solution, float, float]:
-    """The solution, seconds, and MiB that this process grew by at its peak (in a process of its own)."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    """The solution, seconds, and MiB that this process, which has done nothing else, grew by at its peak."""
+    before_kib = _memory_kib("VmRSS")
     start = time.perf_counter()
     solution = OpLevelSearch().solve(problem)
     seconds = time.perf_counter() - start
-    return solution, seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return solution, seconds, (_memory_kib("VmHWM") - before_kib) / 1024
+
+
+def _memory_kib(entry: str) -> int:
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(entry))
 
 
 def main() -> None:
@@ -251,7 +255,7 @@ def main() -> None:
             with ProgressBars() as progress:
                 recorded = record_problem(RECORDED[name](), arguments.costs, progress)
         problem = recorded.problem
-        with multiprocessing.get_context("fork").Pool(1) as pool:
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
             found, seconds, mib = pool.apply(solve, [problem])
         print(
             f"{name:16}{problem.node_count:7}{recorded.candidates:11}{recorded.candidates_s:8.2f}"

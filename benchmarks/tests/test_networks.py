@@ -14,9 +14,11 @@ from collage_benchmarks.networks import NETWORKS, Network, bert_encoder
 from collage_benchmarks.networks.__main__ import main
 from collage_benchmarks.networks.light import LIGHT_NETWORKS
 
+from collage_core import build, optimize
 from collage_core.ir import from_model
 from collage_core.ir.passes import normalise
 from collage_core.reference import evaluate
+from collage_core.report.summary import placement_json, shares
 
 QUICK = ["mnist", "tiny_conv", "tiny_encoder"]
 LARGE = ["bert_encoder", "mobilenet_v2", "nasnet_a", "resnext50"]
@@ -129,3 +131,20 @@ def test_command_line_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(NETWORKS)
     with pytest.raises(SystemExit):
         main([])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mnist", *LIGHT_NETWORKS])
+def test_networks_place_and_agree_with_onnx_runtime(name: str, tmp_path: Path) -> None:
+    network = NETWORKS[name]
+    model = network.build()
+    placed = optimize(model, inputs=network.inputs(0), costs=tmp_path / "costs.sqlite", rounds=0)
+    groups = placement_json(placed.graph, placed.placement)
+    found = shares(groups)
+    assert found.get("reference", {"share": 0.0})["share"] < 0.01
+    assert sum(s["nodes"] for s in found.values()) == len(placed.graph.nodes)
+    run = build(placed.graph, placed.placement)
+    for seed in (1, 2):
+        inputs = network.inputs(seed)
+        for array, expected in zip(run(inputs).values(), in_runtime(model, inputs), strict=True):
+            assert relative(array, expected) < 1e-4

@@ -57,9 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         args.run(args)
         sys.stdout.flush()
     except CollageError as error:
-        # What the reference says in a worker is what a person needs, without the worker's own words.
-        remote = isinstance(error, RemoteError) and error.type_name.startswith(CollageError.__module__)
-        return _fail(error.message if isinstance(error, RemoteError) and remote else str(error))
+        return _fail(_text(error))
     except KeyboardInterrupt:
         _tell("interrupted; what was measured is kept")
         return _INTERRUPTED
@@ -79,6 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _drop_output()
         return 1
     return 0
+
+
+def _text(error: CollageError) -> str:
+    """What the reference says in a worker is what a person needs, without the worker's own words."""
+    if isinstance(error, RemoteError) and error.type_name.startswith(CollageError.__module__):
+        return error.message
+    return str(error)
 
 
 def _tell(message: str) -> None:

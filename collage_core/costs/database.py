@@ -93,6 +93,8 @@ class CostDatabase:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute("BEGIN IMMEDIATE")
+            # Once more: somebody else may have begun the file anew while this process waited.
+            version = self._connection.execute("PRAGMA user_version").fetchone()[0]
             if version < _SCHEMA_VERSION:  # what was measured in other ways is of no use now
                 self._connection.execute("DROP TABLE IF EXISTS costs")
             self._connection.execute(_CREATE)
@@ -149,14 +151,7 @@ class CostDatabase:
             try:
                 data = json.loads(line)
                 rows.append(_row(_key_of(data["key"]), _record_of(data["record"]), float(data["created_at"])))
-            except (
-                ArithmeticError,
-                AttributeError,
-                LookupError,
-                RecursionError,
-                TypeError,
-                ValueError,
-            ) as error:
+            except _NO_COST as error:
                 raise CostDatabaseError(
                     f"line {number} is no exported cost: {type(error).__name__}: {error}"
                 ) from None

@@ -7,6 +7,7 @@ import math
 import mmap
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +21,10 @@ _FENCE_BYTES = 64
 _FENCE = 0xA5
 _GUARD_BYTES = 64 << 10
 """On either side of a buffer; at least a page on every machine."""
-_HUGE_BYTES = 4 << 20
-"""From this size on NumPy asks for huge pages. So do we: an executable's arena is a NumPy array."""
+_HUGE_BYTES = 2 << 20
+"""A huge page. Buffers from this size on lie on such pages, as in an executable, whose arena is one large
+NumPy array, for which NumPy asks for them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +53,10 @@ class GuardedBuffers:
         page = os.sysconf("SC_PAGE_SIZE")
         aligned = -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
         inner = -(-(aligned + 2 * _FENCE_BYTES) // page) * page
-        memory = mmap.mmap(-1, inner + 2 * _GUARD_BYTES)
         if size_bytes >= _HUGE_BYTES:
-            memory.madvise(mmap.MADV_HUGEPAGE, _GUARD_BYTES, inner)
-        raw = np.frombuffer(memory, np.uint8)
+            raw, inner = _huge(inner)
+        else:
+            raw = np.frombuffer(mmap.mmap(-1, inner + 2 * _GUARD_BYTES), np.uint8)
         first, last = (0, len(raw)) if not self._protect else (_GUARD_BYTES, _GUARD_BYTES + inner)
         start = _GUARD_BYTES + inner - _FENCE_BYTES - aligned
         end = start + size_bytes
@@ -68,6 +71,17 @@ class GuardedBuffers:
     def trespass(self) -> str | None:
         """Beside what somebody has written ("behind output 'y'"); None if nobody has."""
         return next((f.where for f in self._fences if not (f.bytes == _FENCE).all()), None)
+
+
+def _huge(inner: int) -> tuple[Array, int]:
+    """At least `inner` bytes of whole huge pages between two guard regions, and how many they are."""
+    inner = -(-inner // _HUGE_BYTES) * _HUGE_BYTES
+    memory = mmap.mmap(-1, inner + _HUGE_BYTES + 2 * _GUARD_BYTES)
+    with suppress(OSError):  # a kernel without huge pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    raw = np.frombuffer(memory, np.uint8)
+    skip = -(raw.ctypes.data + _GUARD_BYTES) % _HUGE_BYTES
+    return raw[skip : skip + inner + 2 * _GUARD_BYTES], inner
 
 
 def _forbid(guard: Array) -> None:

@@ -13,7 +13,7 @@ from collage_core.backend import Backend
 from collage_core.costs.job import MeasureItem, MeasureJob
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.record import UNAVAILABLE, CostRecord
-from collage_core.costs.session import ask_supported, measure_item, open_neighbour, open_session
+from collage_core.costs.session import ask_supported, measure_item, open_session
 from collage_core.errors import UnknownBackendError, WorkerError
 from collage_core.plugins import Registry, default_registry
 from collage_core.worker import Worker, WorkerCrash, WorkerTimeout, exit_cause
@@ -64,7 +64,6 @@ class _Run:
         self._attempts_in_worker = 0
         self._hangs = 0
         self._answered = False
-        self._has_neighbour = True
         self._unusable: CostRecord | None = None
         self._environment: dict[str, str] = {}
         backend = _backend(job)
@@ -117,7 +116,7 @@ class _Run:
         again = self._attempt(item, protect=False)
         if again.status == "wrong":
             return replace(again, reason=f"{again.reason} ({crash.details['cause']})")
-        if again.ok:
+        if again.ok and self._attempt(item).status == "crashed":
             return replace(crash, reason=f"it reads outside its buffers: {crash.reason}")
         return crash
 
@@ -153,12 +152,6 @@ class _Run:
         )
         session = job.graph_path, job.values_path, job.backend, job.target, job.policy
         self._worker.call(open_session, *session, timeout_s=job.item_limit_s)
-        if self._has_neighbour:
-            try:
-                self._worker.call(open_neighbour, timeout_s=job.item_limit_s)
-            except WorkerError:
-                self._has_neighbour = False  # it must not cost the kernels that were asked for
-                return self._opened()
         return self._worker
 
     def _keep(self, item: MeasureItem, record: CostRecord) -> None:

@@ -22,9 +22,8 @@ UNAVAILABLE: Status = "unavailable"
 class Policy:
     """How kernels are measured. Part of the key: costs taken in different ways are not comparable.
 
-    evict_bytes: how much other memory is read before each run, the kernel's inputs and outputs being touched
-    again after it, so that caches are as in the executable: twice the largest cache that the model's weights
-    overflow. 0: runs follow each other.
+    evict_bytes: how much other memory is read before each run, so that caches are as in the executable:
+    about as much as all of the model's constants (see `time_bound`). 0: runs follow each other.
     """
 
     warmup_runs: int = 3

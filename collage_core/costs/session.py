@@ -6,26 +6,22 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from collage_core.backend import Backend, Bound
-from collage_core.costs.guarded import GuardedBuffers
+from collage_core.backend import Backend, BackendKind
 from collage_core.costs.job import MeasureItem
 from collage_core.costs.record import UNAVAILABLE, CostRecord, Policy
 from collage_core.costs.recording import Recording
 from collage_core.costs.trial import Trial
 from collage_core.device import Target
 from collage_core.errors import BackendUnavailableError, Refusal
-from collage_core.formats import channels_last, plain
-from collage_core.ir import Subgraph, TensorType, load_stored
+from collage_core.ir import Subgraph, load_stored
 from collage_core.plugins import default_registry
 from collage_core.worker import child_state
 
-__all__ = ["Session", "ask_supported", "measure_item", "open_neighbour", "open_session"]
+__all__ = ["Session", "ask_supported", "measure_item", "open_session"]
 
 _SESSION = "measuring session"
-_NEIGHBOUR_MS = 0.1
-"""Kernels faster than this may stand for the library's code that an executable keeps warm (see
-`time_bound`).
-"""
+_COLD_BYTES = 128 << 10
+"""Constants of this size are worth measuring cold: reading them from memory takes some microseconds."""
 
 
 class Session:
@@ -39,7 +35,6 @@ class Session:
         self.backend: Backend = default_registry().backend(backend)
         self.target = target
         self.policy = policy
-        self._neighbour: Bound | None = None
         self._refusals: dict[tuple[tuple[int, ...], tuple[str, ...] | None], Refusal | None] = {}
 
     def supported(self, items: Sequence[MeasureItem]) -> list[Refusal | None]:
@@ -82,6 +77,7 @@ class Session:
         start = time.perf_counter()
         kernel = self.backend.build(subgraph, item.variant, self.target)
         build_s = time.perf_counter() - start
+        twin = self.backend.build(subgraph, item.variant, self.target) if self._is_cold(subgraph) else None
         trial = Trial(
             kernel,
             [(v, self.values.load(v), f) for v, f in zip(subgraph.inputs, item.variant.inputs, strict=True)],
@@ -90,8 +86,9 @@ class Session:
                 for v, f in zip(subgraph.outputs, item.variant.outputs, strict=True)
             ],
             protect,
+            twin,
         )
-        return self._tried(trial, build_s)
+        return trial.record(self.policy, build_s)
 
     def _conversion(self, item: MeasureItem, protect: bool) -> CostRecord:
         if item.source is None or item.destination is None:
@@ -107,39 +104,15 @@ class Session:
         value = self.values.load(item.value)
         source, destination = (item.value, value, item.source), (item.value, value, item.destination)
         trial = Trial(kernel, [source], [destination], protect)
-        return self._tried(trial, build_s)
+        return trial.record(self.policy, build_s)
 
-    def open_neighbour(self) -> None:
-        """Where caches are emptied before a run: keep a kernel of the backend's that touches next to no data,
-        if it offers this conversion (see `time_bound`).
+    def _is_cold(self, subgraph: Subgraph) -> bool:
+        """Whether in an executable it finds constants cold that are worth it. Of reference kernels nobody
+        needs to know it so well.
         """
-        if not self.policy.evict_bytes:
-            return
-        type = TensorType("float32", (1, 16, 2, 2))
-        source, destination = (
-            plain(type.dtype, type.static_shape),
-            channels_last(type.dtype, type.static_shape),
-        )
-        try:
-            if not self.backend.converts(type, source, destination, self.target):
-                return
-            buffers = GuardedBuffers()
-            arrays = [buffers.array(type.static_shape, f, str(f)) for f in (source, destination)]
-            arrays[0].fill(1)
-            kernel = self.backend.build_conversion(type, source, destination, self.target)
-            workspace = buffers.bytes(kernel.workspace_bytes, "the workspace")
-            bound = kernel.bind(arrays[:1], arrays[1:], workspace)
-            if bound():
-                return
-        except Exception:  # nobody has asked for it; conversions that are asked for report their own failures
-            return
-        self._neighbour = bound
-
-    def _tried(self, trial: Trial, build_s: float) -> CostRecord:
-        record = trial.record(self.policy, build_s, self._neighbour)
-        if self._neighbour is None and record.median_ms is not None and record.median_ms < _NEIGHBOUR_MS:
-            self._neighbour = trial.bound
-        return record
+        if not self.policy.evict_bytes or self.backend.info().kind is BackendKind.REFERENCE:
+            return False
+        return sum(self.graph.constants[v].nbytes for v in subgraph.constants) >= _COLD_BYTES
 
     def _subgraph(self, item: MeasureItem) -> Subgraph:
         return Subgraph(self.graph, item.nodes, item.outputs)
@@ -148,11 +121,6 @@ class Session:
 def open_session(graph_path: Path, values_path: Path, backend: str, target: Target, policy: Policy) -> None:
     """Make the session that the other functions use."""
     child_state[_SESSION] = Session(graph_path, values_path, backend, target, policy)
-
-
-def open_neighbour() -> None:
-    session: Session = child_state[_SESSION]
-    session.open_neighbour()
 
 
 def ask_supported(items: Sequence[MeasureItem]) -> list[Refusal | None]:

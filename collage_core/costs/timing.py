@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from time import perf_counter_ns
 
@@ -22,33 +22,28 @@ _BATCH_NS = 100_000
 """Runs shorter than this are timed several at a time when caches are hot: reading the clock costs 0.05 us."""
 _LONGEST_BATCH = 10_000
 _UNDISTURBED_RUNS = 5
+_TWIN_RUNS = 2
 
 
-def time_bound(
-    bound: Bound,
-    inputs: Sequence[Array],
-    outputs: Sequence[Array],
-    policy: Policy,
-    neighbour: Bound | None = None,
-) -> Samples:
+def time_bound(bound: Bound, policy: Policy, twin: Bound | None = None) -> Samples:
     """Run `bound` until its median is known to `policy.target_relative_spread`, or `max_runs` or
-    `max_seconds` are used up.
+    `max_seconds` are used up. At least one run is timed, even where it alone takes longer than max_seconds.
 
-    With `policy.evict_bytes`, caches are as in the executable before each run: emptied by reading that much
-    (64 MiB take under 2 ms, so that the library's threads still spin as they do
-    between two kernels), then `neighbour` called, another kernel of the same library, whose code the
-    executable keeps warm, then outputs and inputs read again, which the arena and the previous kernel have
-    left there. Otherwise runs follow each other, the shortest in batches whose mean is one sample. At least
-    one run is timed, even where it alone takes longer than max_seconds.
+    With `policy.evict_bytes`, caches are as in the executable before each run. That much other memory is read
+    (64 MiB take under 2 ms, so that the library's threads still spin as they do between two kernels), then
+    `twin` runs: the same kernel with the same buffers and constants of its own. So activations lie where the
+    library's threads have left them, and constants are as cold as between two runs of the executable. One run
+    of the twin is not enough: a cache through which much has streamed takes in other data reluctantly. None
+    for kernels without constants to speak of, which are their own twins. Otherwise runs follow each other,
+    the shortest in batches whose mean is one sample.
 
     A run during which another process took a processor away from this one says nothing about the kernel (a
     team of spinning threads then waits for the next timer tick, 4 ms or more): it is left out as long as
     enough others remain, and counted in `Samples.preempted`.
 
-    `inputs` and `outputs` are the arrays that `bound` is tied to. BackendError if a run returns an error
-    code.
+    BackendError if a run returns an error code.
     """
-    prepare = _cooler([*outputs, *inputs], neighbour, policy.evict_bytes) if policy.evict_bytes else _nothing
+    prepare = _cooler(twin or bound, policy) if policy.evict_bytes else _nothing
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -117,16 +112,14 @@ def _nothing() -> None:
     return None
 
 
-def _cooler(touched: Sequence[Array], neighbour: Bound | None, evict_bytes: int) -> Callable[[], object]:
-    buffer = _eviction_buffer(evict_bytes)
-    views = [_bytes_of(a) for a in touched if a.size]
+def _cooler(twin: Bound, policy: Policy) -> Callable[[], object]:
+    buffer = _eviction_buffer(policy.evict_bytes)
 
     def cool() -> None:
         np.bitwise_or.reduce(buffer)
-        if neighbour is not None:
-            neighbour()
-        for v in views:
-            np.bitwise_or.reduce(v)
+        for _ in range(_TWIN_RUNS):
+            if _run_ns(twin, 1) > policy.max_seconds * 1e9:
+                break  # so long a run leaves nothing of what was there before
 
     return cool
 
@@ -135,11 +128,3 @@ def _cooler(touched: Sequence[Array], neighbour: Bound | None, evict_bytes: int)
 def _eviction_buffer(size_bytes: int) -> Array:
     # Written once: pages never written all map to one page of zeros, and reading that evicts nothing.
     return np.ones(-(-size_bytes // 8), np.uint64)
-
-
-def _bytes_of(array: Array) -> Array:
-    """One element per cache line of the array's memory, whatever its strides, if it is dense; else the
-    array's bytes in a copy.
-    """
-    order = sorted(range(array.ndim), key=lambda d: array.strides[d], reverse=True)
-    return array.transpose(order).reshape(-1).view(np.uint8)[::64]

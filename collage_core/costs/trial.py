@@ -28,11 +28,16 @@ _LOOK_EVERY_S = 0.005
 class Trial:
     """A built kernel, bound to guarded buffers that hold the recorded inputs.
 
-    protect: see `GuardedBuffers`.
+    protect: see `GuardedBuffers`. twin: the same kernel, built once more (see `time_bound`).
     """
 
     def __init__(
-        self, kernel: Kernel, inputs: Sequence[Operand], outputs: Sequence[Operand], protect: bool = True
+        self,
+        kernel: Kernel,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Operand],
+        protect: bool = True,
+        twin: Kernel | None = None,
     ) -> None:
         self._kernel = kernel
         self._inputs = inputs
@@ -43,9 +48,10 @@ class Trial:
         self._workspace = b.bytes(kernel.workspace_bytes, "the workspace")
 
         self._fill()
-        self.bound = kernel.bind(self._sources, self._results, self._workspace)
+        self._bound = self._bind(kernel)
+        self._twin = None if twin is None else self._bind(twin)
 
-    def record(self, policy: Policy, build_s: float, neighbour: Bound | None) -> CostRecord:
+    def record(self, policy: Policy, build_s: float) -> CostRecord:
         """Check, time, and check again: a kernel may be right once only.
 
         BackendError if a run returns an error code.
@@ -56,9 +62,7 @@ class Trial:
         }
         error, wrong = self._answer()
         if wrong is None:
-            # In an executable the workspace is part of the arena, which is about as warm as the outputs.
-            outputs = [self._workspace, *self._results]
-            samples = time_bound(self.bound, self._sources, outputs, policy, neighbour)
+            samples = time_bound(self._bound, policy, self._twin)
             last_error, wrong = self._verdict(self._results)
             error = _worst(error, last_error)
         if wrong is None:
@@ -82,6 +86,9 @@ class Trial:
             details={**details, "preempted_runs": samples.preempted},
         )
 
+    def _bind(self, kernel: Kernel) -> Bound:
+        return kernel.bind(self._sources, self._results, self._workspace)
+
     def _fill(self) -> None:
         """Recorded values into the inputs, and into the outputs what no right kernel leaves there."""
         for (_, value, _), source in zip(self._inputs, self._sources, strict=True):
@@ -94,7 +101,7 @@ class Trial:
 
     def _answer(self) -> tuple[float | None, Refusal | None]:
         """Run once; the `_verdict` of what is there at the moment at which the call returns."""
-        code = self.bound()
+        code = self._bound()
         returned = self._copies()
         if code:
             raise BackendError(f"the kernel returned error code {code!r}")

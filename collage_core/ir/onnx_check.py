@@ -95,6 +95,10 @@ def check_operators(
         if not node.domain and not onnx.defs.has(node.op_type):
             raise ModelError(f"node {node.name!r}: there is no operator {node.op_type!r} in ONNX")
         try:
+            if proto.domain != node.domain:  # "ai.onnx" is another name of ""
+                given, proto = proto, onnx.NodeProto()
+                proto.CopyFrom(given)
+                proto.domain = node.domain
             onnx.checker.check_node(proto, context)
         except onnx.checker.ValidationError as error:
             said = str(error).partition("\n")[0]

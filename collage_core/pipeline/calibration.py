@@ -19,14 +19,15 @@ from onnx import helper, numpy_helper
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
-from collage_core.costs.fingerprint import environment_of
+from collage_core.costs.fingerprint import environment_of, source_hash
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.costs.rounds import measure_rounds
 from collage_core.device import Target
+from collage_core.errors import BackendError, CollageError
 from collage_core.ir import Graph, from_model
 from collage_core.ir.passes import normalise
 from collage_core.pipeline.comparison import graph_digest, placement_entrant
-from collage_core.pipeline.costing import Costs, collect_costs
+from collage_core.pipeline.costing import Costs, collect_costs, default_policy
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW, Placement
@@ -37,17 +38,21 @@ from collage_core.search.formulate import Formulation, formulate
 from collage_core.search.searcher import OpLevelSearch
 from collage_core.search.transitions import Transitions
 
-__all__ = ["calibrate"]
+__all__ = ["TRANSITIONS", "calibrate", "calibrated_backends", "calibration_environment"]
+
+TRANSITIONS = "transitions"
+"""Kind of a calibration's key."""
 
 _SWITCH = "COLLAGE_CALIBRATION"
+_SEPARATOR = "+"
 
-_BLOCKS = 4
+_BLOCKS = 6
 _FAVOUR = 0.1
 """What a backend's costs are multiplied by in the placement that is to use it as much as possible."""
 _SHUFFLES = 2
 _ROUNDS, _RUNS_PER_ROUND = 8, 3
 _FEWEST_STEPS = 3
-_POLICY = Policy(max_seconds=0.1)
+_MAX_SECONDS = 0.1
 
 
 def calibrate(
@@ -56,32 +61,55 @@ def calibrate(
     database: CostDatabase,
     registry: Registry,
     progress: Progress,
-) -> Transitions:
-    """What the database knows for just these backends, or what some seconds of measuring tell, which is then
-    kept there. Nothing where $COLLAGE_CALIBRATION is "off".
+    *,
+    measure: bool = True,
+) -> tuple[Transitions, int]:
+    """What the database knows for just these backends, or, if `measure`, what some seconds of measuring tell,
+    which is then kept there; and how many costs were measured for it.
 
-    A constant that would be negative is 0.
+    A constant that would be negative is 0. All are 0 where $COLLAGE_CALIBRATION is "off", where only a
+    reference takes part, and where calibration fails, which is told.
     """
-    if os.environ.get(_SWITCH) == "off":
-        return Transitions()
+    eager = [name for name, b in backends.items() if b.info().kind is not BackendKind.REFERENCE]
+    if os.environ.get(_SWITCH) == "off" or not eager:
+        return Transitions(), 0
     graph = normalise(from_model(_network()))
-    environment = {
-        f"{name}.{k}": v for name, b in sorted(backends.items()) for k, v in environment_of(b, target).items()
-    }
-    key = CostKey("transitions", graph_digest(graph), "", "+".join(sorted(backends)), environment, _POLICY)
-    known = database.get(key)
+    policy = replace(default_policy(graph), max_seconds=_MAX_SECONDS)
+    environment = calibration_environment(backends, target)
+    key = CostKey(
+        TRANSITIONS, graph_digest(graph), "", _SEPARATOR.join(sorted(backends)), environment, policy
+    )
+    known, measured = database.get(key), 0
     if known is None:
-        known = _measure(graph, backends, target, database, registry, progress)
+        if not measure:
+            return Transitions(), 0
+        try:
+            known, measured = _measure(graph, backends, eager, target, database, policy, registry, progress)
+        except CollageError as error:
+            progress.note(
+                f"groups and crossings are taken to cost nothing, since calibration failed: {error}"
+            )
+            return Transitions(), 0
         database.put(key, known)
-    details: Mapping[str, object] = known.details
-    group_ms, crossing_ms = details["group_ms"], details["crossing_ms"]
-    assert isinstance(group_ms, Mapping)
-    assert isinstance(crossing_ms, float)
-    return Transitions(dict(group_ms), crossing_ms)
+    details: Mapping[str, Any] = known.details
+    return Transitions(details["group_ms"], details["crossing_ms"], details["copy_ms_per_mib"]), measured
+
+
+def calibration_environment(backends: Mapping[str, Backend], target: Target) -> dict[str, str]:
+    """What a calibration is valid for: every backend's environment, and the executables' own code."""
+    facts = {f"{name}.{k}": v for name, b in backends.items() for k, v in environment_of(b, target).items()}
+    return {**facts, "runtime": source_hash("collage_core.runtime")}
+
+
+def calibrated_backends(key: CostKey) -> list[str]:
+    """Names of the backends that a stored calibration is of."""
+    return key.backend.split(_SEPARATOR)
 
 
 def _network() -> onnx.ModelProto:
-    """What convolutional networks and transformers are made of, the same block several times over."""
+    """What convolutional networks and transformers are made of, the same block several times over, each time
+    with weights of its own: 10 MB, which do not stay in caches of the second level.
+    """
     rng = np.random.default_rng(0)
     weights: dict[str, np.ndarray] = {}
     nodes: list[onnx.NodeProto] = []
@@ -95,24 +123,24 @@ def _network() -> onnx.ModelProto:
         nodes.append(helper.make_node(op_type, inputs, [output], f"n{len(nodes)}", **attributes))
         return output
 
-    x = "x"
-    for _ in range(_BLOCKS):
-        y = op("Conv", x, weight("conv3", 64, 64, 3, 3), weight("bias", 64), pads=[1, 1, 1, 1])
+    x = op("AveragePool", "x", kernel_shape=[2, 2], strides=[2, 2])
+    for i in range(_BLOCKS):
+        y = op("Conv", x, weight(f"conv3.{i}", 128, 128, 3, 3), weight(f"bias.{i}", 128), pads=[1, 1, 1, 1])
         y = op("Mul", y, op("Sigmoid", y))
-        y = op("Add", op("Conv", y, weight("conv1", 64, 64, 1, 1)), x)
+        y = op("Add", op("Conv", y, weight(f"conv1.{i}", 128, 128, 1, 1)), x)
         x = op("MaxPool", op("Relu", y), kernel_shape=[3, 3], pads=[1, 1, 1, 1])
     x = op("Reshape", x, "rows")
-    for _ in range(_BLOCKS):
-        y = op("Gelu", op("Add", op("MatMul", x, weight("up", 64, 256)), weight("up_bias", 256)))
-        y = op("Add", op("MatMul", y, weight("down", 256, 64)), x)
-        x = op("LayerNormalization", y, weight("scale", 64), weight("shift", 64))
+    for i in range(_BLOCKS):
+        y = op("Add", op("MatMul", x, weight(f"up.{i}", 128, 1024)), weight(f"up_bias.{i}", 1024))
+        y = op("Add", op("MatMul", op("Gelu", y), weight(f"down.{i}", 1024, 128)), x)
+        x = op("LayerNormalization", y, weight(f"scale.{i}", 128), weight(f"shift.{i}", 128))
         x = op("Softmax", x)
-    rows = np.array([28 * 28, 64], np.int64)
+    rows = np.array([14 * 14, 128], np.int64)
     graph = helper.make_graph(
         nodes,
         "calibration",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 64, 28, 28])],
-        [helper.make_tensor_value_info(x, onnx.TensorProto.FLOAT, [28 * 28, 64])],
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 128, 28, 28])],
+        [helper.make_tensor_value_info(x, onnx.TensorProto.FLOAT, [14 * 14, 128])],
         [numpy_helper.from_array(a, n) for n, a in {**weights, "rows": rows}.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
@@ -121,17 +149,18 @@ def _network() -> onnx.ModelProto:
 def _measure(
     graph: Graph,
     backends: Mapping[str, Backend],
+    eager: Sequence[str],
     target: Target,
     database: CostDatabase,
+    policy: Policy,
     registry: Registry,
     progress: Progress,
-) -> CostRecord:
+) -> tuple[CostRecord, int]:
     candidates = generate_candidates(graph, backends.values(), target)
     with Workspace(graph) as workspace:
         costs = collect_costs(
-            candidates, backends, database, workspace, _POLICY, progress, plugins=registry.modules()
+            candidates, backends, database, workspace, policy, progress, plugins=registry.modules()
         )
-        eager = [name for name, b in backends.items() if b.info().kind is not BackendKind.REFERENCE]
         placements = _placements(candidates, costs, eager)
         entrants = [placement_entrant(str(i), p, registry, parts=True) for i, p in enumerate(placements)]
         progress.phase("calibrating", _ROUNDS)
@@ -143,10 +172,15 @@ def _measure(
             on_wait=progress.note,
         )
     excess: list[tuple[str, int, float]] = []
+    copies_ms: list[float] = []
     for i, placement in enumerate(placements):
         if parts_ms := outcomes[str(i)].parts_ms:
             excess += _excess(graph, placement, parts_ms)
-    return _fit(excess, list(backends))
+            copies_ms.append(parts_ms[-1])
+    if not copies_ms:
+        raise BackendError("; ".join(sorted({o.reason for o in outcomes.values() if o.reason})))
+    copied_mib = sum(graph.type_of(v).size_bytes for v in (*graph.inputs, *graph.outputs)) / 2**20
+    return _fit(excess, list(backends), median(copies_ms) / copied_mib), costs.measured + 1
 
 
 def _placements(candidates: CandidateSet, costs: Costs, backends: Sequence[str]) -> list[Placement]:
@@ -195,7 +229,9 @@ def _home_of(step: Step, home: Mapping[object, str]) -> str:
     return home.get(step.reads[0], VIEW) if step.is_view else step.what.backend
 
 
-def _fit(excess: Sequence[tuple[str, int, float]], backends: Sequence[str]) -> CostRecord:
+def _fit(
+    excess: Sequence[tuple[str, int, float]], backends: Sequence[str], copy_ms_per_mib: float
+) -> CostRecord:
     """Medians: of steps whose operands come from their own backend the constants per group, of the others
     what remains per value.
     """
@@ -207,5 +243,10 @@ def _fit(excess: Sequence[tuple[str, int, float]], backends: Sequence[str]) -> C
         group_ms[name] = max(0.0, median(told)) if told else 0.0
     rest = [(ms - group_ms[b]) / crossing for b, crossing, ms in excess if crossing]
     crossing_ms = max(0.0, median(rest)) if rest else 0.0
-    details = {"group_ms": group_ms, "crossing_ms": crossing_ms, "steps": len(excess)}
+    details: dict[str, object] = {
+        "group_ms": group_ms,
+        "crossing_ms": crossing_ms,
+        "copy_ms_per_mib": copy_ms_per_mib,
+        "steps": len(excess),
+    }
     return CostRecord("ok", runs=_ROUNDS * _RUNS_PER_ROUND, details=details)

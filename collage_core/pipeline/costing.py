@@ -22,6 +22,7 @@ from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW
 from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.formulate import ConversionKey, needed_conversions
+from collage_core.search.transitions import Transitions
 
 __all__ = ["Costs", "collect_costs", "default_policy"]
 
@@ -32,18 +33,21 @@ _BUSY = 0.1
 
 
 def default_policy(graph: Graph) -> Policy:
-    """Before each run, those caches are emptied which the model's constants, read in turn, fill by more than
-    half.
+    """Between two runs of a kernel an executable reads the constants of all others. So as much other memory
+    is read before each timed run: a power of two, so that costs serve similar models, and twice the last
+    cache at most. Nothing where the constants fit into half of the first cache.
     """
     weights_bytes = sum(a.nbytes for a in graph.constants.values())
-    overflown = [size for size in cache_sizes_bytes() if weights_bytes > size // 2]
-    return Policy(evict_bytes=2 * max(overflown, default=0))
+    first, last = cache_sizes_bytes()[0], cache_sizes_bytes()[-1]
+    if weights_bytes <= first // 2:
+        return Policy()
+    return Policy(evict_bytes=min(1 << (weights_bytes - 1).bit_length(), 2 * last))
 
 
 def _policy_for(backend: Backend, policy: Policy) -> Policy:
     """Reference kernels take seconds and are there to be replaced: a few runs tell how bad it is."""
     if backend.info().kind is BackendKind.REFERENCE:
-        return replace(policy, warmup_runs=1, min_runs=2, max_runs=10, max_seconds=0.02)
+        return replace(policy, warmup_runs=1, min_runs=2, max_runs=10, max_seconds=0.02, evict_bytes=0)
     return policy
 
 
@@ -65,20 +69,23 @@ class Costs:
     def record_of(self, candidate: Candidate) -> CostRecord | None:
         return self.kernels.get(_identity(candidate))
 
-    def converters(self, backends: Iterable[str] | None = None) -> dict[ConversionKey, tuple[str, float]]:
-        """For each possible conversion the cheapest backend (of those named, or of all) and its median, in
-        ms.
+    def converters(
+        self, backends: Iterable[str] | None = None, transitions: Transitions | None = None
+    ) -> dict[ConversionKey, tuple[str, float]]:
+        """For each possible conversion the backend (of those named, or of all) that is cheapest in an
+        executable, and its median alone, in ms.
         """
         allowed = None if backends is None else set(backends)
+        group_ms = (transitions or Transitions()).group_ms
         result = {}
         for key, records in self.conversion_records.items():
             offers = [
-                (r.median_ms, b)
+                (r.median_ms + group_ms.get(b, 0.0), b, r.median_ms)
                 for b, r in records.items()
                 if r.ok and r.median_ms is not None and (allowed is None or b in allowed)
             ]
             if offers:
-                cost_ms, backend = min(offers)
+                _, backend, cost_ms = min(offers)
                 result[key] = (backend, cost_ms)
         return result
 

@@ -28,7 +28,7 @@ from collage_core.pipeline.progress import Progress, Silent
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW, Placement
 from collage_core.plugins import Registry, default_registry
-from collage_core.search.candidates import CandidateSet, Constraints, generate_candidates
+from collage_core.search.candidates import CandidateSet, Constraints, generate_candidates, require_offers
 from collage_core.search.formulate import formulate
 from collage_core.search.problem import Solution
 from collage_core.search.searcher import OpLevelSearch, Searcher
@@ -158,7 +158,7 @@ def search_placement(
         candidates = replace(
             candidates, candidates=tuple(c for c in candidates.candidates if c.backend in allowed)
         )
-    formulation = formulate(candidates, costs.record_of, costs.converters(backends), transitions)
+    formulation = formulate(candidates, costs.record_of, costs.converters(backends, transitions), transitions)
     solution = searcher.solve(formulation.problem)
     return formulation.placement(solution), solution
 
@@ -182,9 +182,10 @@ def optimize_graph(
     to end.
 
     backends: those that may take part; core's reference is added, so that every model places. inputs: what to
-    record values with, by name (made up where None). transitions: constants per group and crossing;
-    calibrated where None. rounds: of each of the two end-to-end comparisons, 0 for none. ModelError for an
-    open dimension, PlacementError where no backend, not even the reference, runs a node.
+    record values with, by name (made up where None). transitions: constants per group and crossing; where
+    None, calibrated, or those known if `executor` measures or `rounds` is 0. rounds: of each of the two
+    end-to-end comparisons, 0 for none. ModelError for an open dimension, PlacementError where no backend, not
+    even the reference, runs a node.
     """
     start = time.monotonic()
     registry = registry or default_registry()
@@ -196,13 +197,17 @@ def optimize_graph(
     chosen.setdefault(fallback.name, fallback)
     progress.phase("finding candidates")
     candidates = generate_candidates(graph, chosen.values(), target, constraints)
+    require_offers(candidates)
     with Workspace(graph, inputs) as workspace:
         policy = default_policy(graph)
         costs = collect_costs(
             candidates, chosen, database, workspace, policy, progress, executor, registry.modules()
         )
         if transitions is None:
-            transitions = calibrate(chosen, target, database, registry, progress)
+            # Where nothing is run on this machine, what is known of it has to do.
+            here = executor is None and rounds > 0
+            transitions, measured = calibrate(chosen, target, database, registry, progress, measure=here)
+            costs.measured += measured
         progress.phase("searching")
         search_start = time.monotonic()
         mix, solution = search_placement(candidates, costs, searcher, transitions=transitions)
@@ -288,10 +293,10 @@ def _prove(
         and s.placement.digest != mix.digest
     }
 
-    def run(title: str, placements: Mapping[str, Placement]) -> Comparison:
+    def run(title: str, placements: Mapping[str, Placement], parts: bool = False) -> Comparison:
         return compare(
             graph,
-            [placement_entrant(n, p, registry, parts=n == COLLAGE) for n, p in placements.items()],
+            [placement_entrant(n, p, registry, parts=parts and n == COLLAGE) for n, p in placements.items()],
             target,
             database,
             workspace,
@@ -325,7 +330,7 @@ def _prove(
     last = sorted(untried, key=lambda label: untried[label].predicted_ms or math.inf)
     for label in (*sorted(times, key=times.__getitem__), *last):
         standing = {name: p for name, p in rivals.items() if name in times}
-        confirming = run("confirming", {COLLAGE: placements[label], **standing})
+        confirming = run("confirming", {COLLAGE: placements[label], **standing}, parts=True)
         comparisons.append(confirming)
         if confirming.records[COLLAGE].ok:
             for reason in reasons:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from collage_core.backend import BackendKind
@@ -218,10 +219,6 @@ def _prediction(o: Optimization, placed: Mapping[str, Any], parts_ms: Sequence[f
     group_ms = o.transitions.group_ms
     steps = [*placed["groups"], *placed["conversions"]]
     expected = [s["cost_ms"] + group_ms.get(s["backend"], 0.0) for s in steps]
-    kernels_ms, conversions_ms = (
-        sum(s["cost_ms"] for s in placed[kind]) for kind in ("groups", "conversions")
-    )
-    groups_ms = sum(expected) - kernels_ms - conversions_ms
     misses = []
     for i, (step, predicted_ms) in enumerate(zip(steps, expected, strict=True)):
         took_ms = step["in_place_ms"]
@@ -240,13 +237,10 @@ def _prediction(o: Optimization, placed: Mapping[str, Any], parts_ms: Sequence[f
                 }
             )
     return {
-        "kernels_ms": kernels_ms,
-        "conversions_ms": conversions_ms,
-        "groups_ms": groups_ms,
-        "crossings_ms": (o.placement.predicted_ms or 0.0) - sum(expected),
-        "transitions": {"group_ms": dict(group_ms), "crossing_ms": o.transitions.crossing_ms},
+        "terms_ms": dict(o.placement.terms_ms),
+        "transitions": asdict(o.transitions),
         "in_place_ms": sum(parts_ms) if parts_ms else None,
-        "copies_ms": parts_ms[-1] if parts_ms else None,
+        "copies_in_place_ms": parts_ms[-1] if parts_ms else None,
         "misses": sorted(misses, key=lambda m: -abs(m["predicted_ms"] - m["in_place_ms"])),
     }
 

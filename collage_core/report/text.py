@@ -68,7 +68,7 @@ def explain_text(report: Mapping[str, Any]) -> str:
     parts = [optimization_text(report), _groups(report)] if "search" in report else [_groups(report)]
     if report["conversions"]:
         rows = [
-            (c["value"], c["from"], c["to"], c["backend"], _ms(c["cost_ms"]), _ms(c["in_place_ms"]))
+            (c["value"], c["from"], c["to"], c["backend"], _ms(c["cost_ms"]), _ms(c.get("in_place_ms")))
             for c in report["conversions"]
         ]
         header = ("value", "from", "to", "backend", "ms", "in place")
@@ -184,7 +184,7 @@ def _groups(report: Mapping[str, Any]) -> str:
             + " ".join(_short(f) for f in g["formats"]["outputs"]),
             _ms(g["cost_ms"]),
             _ms(g["spread_ms"]),
-            _ms(g["in_place_ms"]),
+            _ms(g.get("in_place_ms")),
         )
         for i, g in enumerate(report["groups"])
     ]
@@ -197,17 +197,16 @@ def _prediction(prediction: Mapping[str, Any]) -> list[str]:
     transitions = prediction["transitions"]
     constants = ", ".join(f"{name} {1e3 * ms:.1f}" for name, ms in sorted(transitions["group_ms"].items()))
     lines = [
-        f"predicted: kernels {_ms(prediction['kernels_ms'])} ms, conversions "
-        f"{_ms(prediction['conversions_ms'])}, groups {_ms(prediction['groups_ms'])}, crossings "
-        f"{_ms(prediction['crossings_ms'])}",
+        "predicted: " + ", ".join(f"{what} {_ms(ms)}" for what, ms in prediction["terms_ms"].items()) + " ms",
         f"calibrated: us per group of {constants or 'no backend'}; "
-        f"{1e3 * transitions['crossing_ms']:.1f} us per value that crosses",
+        f"{1e3 * transitions['crossing_ms']:.1f} us per value that crosses; "
+        f"{1e3 * transitions['copy_ms_per_mib']:.1f} us per MiB of inputs and outputs",
     ]
     if prediction["in_place_ms"] is None:
         return ["\n".join(lines)]
     lines.append(
         f"in place: {_ms(prediction['in_place_ms'])} ms, of which copying inputs and outputs "
-        f"{_ms(prediction['copies_ms'])}"
+        f"{_ms(prediction['copies_in_place_ms'])}"
     )
     if not prediction["misses"]:
         lines.append("no group misses its prediction by more than a tenth and 1 % of the whole")

@@ -11,6 +11,8 @@ from pathlib import Path
 
 __all__ = ["hold", "replacing"]
 
+_ATTEMPTS = 10
+
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
@@ -32,8 +34,11 @@ def replacing(path: str | Path) -> Iterator[Path]:
                 left.unlink()
             os.close(descriptor)
     partial = path.with_name(f"{start}{os.getpid()}.partial")
-    partial.touch()
-    held = hold(partial)
+    held = None
+    for _ in range(_ATTEMPTS):
+        partial.touch()
+        if (held := hold(partial)) is not None:  # else another writer has just taken it for a dead one's
+            break
     try:
         yield partial
         partial.replace(path)

@@ -20,7 +20,9 @@ def origin_here(placement: Placement, registry: Registry) -> dict[str, Any]:
     """
     here = processor()
     infos = {
-        name: registry.backends[name].info() for name in placement.backends() if name in registry.backends
+        name: registry.backends[name.lower()].info()
+        for name in placement.backends()
+        if name.lower() in registry.backends
     }
     return {
         "collage": importlib.metadata.version("collage-core"),
@@ -38,10 +40,10 @@ def differences(origin: Mapping[str, Any], placement: Placement, registry: Regis
     processor lacks instructions that the kernels were chosen for.
     """
     for name in placement.backends():
-        if name not in registry.backends:
+        if name.lower() not in registry.backends:
             known = ", ".join(sorted(registry.backends))
             raise BundleError(f"its backend {name!r} is not installed here; installed: {known}")
-        if reason := registry.backends[name].info().reason:
+        if reason := registry.backends[name.lower()].info().reason:
             raise BundleError(f"its backend {name!r} is not available here: {reason}")
     here = origin_here(placement, registry)
     found: list[str] = []

@@ -18,7 +18,7 @@ from collage_core.placement import VIEW
 from collage_core.registration import registered_patterns, registered_rules
 from collage_core.rules import PatternRule, generate
 
-__all__ = ["Candidate", "CandidateSet", "Constraints", "generate_candidates"]
+__all__ = ["Candidate", "CandidateSet", "Constraints", "generate_candidates", "require_offers"]
 
 _T = TypeVar("_T")
 
@@ -92,6 +92,24 @@ def generate_candidates(
     found += [c for c in _views(graph, found) if constraints.allows(c.subgraph, VIEW)]
     _require_pins(graph, constraints, found, refusals)
     return CandidateSet(graph, target, tuple(found), refusals, kinds)
+
+
+def require_offers(candidates: CandidateSet) -> None:
+    """PlacementError, with what backends said, for the first node that nobody offers to run."""
+    covered = {n.id for c in candidates.candidates for n in c.subgraph.nodes}
+    for node in candidates.graph.nodes:
+        if node.id in covered:
+            continue
+        said = [
+            f"{name}: {r.reason}"
+            for name, refusals in candidates.refusals.items()
+            for r in refusals
+            if r.node == node.name
+        ]
+        raise PlacementError(
+            f"no backend offers to run node {node.name!r} ({node.qualified_op})"
+            + (f"; {'; '.join(said)}" if said else "")
+        )
 
 
 def _require_pins(

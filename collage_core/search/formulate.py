@@ -89,6 +89,13 @@ class Formulation:
             solution.total_ms,
             solution.optimal,
             solution.method,
+            {
+                "kernels": parts.kernels_ms,
+                "conversions": parts.conversions_ms,
+                "groups": parts.group_ms,
+                "crossings": parts.crossing_ms,
+                "copies": parts.fixed_ms,
+            },
         )
 
 
@@ -155,6 +162,7 @@ def formulate(
         for v in names
         for source, destination, cost_ms in by_type.get(graph.type_of(v), ())
     }
+    copied_bytes = sum(graph.type_of(v).size_bytes for v in (*graph.inputs, *graph.outputs))
     problem = Problem(
         len(graph.nodes),
         values,
@@ -162,6 +170,7 @@ def formulate(
         conversion_ms,
         {index: transitions.group_ms.get(name, 0.0) for name, index in backends.items()},
         transitions.crossing_ms,
+        transitions.copy_ms_per_mib * copied_bytes / 2**20,
     )
     return Formulation(
         candidates, problem, tuple(kept), tuple(records), tuple(names), tuple(formats), converters
@@ -186,4 +195,4 @@ def _require_cover(graph: Graph, choices: Sequence[Choice]) -> None:
         covered |= c.nodes
     for i, n in enumerate(graph.nodes):
         if not covered >> i & 1:
-            raise PlacementError(f"no backend can run node {n.name!r} ({n.op_type})")
+            raise PlacementError(f"no backend can run node {n.name!r} ({n.qualified_op})")

@@ -12,7 +12,9 @@ __all__ = ["Transitions"]
 class Transitions:
     """group_ms: by backend, what each of its groups and conversions takes in an executable beyond what it
     takes alone. crossing_ms: once per value that some group of another backend than its producer's reads.
+    copy_ms_per_mib: per MiB of the model's inputs and outputs, which are copied in and out.
     """
 
     group_ms: Mapping[str, float] = field(default_factory=dict)
     crossing_ms: float = 0.0
+    copy_ms_per_mib: float = 0.0

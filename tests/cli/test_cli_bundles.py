@@ -29,13 +29,14 @@ from collage_core import (
     plain_variant,
     save,
 )
+from collage_core.cli.main import main
 from collage_core.device import processor
 from collage_core.formats import Array
 from collage_core.ir import Graph, from_model
 from collage_core.runtime import read
 
 if TYPE_CHECKING:
-    from collage_command import Collage
+    from collage_command import Collage, Optimised
 
     from tests.cli.conftest import Mistake, Refused
 
@@ -157,7 +158,7 @@ def test_a_missing_member(entry: str, bundle: Path, refused: Refused) -> None:
 def test_other_damage(bundle: Path, refused: Refused) -> None:
     whole = bundle.read_bytes()
     path = bundle.with_name("damaged.collage")
-    for data in (b"", b"junk", whole[: len(whole) // 2], whole[:-1], whole[1:] and whole[200:]):
+    for data in (b"", b"junk", whole[: len(whole) // 2], whole[:-1], whole[200:]):
         path.write_bytes(data)
         _both(path, refused, "not a bundle, or a damaged one")
     short = _edited(bundle, "weights.bin", lambda data: data[:-2000])
@@ -182,6 +183,28 @@ def test_other_damage(bundle: Path, refused: Refused) -> None:
 def test_manifests_that_make_no_sense(changes: dict[str, Any], bundle: Path) -> None:
     with pytest.raises(BundleError, match=r"not a bundle|damaged"):
         load(_manifest(bundle, **changes))
+
+
+def test_reports_that_make_no_sense(bundle: Path, refused: Refused) -> None:
+    reports: list[dict[str, Any]] = [
+        {"groups": []},
+        {"groups": [], "conversions": [{}]},
+        {"search": 5, "groups": 5},
+    ]
+    for report in reports:
+        assert "its report is damaged" in refused("explain", _manifest(bundle, report=report))
+
+
+def test_a_report_of_before_steps_were_timed_in_place(
+    optimised: Optimised, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = tmp_path / "old.collage"
+    old.write_bytes(optimised.bundle.read_bytes())
+    report = {k: v for k, v in optimised.second.items() if k != "prediction"}
+    for kind in ("groups", "conversions"):
+        report[kind] = [{k: v for k, v in part.items() if k != "in_place_ms"} for part in report[kind]]
+    assert main(["explain", str(_manifest(old, report=report))]) == 0
+    assert "groups, in order" in capsys.readouterr().out
 
 
 _BREAKS: list[Callable[[dict[str, Any]], object]] = [

@@ -78,7 +78,7 @@ def test_files_that_are_not_there_or_something_else(
         (["--costs", "/"], "cost database / cannot be opened"),
         (
             ["--exclude", "reference", "--backends", "dnnl", "--exclude", "dnnl"],
-            "no backend can run node 'relu'",
+            "no backend offers to run node 'relu'",
         ),
     ],
 )

@@ -164,3 +164,17 @@ def test_a_bundle_is_a_file_of_its_own(optimised: Optimised, tmp_path: Path, col
     np.save(tmp_path / "x.npy", np.zeros((1, 3, 16, 16), np.float32))
     report: Any = collage.json("run", moved, "--input", f"image={tmp_path}/x.npy")
     assert report["outputs"]["logits"]["file"] is None
+
+
+@pytest.mark.slow
+def test_calibration_is_measured_once_and_is_not_stale(
+    collage: Collage, optimised: Optimised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLLAGE_CALIBRATION")
+    arguments = ("optimize", optimised.model, "--threads", "1")
+    first, second = collage.json(*arguments), collage.json(*arguments)
+    assert first["search"]["measured"] > optimised.first["search"]["measured"]
+    assert second["search"]["measured"] == 0
+    assert second["prediction"]["transitions"] == first["prediction"]["transitions"]
+    assert first["prediction"]["transitions"]["copy_ms_per_mib"] > 0
+    assert collage.run("costs", "prune", "--stale").startswith("0 costs removed")

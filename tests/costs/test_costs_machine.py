@@ -18,7 +18,7 @@ from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Vari
 from collage_core.costs import cache_sizes_bytes, environment_of, measuring_lock
 from collage_core.costs.fingerprint import source_hash
 from collage_core.costs.lock import lock_path
-from collage_core.device import Target
+from collage_core.device import _VECTOR_INSTRUCTIONS, Target
 from collage_core.errors import Refusal
 from collage_core.ir import Subgraph
 from collage_core.reference import ReferenceBackend
@@ -138,3 +138,18 @@ def test_the_source_hash_changes_with_any_file_of_the_package(
 
 def test_last_level_cache_is_plausible() -> None:
     assert 1 << 18 <= cache_sizes_bytes()[-1] <= 4 << 30
+
+
+def test_instructions_that_bundles_need() -> None:
+    """What a processor of one vendor lists, a bundle made on it must not ask of the other's."""
+    amd = "fpu sse sse2 ssse3 sse4_1 sse4_2 sse4a misalignsse fma fma4 avx avx2 f16c sme smep smap avx512f"
+    intel = "fpu sse sse2 ssse3 sse4_1 sse4_2 fma avx avx2 f16c smep smap avx512f amx_tile avx512_bf16"
+    arm = "fp asimd asimdhp sve sve2 i8mm bf16 sme2"
+
+    def vector(flags: str) -> set[str]:
+        return {f for f in flags.split() if _VECTOR_INSTRUCTIONS.match(f)}
+
+    common = {"sse", "sse2", "ssse3", "sse4_1", "sse4_2", "fma", "avx", "avx2", "f16c", "avx512f"}
+    assert vector(amd) == common
+    assert vector(intel) == common | {"amx_tile", "avx512_bf16"}
+    assert vector(arm) == {"asimd", "asimdhp", "sve", "sve2", "i8mm", "bf16", "sme2"}

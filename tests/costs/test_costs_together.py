@@ -122,9 +122,13 @@ def moments_s(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """Times after the start of a run, anywhere up to its end."""
     whole = _with_logging(Collage(tmp_path_factory.mktemp("whole")))
     model = _layered(whole.folder / "m.onnx", 24)
+    screen = Screen()
     start = time.monotonic()
-    whole.run(*_arguments(model))
+    process = whole.start(*_arguments(model), stderr=screen.theirs)
+    assert process.wait(timeout=120) == 0
     duration_s = time.monotonic() - start
+    assert screen.told() > 0, "the progress bars are understood"
+    screen.close()
     numbers = random.Random(_SEED)
     return sorted(numbers.uniform(0, duration_s) for _ in range(_KILLS))
 

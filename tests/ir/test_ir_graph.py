@@ -389,3 +389,12 @@ def test_ids_are_unique_even_if_another_tool_adds_a_node() -> None:
     del stored.graph.node[2]
     stored.graph.node[1].metadata_props[0].value = "0"
     assert [n.id for n in from_model(stored).nodes] == [0, 1]
+
+
+def test_the_default_domain_goes_by_two_names() -> None:
+    node = helper.make_node("Relu", ["x"], ["y"], domain="ai.onnx")
+    shape = [helper.make_tensor_value_info(v, TensorProto.FLOAT, [2]) for v in "xy"]
+    model = helper.make_model(
+        helper.make_graph([node], "g", shape[:1], shape[1:]), opset_imports=[helper.make_opsetid("", 20)]
+    )
+    assert [str(n.qualified_op) for n in from_model(model).nodes] == ["Relu"]

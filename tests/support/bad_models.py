@@ -220,7 +220,7 @@ BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     ),
     "operator of an unknown domain, typed": (
         lambda: _model(_node("Frob", ["x"], ["y"], name="frob", domain="com.acme"), outputs=[vector("y")]),
-        "no backend can run node 'frob'",
+        "no backend offers to run node 'frob' (com.acme.Frob)",
     ),
     "domain that is not imported": (
         lambda: _model(_node("Frob", ["x"], ["y"], name="frob", domain="com.acme"), domains=()),

@@ -3,13 +3,14 @@
 FOLDER holds `model.collage` and, for input number *i*, `x<i>.npy` and `y<i>.npy`. Prints a JSON object:
 errors: the largest max|difference| / max|expected| of every thread. built: kernels built for the contexts.
 arena_bytes: of one context. arenas: allocated for further contexts. grown_bytes: by which resident memory
-grew with each of those. placed_on: the backends that run something.
+grew with each of those.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 import threading
 from pathlib import Path
@@ -35,7 +36,6 @@ def main(folder: Path) -> dict[str, Any]:
         "errors": run_together(executable, contexts, cases),
         **memory_of_further_contexts(executable, cases[0][0]),
         "built": len(built),
-        "placed_on": list(executable.placement.backends()),
     }
 
 
@@ -99,7 +99,7 @@ def memory_of_further_contexts(executable: Executable, x: Array) -> dict[str, in
 
 def resident_bytes() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096
+    return pages * int(os.sysconf("SC_PAGE_SIZE"))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint,
 from collage_core.costs.record import CostKey
 from collage_core.device import Target
 from collage_core.errors import CostDatabaseError
+from collage_core.pipeline.calibration import TRANSITIONS, calibrated_backends, calibration_environment
 from collage_core.plugins import default_registry
 from collage_core.report.text import table
 from collage_core.runtime.files import replacing
@@ -91,7 +92,15 @@ def _is_current(key: CostKey) -> bool:
         runtime = source_hash("collage_core.runtime")
         facts = {**device_fingerprint(device), "measurer": MEASURER_VERSION, "runtime": runtime}
         return all(key.environment.get(k) == v for k, v in facts.items())
-    backend = default_registry().backends.get(key.backend)
+    known = default_registry().backends
+    if key.kind == TRANSITIONS:
+        names = calibrated_backends(key)
+        if not known.keys() >= set(names):
+            return False
+        threads = key.environment.get(f"{names[0]}.threads", "1")
+        backends = {name: known[name] for name in names}
+        return key.environment == calibration_environment(backends, Target("cpu", int(threads)))
+    backend = known.get(key.backend)
     if backend is None or device != "cpu":
         return False
     return key.environment == environment_of(backend, Target(device, int(threads)))

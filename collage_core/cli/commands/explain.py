@@ -6,6 +6,7 @@ import argparse
 import json
 
 from collage_core.cli.arguments import add_json
+from collage_core.errors import BundleError
 from collage_core.report.summary import placement_json
 from collage_core.report.text import explain_text
 from collage_core.runtime.bundle import read
@@ -22,4 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     bundle = read(args.bundle)
     report = dict(bundle.report) or placement_json(bundle.graph, bundle.placement)
-    print(json.dumps(report, indent=2) if args.json else explain_text(report))
+    try:
+        text = json.dumps(report, indent=2) if args.json else explain_text(report)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BundleError(f"{args.bundle}: its report is damaged ({error!r})") from None
+    print(text)
