@@ -19,7 +19,8 @@ DEMO = [
     Path("benchmarks"),
 ]
 
-TEST_TOOLS = ["pytest>=8", "hypothesis>=6.100"]
+# ortools: a second opinion on the search (docs/adr/0010).
+TEST_TOOLS = ["pytest>=8", "hypothesis>=6.100", "ortools>=9.15"]
 # Exact, for what they complain about changes from one version to the next.
 RUFF, MYPY = "ruff==0.17.5", "mypy==2.4.1"
 

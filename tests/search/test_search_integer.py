@@ -1,0 +1,54 @@
+"""The search against an integer program: on random problems, and on networks at costs recorded on a real
+machine.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from collage_benchmarks.problems import RECORDED, load_problem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from integer_program import UNITS_PER_MS, solve
+from search_problems import random_problem
+
+from collage_core.errors import PlacementError
+from collage_core.search import OpLevelSearch, total_ms
+
+PROBLEMS = Path(__file__).parent / "problems"
+ROUNDING_MS = 1.0 / UNITS_PER_MS
+
+
+@pytest.mark.parametrize("name", sorted(RECORDED))
+def test_equals_integer_program_on_recorded_costs(name: str) -> None:
+    problem = load_problem(PROBLEMS / f"{name}.json")
+    found = OpLevelSearch().solve(problem)
+    assert found.optimal
+    assert found.method == "dp"
+    assert found.states < 40 * problem.node_count, "small, as real costs have it"
+    chosen, objective_ms = solve(problem)
+    assert total_ms(problem, chosen) == pytest.approx(objective_ms, abs=len(chosen) * ROUNDING_MS)
+    assert found.total_ms == pytest.approx(total_ms(problem, chosen), abs=len(chosen) * ROUNDING_MS)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    nodes=st.integers(2, 14),
+    formats=st.integers(1, 3),
+    backends=st.integers(1, 3),
+)
+def test_equals_integer_program_on_random_problems(
+    seed: int, nodes: int, formats: int, backends: int
+) -> None:
+    problem = random_problem(seed, nodes, formats, backends)
+    try:
+        objective_ms = solve(problem)[1]
+    except PlacementError:
+        with pytest.raises(PlacementError):
+            OpLevelSearch().solve(problem)
+        return
+    found = OpLevelSearch().solve(problem)
+    assert found.optimal
+    assert found.total_ms == pytest.approx(objective_ms, abs=100 * ROUNDING_MS)
