@@ -170,6 +170,8 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
             "search_s": round(o.search_s, 4),
             "total_s": round(o.total_s, 3),
             "optimal": o.solution.optimal,
+            "total_ms": o.solution.total_ms,
+            "lower_bound_ms": o.solution.lower_bound_ms,
             "method": o.solution.method,
             "states": o.solution.states,
         },

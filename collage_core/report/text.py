@@ -48,7 +48,7 @@ def optimization_text(report: Mapping[str, Any]) -> str:
         parts.append(_latencies(report))
     parts.append(_shares(report))
     parts.append(_verdict(report))
-    proven = "optimal for the measured costs" if search["optimal"] else "not proven optimal"
+    proven = _proven(search)
     found = f"{search['search_s']:.3f} s searching ({search['method']}, {proven})"
     parts.append(
         f"search: {search['candidates']} candidates, {search['measured']} measured, "
@@ -103,6 +103,16 @@ def bench_text(report: Mapping[str, Any]) -> str:
     for peer, error in report["max_rel_error"].items():
         text += f"\nlargest difference from {peer}: {error:.1e} of the output's scale"
     return text
+
+
+def _proven(search: Mapping[str, Any]) -> str:
+    """Whether the mix is the best of the measured candidates, or by how much it may miss that."""
+    if search["optimal"]:
+        return "optimal for the measured costs"
+    bound_ms = search.get("lower_bound_ms")
+    if not bound_ms:
+        return "not proven optimal"
+    return f"not proven optimal, at most {search['total_ms'] / bound_ms - 1:.1%} above the best"
 
 
 def _fastest_first(latency_ms: Mapping[str, float | None]) -> list[tuple[str, float | None]]:

@@ -52,6 +52,8 @@ def test_what_optimize_prints(optimised: Optimised) -> None:
         **dict.fromkeys(("candidates", "measured", "cached"), int),
         **dict.fromkeys(("measure_s", "search_s", "total_s"), float),
         "optimal": bool,
+        "total_ms": float,
+        "lower_bound_ms": float,
     }
     for key, kind in types.items():
         assert isinstance(report["search"][key], kind), key

@@ -238,7 +238,7 @@ def test_the_text_of_rarer_outcomes(report: dict[str, Any]) -> None:
                 "reason": "no backend can run node 'q' (Q)",
             },
         ],
-        "search": report["search"] | {"optimal": False},
+        "search": report["search"] | {"optimal": False, "total_ms": 1.05, "lower_bound_ms": 1.0},
     }
     text = optimization_text(report)
     assert "dnnl was as fast as the mix or faster, and is what you get" in text
@@ -246,7 +246,9 @@ def test_the_text_of_rarer_outcomes(report: dict[str, Any]) -> None:
     assert "n2 (CumSum), 0.5000 ms: no backend has a pattern for it" in text
     assert "not run: predicted 123 ms" in text
     assert "not run: no backend can run node 'q' (Q)" in text
-    assert "not proven optimal" in text
+    assert "not proven optimal, at most 5.0% above the best" in text
+    unknown = report | {"search": report["search"] | {"optimal": False, "lower_bound_ms": None}}
+    assert "not proven optimal)" in optimization_text(unknown)
 
 
 def test_tables_are_aligned() -> None:
