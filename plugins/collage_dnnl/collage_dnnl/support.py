@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import onnx
-
 from collage_core.errors import Refusal
-from collage_core.ir import Graph, Node, Operator
-from collage_core.ir.attributes import schema_of
+from collage_core.ir import Graph, Node
 from collage_dnnl.enums import Alg
 from collage_dnnl.geometry import Window, conv_window, deconv_window, pool_window, resize_refusal
 from collage_dnnl.steps import BINARY_OPS, UNARY_OPS, broadcasts, steps_of
@@ -29,7 +26,6 @@ REDUCTIONS: dict[str, tuple[Alg, float]] = {
 """Reductions: algorithm and its parameter p."""
 
 _MAX_RANK = 12
-_OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 
 
 def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...] | Refusal:
@@ -172,28 +168,10 @@ _SHAPE_INPUTS = {**dict.fromkeys(REDUCTIONS, (1,)), "Resize": (1, 2, 3)}
 """Inputs that are no data: their dtype is free."""
 
 
-def _malformed(graph: Graph, node: Node) -> Refusal | None:
-    """What the operator's schema demands and the node lacks, so that the checks after this need not ask."""
-    schema = schema_of(Operator(graph, node))
-    if schema is None:
-        return Refusal(f"the model's opset has no {node.op_type}", node.name)
-    optional = {i for i, p in enumerate(schema.inputs) if p.option == _OPTIONAL}
-    if len(node.inputs) < schema.min_input or any(
-        not v and i not in optional for i, v in enumerate(node.inputs)
-    ):
-        return Refusal("an input that it needs is missing", node.name)
-    if not node.outputs or not node.outputs[0]:
-        return Refusal("its first output is not asked for", node.name)
-    lacking = [a.name for a in schema.attributes.values() if a.required and a.name not in node.attributes]
-    return Refusal(f"attribute {lacking[0]!r} is missing", node.name) if lacking else None
-
-
 def refusal(graph: Graph, node: Node) -> Refusal | None:
     """Why oneDNN cannot run `node` alone, or None if it can."""
     if node.domain or node.op_type not in SUPPORTED_OPS:
         return Refusal(f"{node.op_type} has no counterpart in oneDNN", node.name)
-    if (wrong := _malformed(graph, node)) is not None:
-        return wrong
     ignored = _SHAPE_INPUTS.get(node.op_type, ())
     # Further outputs are none that oneDNN computes: the operators' own checks say so.
     names = [v for i, v in enumerate(node.inputs) if v and i not in ignored] + [node.outputs[0]]

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import onnx
 
 from collage_core.errors import Refusal
 from collage_core.ir import Operator, TensorType
-from collage_core.ir.attributes import schema_of
 
 __all__ = ["SUPPORTED", "check_operator"]
 
@@ -20,7 +18,6 @@ INDICES = frozenset({"int32", "int64"})
 _MAX_ELEMENTS = 2**31 - 1
 _MAX_AVERAGED_WINDOW = 32
 _MAX_RANK = 8
-_OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 
 Check = Callable[[Operator], "str | None"]
 """Why an operator is declined, or None."""
@@ -40,27 +37,10 @@ def _reason(op: Operator) -> str | None:
     check = SUPPORTED.get(op.op_type)
     if check is None:
         return f"{op.op_type} is not lowered to TVM"
-    if reason := _malformed(op):
-        return reason
     for name in [*op.node.inputs, *op.node.outputs]:
         if name and (reason := _check_type(name, op.graph.type_of(name))):
             return reason
     return check(op)
-
-
-def _malformed(op: Operator) -> str | None:
-    """What the operator's schema demands and the node lacks, so that the checks after this need not ask."""
-    schema = schema_of(op)
-    if schema is None:
-        return f"the model's opset has no {op.op_type}"
-    optional = {i for i, p in enumerate(schema.inputs) if p.option == _OPTIONAL}
-    given = op.node.inputs
-    if len(given) < schema.min_input or any(not v and i not in optional for i, v in enumerate(given)):
-        return "an input that it needs is missing"
-    if not op.node.outputs or not op.node.outputs[0]:
-        return "its first output is not asked for"
-    lacking = [a.name for a in schema.attributes.values() if a.required and op.attribute(a.name) is None]
-    return f"attribute {lacking[0]!r} is missing" if lacking else None
 
 
 def _check_type(name: str, type: TensorType) -> str | None:
