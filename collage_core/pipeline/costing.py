@@ -49,7 +49,7 @@ def default_policy(graph: Graph) -> Policy:
 def _policy_for(backend: Backend, policy: Policy) -> Policy:
     """Reference kernels take seconds and are there to be replaced: a few runs tell how bad it is."""
     if backend.info().kind is BackendKind.REFERENCE:
-        return replace(policy, warmup_runs=1, min_runs=2, max_runs=10, max_seconds=0.02, evict_bytes=0)
+        return replace(policy, warmup_runs=1, min_runs=2, max_runs=10, max_seconds=0.02)
     return policy
 
 
