@@ -26,7 +26,7 @@ from collage_core.device import Target
 from collage_core.errors import BackendError, CollageError
 from collage_core.ir import Graph, from_model
 from collage_core.ir.passes import normalise
-from collage_core.pipeline.comparison import graph_digest, placement_entrant
+from collage_core.pipeline.comparison import placement_entrant
 from collage_core.pipeline.costing import Costs, collect_costs, default_policy
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
@@ -36,7 +36,7 @@ from collage_core.runtime.plan import Step, schedule
 from collage_core.search.candidates import CandidateSet, generate_candidates
 from collage_core.search.formulate import Formulation, formulate
 from collage_core.search.searcher import OpLevelSearch
-from collage_core.search.transitions import Transitions
+from collage_core.search.transitions import Transitions, copied_mib
 
 __all__ = ["TRANSITIONS", "calibrate", "calibrated_backends", "calibration_environment"]
 
@@ -73,18 +73,14 @@ def calibrate(
     eager = [name for name, b in backends.items() if b.info().kind is not BackendKind.REFERENCE]
     if os.environ.get(_SWITCH) == "off" or not eager:
         return Transitions(), 0
-    graph = normalise(from_model(_network()))
-    policy = replace(default_policy(graph), max_seconds=_MAX_SECONDS)
-    environment = calibration_environment(backends, target)
-    key = CostKey(
-        TRANSITIONS, graph_digest(graph), "", _SEPARATOR.join(sorted(backends)), environment, policy
-    )
+    names, environment = _SEPARATOR.join(sorted(backends)), calibration_environment(backends, target)
+    key = CostKey(TRANSITIONS, "", "", names, environment, Policy(max_seconds=_MAX_SECONDS))
     known, measured = database.get(key), 0
     if known is None:
         if not measure:
             return Transitions(), 0
         try:
-            known, measured = _measure(graph, backends, eager, target, database, policy, registry, progress)
+            known, measured = _measure(backends, eager, target, database, registry, progress)
         except CollageError as error:
             progress.note(
                 f"groups and crossings are taken to cost nothing, since calibration failed: {error}"
@@ -96,9 +92,11 @@ def calibrate(
 
 
 def calibration_environment(backends: Mapping[str, Backend], target: Target) -> dict[str, str]:
-    """What a calibration is valid for: every backend's environment, and the executables' own code."""
+    """What a calibration is valid for: every backend's environment, the executables' own code, and the
+    pipeline's, which makes the network.
+    """
     facts = {f"{name}.{k}": v for name, b in backends.items() for k, v in environment_of(b, target).items()}
-    return {**facts, "runtime": source_hash("collage_core.runtime")}
+    return {**facts, **{part: source_hash(f"collage_core.{part}") for part in ("runtime", "pipeline")}}
 
 
 def calibrated_backends(key: CostKey) -> list[str]:
@@ -147,15 +145,15 @@ def _network() -> onnx.ModelProto:
 
 
 def _measure(
-    graph: Graph,
     backends: Mapping[str, Backend],
     eager: Sequence[str],
     target: Target,
     database: CostDatabase,
-    policy: Policy,
     registry: Registry,
     progress: Progress,
 ) -> tuple[CostRecord, int]:
+    graph = normalise(from_model(_network()))
+    policy = replace(default_policy(graph), max_seconds=_MAX_SECONDS)
     candidates = generate_candidates(graph, backends.values(), target)
     with Workspace(graph) as workspace:
         costs = collect_costs(
@@ -179,8 +177,7 @@ def _measure(
             copies_ms.append(parts_ms[-1])
     if not copies_ms:
         raise BackendError("; ".join(sorted({o.reason for o in outcomes.values() if o.reason})))
-    copied_mib = sum(graph.type_of(v).size_bytes for v in (*graph.inputs, *graph.outputs)) / 2**20
-    return _fit(excess, list(backends), median(copies_ms) / copied_mib), costs.measured + 1
+    return _fit(excess, list(backends), median(copies_ms) / copied_mib(graph)), costs.measured + 1
 
 
 def _placements(candidates: CandidateSet, costs: Costs, backends: Sequence[str]) -> list[Placement]:

@@ -13,7 +13,7 @@ from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.cost import breakdown
 from collage_core.search.problem import NO_BACKEND, Choice, Problem, ProblemValue, Solution
-from collage_core.search.transitions import Transitions
+from collage_core.search.transitions import Transitions, copied_mib
 
 __all__ = ["ConversionKey", "Formulation", "formulate", "needed_conversions"]
 
@@ -162,7 +162,6 @@ def formulate(
         for v in names
         for source, destination, cost_ms in by_type.get(graph.type_of(v), ())
     }
-    copied_bytes = sum(graph.type_of(v).size_bytes for v in (*graph.inputs, *graph.outputs))
     problem = Problem(
         len(graph.nodes),
         values,
@@ -170,7 +169,7 @@ def formulate(
         conversion_ms,
         {index: transitions.group_ms.get(name, 0.0) for name, index in backends.items()},
         transitions.crossing_ms,
-        transitions.copy_ms_per_mib * copied_bytes / 2**20,
+        transitions.copy_ms_per_mib * copied_mib(graph),
     )
     return Formulation(
         candidates, problem, tuple(kept), tuple(records), tuple(names), tuple(formats), converters

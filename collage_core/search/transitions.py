@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Transitions"]
+from collage_core.ir import Graph
+
+__all__ = ["Transitions", "copied_mib"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +20,8 @@ class Transitions:
     group_ms: Mapping[str, float] = field(default_factory=dict)
     crossing_ms: float = 0.0
     copy_ms_per_mib: float = 0.0
+
+
+def copied_mib(graph: Graph) -> float:
+    """MiB of the model's inputs and outputs, which every run copies in and out."""
+    return sum(graph.type_of(v).size_bytes for v in (*graph.inputs, *graph.outputs)) / 2**20
