@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import Any, Self, TypeVar
 
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.errors import CostDatabaseError
+from collage_core.folders import user_folder
 
 __all__ = ["CostDatabase", "StoredCost", "default_path"]
 
@@ -41,11 +41,8 @@ excluded.created_at WHERE excluded.created_at >= costs.created_at
 
 
 def default_path() -> Path:
-    """$COLLAGE_HOME/costs.sqlite, else collage/costs.sqlite in the user's cache directory (XDG)."""
-    if home := os.environ.get("COLLAGE_HOME"):
-        return Path(home).expanduser() / "costs.sqlite"
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "collage" / "costs.sqlite"
+    """costs.sqlite in `user_folder()`."""
+    return user_folder() / "costs.sqlite"
 
 
 @dataclass(frozen=True, slots=True)

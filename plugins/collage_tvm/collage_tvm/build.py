@@ -15,17 +15,17 @@ from collage_core.formats import Array, Format, Layout
 from collage_core.ir import OpKind, Subgraph, TensorType, op_kind
 from collage_tvm.library import TvmKernel, compile_function, own, vector_lanes
 from collage_tvm.lower import LOWERINGS, LoweringContext
+from collage_tvm.machine_code import MachineCode
 from collage_tvm.nest import Nest, assemble
 from collage_tvm.output import Output, strides_of
 from collage_tvm.pointwise import pointwise_nests
 from collage_tvm.rows import reductions_of, row_nests
 from collage_tvm.tensor import Index, Scope, Tensor, buffer_dtype, linear, make
-from collage_tvm.variants import ONE_THREAD
 
 __all__ = ["build_copy", "build_kernel"]
 
-_COPIED_ALONE_BYTES = 512 << 10
-"""Conversions of values up to this size leave the other threads asleep: waking them takes some 30 us."""
+_ALONE_BYTES = 16 << 10
+"""A kernel that moves less than this runs on one thread: sharing it out takes about a microsecond."""
 
 
 class _Parameters:
@@ -96,24 +96,25 @@ def build_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> TvmKer
     outputs = [
         parameters.output(values[v], f.layout) for v, f in zip(subgraph.outputs, variant.outputs, strict=True)
     ]
-    if ONE_THREAD in variant.options:
-        target = replace(target, threads=1)
-    function = _compiled(parameters, outputs, target)
+    moved = sum(subgraph.graph.type_of(v).size_bytes for v in (*subgraph.inputs, *subgraph.outputs))
+    function = _compiled(parameters, outputs, _target(target, moved))
     layouts = [f.layout for f in variant.inputs], [f.layout for f in variant.outputs]
     return TvmKernel(function, *layouts, parameters.constants, _aliases(subgraph, variant))
 
 
 def build_copy(type: TensorType, source: Format, destination: Format, target: Target) -> TvmKernel:
     """The kernel that stores a value in another layout."""
-    if type.size_bytes <= _COPIED_ALONE_BYTES:
-        target = replace(target, threads=1)
     parameters = _Parameters()
     output = parameters.output(parameters.input("x", type.static_shape, source), destination.layout)
-    function = _compiled(parameters, [output], target)
+    function = _compiled(parameters, [output], _target(target, 2 * type.size_bytes))
     return TvmKernel(function, [source.layout], [destination.layout], [], {})
 
 
-def _compiled(parameters: _Parameters, outputs: list[Output], target: Target) -> Any:
+def _target(target: Target, moved_bytes: int) -> Target:
+    return target if moved_bytes > _ALONE_BYTES else replace(target, threads=1)
+
+
+def _compiled(parameters: _Parameters, outputs: list[Output], target: Target) -> MachineCode:
     lanes = vector_lanes()
     nests: list[Nest] = []
     for output in outputs:

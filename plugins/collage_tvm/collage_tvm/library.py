@@ -1,21 +1,32 @@
-"""Compiling with TVM and calling what it compiled: the only file that touches TVM's runtime."""
+"""Compiling with TVM, and the kernels that come of it: the only file that touches TVM's compiler."""
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tvm
-from tvm import tirx
+import tvm_ffi
+from tvm import ir, tirx
 from tvm.target import Target as TvmTarget
 
 from collage_core.backend import Bound, Kernel
 from collage_core.device import Target
+from collage_core.folders import user_folder
 from collage_core.formats import Array, Layout, empty, plain
+from collage_tvm.machine_code import MachineCode, load
+from collage_tvm.objects import ObjectCache
 
-__all__ = ["TvmKernel", "compile_function", "dense", "own", "vector_lanes"]
+__all__ = ["TvmKernel", "compile_function", "own", "vector_lanes"]
+
+_ENTRY = "collage_kernel"
+_CPU = 1
+"""DLPack's kDLCPU."""
 
 
 @cache
@@ -35,13 +46,49 @@ def vector_lanes() -> int:
         return 16 if tvm.target.codegen.target_has_features("avx512f") else 8
 
 
-def compile_function(parameters: Sequence[Any], body: Any, target: Target) -> Any:
-    """The packed function `main` of a loop nest over flat buffers."""
-    attributes = tvm.ir.make_node("ir.DictAttrs", **{"global_symbol": "main", "tirx.noalias": True})
-    function = tirx.PrimFunc(list(parameters), body, attrs=attributes)
-    module = tvm.IRModule({"main": function})
-    executable = tvm.compile(module, _target(target.threads), tir_pipeline=_pipeline())
-    return executable["main"]
+def compile_function(parameters: Sequence[Any], body: Any, target: Target) -> MachineCode:
+    """The function of a loop nest over buffers, given as pointers to their elements.
+
+    Compiled once on this machine: the object file is kept under the text of the very function, in which
+    everything is that the code has baked in.
+    """
+    function = _over_pointers(parameters, body)
+    versions = f"{tvm.__version__} {tvm_ffi.__version__} {_target(target.threads)}"
+    text = f"{versions}\n{ir.save_json(function)}"
+    key = hashlib.sha256(text.encode()).hexdigest()
+    objects = _objects(user_folder() / "tvm" / "objects")
+    data = objects.get(key)
+    if data is None:
+        data = _compiled(function, target)
+        objects.put(key, data)
+    return load(data, _ENTRY, len(parameters), target.threads)
+
+
+@cache
+def _objects(folder: Path) -> ObjectCache:
+    return ObjectCache(folder)
+
+
+def _over_pointers(parameters: Sequence[Any], body: Any) -> Any:
+    """A function of C's calling convention: TVM's own would have every call unpack and check descriptors."""
+    pointers = [tirx.Var(b.name, ir.PointerType(ir.PrimType(b.dtype))) for b in parameters]
+    declared = [tirx.DeclBuffer(b, data=p) for b, p in zip(parameters, pointers, strict=True)]
+    whole = tirx.SeqStmt([*declared, body, tirx.Return(tirx.const(0, "int32"))])
+    for key, value in (("device_id", 0), ("device_type", _CPU)):
+        whole = tirx.AttrStmt("default", key, tirx.const(value, "int32"), whole)  # where large buffers lie
+    attributes = ir.make_node("ir.DictAttrs", **{"global_symbol": _ENTRY, "tirx.noalias": True})
+    return tirx.PrimFunc(pointers, whole, ret_type=ir.PrimType("int32"), attrs=attributes)
+
+
+def _compiled(function: Any, target: Target) -> bytes:
+    """The object file."""
+    module = tvm.compile(
+        tvm.IRModule({_ENTRY: function}), _target(target.threads), tir_pipeline=_pipeline()
+    ).mod
+    with tempfile.TemporaryDirectory(prefix="collage-tvm-") as folder:
+        path = Path(folder, "kernel.o")
+        module.write_to_file(str(path), "o")
+        return path.read_bytes()
 
 
 @cache
@@ -64,7 +111,6 @@ def _pipeline() -> str:
             tirx.transform.VerifyMemory(),
             tirx.transform.AnnotateEntryFunc(),
             tirx.transform.SplitHostDevice(),
-            tirx.transform.MakePackedAPI(),
             tirx.transform.BF16StorageLegalize(),
         ]
         return tvm.ir.transform.Sequential(passes)(module)
@@ -79,27 +125,19 @@ def _pipeline() -> str:
 
 
 def own(data: Array) -> Array:
-    """A flat copy that TVM can alias: 64-byte aligned, row-major, a bool in a byte."""
+    """A flat copy, 64-byte aligned, row-major."""
     copy = empty(data.shape, plain(str(data.dtype), data.shape))
     copy[...] = data
-    return dense(copy, tuple(range(data.ndim)))
+    return copy.reshape(-1)
 
 
-def dense(array: Array, layout: Layout) -> Array:
-    """The elements of a dense array as they lie in memory, flat, without a copy."""
-    stored = array.transpose(layout)
-    if not stored.flags.c_contiguous:
+def _pointer(array: Array, layout: Layout) -> Any:
+    """To the elements of a dense array, which it keeps alive."""
+    if not array.transpose(layout).flags.c_contiguous:
         raise ValueError(
             f"an array of shape {array.shape} with strides {array.strides} is not dense in layout {layout}"
         )
-    flat = stored.reshape(-1)
-    return flat.view(np.uint8) if flat.dtype == np.bool_ else flat
-
-
-def _tensor(flat: Array) -> Any:
-    if flat.ctypes.data % 64:
-        raise ValueError(f"a buffer at {flat.ctypes.data:#x} is not aligned to 64 bytes, as TVM needs it")
-    return tvm.runtime.from_dlpack(flat)
+    return array.ctypes.data_as(ctypes.c_void_p)
 
 
 class TvmKernel(Kernel):
@@ -107,7 +145,7 @@ class TvmKernel(Kernel):
 
     def __init__(
         self,
-        function: Any,
+        function: MachineCode,
         inputs: Sequence[Layout],
         outputs: Sequence[Layout],
         constants: Sequence[Array],
@@ -116,10 +154,10 @@ class TvmKernel(Kernel):
         self._function = function
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
-        self._constants = [_tensor(c) for c in constants]
+        self._constants = [_pointer(c, (0,)) for c in constants]
         self.may_alias = dict(may_alias)
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
-        given = [_tensor(dense(a, o)) for a, o in zip(inputs, self._inputs, strict=True)]
-        results = [_tensor(dense(a, o)) for a, o in zip(outputs, self._outputs, strict=True)]
+        given = [_pointer(a, o) for a, o in zip(inputs, self._inputs, strict=True)]
+        results = [_pointer(a, o) for a, o in zip(outputs, self._outputs, strict=True)]
         return partial(self._function, *given, *self._constants, *results)

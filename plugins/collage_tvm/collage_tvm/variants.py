@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from collage_core.backend import Variant, plain_variant
 from collage_core.device import Target
 from collage_core.errors import Refusal
@@ -11,7 +9,7 @@ from collage_core.formats import Format, channels_last, plain
 from collage_core.ir import OpKind, Subgraph, op_kind
 from collage_tvm.groups import check_group
 
-__all__ = ["ONE_THREAD", "group_variants"]
+__all__ = ["group_variants"]
 
 _KEEPS_DIMENSIONS = frozenset(
     [
@@ -36,19 +34,9 @@ _KEEPS_DIMENSIONS = frozenset(
 """Beside arithmetic, the operators whose outputs' dimensions mean what their inputs' do."""
 
 
-ONE_THREAD = ("threads", "1")
-"""The option of a variant that leaves the other threads asleep."""
-
-_NEVER_PAYS_BYTES = 64 << 10
-"""Groups that move less than this are offered on one thread only."""
-
-_WAKING_PAYS_BYTES = 8 << 20
-"""Groups that move more than this are offered on all threads only."""
-
-
 def group_variants(subgraph: Subgraph, target: Target) -> list[Variant] | Refusal:
     """Plain; and channels-last throughout, where the group's dimensions mean the same from its inputs to its
-    outputs. Each on all threads and, where that may be faster than waking them (some 30 us), on one.
+    outputs.
     """
     if (refusal := check_group(subgraph)) is not None:
         return refusal
@@ -56,12 +44,7 @@ def group_variants(subgraph: Subgraph, target: Target) -> list[Variant] | Refusa
     last = _channels_last(subgraph)
     if last is not None and last not in variants:
         variants.append(last)
-    types = subgraph.graph.type_of
-    moved_bytes = sum(types(v).size_bytes for v in (*subgraph.inputs, *subgraph.outputs))
-    if target.threads == 1 or moved_bytes > _WAKING_PAYS_BYTES:
-        return variants
-    alone = [replace(v, options=(ONE_THREAD,)) for v in variants]
-    return alone if moved_bytes < _NEVER_PAYS_BYTES else [*variants, *alone]
+    return variants
 
 
 def _channels_last(subgraph: Subgraph) -> Variant | None:

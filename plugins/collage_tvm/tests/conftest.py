@@ -134,3 +134,8 @@ def refusal() -> Callable[..., Refusal]:
 @pytest.fixture(scope="session")
 def model() -> Callable[..., onnx.ModelProto]:
     return model_of
+
+
+@pytest.fixture(scope="session")
+def group() -> Callable[..., Any]:
+    return group_of
