@@ -31,6 +31,7 @@ _VENDORS = re.compile(
 
 _MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "folders": set(),
     "formats": set(),
     "operators": set(),
     "device": {"errors"},
@@ -44,7 +45,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "registration": {"errors", "patterns", "plugins", "rules"},
     "reference": {"backend", "device", "errors", "formats", "ir", "operators"},
     "worker": {"errors", "plugins"},
-    "costs": {"backend", "device", "errors", "formats", "ir", "plugins", "reference", "worker"},
+    "costs": {"backend", "device", "errors", "folders", "formats", "ir", "plugins", "reference", "worker"},
     "search": {
         "backend",
         "costs",
