@@ -119,6 +119,7 @@ _INJECTIVE = frozenset(
         "Gather",
         "GatherElements",
         "GatherND",
+        "OneHot",
         "Pad",
         "Reshape",
         "Resize",
@@ -128,6 +129,7 @@ _INJECTIVE = frozenset(
         "Squeeze",
         "Tile",
         "Transpose",
+        "Trilu",
         "Unsqueeze",
         "Upsample",
     ]

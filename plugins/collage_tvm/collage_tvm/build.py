@@ -20,6 +20,7 @@ from collage_tvm.nest import Nest, assemble
 from collage_tvm.output import Output, strides_of
 from collage_tvm.pointwise import pointwise_nests
 from collage_tvm.rows import reductions_of, row_nests
+from collage_tvm.scan import scan_nests
 from collage_tvm.tensor import Index, Scope, Tensor, buffer_dtype, linear, make
 
 __all__ = ["build_copy", "build_kernel"]
@@ -118,7 +119,12 @@ def _compiled(parameters: _Parameters, outputs: list[Output], target: Target) ->
     lanes = vector_lanes()
     nests: list[Nest] = []
     for output in outputs:
-        nests += row_nests(output, lanes) if reductions_of(output.tensor) else pointwise_nests(output, lanes)
+        if output.tensor.scan is not None:
+            nests += scan_nests(output, lanes)
+        elif reductions_of(output.tensor):
+            nests += row_nests(output, lanes)
+        else:
+            nests += pointwise_nests(output, lanes)
     return compile_function(parameters.all(), assemble(nests, target.threads), target)
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from collage_core.errors import Refusal
 from collage_core.ir import Node, Operator, OpKind, Subgraph
+from collage_tvm.axes import reduced_axes
 from collage_tvm.support import check_operator
 
-__all__ = ["POOLS", "check_group"]
+__all__ = ["POOLS", "SCANS", "check_group"]
 
-POOLS = frozenset({"AveragePool", "MaxPool"})
+POOLS = frozenset({"AveragePool", "LRN", "LpPool", "MaxPool"})
+"""What reduces windows that overlap."""
+SCANS = frozenset({"CumSum"})
 _MAX_OPERATORS = 32
 
 
@@ -38,6 +39,8 @@ def check_group(subgraph: Subgraph) -> Refusal | None:
     kinds = {n.id: Operator(graph, n).kind for n in subgraph.nodes}
     if OpKind.TUPLE in kinds.values() and len(kinds) > 1:
         return Refusal("a split is compiled on its own", _first(subgraph, kinds, OpKind.TUPLE).name)
+    if (scan := next((n for n in subgraph.nodes if n.op_type in SCANS), None)) and len(kinds) > 1:
+        return Refusal("a scan is compiled on its own", scan.name)
     if OpKind.REDUCTION not in kinds.values():
         return None
     if len(subgraph.outputs) > 1:
@@ -63,7 +66,8 @@ def _check_rows(subgraph: Subgraph, kinds: dict[int, OpKind]) -> Refusal | None:
             own = _rows_of(Operator(graph, node))
             if node.op_type in POOLS and node.inputs[0] in inside:
                 return Refusal(
-                    "pooling reads every element several times, so nothing is fused into its input", node.name
+                    f"{node.op_type} reads every element several times, so nothing is fused into its input",
+                    node.name,
                 )
             if rows is not None and (own.domain, own.axes) != (rows.domain, rows.axes):
                 return Refusal("it reduces other rows than the reduction before it", node.name)
@@ -97,27 +101,15 @@ def _rows_of(op: Operator) -> _Rows:
     assert type is not None
     shape = type.static_shape
     rank = len(shape)
-    if op.op_type in POOLS:
+    if op.op_type in POOLS - {"LRN"}:
         output = op.output_type().static_shape
         kernel = tuple(op.attribute("kernel_shape"))
         return _Rows(output + kernel, tuple(range(len(output), len(output) + len(kernel))), output)
-    axes = _axes(op, rank)
-    if op.op_type.startswith("Reduce") and not op.attribute("keepdims", 1):
+    if op.op_type == "LRN":
+        return _Rows((*shape, op.attribute("size")), (rank,), shape)
+    axes = reduced_axes(op)
+    if op.op_type.startswith(("Arg", "Reduce")) and not op.attribute("keepdims", 1):
         per_row = tuple(d for k, d in enumerate(shape) if k not in axes)
     else:
         per_row = tuple(1 if k in axes else d for k, d in enumerate(shape))
     return _Rows(shape, axes, per_row)
-
-
-def _axes(op: Operator, rank: int) -> tuple[int, ...]:
-    if op.op_type in ("Softmax", "LogSoftmax"):
-        return (op.attribute("axis", -1 if op.graph.opsets.get("", 13) >= 13 else 1) % rank,)
-    if op.op_type == "LayerNormalization":
-        return tuple(range(op.attribute("axis", -1) % rank, rank))
-    if op.op_type in ("InstanceNormalization", "GlobalAveragePool", "GlobalMaxPool"):
-        return tuple(range(2, rank))
-    given = op.attribute("axes")
-    if given is None and len(op.node.inputs) > 1 and op.node.inputs[1]:
-        given = np.ravel(op.graph.constants[op.node.inputs[1]])
-    axes = sorted({int(a) % rank for a in given}) if given is not None and len(given) else range(rank)
-    return tuple(axes)

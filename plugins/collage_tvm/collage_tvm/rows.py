@@ -39,13 +39,13 @@ from collage_tvm.output import Output
 from collage_tvm.pointwise import segments, stored_value
 from collage_tvm.tensor import Index, Reduction, Scope, Tensor, refine
 
-__all__ = ["reductions_of", "row_nests"]
+__all__ = ["WIDE", "fill", "reductions_of", "row_groups", "row_nests"]
 
 Expr = Any
 Stmt = Any
 
 _MAX_KEPT_ELEMENTS = 1 << 16
-_WIDE = 4
+WIDE = 4
 """Vectors in flight, so that a sum need not wait for its previous addition."""
 _SHORT_ROW = 8
 """Rows shorter than this are not worth vectors of their own."""
@@ -276,7 +276,7 @@ def row_nests(output: Output, lanes: int) -> list[Nest]:
 def _emit(stages: _Stages, rows: list[Axis], reduced: list[Axis], position: Index, lanes: int) -> list[Nest]:
     direction = _Direction(_runs_along(stages.probe(), rows, reduced), 1, variable("row"))
     if not direction.along:
-        direction.width = lanes * _WIDE if rows else 1
+        direction.width = lanes * WIDE if rows else 1
     templates, results = stages.write(direction, position)
     (rows, reduced), replace = merge(templates, [rows, reduced])
     if direction.along:
@@ -313,7 +313,8 @@ def _nested(axes: Sequence[Axis], body: Stmt) -> Stmt:
     return body
 
 
-def _fill(buffer: Any, lanes: int, value: Expr) -> Stmt:
+def fill(buffer: Any, lanes: int, value: Expr) -> Stmt:
+    """`value` in the first elements of a buffer."""
     lane = variable("l")
     return vectorized(lane, lanes, tirx.BufferStore(buffer, value, [lane]))
 
@@ -348,7 +349,7 @@ def _along(
                 several.append(vectorized(lane, width, element))
                 buffers += own.buffers
             steps.append(loop(block, blocks, sequence(several)))
-        body += [_fill(a, w, neutral) for a, w in accumulators]
+        body += [fill(a, w, neutral) for a, w in accumulators]
         body.append(_nested(outer, sequence(steps)))
         buffers += [a for a, _ in accumulators]
         body += _horizontal(how, accumulators, result)
@@ -369,7 +370,7 @@ def _along(
 def _row_parts(extent: int, lanes: int) -> Iterator[tuple[int, int, int, int]]:
     """(start, blocks, lanes, vectors per block) that cover 0..extent."""
     done = 0
-    for width, unroll in ((lanes, _WIDE), (lanes, 1)):
+    for width, unroll in ((lanes, WIDE), (lanes, 1)):
         blocks = (extent - done) // (width * unroll)
         if blocks:
             yield done, blocks, width, unroll
@@ -420,7 +421,7 @@ def _across(
 ) -> list[Nest]:
     *outer, inner = rows or [Axis(variable("one"), 1)]
     nests: list[Nest] = []
-    for start, blocks, width in _row_groups(inner.extent, lanes):
+    for start, blocks, width in row_groups(inner.extent, (lanes * WIDE, lanes)):
         block = variable("b")
         at = block * width + direction.lane + start
         moved = put(replace, inner.var, at)
@@ -429,7 +430,7 @@ def _across(
         for x, stage, result in zip(stages.reductions, templates, results, strict=False):
             how = _of(x).combine
             step = vectorized(direction.lane, width, _stage_body(stage, how, result, own, moved))
-            body += [_fill(result, width, _neutral(how, x.dtype)), _nested(reduced, step)]
+            body += [fill(result, width, _neutral(how, x.dtype)), _nested(reduced, step)]
         final = vectorized(direction.lane, width, templates[-1].instantiate(moved, own))
         body.append(_nested(reduced, final) if stages.full_root else final)
         nests.append(
@@ -438,9 +439,11 @@ def _across(
     return nests
 
 
-def _row_groups(extent: int, lanes: int) -> Iterator[tuple[int, int, int]]:
+def row_groups(extent: int, widths: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """(start, blocks, rows per block) that cover 0..extent: as many as go of each width in turn, then what is
+    left."""
     done = 0
-    for width in (lanes * _WIDE, lanes):
+    for width in widths:
         blocks = (extent - done) // width
         if blocks:
             yield done, blocks, width

@@ -28,7 +28,8 @@ def fusion_rule(kind: OpKind, src: Operator, sink: Operator) -> bool | Refusal:
         return Refusal(f"{sink.op_type} is not fused with {src.op_type}", sink.node.name)
     if sink.kind == OpKind.REDUCTION and sink.op_type in POOLS:
         return Refusal(
-            "pooling reads every element several times, so nothing is fused into its input", sink.node.name
+            f"{sink.op_type} reads every element several times, so nothing is fused into its input",
+            sink.node.name,
         )
     if kind == OpKind.REDUCTION and sink.kind == OpKind.INJECTIVE:
         return Refusal("the result of a reduction is not rearranged in the same kernel", sink.node.name)

@@ -8,6 +8,7 @@ import numpy as np
 
 from collage_core.errors import Refusal
 from collage_core.ir import Operator, TensorType
+from collage_tvm.resize import check_resize
 
 __all__ = ["SUPPORTED", "check_operator"]
 
@@ -38,17 +39,18 @@ def _reason(op: Operator) -> str | None:
     if check is None:
         return f"{op.op_type} is not lowered to TVM"
     for name in [*op.node.inputs, *op.node.outputs]:
-        if name and (reason := _check_type(name, op.graph.type_of(name))):
+        # an empty constant is a parameter that says nothing
+        if name and (reason := _check_type(name, op.graph.type_of(name), op.graph.is_constant(name))):
             return reason
     return check(op)
 
 
-def _check_type(name: str, type: TensorType) -> str | None:
+def _check_type(name: str, type: TensorType, may_be_empty: bool) -> str | None:
     if type.symbolic_dims:
         return f"dimension {type.symbolic_dims[0]!r} of {name!r} is not known"
     if not all(isinstance(d, int) for d in type.shape):
         return f"the shape of {name!r} is not known"
-    if type.size == 0:
+    if type.size == 0 and not may_be_empty:
         return f"{name!r} is empty"
     if type.size > _MAX_ELEMENTS:
         return f"{name!r} has more elements than 32-bit indices reach"
@@ -166,11 +168,26 @@ def _softmax(op: Operator) -> str | None:
     type = op.input_type(0)
     if type is not None and not type.shape:
         return "a softmax of a single number is not compiled"
-    if op.graph.opsets.get("", 13) < 13 and type is not None:
-        rank = len(type.shape)
-        if op.attribute("axis", 1) % rank != rank - 1:
-            return "a softmax of an opset before 13 is compiled only over the last dimension"
+    if op.graph.opsets.get("", 13) < 13 and type is not None and op.attribute("axis", 1) == len(type.shape):
+        return "a softmax over no dimension is not compiled"
     return _dtype(op, FLOATS)
+
+
+def _resize(op: Operator) -> str | None:
+    if reason := check_resize(op):
+        return reason
+    return _dtype(op, FLOATS if _text(op, "mode", "nearest") == "linear" else MOVABLE)
+
+
+def _arg(op: Operator) -> str | None:
+    type = op.input_type(0)
+    if type is not None and not type.shape:
+        return f"an {op.op_type} of a single number is not compiled"
+    return _dtype(op, NUMBERS)
+
+
+def _one_hot(op: Operator) -> str | None:
+    return _dtype(op, INDICES) or _constant(op, 1, "the depth") or _dtype(op, MOVABLE - {"float16"}, 2)
 
 
 def _square(op: Operator) -> str | None:
@@ -209,13 +226,19 @@ def _table() -> dict[str, Check]:
             ),
         ),
         ("Pad", _pad),
-        ("Gather", _all(movable, lambda op: _dtype(op, INDICES, 1))),
+        ("Gather GatherElements GatherND", _all(movable, lambda op: _dtype(op, INDICES, 1))),
+        ("Resize Upsample", _resize),
+        ("OneHot", _one_hot),
+        ("Trilu", _all(_over(MOVABLE - {"float16"}), _parameters((1, "the diagonal")))),
+        ("ArgMax ArgMin", _arg),
+        ("CumSum", _all(numbers, _parameters((1, "the axis")))),
+        ("LRN", floats),
         ("ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceL1 ReduceSumSquare", _reduce),
         ("ReduceL2 ReduceLogSum ReduceLogSumExp", _all(_reduce, floats)),
         ("Softmax LogSoftmax", _softmax),
         ("InstanceNormalization", floats),
         ("LayerNormalization", _all(floats, _one_output)),
-        ("AveragePool MaxPool", _pool),
+        ("AveragePool LpPool MaxPool", _pool),
         ("GlobalAveragePool GlobalMaxPool", floats),
     ):
         table |= dict.fromkeys(ops.split(), check)
@@ -233,12 +256,6 @@ _UNSCHEDULED = frozenset(
         "LSTM",
         "GRU",
         "RNN",
-        "Resize",
-        "LRN",
-        "LpPool",
-        "ArgMax",
-        "ArgMin",
-        "CumSum",
         "TopK",
     ]
 )

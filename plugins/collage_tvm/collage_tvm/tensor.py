@@ -19,6 +19,7 @@ __all__ = [
     "TRANSCENDENTAL",
     "Index",
     "Reduction",
+    "Scan",
     "Scope",
     "Tensor",
     "as_int",
@@ -48,6 +49,17 @@ class Reduction:
     keepdims: bool
 
 
+@dataclass(frozen=True)
+class Scan:
+    """Sums of `source` along `axis` up to every element (down to it: reverse), with it or without
+    (exclusive)."""
+
+    source: Tensor
+    axis: int
+    exclusive: bool
+    reverse: bool
+
+
 @dataclass(eq=False)
 class Tensor:
     """A value of the group, or a step inside an operator.
@@ -67,6 +79,7 @@ class Tensor:
     factors: tuple[tuple[int, ...], ...] = ()
     cuts: tuple[frozenset[int], ...] = ()
     reduction: Reduction | None = None
+    scan: Scan | None = None
 
     def __post_init__(self) -> None:
         self.factors = self.factors or tuple((d,) for d in self.shape)

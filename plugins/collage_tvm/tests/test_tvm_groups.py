@@ -209,6 +209,13 @@ def test_chains(check: Check, chain: tuple[list[Any], dict[str, Any], dict[str, 
     check(nodes, inputs, constants=constants)
 
 
+_TWICE = {"region": np.zeros(0, np.float32), "scales": np.array([1, 1, 2, 2], np.float32)}
+
+
+def _resize(**attributes: Any) -> Any:
+    return node("Resize", ["x", "region", "scales"], ["o"], **attributes)
+
+
 def _large(*shape: int) -> Any:
     return _random.standard_normal(shape).astype(np.float32)
 
@@ -281,6 +288,58 @@ def test_large_values_are_shared_out_to_threads(check: Check, threads: int) -> N
             {"x": _f(4, 4), "y": _f(4, 4)},
             {"a": np.array([1])},
             "without keepdims is broadcast",
+        ),
+        (
+            [node("Relu", ["x"], ["r"]), node("LRN", ["r"], ["o"], size=3)],
+            {"x": _f(1, 2, 4, 4)},
+            {},
+            "LRN reads every element several times",
+        ),
+        (
+            [node("Relu", ["x"], ["r"]), node("CumSum", ["r", "a"], ["o"])],
+            {"x": _f(4, 4)},
+            {"a": np.array(0)},
+            "a scan is compiled on its own",
+        ),
+        (
+            [node("CumSum", ["x", "a"], ["o"])],
+            {"x": _f(4), "a": np.array(0)},
+            {},
+            "the axis is not a constant",
+        ),
+        (
+            [node("CumSum", ["x", "a"], ["o"])],
+            {"x": _f(4).astype(np.uint32)},
+            {"a": np.array(0)},
+            "not for uint32",
+        ),
+        ([node("ArgMax", ["x"], ["o"])], {"x": _f(4).astype(np.int8)}, {}, "not for int8"),
+        (
+            [node("OneHot", ["x", "d", "v"], ["o"])],
+            {"x": np.arange(3), "d": np.array(4)},
+            {"v": _f(2)},
+            "not known|the depth is not a constant",
+        ),
+        (
+            [node("Trilu", ["x", "k"], ["o"])],
+            {"x": _f(4, 4), "k": np.array(1)},
+            {},
+            "the diagonal is not a constant",
+        ),
+        ([_resize(mode="cubic")], {"x": _f(1, 1, 4, 4)}, _TWICE, "mode 'cubic'"),
+        ([_resize(mode="linear", antialias=1)], {"x": _f(1, 1, 4, 4)}, _TWICE, "antialias"),
+        ([_resize(mode="linear", exclude_outside=1)], {"x": _f(1, 1, 4, 4)}, _TWICE, "exclude_outside"),
+        (
+            [_resize(coordinate_transformation_mode="tf_crop_and_resize")],
+            {"x": _f(1, 1, 4, 4)},
+            {**_TWICE, "region": np.array([0, 0, 0.2, 0.2, 1, 1, 0.8, 0.8], np.float32)},
+            "'tf_crop_and_resize'",
+        ),
+        (
+            [_resize(mode="linear")],
+            {"x": _f(1, 1, 4, 4).astype(np.float16)},
+            _TWICE,
+            "not for float16",
         ),
         (
             [node("LayerNormalization", ["x", "g"], ["o", "m"])],

@@ -81,6 +81,68 @@ _REDUCTIONS = [
     "ReduceLogSumExp",
 ]
 
+
+def _equal_and_strange(x: Any) -> Any:
+    """Some of the values repeated; NaNs of both signs, zeros of both signs and infinities among them."""
+    x = np.where(_random.integers(0, 2, x.shape) == 1, np.round(x), x).astype(x.dtype)
+    strange = np.array([np.nan, -np.nan, 0.0, -0.0, np.inf, -np.inf], x.dtype)
+    return np.where(_random.integers(0, 9, x.shape) == 1, _random.choice(strange, x.shape), x)
+
+
+_ARGS = [
+    *[
+        _case(op, x, axis=a, keepdims=k, select_last_index=last)
+        for op in ("ArgMax", "ArgMin")
+        for x in (_f(5, 19, 40), _i(3, 40, 3), _equal_and_strange(_f(70, 3, 70)))
+        for a, k, last in ((0, 1, 0), (1, 0, 1), (2, 1, 1), (-1, 0, 0))
+    ],
+    *[_case(op, _equal_and_strange(_f(9, 40).astype(np.float64)), axis=1) for op in ("ArgMax", "ArgMin")],
+    _case("ArgMin", np.array([[-0.0, 0.0], [0.0, -0.0]], np.float32), axis=1),
+    _case("ArgMax", np.array([3, 1, 3], np.int32), opset=11, axis=0),
+]
+
+
+def _resize(
+    shape: tuple[int, ...], *, scales: Any = None, sizes: Any = None, opset: int = 19, **attributes: Any
+) -> Any:
+    given = [np.zeros(0, np.float32)]
+    given += [np.array(scales, np.float32)] if sizes is None else [given[0], np.array(sizes)]
+    fixed = dict.fromkeys(range(1, len(given) + 1), 1)
+    return _case("Resize", _f(*shape), *given, constants=fixed, opset=opset, **attributes)
+
+
+_RESIZES = [
+    *[
+        _resize(
+            (2, 3, 7, 18),
+            scales=[1, 1, *scales],
+            mode=mode,
+            coordinate_transformation_mode=positions,
+            nearest_mode=rounding,
+        )
+        for positions in (
+            "align_corners",
+            "asymmetric",
+            "half_pixel",
+            "half_pixel_symmetric",
+            "pytorch_half_pixel",
+        )
+        for mode, rounding in (
+            ("linear", "floor"),
+            *(("nearest", r) for r in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")),
+        )
+        for scales in ((2, 2), (0.6, 2.3), (1 / 7, 0.5))
+    ],
+    _resize((1, 2, 5, 6), sizes=[1, 2, 11, 9], mode="linear", opset=11),
+    _resize((1, 2, 5, 6), sizes=[1, 2, 5, 18], mode="nearest", opset=13),
+    _resize((5, 6, 3), sizes=[10, 9], mode="linear", axes=[0, 1]),
+    _resize((5, 6, 3), scales=[2, 4], mode="nearest", axes=[2, 0], nearest_mode="floor"),
+    _resize((2, 4, 5, 6), scales=[1, 2, 2, 2], mode="linear"),
+    _resize((4, 5), sizes=[9, 20], mode="linear", axes=[0, 1], keep_aspect_ratio_policy="not_larger"),
+    _resize((4, 5), sizes=[9, 20], mode="nearest", keep_aspect_ratio_policy="not_smaller"),
+    _resize((2, 3, 1, 1), scales=[1, 1, 4, 5], mode="linear"),
+    _resize((40,), scales=[0.5], mode="nearest", coordinate_transformation_mode="asymmetric"),
+]
 _CASES = [
     *[_case(op, 3 * _f(1, 5, 7, 9)) for op in _UNARY],
     _case("Log", np.abs(_f(3, 37)) + 1e-3),
@@ -187,12 +249,16 @@ _CASES = [
     _case("ReduceSum", _i(5, 37), np.array([1]), constants={1: 1}),
     _case("ReduceMean", _i(5, 37), opset=13, axes=[1]),
     _case("ReduceMax", _f(2, 3, 5, 17)),
+    _case("ReduceSum", _f(3, 5), np.zeros(0, np.int64), constants={1: 1}),
     _case("ReduceMean", _f(2, 1, 5, 17), opset=13, axes=[1], keepdims=1),
     *[_case(op, 5 * _f(3, 35, 18), axis=a) for op in ("Softmax", "LogSoftmax") for a in (-1, 1, 0)],
     _case("Softmax", _f(2, 150)),
-    _case("Softmax", _f(2, 3, 7), opset=11, axis=2),
+    *[_case(op, _f(2, 3, 7), opset=11, axis=a) for op in ("Softmax", "LogSoftmax") for a in (0, 1, 2, -2)],
+    _case("Softmax", _f(3, 40, 2), opset=9),
     _case("LayerNormalization", _f(2, 5, 77), _f(77), _f(77), constants={1: 1, 2: 1}),
     _case("LayerNormalization", _f(2, 5, 7), _f(5, 7), axis=1),
+    _case("LayerNormalization", _f(2, 3, 5, 70), _f(3, 5, 70), _f(3, 5, 70), axis=-3),
+    _case("LayerNormalization", _f(5, 7), _f(5, 7), axis=0),
     _case("InstanceNormalization", _f(2, 5, 7, 9), _f(5), _f(5)),
     _case("GlobalAveragePool", _f(2, 19, 7, 7)),
     _case("GlobalMaxPool", _f(2, 19, 5, 3)),
@@ -210,6 +276,41 @@ _CASES = [
     ],
     _case("MaxPool", _f(1, 4, 16, 16), kernel_shape=[3, 3], dilations=[2, 2], pads=[2, 2, 2, 2]),
     _case("AveragePool", _f(1, 4, 9, 9), kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1),
+    *[
+        _case("LpPool", _f(2, 5, 9, 20), kernel_shape=[3, 2], strides=[2, 1], pads=[1, 1, 1, 1], p=p)
+        for p in (1, 2, 3)
+    ],
+    *[
+        _case("LRN", _f(2, c, 5, 18), size=n, alpha=0.5, beta=b, bias=2.0)
+        for c, n, b in ((9, 5, 0.75), (3, 5, 0.75), (20, 4, 0.5), (7, 1, 1.0), (17, 3, 0.6))
+    ],
+    _case("LRN", _f(2, 6, 35), size=3),
+    *_ARGS,
+    *[
+        _case("CumSum", x, np.array(axis), constants={1: 1}, exclusive=e, reverse=r)
+        for x in (_f(3, 37, 70), _i(5, 70, 6), _f(67))
+        for axis in (0, -1, *((1,) if x.ndim == 3 else ()))
+        for e, r in ((0, 0), (1, 0), (0, 1), (1, 1))
+    ],
+    _case("CumSum", _f(2, 5, 6, 19).astype(np.float64), np.array(1), constants={1: 1}),
+    _case("GatherElements", _f(5, 9), _i(5, 4, low=-9, high=9), axis=1),
+    _case("GatherElements", _f(9, 5), _i(4, 5, low=-9, high=9, dtype="int32"), axis=0),
+    _case("GatherND", _f(4, 9, 6), _i(5, 7, 2, low=-4, high=4)),
+    _case("GatherND", _f(4, 9, 6), _i(4, 7, 1, low=-9, high=9), batch_dims=1),
+    _case("GatherND", _i(4, 9), np.array([[0, 8], [3, 1]]), constants={1: 1}),
+    *[
+        _case("OneHot", _i(3, 18, low=-12, high=12), np.array(9), _f(2), constants={1: 1}, axis=a)
+        for a in (-1, 0, 1)
+    ],
+    _case("OneHot", _i(7, low=0, high=9), np.array(9), _i(2), constants={1: 1, 2: 1}),
+    *[
+        _case("Trilu", _f(3, 11, 17), np.array(k), constants={1: 1}, upper=u)
+        for k in (-3, 0, 2)
+        for u in (0, 1)
+    ],
+    _case("Trilu", _b(5, 5)),
+    *_RESIZES,
+    _case("Upsample", _f(1, 3, 5, 18), np.array([1, 1, 2, 3], np.float32), constants={1: 1}, opset=9),
 ]
 
 
@@ -232,3 +333,35 @@ def test_every_supported_operator_has_a_case_and_a_lowering() -> None:
 
     tested = {case.values[0] for case in _CASES}
     assert tested == set(SUPPORTED) == set(LOWERINGS)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("scales", [(1, 1, 2, 2), (1, 1, 0.6, 2.5)])
+@pytest.mark.parametrize(("op", "opset"), [("Upsample", 7), ("Upsample", 9), ("Resize", 10)])
+def test_old_resizing_takes_the_pixel_below(
+    check: Check, model: Callable[..., Any], op: str, opset: int, scales: tuple[float, ...], mode: str
+) -> None:
+    if op == "Upsample" and min(scales) < 1:
+        scales = (1, 1, 1.4, 2.5)
+    x, factors = _f(2, 3, 7, 18), np.array(scales, np.float32)
+    made = helper.make_node(
+        "Resize",
+        ["x", "", "s"],
+        ["o"],
+        mode=mode,
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
+    today = model([made], {"x": x}, ["o"], {"s": factors})
+    if opset == 7:
+        node = helper.make_node(op, ["x"], ["o"], mode=mode, scales=[float(s) for s in scales])
+        check([node], {"x": x}, opset=opset, measure=today)
+    else:
+        node = helper.make_node(op, ["x", "s"], ["o"], mode=mode)
+        check([node], {"x": x}, constants={"s": factors}, opset=opset, measure=today)
+
+
+def test_of_nans_the_first_is_the_largest_and_the_smallest(check: Check) -> None:
+    x = np.array([[1, np.nan, np.inf, -np.nan], [-np.inf, 3, 3, -np.inf]], np.float32)
+    for op in ("ArgMax", "ArgMin"):
+        check([helper.make_node(op, ["x"], ["o"], axis=1)], {"x": x})

@@ -11,7 +11,7 @@ import numpy as np
 from tvm import tirx
 
 from collage_tvm.lower.context import LoweringContext, immediate, lowering
-from collage_tvm.tensor import Index, Scope, Tensor, as_int, constant, make
+from collage_tvm.tensor import Index, Scope, Tensor, make
 
 Expr = Any
 
@@ -209,26 +209,3 @@ def _inside_by_mode(mode: str) -> Callable[[Expr, int, bool], Expr] | None:
     if mode == "wrap":
         return lambda k, n, above: k - n if above else k + n
     return None
-
-
-@lowering("Gather")
-def _gather(node: LoweringContext) -> list[Tensor]:
-    x, indices = node.tensor(0), node.tensor(1)
-    axis = node.attribute("axis", 0) % len(x.shape)
-    rank, size = len(indices.shape), x.shape[axis]
-
-    def element(s: Scope, i: Index) -> Expr:
-        raw = s.value(indices, i[axis : axis + rank])
-        if (known := as_int(raw)) is not None:
-            position: Expr = known % size
-        else:
-            # out-of-range indices are undefined in ONNX; here they must not read outside the table
-            raw = s.let(raw)
-            wrapped = tirx.Select(raw < constant(0, indices.dtype), raw + constant(size, indices.dtype), raw)
-            low, high = constant(0, indices.dtype), constant(size - 1, indices.dtype)
-            position = tirx.Cast("int32", tirx.max(low, tirx.min(high, wrapped)))
-            s.escaped.append(position)
-        return s.value(x, (*i[:axis], position, *i[axis + rank :]))
-
-    factors = (*x.factors[:axis], *indices.factors, *x.factors[axis + 1 :])
-    return [make(node.shape(), x.dtype, [x, indices], element, factors=factors)]

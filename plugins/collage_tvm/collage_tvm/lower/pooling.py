@@ -1,4 +1,4 @@
-"""Pooling: a reduction over the positions of a window."""
+"""Pooling and local normalisation: reductions over the positions of a window."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 from tvm import tirx
 
+from collage_tvm.lower import mathlib
 from collage_tvm.lower.context import LoweringContext, lowering
 from collage_tvm.lower.reduction import elementwise, reduced
-from collage_tvm.tensor import ARITHMETIC, Index, Scope, Tensor, constant, make
+from collage_tvm.tensor import ARITHMETIC, TRANSCENDENTAL, Index, Scope, Tensor, constant, make
 from collage_tvm.window import Window, window_of
 
 Expr = Any
@@ -56,6 +57,62 @@ def _average_pool(node: LoweringContext) -> list[Tensor]:
         return s.value(total, i) / divisor
 
     return [make(shape, x.dtype, [total], element, weight=ARITHMETIC, cuts=total.cuts)]
+
+
+@lowering("LpPool")
+def _lp_pool(node: LoweringContext) -> list[Tensor]:
+    x, t = node.tensor(0), node.tensor(0).dtype
+    p = node.attribute("p", 2)
+
+    def power(s: Scope, v: Expr) -> Expr:
+        return mathlib.power(s, tirx.abs(v), float(p), constant(p, t), t)
+
+    powers = elementwise(ARITHMETIC, power, x)
+    window = window_of(node.node.attributes, x.shape, node.shape())
+    total = _reduced_windows(powers, window, node.shape(), "sum", constant(0, t))
+    root = constant(1 / p, t)
+    return [elementwise(TRANSCENDENTAL, lambda s, v: mathlib.power(s, v, 1 / p, root, t), total)]
+
+
+@lowering("LRN")
+def _local_response_normalization(node: LoweringContext) -> list[Tensor]:
+    x, t = node.tensor(0), node.tensor(0).dtype
+    size, channels = node.attribute("size"), x.shape[1]
+    before = (size - 1) // 2
+    after = size - 1 - before
+
+    def square(s: Scope, i: Index) -> Expr:
+        def own() -> Expr:
+            v = s.let(s.value(x, (i[0], channel, *i[2:-1])))
+            return v * v
+
+        channel = i[1] + i[-1] - before
+        inside = [channel >= 0] if before else []
+        inside += [channel < channels] if after else []
+        return s.when(tirx.all(*inside) if inside else True, own, lambda: constant(0, t))
+
+    borders = frozenset(c for c in (before, channels - after) if 0 < c < channels)
+    window = make(
+        (*x.shape, size),
+        t,
+        [x],
+        square,
+        weight=ARITHMETIC,
+        factors=(x.factors[0], (channels,), *x.factors[2:], (size,)),
+        cuts=(x.cuts[0], borders, *x.cuts[2:], frozenset[int]()),
+    )
+    total = reduced(window, [len(x.shape)], "sum", False)
+    alpha, bias = constant(node.attribute("alpha", 1e-4) / size, t), constant(node.attribute("bias", 1.0), t)
+    beta = node.attribute("beta", 0.75)
+
+    def scaled(s: Scope, v: Expr, squares: Expr) -> Expr:
+        scale = s.let(bias + alpha * squares)
+        if beta == 0.75:
+            root = s.let(tirx.sqrt(scale))
+            return v / (root * tirx.sqrt(root))
+        return v * mathlib.power(s, scale, -beta, constant(-beta, t), t)
+
+    return [elementwise(4 * ARITHMETIC, scaled, x, total)]
 
 
 def _reduced_windows(x: Tensor, window: Window, shape: tuple[int, ...], combine: str, fill: Expr) -> Tensor:

@@ -7,6 +7,8 @@ from typing import Any
 
 from tvm import tirx
 
+from collage_core.ir import Operator
+from collage_tvm.axes import softmax_axes
 from collage_tvm.lower import mathlib
 from collage_tvm.lower.context import LoweringContext, broadcast, lowering
 from collage_tvm.tensor import ARITHMETIC, TRANSCENDENTAL, Index, Reduction, Scope, Tensor, constant, make
@@ -117,11 +119,54 @@ def _log_sum_exp(node: LoweringContext) -> list[Tensor]:
     return [result if keepdims else node.reshaped(result, node.shape())]
 
 
+@lowering("ArgMax", "ArgMin")
+def _arg(node: LoweringContext) -> list[Tensor]:
+    """NumPy's answer: of equal values the first (the last with select_last_index), of NaNs likewise, and a
+    NaN before any number. -0 equals 0."""
+    x = node.tensor(0)
+    axis = node.attribute("axis", 0) % len(x.shape)
+    last, smallest = node.attribute("select_last_index", 0), node.node.op_type == "ArgMin"
+    t = {"float32": "int32", "float64": "int64"}.get(x.dtype, x.dtype)
+
+    def rank(s: Scope, i: Index) -> Expr:
+        v = s.let(s.value(x, i))
+        if not x.dtype.startswith("float"):
+            return ~v if smallest else v
+        bits = s.let(tirx.reinterpret(t, v))
+        order = bits ^ ((bits >> (31 if t == "int32" else 63)) & tirx.max_value(t))
+        order = tirx.Select(v == constant(0, x.dtype), constant(0, t), order)
+        return tirx.Select(v == v, ~order if smallest else order, tirx.max_value(t))
+
+    ranks = make(x.shape, t, [x], rank, weight=4 * ARITHMETIC, factors=x.factors, cuts=x.cuts)
+    best = reduced(ranks, [axis], "max", True)
+
+    def place(s: Scope, i: Index) -> Expr:
+        own = tirx.convert(i[axis])
+        s.escaped.append(own)
+        highest = s.value(best, (*i[:axis], 0, *i[axis + 1 :]))
+        return tirx.Select(
+            tirx.EQ(s.value(ranks, i), highest), own, constant(-1 if last else x.shape[axis], "int32")
+        )
+
+    places = make(x.shape, "int32", [ranks, best], place, weight=ARITHMETIC, factors=x.factors, cuts=x.cuts)
+    found = reduced(places, [axis], "max" if last else "min", bool(node.attribute("keepdims", 1)))
+    return [
+        make(
+            found.shape,
+            "int64",
+            [found],
+            lambda s, i: tirx.Cast("int64", s.value(found, i)),
+            factors=found.factors,
+            cuts=found.cuts,
+        )
+    ]
+
+
 @lowering("Softmax", "LogSoftmax")
 def _softmax(node: LoweringContext) -> list[Tensor]:
     x = node.tensor(0)
-    t, rank = x.dtype, len(x.shape)
-    axes = [node.attribute("axis", -1 if node.graph.opsets.get("", 13) >= 13 else 1) % rank]
+    t = x.dtype
+    axes = list(softmax_axes(Operator(node.graph, node.node)))
     largest = reduced(x, axes, "max", True)
     if node.node.op_type == "LogSoftmax":
         shifted = elementwise(ARITHMETIC, lambda s, v, m: v - m, x, largest)
