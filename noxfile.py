@@ -21,6 +21,8 @@ DEMO = [
 
 # ortools: a second opinion on the search (docs/adr/0010).
 TEST_TOOLS = ["pytest>=8", "hypothesis>=6.100", "ortools>=9.15"]
+# What kernels are compared with; the CPU build, where the index has one.
+TORCH = "torch==2.13.0"
 # Exact, for what they complain about changes from one version to the next.
 RUFF, MYPY = "ruff==0.17.5", "mypy==2.4.1"
 
@@ -70,8 +72,14 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Against ONNX Runtime, on the networks named (ResNeXt50 and BERT otherwise)."""
+    """Against ONNX Runtime, on the networks named (ResNeXt50 and BERT otherwise); `-- tvm`: TVM's kernels
+    beside torch, NumPy and oneDNN, further arguments to the script.
+    """
     session.install(*(f"./{p}" for p in DEMO))
+    if session.posargs[:1] == ["tvm"]:
+        session.install(TORCH)
+        session.run("python", "-P", "benchmarks/kernels/bench_kernels.py", *session.posargs[1:])
+        return
     folder = Path(session.create_tmp())
     for name in session.posargs or ["resnext50", "bert_encoder"]:
         model = str(folder / f"{name}.onnx")
