@@ -73,12 +73,16 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Against ONNX Runtime, on the networks named (ResNeXt50 and BERT otherwise); `-- tvm`: TVM's kernels
-    beside torch, NumPy and oneDNN, further arguments to the script.
+    beside torch, NumPy and oneDNN; `-- bert`: BERT-base beside its bare matrix products. Further arguments
+    go to these two scripts.
     """
     session.install(*(f"./{p}" for p in DEMO))
     if session.posargs[:1] == ["tvm"]:
         session.install(TORCH)
         session.run("python", "-P", "benchmarks/kernels/bench_kernels.py", *session.posargs[1:])
+        return
+    if session.posargs[:1] == ["bert"]:
+        session.run("python", "-P", "benchmarks/bert_matmuls.py", *session.posargs[1:])
         return
     folder = Path(session.create_tmp())
     for name in session.posargs or ["resnext50", "bert_encoder"]:

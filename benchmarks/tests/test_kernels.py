@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -15,18 +16,23 @@ from collage_benchmarks.kernels import arithmetic as a
 from collage_benchmarks.kernels import movement as m
 from collage_benchmarks.kernels import reductions as r
 from collage_benchmarks.kernels import windows as w
+from collage_benchmarks.kernels.bare import open_bare
 from collage_benchmarks.kernels.batch import CALLS, Batch
 from collage_benchmarks.kernels.contenders import open_backend, open_numpy, open_torch
 from collage_benchmarks.kernels.verdicts import BANDWIDTH_KINDS, bandwidth_miss, torch_miss
+from collage_benchmarks.networks import NETWORKS
 
 from collage_core.costs.check import compare_all
 from collage_core.device import Target
-from collage_core.errors import CollageError
+from collage_core.errors import CollageError, UnknownBackendError
+from collage_core.ir import from_model, save_stored
+from collage_core.ir.passes import normalise
 from collage_core.plugins import default_registry
 from collage_core.reference import evaluate
 
 TARGET = Target("cpu", 2)
-SCRIPT = Path(__file__).parents[1] / "kernels" / "bench_kernels.py"
+BENCHMARKS = Path(__file__).parents[1]
+SCRIPT = BENCHMARKS / "kernels" / "bench_kernels.py"
 TINY = [
     a.add_relu("tiny", 3, 5),
     a.several_in_and_out("tiny", 3, 5),
@@ -204,3 +210,33 @@ def test_the_script_tells_what_is_wrong() -> None:
         )
         assert done.returncode == 2
         assert message in done.stderr
+
+
+def test_every_product_of_a_model_runs_bare(tmp_path: Path) -> None:
+    graph = normalise(from_model(NETWORKS["tiny_encoder"].build()))
+    save_stored(graph, tmp_path / "graph")
+    bare = open_bare(tmp_path / "graph", "dnnl", TARGET)  # raises where an answer is wrong
+    assert len(bare.calls) == sum(n.op_type == "MatMul" for n in graph.nodes) > 2
+    assert not any(call() for call in bare.calls)
+    bare.run()
+    with pytest.raises(UnknownBackendError):
+        open_bare(tmp_path / "graph", "nobody", TARGET)
+
+
+@pytest.mark.slow
+def test_the_script_tells_what_a_network_takes_beyond_its_products(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    arguments = ["--network", "tiny_encoder", "--rounds", "2", "--costs", str(tmp_path / "costs.sqlite")]
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "bert_matmuls.py"), *arguments, "--json", str(report)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = json.loads(report.read_text())
+    assert list(found["median_ms"]) == ["whole", "bare products", "onnxruntime"]
+    assert all(ms > 0 for ms in found["median_ms"].values())
+    met = found["beyond_ms"] <= 5 and found["ratio"] >= 1.1
+    assert done.returncode == (0 if met else 1)
+    assert ("MISSED" in done.stdout) != met
+    assert sum(ms for _, ms in found["parts"].values()) == pytest.approx(found["median_ms"]["whole"], rel=0.9)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 import pytest
-from collage_benchmarks.networks import NETWORKS, Network, bert_encoder
+from collage_benchmarks.networks import NETWORKS, bert_encoder
 from collage_benchmarks.networks.__main__ import main
 from collage_benchmarks.networks.light import LIGHT_NETWORKS
 
@@ -21,10 +21,10 @@ from collage_core.reference import evaluate
 from collage_core.report.summary import placement_json, shares
 
 QUICK = ["mnist", "tiny_conv", "tiny_encoder"]
+HUGE = pytest.param("bert_base", marks=pytest.mark.slow)  # takes ten seconds to build
 LARGE = ["bert_encoder", "mobilenet_v2", "nasnet_a", "resnext50"]
-OURS = [NETWORKS[n] for n in (*QUICK, *LARGE)]
 TOLERANCE = 1e-4
-ALL = [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)]
+ALL = [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE), HUGE]
 
 
 def in_runtime(model: onnx.ModelProto, inputs: dict[str, Any]) -> list[npt.NDArray[Any]]:
@@ -37,7 +37,7 @@ def relative(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
 
 
 def test_catalogue_is_complete() -> None:
-    assert set(NETWORKS) == {*QUICK, *LARGE, *LIGHT_NETWORKS}
+    assert set(NETWORKS) == {*QUICK, *LARGE, "bert_base", *LIGHT_NETWORKS}
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -54,7 +54,8 @@ def test_reference_agrees_with_onnx_runtime(name: str) -> None:
     for name in graph.intermediates():
         assert np.isfinite(values[name]).all()
         assert np.abs(values[name]).max() < 100, f"{name} has run away"
-        assert values[name].std() > 1e-3, f"{name} has collapsed"
+        # Attention's weights are small where there are many tokens: relative to what is there.
+        assert values[name].std() > 1e-2 * np.abs(values[name]).max(), f"{name} has collapsed"
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -89,8 +90,9 @@ def test_light_networks_have_weights_that_matter(name: str) -> None:
         assert relative(array, expected) < TOLERANCE
 
 
-@pytest.mark.parametrize("network", OURS, ids=[n.name for n in OURS])
-def test_inputs_fit_the_model(network: Network) -> None:
+@pytest.mark.parametrize("name", [*QUICK, *LARGE, HUGE])
+def test_inputs_fit_the_model(name: str) -> None:
+    network = NETWORKS[name]
     model = network.builder()
     for info in model.graph.input:
         kind = info.type.tensor_type

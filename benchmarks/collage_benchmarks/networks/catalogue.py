@@ -87,6 +87,13 @@ NETWORKS: Mapping[str, Network] = {
     for n in (
         _image("resnext50", "ResNeXt50-32x4d, batch 1, 224x224", resnext50, 1, 3, 224, 224),
         _text("bert_encoder", "BERT-base, 2 layers, 128 tokens, from ids", bert_encoder, 128, 30522),
+        _text(
+            "bert_base",
+            "BERT-base, 12 layers, 128 tokens, from ids",
+            partial(bert_encoder, layers=12),
+            128,
+            30522,
+        ),
         _image("mobilenet_v2", "MobileNetV2, batch 1, 224x224", mobilenet_v2, 1, 3, 224, 224),
         _image("nasnet_a", "NASNet-A's normal cells, six of them, 56x56", nasnet_a, 1, 3, 56, 56),
         _image("mnist", "the example of TVM's RFC 0062", mnist, 1, 1, 28, 28),
