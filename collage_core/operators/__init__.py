@@ -3,7 +3,7 @@
 Each class takes the place of the one that has its name there, at every opset. Known departures (onnx 1.23):
 pooling reads `pads` in the order begin, end of each dimension, for images only; ConvTranspose keeps one
 output per group; LRN normalises the first N channels only; Softmax and its kin take no notice of the opset,
-and LogSoftmax underflows.
+and LogSoftmax underflows; GatherElements fails along more than 64 elements.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from onnx.reference.op_run import OpRun
 
 from collage_core.operators.convolution import Conv, ConvTranspose
+from collage_core.operators.indexing import GatherElements
 from collage_core.operators.normalization import LRN, Hardmax, LogSoftmax, Softmax
 from collage_core.operators.pooling import AveragePool, MaxPool
 
@@ -20,6 +21,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     AveragePool,
     Conv,
     ConvTranspose,
+    GatherElements,
     Hardmax,
     LRN,
     LogSoftmax,

@@ -219,6 +219,22 @@ def test_lrn_is_onnx_runtimes(batch: int, channels: int, half: int, seed: int) -
     same(ours("LRN", feeds, **attributes), runtime("LRN", feeds, **attributes))
 
 
+@pytest.mark.parametrize(
+    ("shape", "taken", "axis"), [((3, 70), 5, 1), ((70, 3), 80, 0), ((2, 3, 65), 65, -1)]
+)
+def test_gather_elements_is_onnx_runtimes(shape: tuple[int, ...], taken: int, axis: int) -> None:
+    random = np.random.default_rng(0)
+    size = shape[axis]
+    places = list(shape)
+    places[axis] = taken
+    feeds = {
+        "x": random.standard_normal(shape).astype(np.float32),
+        "i": random.integers(-size, size, places),
+    }
+    got, expected = (f("GatherElements", feeds, axis=axis) for f in (ours, runtime))
+    np.testing.assert_array_equal(got[0], expected[0])
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1), st.integers(1, 3), st.integers(3, 9), st.booleans(), st.booleans(), seeds)
 def test_pools_are_the_originals_where_padding_is_even(
