@@ -58,28 +58,36 @@ class Axis:
 @dataclass
 class Template:
     """The body of a nest: variables with their values, then stores (buffer, index, value). accesses: offsets
-    of all loads and stores; escaped: expressions that use indices otherwise."""
+    of all loads and stores; escaped: expressions that use indices otherwise; guarded: whether anything is
+    evaluated only where a condition holds."""
 
     bindings: list[tuple[Any, Expr]]
     stores: list[tuple[Any, Expr, Expr]]
     accesses: list[Expr]
     escaped: list[Expr]
+    guarded: bool
 
     def instantiate(self, replace: Mapping[Any, Expr], lanes: Lanes) -> Stmt:
         """The body for some lanes, with expressions in place of variables, and bound variables of its own.
 
         What a variable holds passes through memory that LLVM takes away again: TVM's analyses would otherwise
-        see through every variable, and their time grow exponentially with the depth of the expression.
+        see through every variable, and their time grow exponentially with the depth of the expression. Where
+        lanes may take different ways, TVM writes them one by one and loses variables: memory serves.
         """
-        fresh = {v: tirx.Var(v.name, v.ty) for v, _ in self.bindings}
+        fresh: dict[Any, Expr] = {}
         body: list[Stmt] = []
         for v, value in self.bindings:
-            if isinstance(value, ir.expr.TensorLoad):
+            fresh[v] = tirx.Var(v.name, v.ty)
+            if isinstance(value, ir.expr.TensorLoad) and not self.guarded:
                 body.append(tirx.Bind(fresh[v], value))
                 continue
             slot = lanes.buffer(value.ty)
             body.append(tirx.BufferStore(slot, value, [lanes.lane]))
-            body.append(tirx.Bind(fresh[v], tirx.BufferLoad(slot, [lanes.lane])))
+            held = tirx.BufferLoad(slot, [lanes.lane])
+            if self.guarded:
+                fresh[v] = held
+            else:
+                body.append(tirx.Bind(fresh[v], held))
         body += [tirx.BufferStore(buffer, value, [index]) for buffer, index, value in self.stores]
         return substitute(sequence(body), {**replace, **fresh})
 
@@ -190,7 +198,7 @@ def new_scope(analyzer: Any, roots: Iterable[Tensor]) -> Scope:
 
 
 def template(scope: Scope, stores: list[tuple[Any, Expr, Expr]], accesses: list[Expr]) -> Template:
-    return Template(scope.bindings, stores, scope.accesses + accesses, scope.escaped)
+    return Template(scope.bindings, stores, scope.accesses + accesses, scope.escaped, scope.guarded)
 
 
 def stride_of(offset: Expr, var: Any) -> int | None:

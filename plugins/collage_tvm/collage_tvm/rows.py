@@ -8,6 +8,7 @@ memory, vectors run along the row; otherwise they run across rows that are neigh
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -300,9 +301,7 @@ def _stage_body(stage: Template, how: str, accumulator: Any, lanes: Lanes, repla
     """One element of a reduction, combined into accumulator[lane]."""
     *stores, (_, _, value) = stage.stores
     combined = _combine(how, tirx.BufferLoad(accumulator, [lanes.lane]), value)
-    whole = Template(
-        stage.bindings, [*stores, (accumulator, lanes.lane, combined)], stage.accesses, stage.escaped
-    )
+    whole = dataclasses.replace(stage, stores=[*stores, (accumulator, lanes.lane, combined)])
     return whole.instantiate(replace, lanes)
 
 

@@ -119,7 +119,8 @@ class Scope:
     """Where expressions are written: one body of a loop nest.
 
     bindings: variables of the body and what they hold, in order. accesses: offsets of all loads. escaped:
-    index expressions used other than to load. stored: values that the schedule has at hand already, by id of
+    index expressions used other than to load. guards: how many conditions hold around what is written now;
+    guarded: whether there was any. stored: values that the schedule has at hand already, by id of
     the tensor.
     """
 
@@ -130,6 +131,7 @@ class Scope:
     accesses: list[Expr] = field(default_factory=list)
     escaped: list[Expr] = field(default_factory=list)
     guards: int = 0
+    guarded: bool = False
     _memo: dict[tuple[object, ...], tuple[Expr, Index]] = field(default_factory=dict)
 
     def value(self, tensor: Tensor, index: Index) -> Expr:
@@ -174,7 +176,7 @@ class Scope:
         if (known := as_int(simple)) is not None:
             return then() if known else otherwise()
         self.escaped.append(simple)
-        self.guards += 1
+        self.guards, self.guarded = self.guards + 1, True
         try:
             return tirx.if_then_else(simple, then(), otherwise())
         finally:

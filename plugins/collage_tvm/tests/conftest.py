@@ -15,13 +15,13 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from collage_core.backend import Variant
+from collage_core.costs.check import compare
 from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import empty
 from collage_core.ir import Graph, Subgraph, from_model
 from collage_core.operators import OPERATORS
 
-MAX_ERROR = 1e-4
 # TVM reads its settings when it is loaded, which is before any test builds a kernel
 for _name, _value in TvmBackend().environment(Target("cpu", 2)).items():
     os.environ.setdefault(_name, _value)
@@ -84,8 +84,10 @@ def check_group(
     threads: int = 2,
     measure: onnx.ModelProto | None = None,
 ) -> list[Variant]:
-    """Every variant's error is at most MAX_ERROR; the variants are returned. measure: a model that computes
-    the same, where the reference evaluator lacks one of the operators."""
+    """Every variant's error is within core's tolerance; the variants are returned.
+
+    measure: a model that computes the same, where the reference evaluator lacks one of the operators.
+    """
     graph, group, model = group_of(nodes, inputs, outputs, constants, opset)
     model = measure or model
     with np.errstate(all="ignore"):
@@ -108,21 +110,12 @@ def check_group(
         bound = kernel.bind(given, results, np.empty(0, np.uint8))
         assert not bound()
         for name, got, want in zip(outputs, results, expected, strict=True):
-            compare(got, np.asarray(want), f"{group} {variant} {name}")
+            _, wrong = compare(name, got, np.asarray(want))
+            assert wrong is None, f"{wrong}: {group} {variant}"
+            assert got.dtype == np.asarray(want).dtype
         for name, array in zip(group.inputs, given, strict=True):
             np.testing.assert_array_equal(array, inputs[name], err_msg="an input was written")
     return list(variants)
-
-
-def compare(got: Any, want: Any, what: str) -> None:
-    assert got.shape == want.shape, what
-    assert got.dtype == want.dtype, what
-    a, b = got.astype(np.float64), want.astype(np.float64)
-    finite = np.isfinite(b)
-    np.testing.assert_array_equal(a[~finite], b[~finite], err_msg=what)
-    difference = np.max(np.abs(a[finite] - b[finite]), initial=0.0)
-    scale = np.max(np.abs(b[finite]), initial=0.0)
-    assert difference <= MAX_ERROR * scale, f"{what}: {difference} of {scale}"
 
 
 @pytest.fixture(scope="session")

@@ -113,6 +113,13 @@ def test_embeddings_are_gathered_and_normalized(check: Check) -> None:
     check(nodes, {"ids": ids}, constants=constants)
 
 
+def test_what_is_gathered_may_lie_in_either_part_of_a_concat(check: Check) -> None:
+    nodes = [node("Concat", ["x", "y"], ["c"], axis=0), node("Gather", ["c", "i"], ["o"])]
+    check(nodes, {"x": _f(5), "y": _f(4), "i": _random.integers(-9, 9, 40)})
+    nodes = [node("Gather", ["p", "i"], ["o"]), node("Pad", ["x", "w"], ["p"], mode="reflect")][::-1]
+    check(nodes, {"x": _f(5, 7), "i": _random.integers(-9, 9, 40)}, constants={"w": np.array([1, 2, 3, 0])})
+
+
 def test_concat_between_arithmetic_runs_in_both_layouts(check: Check) -> None:
     nodes = [
         node("Relu", ["x"], ["a"]),

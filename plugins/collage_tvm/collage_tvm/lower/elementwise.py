@@ -116,7 +116,8 @@ def _hard_sigmoid(s: Scope, x: Expr, t: str, alpha: float, beta: float) -> Expr:
 
 def _hard_swish(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
     x = s.let(x)
-    return x * _hard_sigmoid(s, x, t, 1 / 6, 0.5)
+    # ONNX defines it by an attribute, which is a float32
+    return x * _hard_sigmoid(s, x, t, float(np.float32(1 / 6)), 0.5)
 
 
 def _softplus(s: Scope, x: Expr, t: str, n: LoweringContext | None = None) -> Expr:
