@@ -20,7 +20,7 @@ import json
 import sys
 from pathlib import Path
 
-from collage_benchmarks.kernels import LIBRARIES, Limits, Row, chosen, measure_case, missing
+from collage_benchmarks.kernels import LIBRARIES, Limits, Row, chosen, measure_case, missing, version
 
 from collage_core.costs.fingerprint import cache_sizes_bytes
 
@@ -47,6 +47,7 @@ def main() -> int:
     absent = {name: reason for name in libraries if (reason := missing(name)) is not None}
     for name, reason in absent.items():
         print(f"{name}: {reason}")
+    print(", ".join(f"{name} {version(name)}" for name in libraries if name not in absent))
     print(
         f"{arguments.threads} threads, caches of {', '.join(map(_size, cache_sizes_bytes()))}; times in us\n"
         f"{'case':32}{'MB':>8}{'tvm':>10}{'IQR':>8}{'GB/s':>7}{'copy':>6}"
@@ -65,6 +66,9 @@ def main() -> int:
         )
         rows.append(row)
         print(_line(row, libraries), flush=True)
+        for name, column in row.columns.items():
+            if column.reason is not None and name not in absent and "declined:" not in column.reason:
+                print(f"    {name}: {column.reason}")
         if arguments.json:
             arguments.json.write_text(json.dumps([r.as_json() for r in rows], indent=1))
     missed = [row for row in rows if row.misses]

@@ -7,11 +7,12 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from collage_benchmarks.kernels import CASES, Case, Limits, chosen, measure_case
+from collage_benchmarks.kernels import CASES, Case, Column, Limits, Row, chosen, measure_case
 from collage_benchmarks.kernels import arithmetic as a
 from collage_benchmarks.kernels import movement as m
 from collage_benchmarks.kernels import reductions as r
@@ -19,6 +20,7 @@ from collage_benchmarks.kernels import windows as w
 from collage_benchmarks.kernels.bare import open_bare
 from collage_benchmarks.kernels.batch import CALLS, Batch
 from collage_benchmarks.kernels.contenders import open_backend, open_numpy, open_torch
+from collage_benchmarks.kernels.measure import misses
 from collage_benchmarks.kernels.verdicts import BANDWIDTH_KINDS, bandwidth_miss, torch_miss
 from collage_benchmarks.networks import NETWORKS
 
@@ -170,6 +172,25 @@ def test_limits() -> None:
     assert torch_miss(111.0, {"torch": 120.0, "compile": 100.0}, limits) == "11% slower than compile"
     assert torch_miss(14.0, {"torch": 10.0}, limits) is None
     assert torch_miss(15.5, {"torch": 10.0}, limits) == "5.5 us slower than torch"
+
+
+def test_what_cannot_be_judged_is_missed() -> None:
+    fast, slow = Column(10.0, 1.0, 9, 20), Column(100.0, 1.0, 9, 2)
+    declined, absent = Column(reason="declined: no"), Column(reason="torch is not installed")
+
+    def of(
+        columns: dict[str, Column], streams: bool = False, copy_gb_s: float | None = None
+    ) -> Sequence[str]:
+        return misses(Row("c/1", "concat", 300_000, columns, copy_gb_s), streams, Limits())
+
+    assert of({"tvm": fast, "torch": slow, "compile": fast}) == ()
+    assert of({"tvm": slow, "torch": slow, "compile": fast}) == ("90.0 us slower than compile",)
+    assert of({"tvm": declined, "torch": slow}, streams=True) == ("declined: no",)
+    assert of({"tvm": fast, "torch": slow, "compile": absent}) == ("compile: torch is not installed",)
+    assert of({"tvm": fast}, streams=True) == ("no copy to compare with",)
+    assert of({"tvm": fast}, streams=True, copy_gb_s=49.0) == ()  # 300 kB in 10 us are 30 GB/s
+    assert of({"tvm": fast}, streams=True, copy_gb_s=51.0) == ("59% of a copy's bandwidth",)
+    assert of({"torch": slow}) == ()
 
 
 def test_names_and_families_choose() -> None:

@@ -2,8 +2,19 @@
 
 from collage_benchmarks.kernels.case import Case
 from collage_benchmarks.kernels.catalogue import CASES, chosen
-from collage_benchmarks.kernels.contenders import LIBRARIES, missing
+from collage_benchmarks.kernels.contenders import LIBRARIES, missing, version
 from collage_benchmarks.kernels.measure import Column, Row, measure_case
 from collage_benchmarks.kernels.verdicts import Limits
 
-__all__ = ["CASES", "LIBRARIES", "Case", "Column", "Limits", "Row", "chosen", "measure_case", "missing"]
+__all__ = [
+    "CASES",
+    "LIBRARIES",
+    "Case",
+    "Column",
+    "Limits",
+    "Row",
+    "chosen",
+    "measure_case",
+    "missing",
+    "version",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import shutil
 from collections.abc import Mapping
@@ -31,6 +32,7 @@ __all__ = [
     "open_backend",
     "open_numpy",
     "open_torch",
+    "version",
 ]
 
 LIBRARIES = ("tvm", "torch", "compile", "numpy", "dnnl")
@@ -52,6 +54,16 @@ def missing(library: str) -> str | None:
     if library == "compile" and shutil.which("g++") is None:
         return "torch.compile needs a C++ compiler, and there is no g++"
     return None
+
+
+def version(library: str) -> str | None:
+    """Of the library itself; None where it is not installed."""
+    if library in _BACKENDS:
+        return default_registry().backend(library).info().library_version
+    try:
+        return importlib.metadata.version("torch" if library == "compile" else library)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def contender(library: str, case: Case, threads: int) -> Contender:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from collage_benchmarks.kernels.batch import CALLS, NOTE
@@ -13,7 +13,7 @@ from collage_benchmarks.kernels.verdicts import BANDWIDTH_KINDS, Limits, bandwid
 from collage_core.costs.fingerprint import cache_sizes_bytes
 from collage_core.costs.rounds import Outcome, measure_rounds
 
-__all__ = ["Column", "Row", "measure_case"]
+__all__ = ["Column", "Row", "measure_case", "misses"]
 
 _RUNS_PER_ROUND = 3
 _TORCH = ("torch", "compile")
@@ -44,8 +44,8 @@ class Row:
     kind: str
     moved_bytes: int
     columns: Mapping[str, Column]
-    copy_gb_s: float | None
-    misses: tuple[str, ...]
+    copy_gb_s: float | None = None
+    misses: tuple[str, ...] = ()
 
     def median_us(self, library: str) -> float | None:
         column = self.columns.get(library)
@@ -88,12 +88,15 @@ def measure_case(
     columns |= {name: _column(outcome) for name, outcome in outcomes.items()}
     copied_us = [us for c in copies if (us := columns.pop(c).median_us) is not None]
     copy_gb_s = copied_bytes() / min(copied_us) / 1e3 if copied_us else None
-    row = Row(case.name, case.kind, moved_bytes, columns, copy_gb_s, ())
-    return Row(case.name, case.kind, moved_bytes, columns, copy_gb_s, _misses(row, streams, limits))
+    row = Row(case.name, case.kind, moved_bytes, columns, copy_gb_s)
+    return replace(row, misses=misses(row, streams, limits))
 
 
-def _misses(row: Row, streams: bool, limits: Limits) -> tuple[str, ...]:
-    """The limits that tvm misses, of those that the libraries asked for allow to be judged."""
+def misses(row: Row, streams: bool, limits: Limits) -> tuple[str, ...]:
+    """Which limits tvm misses, of those that the columns there are allow to be judged.
+
+    streams: whether the case is to run at a copy's pace.
+    """
     if "tvm" not in row.columns:
         return ()
     ours_us, ours_gb_s = row.median_us("tvm"), row.gb_s("tvm")
@@ -115,7 +118,8 @@ def _misses(row: Row, streams: bool, limits: Limits) -> tuple[str, ...]:
 
 def _column(outcome: Outcome) -> Column:
     if outcome.samples is None:
-        return Column(reason=outcome.reason)
+        reason = outcome.reason or "not run"
+        return Column(reason=reason.partition("CollageError: ")[2] or reason)  # what was raised on purpose
     calls, samples = int(outcome.outputs[CALLS]), outcome.samples
     per_call = 1e3 / calls
     return Column(
