@@ -21,7 +21,8 @@ from collage_tvm.output import Output, strides_of
 from collage_tvm.pointwise import pointwise_nests
 from collage_tvm.rows import reductions_of, row_nests
 from collage_tvm.scan import scan_nests
-from collage_tvm.tensor import Index, Scope, Tensor, buffer_dtype, linear, make
+from collage_tvm.tensor import Index, Memory, Scope, Tensor, buffer_dtype, linear, make
+from collage_tvm.tiles import contraction_nests, contraction_of
 
 __all__ = ["build_copy", "build_kernel"]
 
@@ -69,7 +70,7 @@ def _argument(buffer: Any, shape: tuple[int, ...], dtype: str, layout: Layout) -
     def element(s: Scope, i: Index) -> Any:
         return s.load(buffer, linear(i, strides), dtype)
 
-    return make(shape, dtype, [], element)
+    return make(shape, dtype, [], element, memory=Memory(buffer, strides))
 
 
 def lowered(subgraph: Subgraph, variant: Variant, parameters: _Parameters) -> dict[str, Tensor]:
@@ -98,7 +99,7 @@ def build_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> TvmKer
         parameters.output(values[v], f.layout) for v, f in zip(subgraph.outputs, variant.outputs, strict=True)
     ]
     moved = sum(subgraph.graph.type_of(v).size_bytes for v in (*subgraph.inputs, *subgraph.outputs))
-    function = _compiled(parameters, outputs, _target(target, moved))
+    function = _compiled(parameters, outputs, moved, target)
     layouts = [f.layout for f in variant.inputs], [f.layout for f in variant.outputs]
     return TvmKernel(function, *layouts, parameters.constants, _aliases(subgraph, variant))
 
@@ -107,25 +108,27 @@ def build_copy(type: TensorType, source: Format, destination: Format, target: Ta
     """The kernel that stores a value in another layout."""
     parameters = _Parameters()
     output = parameters.output(parameters.input("x", type.static_shape, source), destination.layout)
-    function = _compiled(parameters, [output], _target(target, 2 * type.size_bytes))
+    function = _compiled(parameters, [output], 2 * type.size_bytes, target)
     return TvmKernel(function, [source.layout], [destination.layout], [], {})
 
 
-def _target(target: Target, moved_bytes: int) -> Target:
-    return target if moved_bytes > _ALONE_BYTES else replace(target, threads=1)
-
-
-def _compiled(parameters: _Parameters, outputs: list[Output], target: Target) -> MachineCode:
-    lanes = vector_lanes()
-    nests: list[Nest] = []
-    for output in outputs:
-        if output.tensor.scan is not None:
-            nests += scan_nests(output, lanes)
-        elif reductions_of(output.tensor):
-            nests += row_nests(output, lanes)
-        else:
-            nests += pointwise_nests(output, lanes)
+def _compiled(
+    parameters: _Parameters, outputs: list[Output], moved_bytes: int, target: Target
+) -> MachineCode:
+    """moved_bytes: without what the kernel holds itself."""
+    nests = [nest for output in outputs for nest in _nests(output, parameters)]
+    if moved_bytes + sum(c.nbytes for c in parameters.constants) <= _ALONE_BYTES:
+        target = replace(target, threads=1)
     return compile_function(parameters.all(), assemble(nests, target.threads), target)
+
+
+def _nests(output: Output, parameters: _Parameters) -> list[Nest]:
+    lanes = vector_lanes()
+    if contraction_of(output.tensor) is not None:
+        return contraction_nests(output, lanes, parameters.hold)
+    if output.tensor.scan is not None:
+        return scan_nests(output, lanes)
+    return row_nests(output, lanes) if reductions_of(output.tensor) else pointwise_nests(output, lanes)
 
 
 def _aliases(subgraph: Subgraph, variant: Variant) -> dict[int, int]:

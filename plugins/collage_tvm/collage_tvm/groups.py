@@ -41,6 +41,8 @@ def check_group(subgraph: Subgraph) -> Refusal | None:
         return Refusal("a split is compiled on its own", _first(subgraph, kinds, OpKind.TUPLE).name)
     if (scan := next((n for n in subgraph.nodes if n.op_type in SCANS), None)) and len(kinds) > 1:
         return Refusal("a scan is compiled on its own", scan.name)
+    if OpKind.OUT_ELEMWISE_FUSABLE in kinds.values():
+        return _check_contraction(subgraph, kinds)
     if OpKind.REDUCTION not in kinds.values():
         return None
     if len(subgraph.outputs) > 1:
@@ -52,6 +54,32 @@ def check_group(subgraph: Subgraph) -> Refusal | None:
 
 def _first(subgraph: Subgraph, kinds: dict[int, OpKind], kind: OpKind) -> Node:
     return next(n for n in subgraph.nodes if kinds[n.id] == kind)
+
+
+def _check_contraction(subgraph: Subgraph, kinds: dict[int, OpKind]) -> Refusal | None:
+    """One contraction of values from outside; all else is arithmetic on its result, element by element."""
+    graph = subgraph.graph
+    contraction = _first(subgraph, kinds, OpKind.OUT_ELEMWISE_FUSABLE)
+    if len(subgraph.outputs) > 1:
+        return Refusal(f"a kernel with a {contraction.op_type} has one output", contraction.name)
+    inside = {v for n in subgraph.nodes for v in n.outputs}
+    shape = graph.shape_of(contraction.outputs[0])
+    for node in subgraph.nodes:
+        if kinds[node.id] == OpKind.OUT_ELEMWISE_FUSABLE:
+            if node is not contraction:
+                return Refusal(f"it would be the second contraction, after {contraction.name}", node.name)
+            if any(v in inside for v in node.inputs):
+                return Refusal(
+                    f"a {node.op_type} reads every element several times, so nothing is fused into its input",
+                    node.name,
+                )
+        elif kinds[node.id] > OpKind.BROADCAST:
+            return Refusal(f"only arithmetic is done in the kernel of a {contraction.op_type}", node.name)
+    if graph.shape_of(subgraph.outputs[0]) != shape:
+        return Refusal(
+            f"the result of a {contraction.op_type} is broadcast to another shape", subgraph.nodes[-1].name
+        )
+    return None
 
 
 def _check_rows(subgraph: Subgraph, kinds: dict[int, OpKind]) -> Refusal | None:

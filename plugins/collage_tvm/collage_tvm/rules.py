@@ -24,7 +24,14 @@ def fusion_rule(kind: OpKind, src: Operator, sink: Operator) -> bool | Refusal:
     other, into reductions, and arithmetic after them."""
     if OpKind.TUPLE in (kind, sink.kind):
         return Refusal("a split is compiled on its own", sink.node.name)
-    if max(kind, sink.kind) > OpKind.REDUCTION:
+    if sink.kind == OpKind.OUT_ELEMWISE_FUSABLE:
+        return Refusal(
+            f"a {sink.op_type} reads every element several times, so nothing is fused into its input",
+            sink.node.name,
+        )
+    if kind == OpKind.OUT_ELEMWISE_FUSABLE and sink.kind > OpKind.BROADCAST:
+        return Refusal("only arithmetic follows a convolution or a product in its kernel", sink.node.name)
+    if max(kind, sink.kind) > OpKind.OUT_ELEMWISE_FUSABLE:
         return Refusal(f"{sink.op_type} is not fused with {src.op_type}", sink.node.name)
     if sink.kind == OpKind.REDUCTION and sink.op_type in POOLS:
         return Refusal(

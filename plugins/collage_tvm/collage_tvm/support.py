@@ -190,6 +190,24 @@ def _one_hot(op: Operator) -> str | None:
     return _dtype(op, INDICES) or _constant(op, 1, "the depth") or _dtype(op, MOVABLE - {"float16"}, 2)
 
 
+def _convolution(op: Operator) -> str | None:
+    weights = op.input_type(1)
+    if weights is None or len(weights.shape) < 3:
+        return "a convolution without spatial dimensions is not compiled"
+    if weights.size > _MAX_ELEMENTS // 2:
+        return "its weights have more elements than 32-bit indices reach when they are repacked"
+    return _constant(op, 1, "the tensor of weights")
+
+
+def _product(op: Operator) -> str | None:
+    types = [op.input_type(k) for k in (0, 1)]
+    return (
+        None
+        if all(t is not None and t.shape for t in types)
+        else "a product of single numbers is not compiled"
+    )
+
+
 def _square(op: Operator) -> str | None:
     type = op.input_type(0)
     return None if type is not None and len(type.shape) == 4 else "only images of rank 4 are compiled"
@@ -240,6 +258,9 @@ def _table() -> dict[str, Check]:
         ("LayerNormalization", _all(floats, _one_output)),
         ("AveragePool LpPool MaxPool", _pool),
         ("GlobalAveragePool GlobalMaxPool", floats),
+        ("Conv", _all(floats, _convolution)),
+        ("MatMul", _all(floats, _product)),
+        ("Gemm", floats),
     ):
         table |= dict.fromkeys(ops.split(), check)
     return table
@@ -248,10 +269,7 @@ def _table() -> dict[str, Check]:
 SUPPORTED = _table()
 _UNSCHEDULED = frozenset(
     [
-        "Conv",
         "ConvTranspose",
-        "Gemm",
-        "MatMul",
         "Einsum",
         "LSTM",
         "GRU",

@@ -14,10 +14,14 @@ from typing import Any
 
 from tvm import sym, tirx
 
+from collage_tvm.contraction import Contraction
+
 __all__ = [
     "ARITHMETIC",
     "TRANSCENDENTAL",
+    "Expr",
     "Index",
+    "Memory",
     "Reduction",
     "Scan",
     "Scope",
@@ -60,6 +64,15 @@ class Scan:
     reverse: bool
 
 
+@dataclass(frozen=True)
+class Memory:
+    """Where an argument of the kernel lies: a flat buffer, and the elements between neighbours along each
+    dimension, 0 along those of size 1."""
+
+    buffer: Any
+    strides: tuple[int, ...]
+
+
 @dataclass(eq=False)
 class Tensor:
     """A value of the group, or a step inside an operator.
@@ -69,6 +82,8 @@ class Tensor:
     cuts: per dimension, positions at which the expression changes (a concat's borders, a padding's edge): the
         schedule makes a loop nest for each part, in which the conditions are decided.
     weight: cost of the expression without its inputs'.
+    reduction, contraction: what the schedule computes; its elements are stored before they are read.
+    memory: of an argument.
     """
 
     shape: tuple[int, ...]
@@ -80,6 +95,8 @@ class Tensor:
     cuts: tuple[frozenset[int], ...] = ()
     reduction: Reduction | None = None
     scan: Scan | None = None
+    contraction: Contraction | None = None
+    memory: Memory | None = None
 
     def __post_init__(self) -> None:
         self.factors = self.factors or tuple((d,) for d in self.shape)

@@ -8,6 +8,7 @@ from collage_core.errors import Refusal
 from collage_core.formats import Format, channels_last, plain
 from collage_core.ir import OpKind, Subgraph, op_kind
 from collage_tvm.groups import check_group
+from collage_tvm.operand_layouts import contraction_variants
 
 __all__ = ["group_variants"]
 
@@ -41,10 +42,12 @@ _KEEPS_DIMENSIONS = frozenset(
 
 def group_variants(subgraph: Subgraph, target: Target) -> list[Variant] | Refusal:
     """Plain; and channels-last throughout, where the group's dimensions mean the same from its inputs to its
-    outputs.
+    outputs. Contractions: see `operand_layouts`.
     """
     if (refusal := check_group(subgraph)) is not None:
         return refusal
+    if (contractions := contraction_variants(subgraph)) is not None:
+        return contractions
     variants = [plain_variant(subgraph)]
     last = _channels_last(subgraph)
     if last is not None and last not in variants:

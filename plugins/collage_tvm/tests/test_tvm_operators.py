@@ -312,6 +312,9 @@ _CASES = [
     _case("Trilu", _b(5, 5)),
     *_RESIZES,
     _case("Upsample", _f(1, 3, 5, 18), np.array([1, 1, 2, 3], np.float32), constants={1: 1}, opset=9),
+    _case("Conv", _f(1, 4, 9, 9), _f(6, 4, 3, 3), _f(6), constants={1: 1, 2: 2}, pads=[1, 1, 1, 1]),
+    _case("MatMul", _f(2, 7, 9), _f(9, 20)),
+    _case("Gemm", _f(7, 9), _f(9, 20), _f(20), constants={1: 1}),
 ]
 
 

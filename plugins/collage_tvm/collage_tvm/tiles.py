@@ -1,0 +1,449 @@
+"""The schedule of contractions: tiles of rows x vectors of columns, whose sums stay in registers, then the
+arithmetic that follows them.
+
+Rows are positions along the innermost kept loop (pixels of a line, rows of a matrix), or along several that
+advance evenly. A constant right operand is repacked so that a tile reads it from front to end. Windows that
+reach over the border are cut into the steps in which the same rows of the tile take part; there are no
+conditions in the loops.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from tvm import ir, sym, tirx
+
+from collage_core.formats import Array
+from collage_tvm.contraction import Contraction, Inside, Kept, blocking, column_parts, even_parts
+from collage_tvm.nest import (
+    Axis,
+    Lanes,
+    Nest,
+    Template,
+    loop,
+    merge,
+    new_scope,
+    sequence,
+    template,
+    variable,
+    vectorized,
+)
+from collage_tvm.output import Output
+from collage_tvm.pointwise import stored_value
+from collage_tvm.rows import tensors_below
+from collage_tvm.tensor import Tensor
+
+__all__ = ["contraction_nests", "contraction_of"]
+
+Expr = Any
+Stmt = Any
+
+_RESIDENT_BYTES = 256 << 10
+"""A right operand up to this size stays in the second-level cache while rows pass by."""
+_UNROLLED = 128
+"""Multiplications up to which the innermost loop over products is written out."""
+_CHEAP = 128
+"""Cost of the arithmetic after a tile's sums up to which it is written out for each of them."""
+
+
+def contraction_of(root: Tensor) -> Tensor | None:
+    """The contraction that `root` is computed from."""
+    return next((x for x in tensors_below(root) if x.contraction is not None), None)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """`count` blocks of vectors of the widths given, from column `start`; `offset`: where they begin in the
+    repacked right operand."""
+
+    start: int
+    count: int
+    widths: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Rows from `first` (a number where the tile touches a border), of block `block` of some columns."""
+
+    first: Expr
+    rows: int
+    columns: _Columns
+    block: Expr
+
+
+def contraction_nests(output: Output, lanes: int, hold: Callable[[Array], Tensor]) -> list[Nest]:
+    """`lanes`: float32 elements of a vector. hold: makes an argument of an array that the kernel will own."""
+    x = contraction_of(output.tensor)
+    assert x is not None
+    return _Schedule(output, x, lanes, hold).nests()
+
+
+class _Schedule:
+    def __init__(self, output: Output, x: Tensor, lanes: int, hold: Callable[[Array], Tensor]) -> None:
+        assert x.contraction is not None
+        self._c: Contraction = x.contraction
+        self._dtype = x.dtype
+        self._lanes = lanes * 4 // np.dtype(x.dtype).itemsize
+        self._registers = 32 if lanes == 16 else 16
+        self._sum = tirx.Var("sum", x.dtype)
+        self._column = variable("c")
+        self._buffers: list[Any] = []
+        self._sums: dict[tuple[int, int, int], Any] = {}
+        self._body, axes, at, self._weight = self._epilogue(output, x)
+        self._at = at
+        self._outer, self._row = self._split(axes)
+        self._own_columns(hold)
+
+    def _epilogue(
+        self, output: Output, x: Tensor
+    ) -> tuple[Template, list[tuple[Axis, Kept]], list[Expr], int]:
+        """The body that stores a sum; the loops over positions, those joined that can be; each kept loop's
+        position; what the body costs."""
+        root, kept = output.tensor, self._c.kept
+        analyzer = sym.Analyzer()
+        analyzer.bind(self._column, ir.Range(0, self._c.column.extent))
+        at: list[Expr] = []
+        axes: list[tuple[Axis, Kept]] = []
+        for k in kept:
+            at.append(variable("i") if k.extent > 1 else 0)
+            if k.extent > 1:
+                analyzer.bind(at[-1], ir.Range(0, k.extent))
+                axes.append((Axis(at[-1], k.extent), k))
+        index: list[Expr] = [0] * len(root.shape)
+        for k, i in zip((*kept, self._c.column), (*at, self._column), strict=True):
+            if k.dim >= 0 and k.extent > 1:
+                index[k.dim] = index[k.dim] + i * k.step
+        scope = new_scope(analyzer, [root])
+        scope.stored[id(x)] = lambda i: self._sum
+        value = stored_value(scope.value(root, tuple(index)), root.dtype)
+        offset = tirx.convert(output.offset(tuple(index)))
+        body = template(scope, [(output.buffer, offset, value)], [offset])
+        weight = sum(y.weight for y in tensors_below(root)) + 1
+        return body, self._joined(body, axes, at), at, weight
+
+    def _joined(
+        self, body: Template, axes: list[tuple[Axis, Kept]], at: list[Expr]
+    ) -> list[tuple[Axis, Kept]]:
+        """The innermost loops over positions joined as far as the operands and the output advance evenly."""
+        fixed = {
+            id(at[s.inside.kept]) for s in self._c.summed if s.inside and self._bordered(s.inside, s.extent)
+        }
+        if self._c.groups > 1:
+            fixed.add(id(at[0]))
+        free = len(axes)
+        while free and id(axes[free - 1][0].var) not in fixed:
+            free -= 1
+        outer, inner = axes[:free], axes[free:]
+        reads = [
+            sum((a.var * getattr(k, side) for a, k in inner), tirx.const(0, "int32"))
+            for side in ("left", "right")
+        ]
+        probe = replace(body, accesses=body.accesses + reads)
+        [merged], self._replace = merge([probe], [[a for a, _ in inner]])
+        # a joined loop advances as the innermost of those in it does
+        source = {id(self._replace.get(a.var, a.var)): k for a, k in inner}
+        return [*outer, *[(a, source[id(a.var)]) for a in merged]]
+
+    def _bordered(self, inside: Inside, extent: int) -> bool:
+        return not inside.is_whole(self._c.kept[inside.kept].extent, extent)
+
+    def _split(self, axes: list[tuple[Axis, Kept]]) -> tuple[list[tuple[Axis, Kept]], tuple[Axis, Kept]]:
+        """The outer loops, and the one along which the rows of a tile lie: they share the right operand."""
+        if axes and not axes[-1][1].right and not (self._c.groups > 1 and len(axes) == 1):
+            return axes[:-1], axes[-1]
+        return axes, (Axis(variable("one"), 1), Kept(-1, 1, 0))
+
+    def _own_columns(self, hold: Callable[[Array], Tensor]) -> None:
+        """Chooses the tile, and repacks a constant right operand for it: block by block, then product by
+        product, the columns of a block beside each other."""
+        c = self._c
+        extent = c.column.extent
+        along = c.column.left != 0
+        self._products = math.prod(s.extent for s in c.summed)
+        self._packed = isinstance(c.right, np.ndarray)
+        self._padded = self._packed and not along
+        narrow = 1 << (extent - 1).bit_length() if self._padded else extent
+        self._vector = lanes = min(self._lanes, narrow)
+        self._tile = blocking(self._row[0].extent, -(-extent // lanes), self._registers, along)
+        self._columns: list[_Columns] = []
+        panels: list[Array] = []
+        offset = 0
+        for start, count, widths in column_parts(extent, lanes, self._tile.vectors):
+            self._columns.append(_Columns(start, count, widths, offset))
+            size = len(widths) * lanes
+            offset += count * size * self._products
+            if self._packed:
+                part = c.right.reshape(c.groups, self._products, extent)[:, :, start : start + count * size]
+                part = np.pad(part, ((0, 0), (0, 0), (0, count * size - part.shape[2])))
+                part = part.reshape(c.groups, self._products, count, size)
+                panels.append(part.transpose(0, 2, 1, 3).reshape(c.groups, -1))
+        self._group_stride = offset
+        self._right = c.right
+        if self._packed:
+            held = hold(np.ascontiguousarray(np.concatenate(panels, axis=1))).memory
+            assert held is not None
+            self._right = held.buffer
+
+    # loops
+
+    def nests(self) -> list[Nest]:
+        c = self._c
+        beside = [a for a, k in self._outer if k.right or (c.groups > 1 and k is c.kept[0])]
+        others = [a for a, _ in self._outer if a not in beside]
+        itemsize = np.dtype(self._dtype).itemsize
+        resident = self._products * c.column.extent * itemsize <= _RESIDENT_BYTES
+        nests: list[Nest] = []
+        for columns in self._columns:
+            block = Axis(variable("b"), columns.count)
+            bordered = self._row_inside() is not None
+            if bordered and resident:
+                body = sequence([self._lines(p, columns) for p in self._row_parts()])
+                nests.append(Nest([*beside, *others], body))
+            elif bordered:
+                body = sequence([self._lines(p, columns, block.var) for p in self._row_parts()])
+                nests.append(Nest([*beside, block, *others], body))
+            else:
+                for start, count, size in self._row_parts():
+                    rows = Axis(variable("r"), count)
+                    tile = _Tile(rows.var * size + start, size, columns, block.var)
+                    order = [*others, rows, block] if resident else [block, *others, rows]
+                    nests.append(Nest([*beside, *order], self._sums_of(tile)))
+        for nest in nests:
+            nest.buffers = [*self._sums.values(), *self._buffers]
+        return nests
+
+    def _row_inside(self) -> tuple[Inside, int] | None:
+        """The window along the rows, and the extent of its loop, where some of it reach over the border."""
+        for s in self._c.summed:
+            if s.inside is not None and self._is_row(s.inside) and self._bordered(s.inside, s.extent):
+                return s.inside, s.extent
+        return None
+
+    def _is_row(self, inside: Inside) -> bool:
+        return self._at[inside.kept] is self._row[0].var
+
+    def _row_parts(self) -> Iterator[tuple[int, int, int]]:
+        """(start, count, size) of tiles; those that touch a border are on their own."""
+        extent = self._row[0].extent
+        window = self._row_inside()
+        parts = list(even_parts(extent, self._tile.rows))
+        if window is None:
+            yield from parts
+            return
+        inside, steps = window
+        for start, count, size in parts:
+            whole = [
+                all(inside.steps(start + b * size + r, steps) == (0, steps) for r in (0, size - 1))
+                for b in range(count)
+            ]
+            b = 0
+            for is_whole, run in itertools.groupby(whole):
+                length = len(list(run))
+                if is_whole:
+                    yield start + b * size, length, size
+                else:
+                    for k in range(length):
+                        yield start + (b + k) * size, 1, size
+                b += length
+
+    def _lines(self, part: tuple[int, int, int], columns: _Columns, block: Expr = None) -> Stmt:
+        """All tiles of a part, for one block of columns or for all."""
+        start, count, size = part
+        row = variable("r")
+        first = row * size + start if count > 1 else start
+        own = variable("b")
+        body = self._sums_of(_Tile(first, size, columns, own if block is None else block))
+        if block is None:
+            body = loop(own, columns.count, body)
+        return loop(row, count, body) if count > 1 else body
+
+    # one tile
+
+    def _sums_of(self, tile: _Tile) -> Stmt:
+        body: list[Stmt] = []
+        for r in range(tile.rows):
+            for v, (_, width) in enumerate(self._vectors(tile.columns)):
+                lane = variable("l")
+                zero = tirx.const(0.0, self._dtype)
+                body.append(
+                    vectorized(lane, width, tirx.BufferStore(self._sum_at(r, v, width), zero, [lane]))
+                )
+        body.append(self._steps(tile, [], range(tile.rows)))
+        return sequence([*body, *self._finish(tile)])
+
+    def _vectors(self, columns: _Columns) -> list[tuple[int, int]]:
+        """(columns, lanes computed) of each vector: what is repacked has whole vectors."""
+        return [(w, self._vector if self._padded else w) for w in columns.widths]
+
+    def _sum_at(self, row: int, vector: int, width: int) -> Any:
+        key = row, vector, width
+        if key not in self._sums:
+            self._sums[key] = tirx.decl_buffer((width,), self._dtype, name=f"sum{row}_{vector}")
+        return self._sums[key]
+
+    def _steps(self, tile: _Tile, at: list[Expr], rows: Sequence[int]) -> Stmt:
+        """The loops over products from level len(at) on, for some rows of the tile."""
+        level = len(at)
+        if level == len(self._c.summed):
+            return self._products_at(tile, at, rows)
+        s = self._c.summed[level]
+        if s.inside is None or not self._bordered(s.inside, s.extent):
+            return self._steps_between(tile, at, rows, 0, s.extent)
+        if not self._is_row(s.inside):
+            position = self._at[s.inside.kept]
+            if isinstance(position, int):
+                return self._steps_between(tile, at, rows, *s.inside.steps(position, s.extent))
+            return self._steps_between(tile, at, rows, *_bounds(s.inside, position, s.extent))
+        if not isinstance(tile.first, int):
+            return self._steps_between(tile, at, rows, 0, s.extent)
+        reach = {r: s.inside.steps(tile.first + r, s.extent) for r in rows}
+        borders = sorted({b for bounds in reach.values() for b in bounds})
+        body = []
+        for low, high in itertools.pairwise(borders):
+            taking = [r for r, (first, end) in reach.items() if first <= low and high <= end]
+            if taking:
+                body.append(self._steps_between(tile, at, taking, low, high))
+        return sequence(body) if body else _nothing()
+
+    def _steps_between(self, tile: _Tile, at: list[Expr], rows: Sequence[int], low: Expr, high: Expr) -> Stmt:
+        if isinstance(low, int) and isinstance(high, int):
+            if high <= low:
+                return _nothing()
+            if high - low == 1:
+                return self._steps(tile, [*at, low], rows)
+        k = variable("k")
+        body = self._steps(tile, [*at, k + low], rows)
+        innermost = len(at) == len(self._c.summed) - 1
+        extent = high - low
+        small = isinstance(extent, int) and extent * len(rows) * len(tile.columns.widths) <= _UNROLLED
+        kind = tirx.ForKind.UNROLLED if innermost and small else tirx.ForKind.SERIAL
+        return loop(k, extent, body, kind)
+
+    def _products_at(self, tile: _Tile, at: list[Expr], rows: Sequence[int]) -> Stmt:
+        """One product added to the sums of some rows."""
+        body: list[Stmt] = []
+        vectors = self._vectors(tile.columns)
+        for width in dict.fromkeys(w for _, w in vectors):
+            lane = variable("l")
+            mine = [v for v, (_, w) in enumerate(vectors) if w == width]
+            steps: list[Stmt] = []
+            right: dict[int, Any] = {}
+            for v in mine:
+                value = tirx.BufferLoad(self._right, [self._right_offset(tile, at, v, lane)])
+                right[v] = tirx.Var("w", value.ty)
+                steps.append(tirx.Bind(right[v], value))
+            for r in rows:
+                for v in mine:
+                    left = tirx.BufferLoad(self._c.left, [self._left_offset(tile, at, r, v, lane)])
+                    buffer = self._sum_at(r, v, width)
+                    total = tirx.BufferLoad(buffer, [lane]) + left * right[v]
+                    steps.append(tirx.BufferStore(buffer, total, [lane]))
+            body.append(vectorized(lane, width, sequence(steps)))
+        return sequence(body)
+
+    def _left_offset(self, tile: _Tile, at: list[Expr], row: int, vector: int, lane: Expr) -> Expr:
+        total: Expr = self._c.base
+        for axis, k in self._outer:
+            total = _plus(total, axis.var, k.left)
+        total = _plus(total, tile.first + row, self._row[1].left)
+        for s, k in zip(self._c.summed, at, strict=True):
+            total = _plus(total, k, s.left)
+        if self._c.column.left:
+            total = _plus(total, self._column_at(tile, vector) + lane, self._c.column.left)
+        return tirx.convert(total)
+
+    def _right_offset(self, tile: _Tile, at: list[Expr], vector: int, lane: Expr) -> Expr:
+        c = self._c
+        if not self._packed:
+            total: Expr = 0
+            for axis, k in self._outer:
+                total = _plus(total, axis.var, k.right)
+            for s, k in zip(c.summed, at, strict=True):
+                total = _plus(total, k, s.right)
+            return _plus(total, self._column_at(tile, vector) + lane, c.column.right)
+        width = len(tile.columns.widths) * self._vector
+        total = tile.columns.offset + vector * self._vector
+        if c.groups > 1:
+            total = _plus(total, self._at[0], self._group_stride)
+        total = _plus(total, tile.block, self._products * width)
+        for level, k in enumerate(at):
+            total = _plus(total, k, width * math.prod(s.extent for s in c.summed[level + 1 :]))
+        return total + lane
+
+    def _column_at(self, tile: _Tile, vector: int) -> Expr:
+        size = len(tile.columns.widths) * self._vector
+        return tile.block * size + (tile.columns.start + vector * self._vector)
+
+    def _finish(self, tile: _Tile) -> list[Stmt]:
+        """Every sum of the tile goes through the arithmetic after it to where it is stored."""
+        vectors = self._vectors(tile.columns)
+        if tile.rows * len(vectors) * self._weight <= _CHEAP:
+            body = []
+            for r in range(tile.rows):
+                for v, (stored, width) in enumerate(vectors):
+                    lane = variable("l")
+                    value = tirx.BufferLoad(self._sum_at(r, v, width), [lane])
+                    body.append(
+                        self._stored(tile, value, tile.first + r, self._column_at(tile, v), lane, stored)
+                    )
+            return body
+        return self._finish_in_loops(tile, vectors)
+
+    def _finish_in_loops(self, tile: _Tile, vectors: list[tuple[int, int]]) -> list[Stmt]:
+        held = tirx.decl_buffer((tile.rows * len(vectors) * self._vector,), self._dtype, name="tile")
+        self._buffers.append(held)
+        body: list[Stmt] = []
+        for r in range(tile.rows):
+            for v, (stored, width) in enumerate(vectors):
+                lane = variable("l")
+                value = tirx.BufferLoad(self._sum_at(r, v, width), [lane])
+                place = (r * len(vectors) + v) * self._vector + lane
+                body.append(vectorized(lane, stored, tirx.BufferStore(held, value, [place])))
+        for start, run in itertools.groupby(range(len(vectors)), lambda v: vectors[v][0]):
+            chosen = list(run)
+            lane, r, v = variable("l"), variable("r"), variable("v")
+            vector = v + chosen[0]
+            value = tirx.BufferLoad(held, [(r * len(vectors) + vector) * self._vector + lane])
+            size = len(tile.columns.widths) * self._vector
+            column = tile.block * size + (tile.columns.start + vector * self._vector)
+            inner = self._stored(tile, value, tile.first + r, column, lane, start)
+            body.append(loop(r, tile.rows, loop(v, len(chosen), inner)))
+        return body
+
+    def _stored(self, tile: _Tile, value: Expr, row: Expr, column: Expr, lane: Expr, width: int) -> Stmt:
+        own = Lanes(lane, width)
+        replace = {v: row if e is self._row[0].var else e for v, e in self._replace.items()}
+        replace = {**replace, self._row[0].var: row, self._column: column + lane, self._sum: value}
+        body = self._body.instantiate(replace, own)
+        self._buffers += own.buffers
+        return vectorized(lane, width, body)
+
+
+def _plus(total: Expr, index: Expr, stride: int) -> Expr:
+    if not stride or (isinstance(index, int) and not index):
+        return total
+    term = index if stride == 1 else index * stride
+    return term if isinstance(total, int) and not total else total + term
+
+
+def _nothing() -> Stmt:
+    return tirx.Evaluate(tirx.const(0, "int32"))
+
+
+def _bounds(inside: Inside, position: Expr, extent: int) -> tuple[Expr, Expr]:
+    """As `Inside.steps`, of a position that is known at run time only."""
+    start = position * inside.stride - inside.before
+
+    def ceiling(distance: Expr) -> Expr:
+        if inside.dilation == 1:
+            return distance
+        return tirx.floordiv(distance + (inside.dilation - 1), tirx.const(inside.dilation, "int32"))
+
+    low = tirx.max(tirx.const(0, "int32"), ceiling(-start))
+    return low, tirx.min(tirx.const(extent, "int32"), ceiling(inside.size - start))
