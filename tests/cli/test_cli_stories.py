@@ -117,7 +117,7 @@ def test_explain(optimised: Optimised) -> None:
     for group in optimised.second["groups"]:
         assert group["nodes"][-1] in text
     assert "groups, in order" in text
-    assert "no schedule for Conv" in text
+    assert "nothing is fused into its input" in text
 
 
 def test_costs_go_out_and_come_in(optimised: Optimised) -> None:

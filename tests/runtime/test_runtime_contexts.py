@@ -232,7 +232,7 @@ def _placed(graph: Graph, names: Sequence[str]) -> Placement:
     """A placement on these backends by costs that are not measured."""
     backends = [default_registry().backend(n) for n in names]
     pins = {node: b for b in names for node in _PREFERRED.get(b, ())}
-    if "dnnl" in names and "reference" in names:
+    if "reference" in names:
         pins |= {"again": "reference", "exp": "reference"}
     target = Target("cpu", 2)
     candidates = generate_candidates(graph, backends, target, Constraints(pins))
