@@ -101,8 +101,7 @@ def _separable() -> onnx.ModelProto:
         channels = outputs
     x = net.add("Relu", net.conv(x, 32, 32, 3, groups=4))
     x = net.add("Reshape", net.add("AveragePool", x, kernel_shape=[3, 3]), np.array([1, -1]))
-    size = 32 * 3 * 2
-    return net.model((1, 3, 40, 33), net.add("MatMul", x, net.weight(size, 7)))
+    return net.model((1, 3, 40, 33), net.add("MatMul", x, net.weight(32 * 3 * 3, 7)))
 
 
 def _attention() -> onnx.ModelProto:
