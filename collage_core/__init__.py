@@ -38,6 +38,7 @@ from collage_core.patterns import (
 from collage_core.pipeline.costing import Costs, collect_costs, default_policy
 from collage_core.pipeline.optimize import Optimization, optimize, optimize_graph, search_placement
 from collage_core.pipeline.progress import Silent
+from collage_core.pipeline.tuning import Tuning, tune
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Conversion, Group, Placement
 from collage_core.plugins import Registry, default_registry, hookimpl
@@ -107,6 +108,7 @@ __all__ = [
     "Solution",
     "Subgraph",
     "Target",
+    "Tuning",
     "UnknownBackendError",
     "Variant",
     "WorkerError",
@@ -151,5 +153,6 @@ __all__ = [
     "require_static",
     "save",
     "search_placement",
+    "tune",
     "wildcard",
 ]

@@ -21,14 +21,15 @@ The smallest complete backend::
         def bind(self, inputs, outputs, workspace):
             return partial(np.negative, inputs[0], outputs[0])
 
-Which process calls what: `info`, `patterns`, `rules`, `variants` and `converts` run in the process of the
-user and must not load the vendor's library; `supported`, `build` and `build_conversion` run in worker
-processes, and in the process that runs the finished executable.
+Which process calls what: `info`, `patterns`, `rules`, `variants`, `tunable` and `converts` run in the process
+of the user and must not load the vendor's library; `supported`, `build`, `build_conversion` and `tune` run in
+worker processes, and all but `tune` in the process that runs the finished executable.
 """
 
 from __future__ import annotations
 
 import enum
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,6 +55,7 @@ __all__ = [
     "Peer",
     "PeerInfo",
     "PeerSession",
+    "Tuned",
     "Variant",
     "plain_variant",
 ]
@@ -109,8 +111,16 @@ class Variant:
     options: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
+        """For people, and for keys: of a value too long to read (a schedule, say) it holds a digest."""
         text = f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
-        return text + "".join(f" {k}={v}" for k, v in self.options)
+        return text + "".join(f" {k}={_short(v)}" for k, v in self.options)
+
+
+_LONGEST_OPTION = 64
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= _LONGEST_OPTION else f"#{hashlib.sha256(value.encode()).hexdigest()[:12]}"
 
 
 def plain_variant(subgraph: Subgraph) -> Variant:
@@ -120,6 +130,19 @@ def plain_variant(subgraph: Subgraph) -> Variant:
         tuple(plain(types(v).dtype, types(v).static_shape) for v in subgraph.inputs),
         tuple(plain(types(v).dtype, types(v).static_shape) for v in subgraph.outputs),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """How far `Backend.tune` has come with a kernel.
+
+    trials: how many ways have been tried so far, in earlier runs too. best_ms: the fastest right one as the
+    backend timed it, None if there is none yet. exhausted: nothing is left to try.
+    """
+
+    trials: int
+    best_ms: float | None = None
+    exhausted: bool = False
 
 
 class Kernel(ABC):
@@ -203,6 +226,26 @@ class Backend(ABC):
     ) -> Kernel:
         """Build the kernel (one input, one output, same logical shape) of a conversion that `converts`
         offered.
+        """
+        raise NotImplementedError
+
+    def tunable(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
+        """Variants of `subgraph` that `tune` could find better kernels for, without options; or why there is
+        nothing to tune. Called as `variants` is; what it returns need not be offered there yet.
+        """
+        return Refusal(f"{self.name} tunes nothing")
+
+    def tune(self, subgraph: Subgraph, variant: Variant, target: Target, trials: int) -> Tuned:
+        """Try some more ways to run a variant that `tunable` named, up to `trials` of them in all; with 0
+        only tell what is known.
+
+        Called in a worker with the machine to itself, again and again until `trials` are reached or nothing
+        is left; each call should take some ten seconds. The process may be killed at any time, in a call too:
+        what was tried is kept as it is tried (see `folders.user_folder`), and the next call goes on from
+        there. What it finds is offered by `variants` from then on, with options that change when something
+        better is found.
+
+        Raises BackendError, or whatever the library raises: this kernel is then not tuned any further.
         """
         raise NotImplementedError
 

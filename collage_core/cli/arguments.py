@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 
 from collage_core.device import Target
@@ -10,7 +11,19 @@ from collage_core.errors import CollageError
 from collage_core.plugins import Registry
 from collage_core.search.candidates import Constraints
 
-__all__ = ["add_json", "add_placing", "constraints_of", "names_of", "pairs_of", "shapes_of", "target_of"]
+__all__ = [
+    "add_json",
+    "add_placing",
+    "add_target",
+    "constraints_of",
+    "names_of",
+    "pairs_of",
+    "seconds_of",
+    "shapes_of",
+    "target_of",
+]
+
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +35,23 @@ def add_placing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backends", metavar="A,B", help="backends that may take part (default: all that are available)"
     )
+    add_target(parser)
+    parser.add_argument(
+        "--pin", action="append", default=[], metavar="NODE=BACKEND", help="run a node on this backend"
+    )
+    parser.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="BACKEND[:OP]",
+        help="keep a backend, or it from an operator, out",
+    )
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """What every command needs that measures kernels of a model: for what device, which model exactly, where
+    costs are kept.
+    """
     parser.add_argument("--device", default="cpu", help="device to place on (default: cpu)")
     parser.add_argument(
         "--threads", type=int, metavar="N", help="threads for every library (default: all of this process)"
@@ -32,16 +62,6 @@ def add_placing(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="INPUT=1,3,224,224",
         help="shape of an input with open dimensions",
-    )
-    parser.add_argument(
-        "--pin", action="append", default=[], metavar="NODE=BACKEND", help="run a node on this backend"
-    )
-    parser.add_argument(
-        "--exclude",
-        action="append",
-        default=[],
-        metavar="BACKEND[:OP]",
-        help="keep a backend, or it from an operator, out",
     )
     parser.add_argument(
         "--skip-pass", action="append", default=[], metavar="NAME", help="leave out a normalising pass"
@@ -61,6 +81,20 @@ def names_of(text: str | None) -> list[str] | None:
     if not names:
         raise CollageError("expected names separated by commas, as in a,b")
     return names
+
+
+def seconds_of(option: str, text: str | None) -> float | None:
+    """A duration, as in 90s, 10m or 1.5h; None where nothing was given. CollageError for anything else."""
+    if text is None:
+        return None
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _SECONDS else (text, "s")
+    try:
+        seconds = float(number) * _SECONDS[unit]
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise CollageError(f"{option} {text}: expected a duration, as in 90s, 10m or 1h")
+    return seconds
 
 
 def pairs_of(option: str, texts: Sequence[str], *, files: bool = False) -> dict[str, str]:

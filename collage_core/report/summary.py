@@ -15,10 +15,11 @@ from collage_core.formats import Format
 from collage_core.ir import Graph, Subgraph
 from collage_core.pipeline.comparison import PARTS, Comparison
 from collage_core.pipeline.optimize import COLLAGE, Optimization
+from collage_core.pipeline.tuning import TaskResult, TuneTask, Tuning
 from collage_core.placement import VIEW, Placement
 from collage_core.plugins import Registry
 
-__all__ = ["backends_json", "bench_json", "optimization_json", "placement_json", "shares"]
+__all__ = ["backends_json", "bench_json", "optimization_json", "placement_json", "shares", "tuning_json"]
 
 _MAX_REFUSALS = 20
 _MISS = 0.1
@@ -213,6 +214,53 @@ def bench_json(
         "max_rel_error": {name: d.relative for name, d in differences.items() if d.relative is not None},
         "disagrees": {name: d.reason for name, d in differences.items() if d.reason is not None},
         "failed": {name: r.reason for name, r in records.items() if not r.ok},
+    }
+
+
+def tuning_json(tuning: Tuning, model: str) -> dict[str, Any]:
+    """What `collage tune` found. least_ms: by the roofline; known_ms: the best cost of the same nodes before,
+    on any backend; cost_ms: what the backend's best for them costs now; faster: whether that is less than
+    known_ms by more than a percent.
+    """
+
+    def task(t: TuneTask) -> dict[str, Any]:
+        subgraph = t.candidate.subgraph
+        return {
+            "node": subgraph.nodes[0].name,
+            "ops": str(subgraph),
+            "backend": t.candidate.backend,
+            "variant": str(t.candidate.variant),
+            "occurrences": t.occurrences,
+            "least_ms": t.least_ms,
+            "known_ms": t.known_ms,
+        }
+
+    def result(r: TaskResult) -> dict[str, Any]:
+        known_ms = r.task.known_ms
+        return {
+            **task(r.task),
+            "trials": r.tuned.trials if r.tuned else 0,
+            "new_trials": r.new_trials,
+            "tuner_ms": r.tuned.best_ms if r.tuned else None,
+            "cost_ms": r.cost_ms,
+            "faster": r.cost_ms is not None and (known_ms is None or r.cost_ms < 0.99 * known_ms),
+            "seconds": r.seconds,
+            "reason": r.reason,
+        }
+
+    copies = tuning.peaks.copy_gb_per_s
+    return {
+        "model": model,
+        "device": tuning.target.device,
+        "threads": tuning.target.threads,
+        "peaks": {
+            "gflops": tuning.peaks.gflops,
+            "memory_gb_per_s": copies[max(copies)],
+        },
+        "tuned": [result(r) for r in tuning.results],
+        "left": [task(t) for t in tuning.left],
+        "skipped": [task(t) for t in tuning.skipped],
+        "seconds": tuning.seconds,
     }
 
 

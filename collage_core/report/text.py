@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["backends_text", "bench_text", "explain_text", "optimization_text", "table"]
+__all__ = ["backends_text", "bench_text", "explain_text", "optimization_text", "table", "tuning_text"]
 
 _MAX_OPS = 44
 
@@ -56,6 +56,40 @@ def optimization_text(report: Mapping[str, Any]) -> str:
         f"{search['measure_s']:.1f} s measuring, {found}, {search['total_s']:.1f} s in all"
     )
     parts += _on_reference(report)
+    return "\n\n".join(parts)
+
+
+def tuning_text(report: Mapping[str, Any]) -> str:
+    """What `collage tune` prints: what was tuned, what came of it, and what was not worth it."""
+    peaks = report["peaks"]
+    parts = [
+        f"{report['model']} on {report['device']}, {report['threads']} threads: "
+        f"{peaks['gflops']:.0f} GFLOP/s, {peaks['memory_gb_per_s']:.0f} GB/s from memory"
+    ]
+    if report["tuned"]:
+        rows = [
+            (
+                t["node"],
+                _cut(t["ops"]),
+                t["backend"],
+                str(t["occurrences"]),
+                f"{t['trials']} (+{t['new_trials']})",
+                *(_ms(t[k]) for k in ("least_ms", "known_ms", "cost_ms")),
+                t["reason"] or ("faster" if t["faster"] else ""),
+            )
+            for t in report["tuned"]
+        ]
+        header = ("node", "operators", "backend", "times", "trials", "least ms", "known ms", "tuned ms", "")
+        parts.append(table(header, rows, right=[3, 4, 5, 6, 7]))
+    else:
+        parts.append("nothing was tuned")
+    for key, what in (
+        ("left", "left by the budget; run the command again to go on"),
+        ("skipped", "not worth tuning: what is known is close to what this machine can do"),
+    ):
+        if report[key]:
+            parts.append(f"{len(report[key])} groups {what}")
+    parts.append(f"{report['seconds']:.1f} s in all")
     return "\n\n".join(parts)
 
 

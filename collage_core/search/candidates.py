@@ -18,7 +18,14 @@ from collage_core.placement import VIEW
 from collage_core.registration import registered_patterns, registered_rules
 from collage_core.rules import PatternRule, generate
 
-__all__ = ["Candidate", "CandidateSet", "Constraints", "generate_candidates", "require_offers"]
+__all__ = [
+    "Candidate",
+    "CandidateSet",
+    "Constraints",
+    "generate_candidates",
+    "require_offers",
+    "tunable_candidates",
+]
 
 _T = TypeVar("_T")
 
@@ -94,6 +101,28 @@ def generate_candidates(
     return CandidateSet(graph, target, tuple(found), refusals, kinds)
 
 
+def tunable_candidates(
+    graph: Graph, backends: Iterable[Backend], target: Target
+) -> tuple[list[Candidate], list[Refusal]]:
+    """What backends could find better kernels for (`Backend.tunable`), and why not for other groups. Of
+    nested groups only the largest: it is the one that placements use, and each takes minutes.
+    """
+    found: list[Candidate] = []
+    refusals: list[Refusal] = []
+    for backend in backends:
+        offers: dict[NodeSet, tuple[Subgraph, list[Variant], str]] = {}
+        for nodes, (subgraph, origin) in _groups_of(graph, backend)[0].items():
+            variants = _asked(backend.tunable, subgraph, backend, target)
+            if isinstance(variants, Refusal):
+                refusals.append(variants)
+            else:
+                offers[nodes] = subgraph, variants, origin
+        for nodes, (subgraph, variants, origin) in offers.items():
+            if not any(nodes <= others and nodes != others for others in offers):
+                found += [Candidate(subgraph, backend.name, v, origin) for v in variants]
+    return found, refusals
+
+
 def require_offers(candidates: CandidateSet) -> None:
     """PlacementError, with what backends said, for the first node that nobody offers to run."""
     covered = {n.id for c in candidates.candidates for n in c.subgraph.nodes}
@@ -137,7 +166,7 @@ def _offers_of(graph: Graph, backend: Backend, target: Target) -> tuple[list[Can
             groups.setdefault(NodeSet([n.id]), (Subgraph(graph, NodeSet([n.id])), "reference"))
     candidates: list[Candidate] = []
     for subgraph, origin in groups.values():
-        variants = _variants_of(subgraph, backend, target)
+        variants = _asked(backend.variants, subgraph, backend, target)
         if isinstance(variants, Refusal):
             refusals.append(variants if variants.node else Refusal(variants.reason, subgraph.nodes[0].name))
             continue
@@ -149,16 +178,21 @@ def _offers_of(graph: Graph, backend: Backend, target: Target) -> tuple[list[Can
     return candidates, refusals
 
 
-def _variants_of(subgraph: Subgraph, backend: Backend, target: Target) -> list[Variant] | Refusal:
-    """What the backend offers, each once; a failure to say so is a refusal."""
+def _asked(
+    ask: Callable[[Subgraph, Target], Sequence[Variant] | Refusal],
+    subgraph: Subgraph,
+    backend: Backend,
+    target: Target,
+) -> list[Variant] | Refusal:
+    """What the backend answers, each variant once; a failure to do so is a refusal."""
     try:
-        offered = backend.variants(subgraph, target)
+        offered = ask(subgraph, target)
         if isinstance(offered, Refusal):
             return offered
         variants = list(dict.fromkeys(offered))
         for v in variants:
             if not isinstance(v, Variant):
-                raise TypeError(f"variants returned {v!r}, which is no Variant")
+                raise TypeError(f"{ask.__name__} returned {v!r}, which is no Variant")
     except Exception as error:  # a plugin may raise anything; it costs this group
         return Refusal(f"{backend.name} failed to say what it offers: {type(error).__name__}: {error}")
     return variants

@@ -11,6 +11,7 @@ from pathlib import Path
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, environment_of, source_hash
 from collage_core.costs.record import CostKey
+from collage_core.costs.roofline import PEAKS, peaks_environment
 from collage_core.device import Target
 from collage_core.errors import CostDatabaseError
 from collage_core.pipeline.calibration import TRANSITIONS, calibrated_backends, calibration_environment
@@ -92,6 +93,8 @@ def _is_current(key: CostKey) -> bool:
         runtime = source_hash("collage_core.runtime")
         facts = {**device_fingerprint(device), "measurer": MEASURER_VERSION, "runtime": runtime}
         return all(key.environment.get(k) == v for k, v in facts.items())
+    if key.kind == PEAKS:
+        return key.environment == peaks_environment(Target("cpu", int(threads)))
     known = default_registry().backends
     if key.kind == TRANSITIONS:
         names = calibrated_backends(key)

@@ -1,0 +1,153 @@
+"""The roofline: the least time that a group could take on this machine, by its arithmetic and its bytes."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from collage_core.costs.database import CostDatabase
+from collage_core.costs.fingerprint import MEASURER_VERSION, cache_sizes_bytes, device_fingerprint
+from collage_core.costs.lock import measuring_lock
+from collage_core.costs.record import CostKey, CostRecord, Policy
+from collage_core.device import Target
+from collage_core.ir import Graph, Node, Subgraph
+from collage_core.reference import ReferenceBackend
+from collage_core.worker import Worker
+
+__all__ = ["PEAKS", "Peaks", "Work", "machine_peaks", "peaks_environment", "work_of"]
+
+PEAKS = "peaks"
+"""Kind of the key under which a machine's peaks are kept."""
+
+_PRODUCT = 1536
+_REPEATS = 8
+_COPY_S = 0.05
+_LARGEST_COPY_BYTES = 512 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """flops: additions and multiplications of convolutions and products, one for every other element.
+    bytes: each input and constant read once, each output written once.
+    """
+
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """What this machine reached: gflops in a float32 product of large matrices; copy_gb_per_s: bytes read and
+    written by a copy, by how many bytes lay in the two buffers.
+    """
+
+    gflops: float
+    copy_gb_per_s: Mapping[int, float]
+
+    def least_ms(self, work: Work) -> float:
+        """The time below which a kernel for `work` is not to be expected."""
+        fitting = [size for size in self.copy_gb_per_s if size >= work.bytes]
+        size = min(fitting) if fitting else max(self.copy_gb_per_s)
+        return max(work.flops / self.gflops, work.bytes / self.copy_gb_per_s[size]) / 1e6
+
+
+def work_of(subgraph: Subgraph) -> Work:
+    graph = subgraph.graph
+    flops = sum(_flops(graph, n) for n in subgraph.nodes)
+    values = (*subgraph.inputs, *subgraph.constants, *subgraph.outputs)
+    return Work(flops, sum(graph.type_of(v).size_bytes for v in values))
+
+
+def _flops(graph: Graph, node: Node) -> int:
+    def shape(position: int) -> tuple[int, ...]:
+        return graph.shape_of(node.inputs[position])
+
+    count = sum(math.prod(graph.shape_of(v)) for v in node.outputs if v)
+    match node.op_type:
+        case "Conv":
+            return 2 * count * math.prod(shape(1)[1:])
+        case "ConvTranspose":
+            return 2 * math.prod(shape(0)) * math.prod(shape(1)[1:])
+        case "MatMul":
+            return 2 * count * shape(0)[-1]
+        case "Gemm":
+            return 2 * count * shape(0)[0 if node.attributes.get("transA", 0) else 1]
+    return count
+
+
+def peaks_environment(target: Target) -> dict[str, str]:
+    """What stored peaks are valid for."""
+    return {
+        "measurer": MEASURER_VERSION,
+        "threads": str(target.threads),
+        **device_fingerprint(target.device),
+    }
+
+
+def machine_peaks(
+    target: Target, database: CostDatabase, on_wait: Callable[[str], object] | None = None
+) -> Peaks:
+    """What the database knows, or what a second of measuring tells, which is then kept there."""
+    key = CostKey(PEAKS, "", "", "", peaks_environment(target), Policy())
+    known = database.get(key)
+    if known is None:
+        with measuring_lock(on_wait), Worker(ReferenceBackend().environment(target)) as worker:
+            known = CostRecord("ok", runs=_REPEATS, details=worker.call(_measure, target.threads))
+        database.put(key, known)
+    details: Mapping[str, Any] = known.details
+    return Peaks(details["gflops"], {int(k): v for k, v in details["copy_gb_per_s"].items()})
+
+
+def _measure(threads: int) -> dict[str, object]:
+    # Two sizes within the caches that cores share, one far beyond.
+    sizes = cache_sizes_bytes()
+    second, last = sizes[:2][-1], sizes[-1]
+    copies = sorted({threads * second // 2, last // 2, min(4 * last, _LARGEST_COPY_BYTES)})
+    return {
+        "gflops": _product_gflops(),
+        "copy_gb_per_s": {str(size): _copy_gb_per_s(size, threads) for size in copies},
+    }
+
+
+def _product_gflops() -> float:
+    a = np.full((_PRODUCT, _PRODUCT), 0.5, np.float32)
+    b = a.copy()
+    out = np.empty_like(a)
+    best_s = math.inf
+    for _ in range(_REPEATS):
+        start = time.perf_counter()
+        np.matmul(a, b, out=out)
+        best_s = min(best_s, time.perf_counter() - start)
+    return 2 * _PRODUCT**3 / best_s / 1e9
+
+
+def _copy_gb_per_s(size_bytes: int, threads: int) -> float:
+    """Each thread copies a part of its own, over and over: the best second of all together."""
+    elements = max(1, size_bytes // 8 // threads)
+    barrier = threading.Barrier(threads)
+    parts_gb_per_s = [0.0] * threads
+
+    def copy(index: int) -> None:
+        source, destination = np.ones(elements, np.float32), np.ones(elements, np.float32)
+        barrier.wait()
+        best_s, deadline = math.inf, time.perf_counter() + _COPY_S
+        for _ in range(100_000):
+            start = time.perf_counter()
+            np.copyto(destination, source)
+            best_s = min(best_s, time.perf_counter() - start)
+            if start > deadline:
+                break
+        parts_gb_per_s[index] = 8 * elements / best_s / 1e9
+
+    team = [threading.Thread(target=copy, args=(i,)) for i in range(threads)]
+    for t in team:
+        t.start()
+    for t in team:
+        t.join()
+    return sum(parts_gb_per_s)
