@@ -13,6 +13,8 @@ nox.options.sessions = ["lint", "types", "tests"]
 ROOT = Path(__file__).parent
 PLUGINS = sorted(p.parent.relative_to(ROOT) for p in ROOT.glob("plugins/*/pyproject.toml"))
 PACKAGES = [Path("."), *PLUGINS, Path("benchmarks")]
+# What the tests need beyond what a package cannot do without.
+EXTRAS = {"collage_tvm": "[tune]"}
 DEMO = [
     Path("."),
     *(Path("plugins", f"collage_{name}") for name in ("dnnl", "tvm", "onnxruntime")),
@@ -109,4 +111,5 @@ def build(session: nox.Session) -> None:
 
 def _install_editable(session: nox.Session, *tools: str) -> None:
     """All packages in one go, so that they find each other rather than something on an index."""
-    session.install(*(argument for p in PACKAGES for argument in ("-e", f"./{p}")), *tools)
+    packages = (f"./{p}{EXTRAS.get(p.name, '')}" for p in PACKAGES)
+    session.install(*(argument for p in packages for argument in ("-e", p)), *tools)

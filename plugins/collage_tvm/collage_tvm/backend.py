@@ -6,7 +6,7 @@ import ctypes.util
 import importlib.metadata
 from collections.abc import Mapping, Sequence
 
-from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
+from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Tuned, Variant
 from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import Format
@@ -14,6 +14,7 @@ from collage_core.ir import Subgraph, TensorType
 from collage_core.rules import PatternRule
 from collage_tvm.rules import NAME, tvm_rule
 from collage_tvm.support import MOVABLE
+from collage_tvm.tuning.groups import tunable_variants, tuned_variants
 from collage_tvm.variants import group_variants
 
 __all__ = ["TvmBackend"]
@@ -61,7 +62,10 @@ class TvmBackend(Backend):
         return [tvm_rule()]
 
     def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
-        return group_variants(subgraph, target)
+        offered, tuned = group_variants(subgraph, target), tuned_variants(subgraph, target)
+        if isinstance(offered, Refusal):
+            return tuned or offered
+        return [*offered, *tuned]
 
     def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
         from collage_tvm.build import build_kernel
@@ -78,6 +82,14 @@ class TvmBackend(Backend):
         from collage_tvm.build import build_copy
 
         return build_copy(type, source, destination, target)
+
+    def tunable(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
+        return tunable_variants(subgraph, target)
+
+    def tune(self, subgraph: Subgraph, variant: Variant, target: Target, trials: int) -> Tuned:
+        from collage_tvm.tuning.step import tune_step
+
+        return tune_step(subgraph, variant, target, trials)
 
     def environment(self, target: Target) -> Mapping[str, str]:
         # Parallel loops run on GNU OpenMP's pool, whose waiting threads spin for a moment (the default):

@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import tirx
 
-from collage_core.backend import Variant
+from collage_core.backend import Kernel, Variant
 from collage_core.device import Target
 from collage_core.errors import BackendError
 from collage_core.formats import Array, Format, Layout
@@ -23,6 +23,7 @@ from collage_tvm.rows import reductions_of, row_nests
 from collage_tvm.scan import scan_nests
 from collage_tvm.tensor import Index, Memory, Scope, Tensor, buffer_dtype, linear, make
 from collage_tvm.tiles import contraction_nests, contraction_of
+from collage_tvm.tuning.records import TUNED
 
 __all__ = ["build_copy", "build_kernel"]
 
@@ -91,8 +92,12 @@ def lowered(subgraph: Subgraph, variant: Variant, parameters: _Parameters) -> di
     return values
 
 
-def build_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> TvmKernel:
-    """The compiled kernel of a variant that `collage_tvm.variants` has offered."""
+def build_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+    """The compiled kernel of a variant that the backend has offered."""
+    if (schedule := dict(variant.options).get(TUNED)) is not None:
+        from collage_tvm.tuning.kernel import tuned_kernel
+
+        return tuned_kernel(subgraph, variant, schedule, target)
     parameters = _Parameters()
     values = lowered(subgraph, variant, parameters)
     outputs = [

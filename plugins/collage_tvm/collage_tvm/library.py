@@ -22,7 +22,7 @@ from collage_core.formats import Array, Layout, empty, plain
 from collage_tvm.machine_code import MachineCode, load
 from collage_tvm.objects import ObjectCache
 
-__all__ = ["TvmKernel", "compile_function", "own", "vector_lanes"]
+__all__ = ["TvmKernel", "compile_function", "own", "tvm_target", "vector_lanes"]
 
 _ENTRY = "collage_kernel"
 _CPU = 1
@@ -35,25 +35,29 @@ def _host_cpu() -> str:
 
 
 @cache
-def _target(threads: int) -> Any:
+def tvm_target(threads: int) -> Any:
     return TvmTarget({"kind": "llvm", "mcpu": _host_cpu(), "num-cores": threads})
 
 
 @cache
 def vector_lanes() -> int:
     """float32 elements of a vector register of this processor."""
-    with _target(1):
+    with tvm_target(1):
         return 16 if tvm.target.codegen.target_has_features("avx512f") else 8
 
 
-def compile_function(parameters: Sequence[Any], body: Any, target: Target) -> MachineCode:
+def compile_function(
+    parameters: Sequence[Any], body: Any, target: Target, *, keep: bool = True
+) -> MachineCode:
     """The function of a loop nest over buffers, given as pointers to their elements.
 
     Compiled once on this machine: the object file is kept under the text of the very function, in which
-    everything is that the code has baked in.
+    everything is that the code has baked in. keep: whether it is worth keeping.
     """
     function = _over_pointers(parameters, body)
-    versions = f"{tvm.__version__} {tvm_ffi.__version__} {_target(target.threads)}"
+    if not keep:
+        return load(_compiled(function, target), _ENTRY, len(parameters), target.threads)
+    versions = f"{tvm.__version__} {tvm_ffi.__version__} {tvm_target(target.threads)}"
     text = f"{versions}\n{ir.save_json(function)}"
     key = hashlib.sha256(text.encode()).hexdigest()
     objects = _objects(user_folder() / "tvm" / "objects")
@@ -83,7 +87,7 @@ def _over_pointers(parameters: Sequence[Any], body: Any) -> Any:
 def _compiled(function: Any, target: Target) -> bytes:
     """The object file."""
     module = tvm.compile(
-        tvm.IRModule({_ENTRY: function}), _target(target.threads), tir_pipeline=_pipeline()
+        tvm.IRModule({_ENTRY: function}), tvm_target(target.threads), tir_pipeline=_pipeline()
     ).mod
     with tempfile.TemporaryDirectory(prefix="collage-tvm-") as folder:
         path = Path(folder, "kernel.o")
