@@ -15,6 +15,8 @@ POOLS = frozenset({"AveragePool", "LRN", "LpPool", "MaxPool"})
 """What reduces windows that overlap."""
 SCANS = frozenset({"CumSum"})
 _MAX_OPERATORS = 32
+"""A chain is tried from every start and in every length, so its candidates grow with this bound. A kernel of
+60 additions compiles in 0.1 s, one of 60 activations in 1 s."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ def check_group(subgraph: Subgraph) -> Refusal | None:
     """Why the nodes cannot be one kernel; None if they can."""
     graph = subgraph.graph
     if len(subgraph.node_set) > _MAX_OPERATORS:
-        return Refusal(f"a kernel of more than {_MAX_OPERATORS} operators would take too long to compile")
+        return Refusal(f"a kernel has no more than {_MAX_OPERATORS} operators", subgraph.nodes[0].name)
     for node in subgraph.nodes:
         if (refusal := check_operator(Operator(graph, node))) is not None:
             return refusal

@@ -37,6 +37,7 @@ _MAX_ELEMENTS = 12_000
 _EXACT_BOUND, _ROUNDED_BOUND = 2.0**20, 100.0
 _INTEGERS, _FLOATS = ("int32", "int64"), ("float32", "float64")
 _TARGET = Target("cpu", 2)
+_NOTHING = np.empty(0, np.uint8)
 
 Shape = tuple[int, ...]
 
@@ -203,9 +204,11 @@ class _Builder:
                 return False
         else:
             self.values.append(x)
-            if not (self.one(self.unary, self.binary)() and self.values[-1].dtype == x.dtype):
+            if not self.one(self.unary, self.binary, self.mirror)():
                 return False
         y = self.values[-1]
+        if y.dtype != x.dtype or not _fit(x.shape, y.shape):
+            return False
         op, shape = self.one("Add", "Sub", "Mul", "Max"), _broadcast(x.shape, y.shape)
         bound = x.bound * y.bound if op == "Mul" else x.bound + y.bound
         return self.add(op, [x, y] if self.flag() else [y, x], shape, x, bound)
@@ -263,6 +266,15 @@ class _Builder:
         parameters = [part[0], stop if stop >= 0 else -d - 1, axis, step]
         shape = (*x.shape[:axis], len(part), *x.shape[axis + 1 :])
         return self.add("Slice", [x, *(self.fixed(np.array([p])) for p in parameters)], shape, x)
+
+    def mirror(self) -> bool:
+        """The value backwards along an axis: other elements of a value that somebody else reads in order."""
+        x = self.some(lambda v: bool(v.shape))
+        if x is None:
+            return False
+        axis = self.count(0, len(x.shape) - 1)
+        parameters = [-1, -x.shape[axis] - 1, axis, -1]
+        return self.add("Slice", [x, *(self.fixed(np.array([p])) for p in parameters)], x.shape, x)
 
     def concat(self) -> bool:
         x = self.some(lambda v: bool(v.shape))
@@ -435,11 +447,9 @@ def _broadcast(a: Shape, b: Shape) -> Shape:
 
 
 _ARITHMETIC = ("unary", "binary", "binary", "divided", "compared", "where", "cast")
-_MOVERS = (
-    *("transpose", "reshape", "expand", "slice", "concat", "pad", "tile", "gather", "triangle", "resize"),
-)
+_MOVERS = ("transpose", "reshape", "expand", "slice", "mirror", "concat", "pad", "tile", "gather", "triangle")
 _REDUCERS = ("reduce", "reduce", "normalize", "arg", "pool")
-_STEPS = (*_ARITHMETIC * 2, *("diamond",) * 8, *_MOVERS, *_REDUCERS * 2, "split", "scan")
+_STEPS = (*_ARITHMETIC * 2, *("diamond",) * 8, *_MOVERS, *_REDUCERS * 2, "resize", "split", "scan")
 
 
 @dataclass(frozen=True)
@@ -464,7 +474,7 @@ def _cases(draw: st.DrawFn) -> _Case:
     first = b.leaf(shape, b.one("float32", "float32", *_FLOATS, *_INTEGERS, "bool"), constant=False)
     b.values.append(first)
     steps = b.one(_STEPS, _STEPS, _ARITHMETIC, ("diamond", *_ARITHMETIC))
-    for _ in range(b.one(1, 2, 4, 6, 8, 12, 16)):
+    for _ in range(b.one(1, 2, 4, 8, 12, 16, 20)):
         if not getattr(b, b.one(*steps))():
             b.unary()
     read = {name for n in b.nodes for name in n.input}
@@ -535,9 +545,13 @@ class _Comparison:
         results = [
             _filled(self._graph.shape_of(v), f) for v, f in zip(group.outputs, variant.outputs, strict=True)
         ]
-        assert not kernel.bind(given, results, np.empty(0, np.uint8))()
+        assert not kernel.bind(given, results, _NOTHING)()
         for name, result in zip(group.outputs, results, strict=True):
             self.check(name, result, f"{group} {variant}")
+        for output, input in kernel.may_alias.items():
+            results[output] = given[input]
+            assert not kernel.bind(given, results, _NOTHING)()
+            self.check(group.outputs[output], results[output], f"{group} {variant} in place")
 
 
 def _filled(shape: Shape, format: Format) -> Array:

@@ -120,6 +120,18 @@ def test_what_is_gathered_may_lie_in_either_part_of_a_concat(check: Check) -> No
     check(nodes, {"x": _f(5, 7), "i": _random.integers(-9, 9, 40)}, constants={"w": np.array([1, 2, 3, 0])})
 
 
+def test_a_kept_row_is_read_backwards_as_well(check: Check) -> None:
+    nodes = [
+        node("Sigmoid", ["x"], ["s"]),
+        node("Slice", ["s", "b", "e", "a", "t"], ["r"]),
+        node("ReduceMax", ["s", "a"], ["m"]),
+        node("Mul", ["s", "m"], ["q"]),
+        node("Sub", ["q", "r"], ["o"]),
+    ]
+    constants = {"b": np.array([-1]), "e": np.array([-50]), "a": np.array([1]), "t": np.array([-1])}
+    check(nodes, {"x": _f(7, 41)}, constants=constants)
+
+
 def test_concat_between_arithmetic_runs_in_both_layouts(check: Check) -> None:
     nodes = [
         node("Relu", ["x"], ["a"]),

@@ -27,6 +27,8 @@ class LoweringContext:
 
     def attribute(self, name: str, default: Attribute = None) -> Attribute:
         value = self.node.attributes.get(name, default)
+        if isinstance(value, float):
+            return float(np.float32(value))  # as ONNX keeps them, its defaults as well
         return value.decode() if isinstance(value, bytes) else value
 
     def has(self, index: int) -> bool:
