@@ -122,6 +122,8 @@ _LATENCY = 4
 """Cycles until a sum can be added to again."""
 _PORTS = 2
 """Multiplications, and loads, that start in a cycle."""
+_STREAMS = 8
+"""Rows that are read in vectors at a time: more than that the processor does not fetch ahead."""
 _TILE_OVERHEAD = 0.25
 """Cycles per step that a tile costs besides."""
 
@@ -129,10 +131,12 @@ _TILE_OVERHEAD = 0.25
 def blocking(rows: int, vectors: int, registers: int, along: bool) -> Blocking:
     """The register tile that takes the fewest cycles for rows x vectors sums, by what a step of one tile
     needs: a multiplication per sum, a load per vector and per row. along: each product has a vector of the
-    left operand of its own."""
-    best, found = float("inf"), Blocking(1, 1)
+    left operand of its own; half of the registers are left to those, which neighbouring rows share."""
+    best, found, most = float("inf"), Blocking(1, 1), rows
+    if along:
+        registers, most = registers // 2 + 2, min(rows, _STREAMS)
     for v in range(1, min(vectors, registers - 3) + 1):
-        for r in range(1, rows + 1):
+        for r in range(1, most + 1):
             if r * v + v + 1 >= registers:
                 break
             cycles = 0.0

@@ -29,6 +29,7 @@ __all__ = [
     "integer",
     "loop",
     "merge",
+    "nested",
     "new_scope",
     "put",
     "sequence",
@@ -267,11 +268,11 @@ def assemble(nests: Sequence[Nest], threads: int) -> Stmt:
     buffers = {id(b): b for nest in nests for b in nest.buffers}
     body: list[Stmt] = [tirx.AllocBuffer(b) for b in buffers.values()]
     for nest in nests:
-        body.append(_share(nest, t, threads) if threads > 1 else _loops(nest.loops, nest.body))
+        body.append(_share(nest, t, threads) if threads > 1 else nested(nest.loops, nest.body))
     return loop(t, threads, sequence(body), tirx.ForKind.PARALLEL) if threads > 1 else sequence(body)
 
 
-def _loops(axes: Sequence[Axis], body: Stmt) -> Stmt:
+def nested(axes: Sequence[Axis], body: Stmt) -> Stmt:
     """`body` in loops of its own; nests of one box share axes, and TVM wants every loop's variable to be its
     own."""
     own = {axis.var: variable(axis.var.name) for axis in axes}
@@ -289,7 +290,7 @@ def _share(nest: Nest, t: Any, threads: int) -> Stmt:
         if count % threads == 0 or count >= 8 * threads:
             break
         count, taken = count * axis.extent, taken + 1
-    inner = _loops(nest.loops[taken:], nest.body)
+    inner = nested(nest.loops[taken:], nest.body)
     if count == 1:
         return tirx.IfThenElse(t == 0, substitute(inner, {a.var: 0 for a in nest.loops[:taken]}), None)
     p = variable("p")

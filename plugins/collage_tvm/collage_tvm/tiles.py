@@ -27,6 +27,7 @@ from collage_tvm.nest import (
     Template,
     loop,
     merge,
+    nested,
     new_scope,
     sequence,
     template,
@@ -190,6 +191,12 @@ class _Schedule:
             assert held is not None
             self._right = held.buffer
 
+        self._gathered = None
+        if not self._packed and c.column.right > 1:
+            size = self._products * self._tile.vectors * lanes
+            self._gathered = tirx.decl_buffer((size,), self._dtype, name="panel")
+            self._buffers.append(self._gathered)
+
     # loops
 
     def nests(self) -> list[Nest]:
@@ -202,7 +209,12 @@ class _Schedule:
         for columns in self._columns:
             block = Axis(variable("b"), columns.count)
             bordered = self._row_inside() is not None
-            if bordered and resident:
+            if self._gathered is not None:
+                body = sequence(
+                    [self._gather(columns, block.var), *self._rows_of(others, columns, block.var)]
+                )
+                nests.append(Nest([*beside, block], body))
+            elif bordered and resident:
                 body = sequence([self._lines(p, columns) for p in self._row_parts()])
                 nests.append(Nest([*beside, *others], body))
             elif bordered:
@@ -217,6 +229,28 @@ class _Schedule:
         for nest in nests:
             nest.buffers = [*self._sums.values(), *self._buffers]
         return nests
+
+    def _rows_of(self, others: list[Axis], columns: _Columns, block: Expr) -> Iterator[Stmt]:
+        """All tiles of one block of columns."""
+        for start, count, size in self._row_parts():
+            rows = Axis(variable("r"), count)
+            tile = _Tile(rows.var * size + start, size, columns, block)
+            yield nested([*others, rows], self._sums_of(tile))
+
+    def _gather(self, columns: _Columns, block: Expr) -> Stmt:
+        """One block of a right operand whose columns do not lie beside each other, copied as tiles read it."""
+        steps = [Axis(variable("k"), s.extent) for s in self._c.summed]
+        tile = _Tile(0, 1, columns, block)
+        at = [a.var for a in steps]
+        body: list[Stmt] = []
+        for v, width in enumerate(columns.widths):
+            lane = variable("l")
+            value = tirx.BufferLoad(self._c.right, [self._read_offset(tile, at, v, lane)])
+            body.append(loop(lane, width, self._store_panel(tile, at, v, lane, value)))
+        return nested(steps, sequence(body))
+
+    def _store_panel(self, tile: _Tile, at: list[Expr], vector: int, lane: Expr, value: Expr) -> Stmt:
+        return tirx.BufferStore(self._gathered, value, [self._panel_offset(tile, at, vector, lane)])
 
     def _row_inside(self) -> tuple[Inside, int] | None:
         """The window along the rows, and the extent of its loop, where some of it reach over the border."""
@@ -322,7 +356,9 @@ class _Schedule:
         innermost = len(at) == len(self._c.summed) - 1
         extent = high - low
         small = isinstance(extent, int) and extent * len(rows) * len(tile.columns.widths) <= _UNROLLED
-        kind = tirx.ForKind.UNROLLED if innermost and small else tirx.ForKind.SERIAL
+        # tiles at a border are few, and each has code of its own
+        often = self._c.column.left or not isinstance(tile.first, int)
+        kind = tirx.ForKind.UNROLLED if innermost and small and often else tirx.ForKind.SERIAL
         return loop(k, extent, body, kind)
 
     def _products_at(self, tile: _Tile, at: list[Expr], rows: Sequence[int]) -> Stmt:
@@ -335,7 +371,7 @@ class _Schedule:
             steps: list[Stmt] = []
             right: dict[int, Any] = {}
             for v in mine:
-                value = tirx.BufferLoad(self._right, [self._right_offset(tile, at, v, lane)])
+                value = self._right_value(tile, at, v, lane)
                 right[v] = tirx.Var("w", value.ty)
                 steps.append(tirx.Bind(right[v], value))
             for r in rows:
@@ -358,23 +394,34 @@ class _Schedule:
             total = _plus(total, self._column_at(tile, vector) + lane, self._c.column.left)
         return tirx.convert(total)
 
-    def _right_offset(self, tile: _Tile, at: list[Expr], vector: int, lane: Expr) -> Expr:
-        c = self._c
+    def _right_value(self, tile: _Tile, at: list[Expr], vector: int, lane: Expr) -> Expr:
+        if self._gathered is not None:
+            return tirx.BufferLoad(self._gathered, [self._panel_offset(tile, at, vector, lane)])
         if not self._packed:
-            total: Expr = 0
-            for axis, k in self._outer:
-                total = _plus(total, axis.var, k.right)
-            for s, k in zip(c.summed, at, strict=True):
-                total = _plus(total, k, s.right)
-            return _plus(total, self._column_at(tile, vector) + lane, c.column.right)
+            return tirx.BufferLoad(self._c.right, [self._read_offset(tile, at, vector, lane)])
+        offset = _plus(self._panel_offset(tile, at, vector, lane), tile.columns.offset, 1)
+        if self._c.groups > 1:
+            offset = _plus(offset, self._at[0], self._group_stride)
         width = len(tile.columns.widths) * self._vector
-        total = tile.columns.offset + vector * self._vector
-        if c.groups > 1:
-            total = _plus(total, self._at[0], self._group_stride)
-        total = _plus(total, tile.block, self._products * width)
+        return tirx.BufferLoad(self._right, [_plus(offset, tile.block, self._products * width)])
+
+    def _read_offset(self, tile: _Tile, at: list[Expr], vector: int, lane: Expr) -> Expr:
+        """In the right operand as it is."""
+        total: Expr = 0
+        for axis, k in self._outer:
+            total = _plus(total, axis.var, k.right)
+        for s, k in zip(self._c.summed, at, strict=True):
+            total = _plus(total, k, s.right)
+        total = _plus(total, self._column_at(tile, vector) + lane, self._c.column.right)
+        return tirx.convert(total)
+
+    def _panel_offset(self, tile: _Tile, at: list[Expr], vector: int, lane: Expr) -> Expr:
+        """In a block as it is repacked: product by product, its columns beside each other."""
+        width = len(tile.columns.widths) * self._vector
+        total: Expr = vector * self._vector + lane
         for level, k in enumerate(at):
-            total = _plus(total, k, width * math.prod(s.extent for s in c.summed[level + 1 :]))
-        return total + lane
+            total = _plus(total, k, width * math.prod(s.extent for s in self._c.summed[level + 1 :]))
+        return total
 
     def _column_at(self, tile: _Tile, vector: int) -> Expr:
         size = len(tile.columns.widths) * self._vector
