@@ -10,16 +10,15 @@ conditions in the loops.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from tvm import ir, sym, tirx
 
 from collage_core.formats import Array
-from collage_tvm.contraction import Contraction, Inside, Kept, blocking, column_parts, even_parts
+from collage_tvm.contraction import Contraction, Inside, Kept, blocking, even_parts
 from collage_tvm.nest import (
     Axis,
     Lanes,
@@ -34,6 +33,7 @@ from collage_tvm.nest import (
     variable,
     vectorized,
 )
+from collage_tvm.operands import Columns, Operands, Positions, Tile
 from collage_tvm.output import Output
 from collage_tvm.pointwise import stored_value
 from collage_tvm.rows import tensors_below
@@ -57,27 +57,6 @@ def contraction_of(root: Tensor) -> Tensor | None:
     return next((x for x in tensors_below(root) if x.contraction is not None), None)
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """`count` blocks of vectors of the widths given, from column `start`; `offset`: where they begin in the
-    repacked right operand."""
-
-    start: int
-    count: int
-    widths: tuple[int, ...]
-    offset: int
-
-
-@dataclass(frozen=True)
-class _Tile:
-    """Rows from `first` (a number where the tile touches a border), of block `block` of some columns."""
-
-    first: Expr
-    rows: int
-    columns: _Columns
-    block: Expr
-
-
 def contraction_nests(output: Output, lanes: int, hold: Callable[[Array], Tensor]) -> list[Nest]:
     """`lanes`: float32 elements of a vector. hold: makes an argument of an array that the kernel will own."""
     x = contraction_of(output.tensor)
@@ -99,7 +78,17 @@ class _Schedule:
         self._body, axes, at, self._weight = self._epilogue(output, x)
         self._at = at
         self._outer, self._row = self._split(axes)
-        self._own_columns(hold)
+        extent = self._c.column.extent
+        along = self._c.column.left != 0
+        # a repacked right operand has whole vectors, which may reach over the last column
+        self._whole = isinstance(self._c.right, np.ndarray) and not along
+        vector = min(self._lanes, 1 << (extent - 1).bit_length() if self._whole else extent)
+        best = blocking(self._row[0].extent, -(-extent // vector), self._registers, along)
+        self._vector, self._rows = vector, best.rows
+        positions = Positions(at, self._outer, self._row)
+        self._operands = Operands(self._c, x.dtype, positions, vector, best.vectors, hold)
+        if self._operands.panel is not None:
+            self._buffers.append(self._operands.panel)
 
     def _epilogue(
         self, output: Output, x: Tensor
@@ -160,43 +149,6 @@ class _Schedule:
             return axes[:-1], axes[-1]
         return axes, (Axis(variable("one"), 1), Kept(-1, 1, 0))
 
-    def _own_columns(self, hold: Callable[[Array], Tensor]) -> None:
-        """Chooses the tile, and repacks a constant right operand for it: block by block, then product by
-        product, the columns of a block beside each other."""
-        c = self._c
-        extent = c.column.extent
-        along = c.column.left != 0
-        self._products = math.prod(s.extent for s in c.summed)
-        self._packed = isinstance(c.right, np.ndarray)
-        self._padded = self._packed and not along
-        narrow = 1 << (extent - 1).bit_length() if self._padded else extent
-        self._vector = lanes = min(self._lanes, narrow)
-        self._tile = blocking(self._row[0].extent, -(-extent // lanes), self._registers, along)
-        self._columns: list[_Columns] = []
-        panels: list[Array] = []
-        offset = 0
-        for start, count, widths in column_parts(extent, lanes, self._tile.vectors):
-            self._columns.append(_Columns(start, count, widths, offset))
-            size = len(widths) * lanes
-            offset += count * size * self._products
-            if self._packed:
-                part = c.right.reshape(c.groups, self._products, extent)[:, :, start : start + count * size]
-                part = np.pad(part, ((0, 0), (0, 0), (0, count * size - part.shape[2])))
-                part = part.reshape(c.groups, self._products, count, size)
-                panels.append(part.transpose(0, 2, 1, 3).reshape(c.groups, -1))
-        self._group_stride = offset
-        self._right = c.right
-        if self._packed:
-            held = hold(np.ascontiguousarray(np.concatenate(panels, axis=1))).memory
-            assert held is not None
-            self._right = held.buffer
-
-        self._gathered = None
-        if not self._packed and c.column.right > 1:
-            size = self._products * self._tile.vectors * lanes
-            self._gathered = tirx.decl_buffer((size,), self._dtype, name="panel")
-            self._buffers.append(self._gathered)
-
     # loops
 
     def nests(self) -> list[Nest]:
@@ -204,15 +156,14 @@ class _Schedule:
         beside = [a for a, k in self._outer if k.right or (c.groups > 1 and k is c.kept[0])]
         others = [a for a, _ in self._outer if a not in beside]
         itemsize = np.dtype(self._dtype).itemsize
-        resident = self._products * c.column.extent * itemsize <= _RESIDENT_BYTES
+        resident = self._operands.products * c.column.extent * itemsize <= _RESIDENT_BYTES
         nests: list[Nest] = []
-        for columns in self._columns:
+        for columns in self._operands.columns:
             block = Axis(variable("b"), columns.count)
             bordered = self._row_inside() is not None
-            if self._gathered is not None:
-                body = sequence(
-                    [self._gather(columns, block.var), *self._rows_of(others, columns, block.var)]
-                )
+            if self._operands.panel is not None:
+                rows_of = self._rows_of(others, columns, block.var)
+                body = sequence([self._operands.gather(columns, block.var), *rows_of])
                 nests.append(Nest([*beside, block], body))
             elif bordered and resident:
                 body = sequence([self._lines(p, columns) for p in self._row_parts()])
@@ -223,34 +174,19 @@ class _Schedule:
             else:
                 for start, count, size in self._row_parts():
                     rows = Axis(variable("r"), count)
-                    tile = _Tile(rows.var * size + start, size, columns, block.var)
+                    tile = Tile(rows.var * size + start, size, columns, block.var)
                     order = [*others, rows, block] if resident else [block, *others, rows]
                     nests.append(Nest([*beside, *order], self._sums_of(tile)))
         for nest in nests:
             nest.buffers = [*self._sums.values(), *self._buffers]
         return nests
 
-    def _rows_of(self, others: list[Axis], columns: _Columns, block: Expr) -> Iterator[Stmt]:
+    def _rows_of(self, others: list[Axis], columns: Columns, block: Expr) -> Iterator[Stmt]:
         """All tiles of one block of columns."""
         for start, count, size in self._row_parts():
             rows = Axis(variable("r"), count)
-            tile = _Tile(rows.var * size + start, size, columns, block)
+            tile = Tile(rows.var * size + start, size, columns, block)
             yield nested([*others, rows], self._sums_of(tile))
-
-    def _gather(self, columns: _Columns, block: Expr) -> Stmt:
-        """One block of a right operand whose columns do not lie beside each other, copied as tiles read it."""
-        steps = [Axis(variable("k"), s.extent) for s in self._c.summed]
-        tile = _Tile(0, 1, columns, block)
-        at = [a.var for a in steps]
-        body: list[Stmt] = []
-        for v, width in enumerate(columns.widths):
-            lane = variable("l")
-            value = tirx.BufferLoad(self._c.right, [self._read_offset(tile, at, v, lane)])
-            body.append(loop(lane, width, self._store_panel(tile, at, v, lane, value)))
-        return nested(steps, sequence(body))
-
-    def _store_panel(self, tile: _Tile, at: list[Expr], vector: int, lane: Expr, value: Expr) -> Stmt:
-        return tirx.BufferStore(self._gathered, value, [self._panel_offset(tile, at, vector, lane)])
 
     def _row_inside(self) -> tuple[Inside, int] | None:
         """The window along the rows, and the extent of its loop, where some of it reach over the border."""
@@ -266,7 +202,7 @@ class _Schedule:
         """(start, count, size) of tiles; those that touch a border are on their own."""
         extent = self._row[0].extent
         window = self._row_inside()
-        parts = list(even_parts(extent, self._tile.rows))
+        parts = list(even_parts(extent, self._rows))
         if window is None:
             yield from parts
             return
@@ -286,20 +222,20 @@ class _Schedule:
                         yield start + (b + k) * size, 1, size
                 b += length
 
-    def _lines(self, part: tuple[int, int, int], columns: _Columns, block: Expr = None) -> Stmt:
+    def _lines(self, part: tuple[int, int, int], columns: Columns, block: Expr = None) -> Stmt:
         """All tiles of a part, for one block of columns or for all."""
         start, count, size = part
         row = variable("r")
         first = row * size + start if count > 1 else start
         own = variable("b")
-        body = self._sums_of(_Tile(first, size, columns, own if block is None else block))
+        body = self._sums_of(Tile(first, size, columns, own if block is None else block))
         if block is None:
             body = loop(own, columns.count, body)
         return loop(row, count, body) if count > 1 else body
 
     # one tile
 
-    def _sums_of(self, tile: _Tile) -> Stmt:
+    def _sums_of(self, tile: Tile) -> Stmt:
         body: list[Stmt] = []
         for r in range(tile.rows):
             for v, (_, width) in enumerate(self._vectors(tile.columns)):
@@ -311,9 +247,9 @@ class _Schedule:
         body.append(self._steps(tile, [], range(tile.rows)))
         return sequence([*body, *self._finish(tile)])
 
-    def _vectors(self, columns: _Columns) -> list[tuple[int, int]]:
+    def _vectors(self, columns: Columns) -> list[tuple[int, int]]:
         """(columns, lanes computed) of each vector: what is repacked has whole vectors."""
-        return [(w, self._vector if self._padded else w) for w in columns.widths]
+        return [(w, self._vector if self._whole else w) for w in columns.widths]
 
     def _sum_at(self, row: int, vector: int, width: int) -> Any:
         key = row, vector, width
@@ -321,7 +257,7 @@ class _Schedule:
             self._sums[key] = tirx.decl_buffer((width,), self._dtype, name=f"sum{row}_{vector}")
         return self._sums[key]
 
-    def _steps(self, tile: _Tile, at: list[Expr], rows: Sequence[int]) -> Stmt:
+    def _steps(self, tile: Tile, at: list[Expr], rows: Sequence[int]) -> Stmt:
         """The loops over products from level len(at) on, for some rows of the tile."""
         level = len(at)
         if level == len(self._c.summed):
@@ -345,7 +281,7 @@ class _Schedule:
                 body.append(self._steps_between(tile, at, taking, low, high))
         return sequence(body) if body else _nothing()
 
-    def _steps_between(self, tile: _Tile, at: list[Expr], rows: Sequence[int], low: Expr, high: Expr) -> Stmt:
+    def _steps_between(self, tile: Tile, at: list[Expr], rows: Sequence[int], low: Expr, high: Expr) -> Stmt:
         if isinstance(low, int) and isinstance(high, int):
             if high <= low:
                 return _nothing()
@@ -361,7 +297,7 @@ class _Schedule:
         kind = tirx.ForKind.UNROLLED if innermost and small and often else tirx.ForKind.SERIAL
         return loop(k, extent, body, kind)
 
-    def _products_at(self, tile: _Tile, at: list[Expr], rows: Sequence[int]) -> Stmt:
+    def _products_at(self, tile: Tile, at: list[Expr], rows: Sequence[int]) -> Stmt:
         """One product added to the sums of some rows."""
         body: list[Stmt] = []
         vectors = self._vectors(tile.columns)
@@ -371,63 +307,20 @@ class _Schedule:
             steps: list[Stmt] = []
             right: dict[int, Any] = {}
             for v in mine:
-                value = self._right_value(tile, at, v, lane)
+                value = self._operands.right(tile, at, v, lane)
                 right[v] = tirx.Var("w", value.ty)
                 steps.append(tirx.Bind(right[v], value))
             for r in rows:
                 for v in mine:
-                    left = tirx.BufferLoad(self._c.left, [self._left_offset(tile, at, r, v, lane)])
+                    column = self._operands.column_at(tile, v) + lane
+                    left = tirx.BufferLoad(self._c.left, [self._operands.left(tile, at, r, column)])
                     buffer = self._sum_at(r, v, width)
                     total = tirx.BufferLoad(buffer, [lane]) + left * right[v]
                     steps.append(tirx.BufferStore(buffer, total, [lane]))
             body.append(vectorized(lane, width, sequence(steps)))
         return sequence(body)
 
-    def _left_offset(self, tile: _Tile, at: list[Expr], row: int, vector: int, lane: Expr) -> Expr:
-        total: Expr = self._c.base
-        for axis, k in self._outer:
-            total = _plus(total, axis.var, k.left)
-        total = _plus(total, tile.first + row, self._row[1].left)
-        for s, k in zip(self._c.summed, at, strict=True):
-            total = _plus(total, k, s.left)
-        if self._c.column.left:
-            total = _plus(total, self._column_at(tile, vector) + lane, self._c.column.left)
-        return tirx.convert(total)
-
-    def _right_value(self, tile: _Tile, at: list[Expr], vector: int, lane: Expr) -> Expr:
-        if self._gathered is not None:
-            return tirx.BufferLoad(self._gathered, [self._panel_offset(tile, at, vector, lane)])
-        if not self._packed:
-            return tirx.BufferLoad(self._c.right, [self._read_offset(tile, at, vector, lane)])
-        offset = _plus(self._panel_offset(tile, at, vector, lane), tile.columns.offset, 1)
-        if self._c.groups > 1:
-            offset = _plus(offset, self._at[0], self._group_stride)
-        width = len(tile.columns.widths) * self._vector
-        return tirx.BufferLoad(self._right, [_plus(offset, tile.block, self._products * width)])
-
-    def _read_offset(self, tile: _Tile, at: list[Expr], vector: int, lane: Expr) -> Expr:
-        """In the right operand as it is."""
-        total: Expr = 0
-        for axis, k in self._outer:
-            total = _plus(total, axis.var, k.right)
-        for s, k in zip(self._c.summed, at, strict=True):
-            total = _plus(total, k, s.right)
-        total = _plus(total, self._column_at(tile, vector) + lane, self._c.column.right)
-        return tirx.convert(total)
-
-    def _panel_offset(self, tile: _Tile, at: list[Expr], vector: int, lane: Expr) -> Expr:
-        """In a block as it is repacked: product by product, its columns beside each other."""
-        width = len(tile.columns.widths) * self._vector
-        total: Expr = vector * self._vector + lane
-        for level, k in enumerate(at):
-            total = _plus(total, k, width * math.prod(s.extent for s in self._c.summed[level + 1 :]))
-        return total
-
-    def _column_at(self, tile: _Tile, vector: int) -> Expr:
-        size = len(tile.columns.widths) * self._vector
-        return tile.block * size + (tile.columns.start + vector * self._vector)
-
-    def _finish(self, tile: _Tile) -> list[Stmt]:
+    def _finish(self, tile: Tile) -> list[Stmt]:
         """Every sum of the tile goes through the arithmetic after it to where it is stored."""
         vectors = self._vectors(tile.columns)
         if tile.rows * len(vectors) * self._weight <= _CHEAP:
@@ -437,12 +330,14 @@ class _Schedule:
                     lane = variable("l")
                     value = tirx.BufferLoad(self._sum_at(r, v, width), [lane])
                     body.append(
-                        self._stored(tile, value, tile.first + r, self._column_at(tile, v), lane, stored)
+                        self._stored(
+                            tile, value, tile.first + r, self._operands.column_at(tile, v), lane, stored
+                        )
                     )
             return body
         return self._finish_in_loops(tile, vectors)
 
-    def _finish_in_loops(self, tile: _Tile, vectors: list[tuple[int, int]]) -> list[Stmt]:
+    def _finish_in_loops(self, tile: Tile, vectors: list[tuple[int, int]]) -> list[Stmt]:
         held = tirx.decl_buffer((tile.rows * len(vectors) * self._vector,), self._dtype, name="tile")
         self._buffers.append(held)
         body: list[Stmt] = []
@@ -457,26 +352,18 @@ class _Schedule:
             lane, r, v = variable("l"), variable("r"), variable("v")
             vector = v + chosen[0]
             value = tirx.BufferLoad(held, [(r * len(vectors) + vector) * self._vector + lane])
-            size = len(tile.columns.widths) * self._vector
-            column = tile.block * size + (tile.columns.start + vector * self._vector)
+            column = self._operands.column_at(tile, vector)
             inner = self._stored(tile, value, tile.first + r, column, lane, start)
             body.append(loop(r, tile.rows, loop(v, len(chosen), inner)))
         return body
 
-    def _stored(self, tile: _Tile, value: Expr, row: Expr, column: Expr, lane: Expr, width: int) -> Stmt:
+    def _stored(self, tile: Tile, value: Expr, row: Expr, column: Expr, lane: Expr, width: int) -> Stmt:
         own = Lanes(lane, width)
         replace = {v: row if e is self._row[0].var else e for v, e in self._replace.items()}
         replace = {**replace, self._row[0].var: row, self._column: column + lane, self._sum: value}
         body = self._body.instantiate(replace, own)
         self._buffers += own.buffers
         return vectorized(lane, width, body)
-
-
-def _plus(total: Expr, index: Expr, stride: int) -> Expr:
-    if not stride or (isinstance(index, int) and not index):
-        return total
-    term = index if stride == 1 else index * stride
-    return term if isinstance(total, int) and not total else total + term
 
 
 def _nothing() -> Stmt:
