@@ -71,7 +71,9 @@ class Contraction:
     kept: outermost first. Vectors run along `column`. left: a flat buffer, of which `base` is the first
     element's offset; read element by element, or in vectors where `column.left` is 1. right: a flat buffer;
     or an array of shape (groups, *summed, columns), which is repacked for the schedule. More than one group
-    means that the first kept loop runs over groups.
+    means that the first kept loop runs over groups. interleaved: where several groups share a vector, what
+    each has, (a, b): the last summed loop runs over a neighbours in the left operand, and of every b columns
+    the next a neighbours are read.
     """
 
     kept: tuple[Kept, ...]
@@ -81,6 +83,7 @@ class Contraction:
     base: int
     right: Any
     groups: int = 1
+    interleaved: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -128,16 +131,17 @@ _TILE_OVERHEAD = 0.25
 """Cycles per step that a tile costs besides."""
 
 
-def blocking(rows: int, vectors: int, registers: int, along: bool) -> Blocking:
+def blocking(rows: int, vectors: int, registers: int, along: int = 0) -> Blocking:
     """The register tile that takes the fewest cycles for rows x vectors sums, by what a step of one tile
-    needs: a multiplication per sum, a load per vector and per row. along: each product has a vector of the
-    left operand of its own; half of the registers are left to those, which neighbouring rows share."""
+    needs: a multiplication per sum, a load per vector and per row. along: where the left operand is read in
+    vectors, one for each sum, the number of products that each takes part in; they and the vectors of the
+    right operand that they meet are in registers, too."""
     best, found, most = float("inf"), Blocking(1, 1), rows
     if along:
-        registers, most = registers // 2 + 2, min(rows, _STREAMS)
+        most = min(rows, _STREAMS)
     for v in range(1, min(vectors, registers - 3) + 1):
         for r in range(1, most + 1):
-            if r * v + v + 1 >= registers:
+            if (2 * r * v + v * along if along else r * v + v + 1) >= registers:
                 break
             cycles = 0.0
             for _, row_count, r_size in even_parts(rows, r):

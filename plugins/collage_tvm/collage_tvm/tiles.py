@@ -24,6 +24,7 @@ from collage_tvm.nest import (
     Lanes,
     Nest,
     Template,
+    integer,
     loop,
     merge,
     nested,
@@ -33,7 +34,7 @@ from collage_tvm.nest import (
     variable,
     vectorized,
 )
-from collage_tvm.operands import Columns, Operands, Positions, Tile
+from collage_tvm.operands import Columns, Operands, Positions, Tile, lanes_from
 from collage_tvm.output import Output
 from collage_tvm.pointwise import stored_value
 from collage_tvm.rows import tensors_below
@@ -79,7 +80,7 @@ class _Schedule:
         self._at = at
         self._outer, self._row = self._split(axes)
         extent = self._c.column.extent
-        along = self._c.column.left != 0
+        along = self._c.interleaved[0] if self._c.interleaved else self._c.column.left
         # a repacked right operand has whole vectors, which may reach over the last column
         self._whole = isinstance(self._c.right, np.ndarray) and not along
         vector = min(self._lanes, 1 << (extent - 1).bit_length() if self._whole else extent)
@@ -260,6 +261,8 @@ class _Schedule:
     def _steps(self, tile: Tile, at: list[Expr], rows: Sequence[int]) -> Stmt:
         """The loops over products from level len(at) on, for some rows of the tile."""
         level = len(at)
+        if self._c.interleaved is not None and level == len(self._c.summed) - 1:
+            return self._interleaved_at(tile, at, rows)
         if level == len(self._c.summed):
             return self._products_at(tile, at, rows)
         s = self._c.summed[level]
@@ -289,11 +292,11 @@ class _Schedule:
                 return self._steps(tile, [*at, low], rows)
         k = variable("k")
         body = self._steps(tile, [*at, k + low], rows)
-        innermost = len(at) == len(self._c.summed) - 1
+        innermost = len(at) == len(self._c.summed) - (2 if self._c.interleaved else 1)
         extent = high - low
         small = isinstance(extent, int) and extent * len(rows) * len(tile.columns.widths) <= _UNROLLED
         # tiles at a border are few, and each has code of its own
-        often = self._c.column.left or not isinstance(tile.first, int)
+        often = self._c.column.left or self._c.interleaved or not isinstance(tile.first, int)
         kind = tirx.ForKind.UNROLLED if innermost and small and often else tirx.ForKind.SERIAL
         return loop(k, extent, body, kind)
 
@@ -318,6 +321,25 @@ class _Schedule:
                     total = tirx.BufferLoad(buffer, [lane]) + left * right[v]
                     steps.append(tirx.BufferStore(buffer, total, [lane]))
             body.append(vectorized(lane, width, sequence(steps)))
+        return sequence(body)
+
+    def _interleaved_at(self, tile: Tile, at: list[Expr], rows: Sequence[int]) -> Stmt:
+        """The products of the last loop added to the sums of some rows: written as vectors, for TVM shuffles
+        nothing in its loops over lanes."""
+        zero = variable("zero")  # where no number is known, TVM takes vectors as a whole
+        body: list[Stmt] = [tirx.Bind(zero, integer(0))]
+        for v, width in enumerate(tile.columns.widths):
+            lanes = lanes_from(zero, width)
+            right = []
+            for k in range(self._c.summed[-1].extent):
+                value = self._operands.interleaved_right(tile, [*at, k], v)
+                right.append(tirx.Var("w", value.ty))
+                body.append(tirx.Bind(right[-1], value))
+            for r in rows:
+                total = tirx.BufferLoad(self._sum_at(r, v, width), [lanes])
+                for left, w in zip(self._operands.interleaved_left(tile, at, r, v), right, strict=True):
+                    total = total + left * w
+                body.append(tirx.BufferStore(self._sum_at(r, v, width), total, [lanes]))
         return sequence(body)
 
     def _finish(self, tile: Tile) -> list[Stmt]:

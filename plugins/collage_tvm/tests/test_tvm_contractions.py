@@ -40,6 +40,11 @@ _CONVOLUTIONS = [
     ((2, 19, 7, 7), (35, 19, 1, 1), {}),
     ((2, 19, 7, 8), (35, 19, 1, 1), {"strides": [2, 2]}),
     ((1, 12, 9, 30), (8, 3, 3, 3), {"group": 4, "dilations": [2, 3], "pads": [2, 3, 2, 3]}),
+    ((1, 64, 9, 17), (64, 4, 3, 3), {"group": 16, "pads": [1, 1, 1, 1]}),
+    ((2, 80, 7, 9), (80, 8, 3, 3), {"group": 10, "pads": [1, 1, 1, 1], "strides": [2, 2]}),
+    ((1, 34, 6, 9), (17, 2, 3, 3), {"group": 17, "pads": [0, 1, 1, 0]}),
+    ((1, 24, 8, 8), (96, 2, 2, 1), {"group": 12}),
+    ((1, 9, 20), (18, 1, 3), {"group": 9, "pads": [1, 1]}),
     ((1, 16, 6, 6), (96, 4, 3, 3), {"group": 4, "auto_pad": "SAME_UPPER", "strides": [2, 2]}),
     ((1, 16, 6, 7), (8, 16, 4, 2), {"auto_pad": "SAME_LOWER"}),
     ((1, 3, 30, 31), (16, 3, 7, 7), {"strides": [2, 2], "pads": [3, 3, 3, 3]}),
@@ -59,9 +64,10 @@ def test_convolutions(check: Check, x: Any, w: Any, attributes: Any, bias: bool)
     check([made], {"x": _f(*x)}, constants={"w": _f(*w)} | ({"b": _f(w[0])} if bias else {}))
 
 
-def test_convolution_in_double_precision(check: Check) -> None:
-    x, w = (_f(*s).astype(np.float64) for s in ((1, 9, 8, 8), (21, 9, 3, 3)))
-    check([node("Conv", ["x", "w"], ["o"], pads=[1] * 4)], {"x": x}, constants={"w": w})
+@pytest.mark.parametrize(("groups", "inputs"), [(1, 12), (3, 4), (12, 1)])
+def test_convolution_in_double_precision(check: Check, groups: int, inputs: int) -> None:
+    x, w = (_f(*s).astype(np.float64) for s in ((1, 12, 8, 8), (12, inputs, 3, 3)))
+    check([node("Conv", ["x", "w"], ["o"], pads=[1] * 4, group=groups)], {"x": x}, constants={"w": w})
 
 
 def test_convolutions_are_offered_channels_last_only(check: Check) -> None:
