@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 __all__ = [
@@ -48,6 +49,17 @@ class Inside:
         end = -((position * self.stride - self.before - self.size) // self.dilation)
         low = min(max(0, first), extent)
         return low, min(max(low, end), extent)
+
+    def pieces(self, first: int, rows: Sequence[int], extent: int) -> list[tuple[int, int, list[int]]]:
+        """(low, high, rows): iterations in which the same ones of some rows, counted from position `first`,
+        take part."""
+        reach = {r: self.steps(first + r, extent) for r in rows}
+        borders = sorted({b for bounds in reach.values() for b in bounds})
+        found = [
+            (low, high, [r for r in rows if reach[r][0] <= low and high <= reach[r][1]])
+            for low, high in pairwise(borders)
+        ]
+        return [piece for piece in found if piece[2]]
 
     def is_whole(self, positions: int, extent: int) -> bool:
         """Whether all windows lie inside."""

@@ -49,6 +49,8 @@ _RESIDENT_BYTES = 256 << 10
 """A right operand up to this size stays in the second-level cache while rows pass by."""
 _UNROLLED = 128
 """Multiplications up to which the innermost loop over products is written out."""
+_MOST_AT_BORDERS = 256
+"""Rows of pieces of tiles at borders, each of which has code of its own."""
 _CHEAP = 128
 """Cost of the arithmetic after a tile's sums up to which it is written out for each of them."""
 
@@ -200,28 +202,33 @@ class _Schedule:
         return self._at[inside.kept] is self._row[0].var
 
     def _row_parts(self) -> Iterator[tuple[int, int, int]]:
-        """(start, count, size) of tiles; those that touch a border are on their own."""
+        """(start, count, size) of tiles; those that touch a border are on their own, or where that would be
+        too much code, single rows."""
         extent = self._row[0].extent
         window = self._row_inside()
-        parts = list(even_parts(extent, self._rows))
         if window is None:
-            yield from parts
+            yield from even_parts(extent, self._rows)
             return
         inside, steps = window
-        for start, count, size in parts:
-            whole = [
-                all(inside.steps(start + b * size + r, steps) == (0, steps) for r in (0, size - 1))
-                for b in range(count)
+        tiles = [
+            (start + b * size, size)
+            for start, count, size in even_parts(extent, self._rows)
+            for b in range(count)
+        ]
+        whole = [p for p in range(extent) if inside.steps(p, steps) == (0, steps)]
+        first, end = (whole[0], whole[-1] + 1) if whole else (extent, extent)
+        borders = [(start, size) for start, size in tiles if start < first or start + size > end]
+        pieces = [p for start, size in borders for p in inside.pieces(start, range(size), steps)]
+        if sum(len(rows) for _, _, rows in pieces) > _MOST_AT_BORDERS:
+            inner = [
+                (first + start, count, size) for start, count, size in even_parts(end - first, self._rows)
             ]
-            b = 0
-            for is_whole, run in itertools.groupby(whole):
-                length = len(list(run))
-                if is_whole:
-                    yield start + b * size, length, size
-                else:
-                    for k in range(length):
-                        yield start + (b + k) * size, 1, size
-                b += length
+            parts = [(0, first, 1), *inner, (end, extent - end, 1)]
+            yield from (p for p in parts if p[1])
+            return
+        for _, run in itertools.groupby(tiles, lambda t: t[1] if t not in borders else t):
+            alike = list(run)
+            yield alike[0][0], len(alike), alike[0][1]
 
     def _lines(self, part: tuple[int, int, int], columns: Columns, block: Expr = None) -> Stmt:
         """All tiles of a part, for one block of columns or for all."""
@@ -274,14 +281,10 @@ class _Schedule:
                 return self._steps_between(tile, at, rows, *s.inside.steps(position, s.extent))
             return self._steps_between(tile, at, rows, *_bounds(s.inside, position, s.extent))
         if not isinstance(tile.first, int):
-            return self._steps_between(tile, at, rows, 0, s.extent)
-        reach = {r: s.inside.steps(tile.first + r, s.extent) for r in rows}
-        borders = sorted({b for bounds in reach.values() for b in bounds})
-        body = []
-        for low, high in itertools.pairwise(borders):
-            taking = [r for r, (first, end) in reach.items() if first <= low and high <= end]
-            if taking:
-                body.append(self._steps_between(tile, at, taking, low, high))
+            bounds = _bounds(s.inside, tile.first, s.extent) if tile.rows == 1 else (0, s.extent)
+            return self._steps_between(tile, at, rows, *bounds)
+        pieces = s.inside.pieces(tile.first, rows, s.extent)
+        body = [self._steps_between(tile, at, taking, low, high) for low, high, taking in pieces]
         return sequence(body) if body else _nothing()
 
     def _steps_between(self, tile: Tile, at: list[Expr], rows: Sequence[int], low: Expr, high: Expr) -> Stmt:
