@@ -20,6 +20,9 @@ __all__ = ["Columns", "Operands", "Positions", "Tile", "lanes_from"]
 Expr = Any
 Stmt = Any
 
+_SQUARES = (4, 8, 16)
+"""Sides of the squares that are transposed in registers."""
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -155,26 +158,63 @@ class Operands:
         return _plus(offset, tile.block, self.products * size)
 
     def gather(self, columns: Columns, block: Expr) -> Stmt:
-        """One block of a right operand whose columns lie apart, copied to `panel`."""
-        steps = [Axis(variable("k"), s.extent) for s in self._c.summed]
-        tile, at = Tile(0, 1, columns, block), [a.var for a in steps]
+        """One block of a right operand whose columns lie apart, copied to `panel`: where products lie beside
+        each other, in squares that are transposed in registers."""
+        *outer, last = self._c.summed
+        around = [Axis(variable("k"), s.extent) for s in outer]
+        at, tile, side = [a.var for a in around], Tile(0, 1, columns, block), self._vector
         body: list[Stmt] = []
         for v, width in enumerate(columns.widths):
-            lane = variable("l")
-            place = self._in_panel(tile, at, v, lane)
-            body.append(
-                loop(lane, width, tirx.BufferStore(self.panel, self._given(tile, at, v, lane), [place]))
+            squares = last.extent // side if last.right == 1 and width == side and side in _SQUARES else 0
+            if squares:
+                k = variable("k")
+                body.append(loop(k, squares, self._transposed(tile, at, k * side, v)))
+            k, lane = variable("k"), variable("l")
+            steps = [*at, k + squares * side]
+            store = tirx.BufferStore(
+                self.panel, self._given(tile, steps, v, lane), [self._in_panel(tile, steps, v, lane)]
             )
-        return nested(steps, sequence(body))
+            if rest := last.extent - squares * side:
+                body.append(loop(lane, width, loop(k, rest, store)))
+        return nested(around, sequence(body))
+
+    def _transposed(self, tile: Tile, at: Sequence[Expr], first: Expr, vector: int) -> Stmt:
+        """A square of the right operand from product `first` on: in each round every vector is interleaved
+        with that half of the square further on."""
+        side = self._vector
+        zero = variable("zero")  # where no number is known, TVM takes vectors as a whole
+        body: list[Stmt] = [tirx.Bind(zero, _number(0))]
+
+        def bound(value: Expr) -> Expr:
+            body.append(tirx.Bind(tirx.Var("q", value.ty), value))
+            return body[-1].var
+
+        square = [
+            bound(tirx.BufferLoad(self._right, [lanes_from(zero + offset, side)]))
+            for offset in (self._given_at(tile, [*at, first], vector, lane) for lane in range(side))
+        ]
+        halves = [
+            [_number(lane // 2 + lane % 2 * side + half) for lane in range(side)] for half in (0, side // 2)
+        ]
+        for _ in range(side.bit_length() - 1):
+            pairs = zip(square[: side // 2], square[side // 2 :], strict=True)
+            square = [bound(tirx.Shuffle([a, b], half)) for a, b in pairs for half in halves]
+        for k, value in enumerate(square):
+            place = self._in_panel(tile, [*at, first + k], vector, 0)
+            body.append(tirx.BufferStore(self.panel, value, [lanes_from(zero + place, side)]))
+        return sequence(body)
 
     def _given(self, tile: Tile, at: Sequence[Expr], vector: int, lane: Expr) -> Expr:
+        return tirx.BufferLoad(self._right, [self._given_at(tile, at, vector, lane)])
+
+    def _given_at(self, tile: Tile, at: Sequence[Expr], vector: int, lane: Expr) -> Expr:
         total: Expr = 0
         for axis, k in self._positions.outer:
             total = _plus(total, axis.var, k.right)
         for s, k in zip(self._c.summed, at, strict=True):
             total = _plus(total, k, s.right)
         total = _plus(total, self.column_at(tile, vector) + lane, self._c.column.right)
-        return tirx.BufferLoad(self._right, [tirx.convert(total)])
+        return tirx.convert(total)
 
     def _in_panel(self, tile: Tile, at: Sequence[Expr], vector: int, lane: Expr) -> Expr:
         size = len(tile.columns.widths) * self._vector

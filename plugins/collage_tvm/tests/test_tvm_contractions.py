@@ -161,6 +161,14 @@ def test_gemm_without_addend(check: Check) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [(3, 35, 50), (40, 64, 4), (7, 16, 16)], ids=str)
+def test_columns_that_lie_apart(check: Check, size: tuple[int, int, int], dtype: Any) -> None:
+    m, k, n = size
+    made = node("Gemm", ["a", "b"], ["o"], transB=1)
+    check([made], {"a": _f(m, k).astype(dtype), "b": _f(n, k).astype(dtype)})
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_large_contractions_are_shared_out_to_threads(check: Check, threads: int) -> None:
     made = [node("Conv", ["x", "w", "b"], ["o"], pads=[1] * 4)]
