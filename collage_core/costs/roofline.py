@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,11 +50,25 @@ class Peaks:
     gflops: float
     copy_gb_per_s: Mapping[int, float]
 
+    def raised(self, measured: Iterable[tuple[Work, float]]) -> Peaks:
+        """The peaks, where kernels that took so many ms do not show that they are higher: a busy machine may
+        have been measured.
+        """
+        gflops, copies = self.gflops, dict(self.copy_gb_per_s)
+        for work, ms in measured:
+            gflops = max(gflops, work.flops / ms / 1e6)
+            size = self._size(work)
+            copies[size] = max(copies[size], work.bytes / ms / 1e6)
+        return Peaks(gflops, copies)
+
     def least_ms(self, work: Work) -> float:
         """The time below which a kernel for `work` is not to be expected."""
+        return max(work.flops / self.gflops, work.bytes / self.copy_gb_per_s[self._size(work)]) / 1e6
+
+    def _size(self, work: Work) -> int:
+        """The smallest copy that does not fit into a smaller cache than the work does."""
         fitting = [size for size in self.copy_gb_per_s if size >= work.bytes]
-        size = min(fitting) if fitting else max(self.copy_gb_per_s)
-        return max(work.flops / self.gflops, work.bytes / self.copy_gb_per_s[size]) / 1e6
+        return min(fitting) if fitting else max(self.copy_gb_per_s)
 
 
 def work_of(subgraph: Subgraph) -> Work:

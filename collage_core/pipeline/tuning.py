@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import onnx
 
 from collage_core.backend import Backend, BackendKind, Tuned
 from collage_core.costs.database import CostDatabase
-from collage_core.costs.roofline import Peaks, machine_peaks, work_of
+from collage_core.costs.roofline import Peaks, Work, machine_peaks, work_of
 from collage_core.costs.tune import Tuner
 from collage_core.device import Target
 from collage_core.errors import CollageError, WorkerError
@@ -164,7 +164,7 @@ def tune_graph(
     with Workspace(graph) as workspace:
         costing = _Costing(graph, backends, target, database, workspace, registry, progress)
         candidates, costs = costing.all()
-        peaks = machine_peaks(target, database, progress.note)
+        peaks = machine_peaks(target, database, progress.note).raised(_measured(candidates, costs))
         tasks = _tasks(tunable, candidates, costs, peaks)
         worthwhile = sorted((t for t in tasks if t.is_worthwhile), key=lambda t: -t.gain_ms)
         deadline = math.inf if budget_s is None else start + budget_s
@@ -279,6 +279,13 @@ def _tasks(
         least_ms = peaks.least_ms(work_of(group[0].subgraph))
         tasks.append(TuneTask(group[0], len(group), least_ms, min(known, default=None)))
     return tasks
+
+
+def _measured(candidates: CandidateSet, costs: Costs) -> Iterator[tuple[Work, float]]:
+    for c in candidates.candidates:
+        record = None if c.backend == VIEW else costs.record_of(c)
+        if record is not None and record.ok and record.median_ms:
+            yield work_of(c.subgraph), record.median_ms
 
 
 def _best_by_nodes(candidates: CandidateSet, costs: Costs) -> dict[NodeSet, float]:

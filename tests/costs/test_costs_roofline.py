@@ -56,6 +56,15 @@ def test_arithmetic_or_bytes_are_the_limit() -> None:
     assert peaks.least_ms(Work(0, 10**9)) == pytest.approx(100.0)
 
 
+def test_a_kernel_that_beats_the_peaks_raises_them() -> None:
+    peaks = Peaks(100.0, {1000: 50.0, 10**6: 10.0})
+    fast, slow = (Work(4 * 10**9, 2000), 20.0), (Work(10, 500), 1.0)
+    assert peaks.raised([fast, slow]) == Peaks(200.0, peaks.copy_gb_per_s)
+    raised = peaks.raised([(Work(10, 2000), 1e-4)])
+    assert raised.gflops == 100.0
+    assert raised.copy_gb_per_s == pytest.approx({1000: 50.0, 10**6: 20.0})
+
+
 def test_peaks_are_measured_once_and_kept(tmp_path: Path) -> None:
     target = Target("cpu", 1)
     with CostDatabase(tmp_path / "c.sqlite") as database:

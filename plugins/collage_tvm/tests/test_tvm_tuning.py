@@ -169,11 +169,13 @@ def _ended() -> Iterator[None]:
 def test_workloads_compute_what_their_groups_do(name: str) -> None:
     from collage_tvm.tuning.kernel import kernel_of, module_of
     from collage_tvm.tuning.workload import workload_of
+    from tvm.s_tir import Schedule
 
     case = _CASES[name]()
     variant = case.variant()
     workload = workload_of(case.group, variant)
-    case.check(kernel_of(module_of(workload.function), workload, variant, _TARGET), variant)
+    schedule = Schedule(module_of(workload.function))
+    case.check(kernel_of(schedule, workload, variant, _TARGET), variant)
 
 
 def test_convolutions_are_tuned_channels_last_and_products_plain() -> None:
@@ -396,11 +398,11 @@ def test_a_schedule_that_crashes_costs_itself() -> None:
     shapes = [(24, 32), *(h.shape for h in workload.held), (24, 48)]
     trials = Trials(Target("cpu", 1))
     try:
-        first, nonsense, last = trials.run([module, "{}", module], shapes)
+        first, nonsense, last = trials.run([(m, shapes) for m in (module, "{}", module)])
         assert isinstance(first, float)
         assert isinstance(nonsense, str)
         assert isinstance(last, float)
-        results = trials.run([module] * 3, shapes)
+        results = trials.run([(module, shapes)] * 3)
         assert isinstance(next(results), float)
         for child in _children():
             os.kill(child, signal.SIGKILL)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 import sys
 from types import ModuleType
 from typing import Any
@@ -15,13 +17,17 @@ from tvm.s_tir.schedule import Trace
 from collage_core.backend import Kernel, Variant
 from collage_core.device import Target
 from collage_core.errors import BackendError
+from collage_core.formats import Array, empty, plain
 from collage_core.ir import Subgraph
 from collage_tvm.library import TvmKernel, compile_function, own, tvm_target
 from collage_tvm.machine_code import MachineCode
+from collage_tvm.nest import loop
 from collage_tvm.tuning.records import Schedule
 from collage_tvm.tuning.workload import Workload, workload_of
 
 __all__ = ["compiled", "kernel_of", "module_of", "tuned_kernel", "workload_hash"]
+
+_REPACKING = "meta_schedule.layout_rewrite_preproc"
 
 # MetaSchedule loads the tensor instructions of all processors, which takes 10 s. What is tuned here, in
 # float32 by its rules for plain processors, uses none of them.
@@ -65,11 +71,38 @@ def tuned_kernel(subgraph: Subgraph, variant: Variant, text: str, target: Target
         raise BackendError("the tuned schedule is another version's: tune again")
     scheduled = TvmSchedule(module)
     Trace.apply_json_to_schedule(schedule.trace, scheduled)
-    return kernel_of(scheduled.mod, workload, variant, target)
+    return kernel_of(scheduled, workload, variant, target)
 
 
-def kernel_of(module: Any, workload: Workload, variant: Variant, target: Target) -> Kernel:
-    """The kernel of a workload's module, scheduled in whatever way."""
-    function = compiled(module, target)
+def kernel_of(schedule: TvmSchedule, workload: Workload, variant: Variant, target: Target) -> Kernel:
+    """The kernel of a workload, scheduled in whatever way."""
+    function = compiled(schedule.mod, target)
+    held = _repacked(schedule, workload)
     layouts = [f.layout for f in variant.inputs], [f.layout for f in variant.outputs]
-    return TvmKernel(function, *layouts, [own(h) for h in workload.held], {})
+    return TvmKernel(function, *layouts, held, {})
+
+
+def _repacked(schedule: TvmSchedule, workload: Workload) -> list[Array]:
+    """The held constants, flat, those that the schedule stores in another order in that order.
+
+    Such a schedule begins with a block that copies a parameter: `compiled` leaves it out and has the copy for
+    a parameter instead.
+    """
+    names = [p.name for p in workload.function.params]
+    inputs = len(names) - 1 - len(workload.held)
+    held = [own(h) for h in workload.held]
+    for child in schedule.get_child_blocks(schedule.get_sblock("root")):
+        block = schedule.get(child)
+        if _REPACKING not in block.annotations:
+            continue
+        store = block.body
+        place = names.index(store.value.source.name) - inputs
+        body = store
+        for axis in reversed(block.iter_vars):
+            body = loop(axis.var, int(axis.dom.extent), body)
+        copy = compile_function([store.value.source, store.buffer], body, Target(threads=1))
+        shape = [int(d) for d in store.buffer.shape]
+        packed = empty([math.prod(shape)], plain(str(held[place].dtype), [math.prod(shape)]))
+        copy(*(a.ctypes.data_as(ctypes.c_void_p) for a in (held[place], packed)))
+        held[place] = packed
+    return held

@@ -35,14 +35,16 @@ class Trials:
         self._workers: list[Worker | None] = [None] * target.threads
         self._pool = ThreadPoolExecutor(target.threads)
 
-    def run(self, modules: Sequence[str], shapes: Shapes) -> Iterator[float | str]:
-        """For each module (TVM's JSON) of a function over float32 arrays of these shapes its time in seconds,
-        or why there is none; each as soon as it is known.
+    def run(self, schedules: Sequence[tuple[str, Shapes]]) -> Iterator[float | str]:
+        """For each scheduled module (TVM's JSON) of a function over float32 arrays of these shapes its time
+        in seconds, or why there is none; each as soon as it is known.
         """
         count = len(self._workers)
-        for first in range(0, len(modules), count):
-            batch = modules[first : first + count]
-            for index, fault in enumerate(list(self._pool.map(self._compile, range(count), batch))):
+        for first in range(0, len(schedules), count):
+            batch = schedules[first : first + count]
+            modules = [module for module, _ in batch]
+            faults = list(self._pool.map(self._compile, range(count), modules))
+            for index, ((_, shapes), fault) in enumerate(zip(batch, faults, strict=True)):
                 yield fault or self._time(index, shapes)
 
     def _compile(self, index: int, module: str) -> str | None:
@@ -88,4 +90,5 @@ def _time(shapes: Shapes) -> float:
     for array in arrays:
         array[...] = rng.standard_normal(array.shape, np.float32)
     pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in arrays]
-    return time_bound(partial(child_state[_FUNCTION], *pointers), _POLICY).median_ms / 1e3
+    # The fastest run, not the median: others on the machine shall not lead the search astray.
+    return min(time_bound(partial(child_state[_FUNCTION], *pointers), _POLICY).times_ms) / 1e3

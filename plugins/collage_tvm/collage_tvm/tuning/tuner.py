@@ -97,10 +97,12 @@ class Search:
         return Tuned(trials_in(self.folder), best.run_ms if best else None, self._exhausted)
 
     def _try(self, candidates: list[Any]) -> None:
+        # A schedule may store weights in another order, and so in another shape.
+        shapes = [[tuple(int(d) for d in info.shape) for info in c.args_info] for c in candidates]
         modules = [tvm.ir.save_json(c.sch.mod) for c in candidates]
-        shapes = [tuple(int(d) for d in info.shape) for info in candidates[0].args_info]
+        times = self._trials.run(list(zip(modules, shapes, strict=True)))
         results = []
-        for candidate, time in zip(candidates, self._trials.run(modules, shapes), strict=True):
+        for candidate, time in zip(candidates, times, strict=True):
             if isinstance(time, str):
                 self._record(candidate, _FAILED_S)
                 results.append(RunnerResult(None, time))

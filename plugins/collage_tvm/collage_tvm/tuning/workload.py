@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,9 @@ __all__ = ["Workload", "workload_of"]
 @dataclass
 class Workload:
     """function: a TVM PrimFunc over inputs, held constants and output, in this order, each with the shape in
-    which it is stored. held: the constants, as they are stored.
+    which it is stored. held: the constants, as they are stored. A product's constant operand is marked as one
+    that a schedule may store in another order. A convolution's weights are not: with its channels innermost
+    they are read in order as they are, and the search finds less in the larger space.
     """
 
     function: Any
@@ -41,6 +43,7 @@ class _Stages:
     parameters: list[Any] = field(default_factory=list)
     held: list[Array] = field(default_factory=list)
     values: dict[str, Tensor] = field(default_factory=dict)
+    weights: list[int] = field(default_factory=list)
 
     def input(self, name: str, format: Format) -> None:
         shape = self.graph.shape_of(name)
@@ -58,6 +61,11 @@ class _Stages:
         self.parameters.append(stored)
         self.held.append(np.ascontiguousarray(data).reshape(data.shape or (1,)))
         return stored
+
+    def weight(self, data: Array) -> Any:
+        """A parameter that nothing but the product reads."""
+        self.weights.append(len(self.held))
+        return self.parameter(data)
 
     def element(self, value: str, index: Index) -> Any:
         """An element of a value as an expression."""
@@ -91,6 +99,9 @@ def workload_of(subgraph: Subgraph, variant: Variant) -> Workload:
     shape = graph.shape_of(output)
     result = te.compute([shape[d] for d in layout], element, name="out")
     function = te.create_prim_func([*stages.inputs, *stages.parameters, result])
+    if stages.weights:
+        places = [len(stages.inputs) + k for k in stages.weights]
+        function = function.with_attr("layout_free_buffers", places)
     return Workload(function, stages.held)
 
 
@@ -199,27 +210,35 @@ def _matmul(stages: _Stages, node: Node, layout: Layout) -> Tensor:
         last = i[len(i) - 2 - len(own) : -2]
         return tuple(0 if d == 1 else x for x, d in zip(last, own, strict=True))
 
+    right = _right(stages, node, turned=False)
+
     def term(i: Index, r: list[Any]) -> Any:
         left = stages.element(a, (*batch(a, i), i[-2], r[0]))
-        return left * stages.element(b, (*batch(b, i), r[0], i[-1]))
+        return left * right((*batch(b, i), r[0], i[-1]))
 
     return _sum("matmul", shape, layout, [count], term, graph.type_of(node.outputs[0]).dtype)
 
 
+def _right(stages: _Stages, node: Node, turned: bool) -> Callable[[Index], Any]:
+    """Elements of the second operand by (batch..., row, column). turned: it is stored the other way round."""
+    name = node.inputs[1]
+    if stages.graph.is_constant(name) and len(stages.graph.shape_of(name)) == 2:
+        data = stages.graph.constants[name]
+        stored = stages.weight(data.T if turned else data)
+        return lambda i: stored[i]
+    return lambda i: stages.element(name, (*i[:-2], i[-1], i[-2]) if turned else i)
+
+
 def _gemm(stages: _Stages, node: Node, layout: Layout) -> Tensor:
     graph = stages.graph
-    a, b = node.inputs[:2]
-    turned_a, turned_b = node.attributes.get("transA", 0), node.attributes.get("transB", 0)
+    a = node.inputs[0]
+    turned_a, turned_b = node.attributes.get("transA", 0), bool(node.attributes.get("transB", 0))
     dtype = graph.type_of(node.outputs[0]).dtype
     alpha, beta = (node.attributes.get(k, 1.0) for k in ("alpha", "beta"))
-    if turned_b and graph.is_constant(b):
-        stored = stages.parameter(graph.constants[b].T)
-        right = partial(lambda k, n: stored[k, n])
-    else:
-        right = partial(lambda k, n: stages.element(b, (n, k) if turned_b else (k, n)))
+    right = _right(stages, node, turned_b)
 
     def term(i: Index, r: list[Any]) -> Any:
-        return stages.element(a, (r[0], i[0]) if turned_a else (i[0], r[0])) * right(r[0], i[1])
+        return stages.element(a, (r[0], i[0]) if turned_a else (i[0], r[0])) * right((r[0], i[1]))
 
     count = graph.shape_of(a)[0 if turned_a else 1]
     result = _sum("gemm", graph.shape_of(node.outputs[0]), layout, [count], term, dtype)
