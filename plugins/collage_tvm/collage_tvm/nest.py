@@ -26,6 +26,7 @@ __all__ = [
     "assemble",
     "axes_of",
     "boxes_of",
+    "free_variables",
     "integer",
     "loop",
     "merge",
@@ -250,11 +251,16 @@ def substitute_expr(value: Expr, var: Any, by: int) -> Expr:
     return integer(by) if value is var or (isinstance(value, tirx.Var) and value.same_as(var)) else value
 
 
+def free_variables(value: Expr) -> set[Any]:
+    """What an expression is written over."""
+    return set(tirx.analysis.undefined_vars(tirx.Evaluate(value), []))
+
+
 def _variables(expressions: list[Expr], definitions: Mapping[Any, Expr]) -> set[Any]:
     found: set[Any] = set()
     queue = list(expressions)
     while queue:
-        for var in tirx.analysis.undefined_vars(tirx.Evaluate(queue.pop()), []):
+        for var in free_variables(queue.pop()):
             if var not in found:
                 found.add(var)
                 if var in definitions:

@@ -13,15 +13,13 @@ from tvm import tirx
 from collage_core.formats import Array
 from collage_tvm.contraction import Contraction, Kept, column_parts
 from collage_tvm.nest import Axis, loop, nested, sequence, variable
+from collage_tvm.squares import SIDES, lanes_from, transposed_square
 from collage_tvm.tensor import Tensor
 
-__all__ = ["Columns", "Operands", "Positions", "Tile", "lanes_from"]
+__all__ = ["Columns", "Operands", "Positions", "Tile"]
 
 Expr = Any
 Stmt = Any
-
-_SQUARES = (4, 8, 16)
-"""Sides of the squares that are transposed in registers."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +163,7 @@ class Operands:
         at, tile, side = [a.var for a in around], Tile(0, 1, columns, block), self._vector
         body: list[Stmt] = []
         for v, width in enumerate(columns.widths):
-            squares = last.extent // side if last.right == 1 and width == side and side in _SQUARES else 0
+            squares = last.extent // side if last.right == 1 and width == side and side in SIDES else 0
             if squares:
                 k = variable("k")
                 body.append(loop(k, squares, self._transposed(tile, at, k * side, v)))
@@ -179,30 +177,14 @@ class Operands:
         return nested(around, sequence(body))
 
     def _transposed(self, tile: Tile, at: Sequence[Expr], first: Expr, vector: int) -> Stmt:
-        """A square of the right operand from product `first` on: in each round every vector is interleaved
-        with that half of the square further on."""
-        side = self._vector
-        zero = variable("zero")  # where no number is known, TVM takes vectors as a whole
-        body: list[Stmt] = [tirx.Bind(zero, _number(0))]
-
-        def bound(value: Expr) -> Expr:
-            body.append(tirx.Bind(tirx.Var("q", value.ty), value))
-            return body[-1].var
-
-        square = [
-            bound(tirx.BufferLoad(self._right, [lanes_from(zero + offset, side)]))
-            for offset in (self._given_at(tile, [*at, first], vector, lane) for lane in range(side))
-        ]
-        halves = [
-            [_number(lane // 2 + lane % 2 * side + half) for lane in range(side)] for half in (0, side // 2)
-        ]
-        for _ in range(side.bit_length() - 1):
-            pairs = zip(square[: side // 2], square[side // 2 :], strict=True)
-            square = [bound(tirx.Shuffle([a, b], half)) for a, b in pairs for half in halves]
-        for k, value in enumerate(square):
-            place = self._in_panel(tile, [*at, first + k], vector, 0)
-            body.append(tirx.BufferStore(self.panel, value, [lanes_from(zero + place, side)]))
-        return sequence(body)
+        """A square of the right operand from product `first` on."""
+        return transposed_square(
+            self._right,
+            lambda lane: self._given_at(tile, [*at, first], vector, lane),
+            self.panel,
+            lambda k: self._in_panel(tile, [*at, first + k], vector, 0),
+            self._vector,
+        )
 
     def _given(self, tile: Tile, at: Sequence[Expr], vector: int, lane: Expr) -> Expr:
         return tirx.BufferLoad(self._right, [self._given_at(tile, at, vector, lane)])
@@ -222,11 +204,6 @@ class Operands:
         for level, k in enumerate(at):
             total = _plus(total, k, size * math.prod(s.extent for s in self._c.summed[level + 1 :]))
         return total
-
-
-def lanes_from(offset: Expr, count: int) -> Expr:
-    """The indices of `count` elements from `offset` on, as one vector."""
-    return offset if count == 1 else tirx.Ramp(offset, _number(1), count)
 
 
 def _number(value: int) -> Expr:

@@ -7,7 +7,7 @@ by the schedule, through `Scope.stored`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -149,6 +149,8 @@ class Scope:
     escaped: list[Expr] = field(default_factory=list)
     guards: int = 0
     guarded: bool = False
+    reads: list[tuple[Any, Expr]] = field(default_factory=list)
+    taken: Mapping[int, Expr] = field(default_factory=dict)
     _memo: dict[tuple[object, ...], tuple[Expr, Index]] = field(default_factory=dict)
 
     def value(self, tensor: Tensor, index: Index) -> Expr:
@@ -183,6 +185,9 @@ class Scope:
         )
         self.accesses.append(simple)
         value = tirx.BufferLoad(buffer, [simple])
+        if not self.guards:
+            value = self.taken.get(len(self.reads), value)
+            self.reads.append((buffer, simple))
         return tirx.NE(value, tirx.const(0, "uint8")) if dtype == "bool" else value
 
     def when(self, condition: Expr, then: Callable[[], Expr], otherwise: Callable[[], Expr]) -> Expr:

@@ -34,10 +34,11 @@ from collage_tvm.nest import (
     variable,
     vectorized,
 )
-from collage_tvm.operands import Columns, Operands, Positions, Tile, lanes_from
+from collage_tvm.operands import Columns, Operands, Positions, Tile
 from collage_tvm.output import Output
 from collage_tvm.pointwise import stored_value
 from collage_tvm.rows import tensors_below
+from collage_tvm.squares import lanes_from
 from collage_tvm.tensor import Tensor
 
 __all__ = ["contraction_nests", "contraction_of"]
