@@ -269,13 +269,29 @@ def _variables(expressions: list[Expr], definitions: Mapping[Any, Expr]) -> set[
 
 
 def assemble(nests: Sequence[Nest], threads: int) -> Stmt:
-    """All nests one after the other; with several threads, each takes its share of every nest."""
+    """All nests, which may run in any order; with several threads, each takes its share of every nest."""
     t = variable("t")
+    nests = _beside_each_other(nests, threads)
     buffers = {id(b): b for nest in nests for b in nest.buffers}
     body: list[Stmt] = [tirx.AllocBuffer(b) for b in buffers.values()]
     for nest in nests:
         body.append(_share(nest, t, threads) if threads > 1 else nested(nest.loops, nest.body))
     return loop(t, threads, sequence(body), tirx.ForKind.PARALLEL) if threads > 1 else sequence(body)
+
+
+def _beside_each_other(nests: Sequence[Nest], threads: int) -> list[Nest]:
+    """Neighbouring nests with the same outermost loop as one nest: the parts of every image of a batch, or of
+    every channel, one after the other, while the lines that they share are in the cache."""
+    joined: list[Nest] = []
+    for extent, group in itertools.groupby(nests, lambda n: n.loops[0].extent if n.loops else 1):
+        parts = list(group)
+        if len(parts) == 1 or (extent % threads and extent < 8 * threads) or extent == 1:
+            joined += parts
+            continue
+        outermost = Axis(variable("o"), extent)
+        bodies = [substitute(nested(n.loops[1:], n.body), {n.loops[0].var: outermost.var}) for n in parts]
+        joined.append(Nest([outermost], sequence(bodies), [b for n in parts for b in n.buffers]))
+    return joined
 
 
 def nested(axes: Sequence[Axis], body: Stmt) -> Stmt:
