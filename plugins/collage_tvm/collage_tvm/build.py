@@ -16,8 +16,9 @@ from collage_core.ir import OpKind, Subgraph, TensorType, op_kind
 from collage_tvm.library import TvmKernel, compile_function, own, vector_lanes
 from collage_tvm.lower import LOWERINGS, LoweringContext
 from collage_tvm.machine_code import MachineCode
-from collage_tvm.nest import Nest, assemble
+from collage_tvm.nest import Nest, assemble, sequence
 from collage_tvm.output import Output, strides_of
+from collage_tvm.partial import partial_reduction
 from collage_tvm.pointwise import pointwise_nests
 from collage_tvm.rows import reductions_of, row_nests
 from collage_tvm.scan import scan_nests
@@ -121,10 +122,16 @@ def _compiled(
     parameters: _Parameters, outputs: list[Output], moved_bytes: int, target: Target
 ) -> MachineCode:
     """moved_bytes: without what the kernel holds itself."""
+    steps = [partial for o in outputs if (partial := partial_reduction(o.tensor)) is not None]
+    firsts = [nest for step in steps for nest in _nests(step, parameters)]
     nests = [nest for output in outputs for nest in _nests(output, parameters)]
     if moved_bytes + sum(c.nbytes for c in parameters.constants) <= _ALONE_BYTES:
         target = replace(target, threads=1)
-    return compile_function(parameters.all(), assemble(nests, target.threads), target)
+    body = assemble(nests, target.threads)
+    if steps:
+        shared = [tirx.AllocBuffer(step.buffer) for step in steps]
+        body = sequence([*shared, assemble(firsts, target.threads), body])
+    return compile_function(parameters.all(), body, target)
 
 
 def _nests(output: Output, parameters: _Parameters) -> list[Nest]:
