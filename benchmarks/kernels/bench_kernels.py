@@ -10,7 +10,8 @@ torch's and TVM's, over 105 MB, in the same rounds); then the others' microsecon
 against NumPy's before it is timed. Medians of three runs in each of the alternating rounds, every library in
 a process of its own that is stopped while it is not its turn; a run is as many calls on the same buffers as
 take 200 us, and comes after 20 ms of warming up. Collage's and the copies' results lie in buffers made once,
-torch's and NumPy's are fresh arrays, as their users have them. The exit status is 1 if a case misses a limit.
+torch's and NumPy's are fresh arrays, as their users have them, in memory that the allocator has kept from
+the call before. The exit status is 1 if a case misses a limit.
 """
 
 from __future__ import annotations
