@@ -44,4 +44,4 @@ def fusion_rule(kind: OpKind, src: Operator, sink: Operator) -> bool | Refusal:
 
 
 def tvm_rule() -> PatternRule:
-    return PatternRule(NAME, valid_op, fusion_rule, "memory-bound")
+    return PatternRule(NAME, valid_op, fusion_rule, "fused")
