@@ -30,6 +30,7 @@ KERNELS = 100
 def groups() -> list[Subgraph]:
     found = []
     none: dict[str, list[int]] = {}
+    number: list[int] = []
     for width in range(700, 700 + KERNELS // 5):
         node, row = helper.make_node, [128, width]
         for nodes, inputs, constants in (
@@ -50,7 +51,7 @@ def groups() -> list[Subgraph]:
                     node("Softmax", ["z"], ["o"]),
                 ],
                 {"x": [1, 12, 8, width], "mask": [1, 1, 1, width]},
-                {"scale": []},
+                {"scale": number},
             ),
             ([node("Transpose", ["x"], ["o"], perm=[0, 2, 1, 3])], {"x": [1, 16, 12, width]}, none),
             ([node("Mish", ["x"], ["o"])], {"x": row}, none),
