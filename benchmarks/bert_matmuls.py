@@ -4,10 +4,10 @@
 
 Places the network on oneDNN and TVM, as `collage optimize` does, and then runs in alternating rounds, each in
 a process of its own: the whole; ONNX Runtime; and the same matrix products bare, that is, every MatMul of
-the model alone, without bias and activation, in the model's order on oneDNN, each on buffers of its own sizes
-and with its own weights. Prints medians in ms, the whole minus its products, and its lead on ONNX Runtime;
-then what the groups take in place, added up by their operators. The exit status is 1 if the difference or the
-ratio misses its limit.
+the model alone, without bias and activation, in the model's order on oneDNN, each with its own weights,
+activations of one shape in the same buffers. Prints medians in ms, the whole minus its products, and its lead
+on ONNX Runtime; then what the groups take in place, added up by their operators. The exit status is 1 if the
+difference or the ratio misses its limit.
 """
 
 from __future__ import annotations

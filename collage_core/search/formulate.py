@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from collage_core.backend import BackendKind
 from collage_core.costs.record import CostRecord
 from collage_core.errors import PlacementError
 from collage_core.formats import Format
@@ -99,6 +100,27 @@ class Formulation:
         )
 
 
+def _feasible(
+    candidates: CandidateSet, cost_of: Callable[[Candidate], CostRecord | None]
+) -> list[tuple[Candidate, CostRecord | None]]:
+    """Those with a cost. The reference is for what nobody else can run: where another backend runs the same
+    nodes in the same formats it is left out, however fast a few runs of it may have been."""
+    found: list[tuple[Candidate, CostRecord | None]] = []
+    for c in candidates.candidates:
+        record = None if c.backend == VIEW else cost_of(c)
+        if c.backend == VIEW or (record is not None and record.ok and record.median_ms is not None):
+            found.append((c, record))
+
+    def is_fallback(c: Candidate) -> bool:
+        return c.backend != VIEW and candidates.kinds[c.backend] is BackendKind.REFERENCE
+
+    def same(c: Candidate) -> tuple[object, ...]:
+        return c.subgraph.node_set, c.variant.inputs, c.variant.outputs
+
+    others = {same(c) for c, _ in found if not is_fallback(c)}
+    return [(c, record) for c, record in found if not (is_fallback(c) and same(c) in others)]
+
+
 def formulate(
     candidates: CandidateSet,
     cost_of: Callable[[Candidate], CostRecord | None],
@@ -125,10 +147,7 @@ def formulate(
     kept: list[Candidate] = []
     records: list[CostRecord | None] = []
     masks: dict[object, int] = {}
-    for c in candidates.candidates:
-        record = None if c.backend == VIEW else cost_of(c)
-        if c.backend != VIEW and (record is None or record.median_ms is None or not record.ok):
-            continue
+    for c, record in _feasible(candidates, cost_of):
         mask = masks.get(c.subgraph.node_set)
         if mask is None:
             mask = masks[c.subgraph.node_set] = sum(1 << position[i] for i in c.subgraph.node_set)

@@ -18,6 +18,10 @@ from collage_core.plugins import default_registry
 __all__ = ["BareProducts", "open_bare"]
 
 
+Buffers = dict[tuple[tuple[int, ...], Format, int], Array]
+"""Of activations, by shape, format and position among a product's operands, its result the last."""
+
+
 class BareProducts:
     """A `Runnable` that calls kernels one after the other."""
 
@@ -33,44 +37,52 @@ class BareProducts:
 
 
 def open_bare(graph_folder: Path, backend: str, target: Target) -> BareProducts:
-    """Every MatMul of a stored graph alone, in the graph's order, each on buffers of its own and with its own
-    weights, in the fastest variant that the backend offers. Runs in a worker.
+    """Every MatMul of a stored graph alone, in the graph's order, each with its own weights, activations of
+    one shape in the same buffers, as they share an arena in the whole, in the fastest variant that the
+    backend offers. Runs in a worker.
 
     CollageError if the backend declines one, or if an answer is not NumPy's.
     """
     graph = load_stored(graph_folder)
     chosen: dict[str, Variant] = {}
+    buffers: Buffers = {}
     library = default_registry().backend(backend)
     products = [n for n in graph.nodes if n.op_type == "MatMul"]
-    return BareProducts([_fastest(library, graph, node, target, chosen) for node in products])
+    return BareProducts([_fastest(library, graph, node, target, chosen, buffers) for node in products])
 
 
-def _fastest(backend: Backend, graph: Graph, node: Node, target: Target, chosen: dict[str, Variant]) -> Bound:
+def _fastest(
+    backend: Backend, graph: Graph, node: Node, target: Target, chosen: dict[str, Variant], buffers: Buffers
+) -> Bound:
     """The product in its fastest variant, which is looked for once per structural key."""
     group = Subgraph(graph, [node.id], node.outputs)
     if group.key in chosen:
-        return _bound(backend, group, chosen[group.key], target)
+        return _bound(backend, group, chosen[group.key], target, buffers)
     offered = backend.variants(group, target)
     if isinstance(offered, Refusal):
         raise CollageError(f"{backend.name} declines {node.name}: {offered}")
-    bounds = [_bound(backend, group, variant, target) for variant in offered]
+    bounds = [_bound(backend, group, variant, target, buffers) for variant in offered]
     times_s = [call_s(bound) for bound in bounds]
     best = times_s.index(min(times_s))
     chosen[group.key] = offered[best]
     return bounds[best]
 
 
-def _bound(backend: Backend, group: Subgraph, variant: Variant, target: Target) -> Bound:
+def _bound(backend: Backend, group: Subgraph, variant: Variant, target: Target, buffers: Buffers) -> Bound:
     graph, [node] = group.graph, group.nodes
     rng = np.random.default_rng(node.id)
 
-    def drawn(name: str, format: Format) -> Array:
-        array = empty(graph.shape_of(name), format)
-        array[...] = rng.standard_normal(array.shape, np.float32)
-        return array
+    def shared(name: str, format: Format, position: int) -> Array:
+        key = graph.shape_of(name), format, position
+        if key not in buffers:
+            buffers[key] = empty(graph.shape_of(name), format)
+        return buffers[key]
 
-    inputs = {v: drawn(v, f) for v, f in zip(group.inputs, variant.inputs, strict=True)}
-    [output] = [empty(graph.shape_of(v), f) for v, f in zip(group.outputs, variant.outputs, strict=True)]
+    inputs = {}
+    for k, (name, format) in enumerate(zip(group.inputs, variant.inputs, strict=True)):
+        inputs[name] = shared(name, format, k)
+        inputs[name][...] = rng.standard_normal(graph.shape_of(name), np.float32)
+    output = shared(group.outputs[0], variant.outputs[0], len(inputs))
     kernel = backend.build(group, variant, target)
     workspace = empty((kernel.workspace_bytes,), plain("uint8", (kernel.workspace_bytes,)))
     bound = kernel.bind(list(inputs.values()), [output], workspace)

@@ -43,14 +43,16 @@ def _unavailable() -> str | None:
         )
     if not ffi.startswith(_FFI):
         return f"apache-tvm {tvm} crashes with apache-tvm-ffi {ffi}: pip install apache-tvm-ffi==0.1.14.post1"
+    if _version("llvmlite") is None:
+        return "llvmlite is not installed: pip install llvmlite"
     if ctypes.util.find_library("gomp") is None:
         return "GNU OpenMP (libgomp.so.1) is not installed; Debian: apt install libgomp1"
     return None
 
 
 class TvmBackend(Backend):
-    """Memory-bound groups through Apache TVM's code generator, scheduled here (`nest`, `pointwise`,
-    `rows`)."""
+    """Groups of operators through Apache TVM's code generator, scheduled here (`nest`, `pointwise`, `rows`,
+    `scan`, `tiles`) or by MetaSchedule (`tuning`)."""
 
     name = NAME
 

@@ -1,4 +1,4 @@
-"""Compiling with TVM, and the kernels that come of it: the only file that touches TVM's compiler."""
+"""Compiling with TVM, and the kernels that come of it."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def compile_function(
     """The function of a loop nest over buffers, given as pointers to their elements.
 
     Compiled once on this machine: the object file is kept under the text of the very function, in which
-    everything is that the code has baked in. keep: whether it is worth keeping.
+    everything is that the code has baked in, and of what compiles it. keep: whether it is worth keeping.
     """
     function = _over_pointers(parameters, body)
     if not keep:
         return load(_compiled(function, target), _ENTRY, len(parameters), target.threads)
-    versions = f"{tvm.__version__} {tvm_ffi.__version__} {tvm_target(target.threads)}"
+    versions = f"{tvm.__version__} {tvm_ffi.__version__} {_lowering()} {tvm_target(target.threads)}"
     text = f"{versions}\n{ir.save_json(function)}"
     key = hashlib.sha256(text.encode()).hexdigest()
     objects = _objects(user_folder() / "tvm" / "objects")
@@ -66,6 +66,14 @@ def compile_function(
         data = _compiled(function, target)
         objects.put(key, data)
     return load(data, _ENTRY, len(parameters), target.threads)
+
+
+@cache
+def _lowering() -> str:
+    """Digest of what turns a loop nest into an object: of the passes here, and of what its code may call."""
+    folder = Path(__file__).parent
+    sources = [(folder / name).read_bytes() for name in ("library.py", "machine_code.py")]
+    return hashlib.sha256(b"\0".join(sources)).hexdigest()
 
 
 @cache

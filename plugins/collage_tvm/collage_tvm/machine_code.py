@@ -27,7 +27,7 @@ lets other Python threads run meanwhile."""
 # small for are not lost: the code divides its work by the number of threads that it is told.
 _RUNTIME = r"""
 %Environment = type { ptr, i32 }
-%Task = type { ptr, ptr }
+%Task = type { ptr, ptr, i32 }
 
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
 declare i32 @omp_get_thread_num()
@@ -46,6 +46,8 @@ define void @task(ptr %data) {
   %count = getelementptr %Environment, ptr %environment, i32 0, i32 1
   store i32 %threads, ptr %count
   %error = call i32 %function(i32 %thread, ptr %environment, ptr %closure)
+  %third = getelementptr %Task, ptr %data, i32 0, i32 2
+  %before = atomicrmw or ptr %third, i32 %error seq_cst
   ret void
 }
 
@@ -54,8 +56,11 @@ define i32 @parallel_launch(ptr %function, ptr %closure, i32 %tasks) {
   store ptr %function, ptr %data
   %second = getelementptr %Task, ptr %data, i32 0, i32 1
   store ptr %closure, ptr %second
+  %third = getelementptr %Task, ptr %data, i32 0, i32 2
+  store i32 0, ptr %third
   call void @GOMP_parallel(ptr @task, ptr %data, i32 THREADS, i32 0)
-  ret i32 0
+  %error = load atomic i32, ptr %third seq_cst, align 4
+  ret i32 %error
 }
 
 define ptr @alloc_workspace(i32 %type, i32 %device, i64 %bytes, i32 %code, i32 %bits) {

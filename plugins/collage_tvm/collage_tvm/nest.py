@@ -319,8 +319,9 @@ def _share(nest: Nest, t: Any, threads: int) -> Stmt:
     if count % threads == 0:
         start, extent = t * (count // threads), integer(count // threads)
     else:
-        start = tirx.floordiv(t * count, integer(threads))
-        extent = tirx.floordiv((t + 1) * count, integer(threads)) - start
+        each, more = divmod(count, threads)
+        start = t * each + tirx.min(t, integer(more))
+        extent = integer(each) + tirx.Select(t < more, integer(1), integer(0))
     position = start + p
     replace: dict[Any, Expr] = {}
     stride = count
