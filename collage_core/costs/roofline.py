@@ -142,7 +142,7 @@ def _product_gflops() -> float:
 
 
 def _copy_gb_per_s(size_bytes: int, threads: int) -> float:
-    """Each thread copies a part of its own, over and over: the best second of all together."""
+    """Each thread copies a part of its own, over and over, while the others do: the sum of their best."""
     elements = max(1, size_bytes // 8 // threads)
     barrier = threading.Barrier(threads)
     parts_gb_per_s = [0.0] * threads

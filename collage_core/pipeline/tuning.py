@@ -16,7 +16,7 @@ from collage_core.costs.roofline import Peaks, Work, machine_peaks, work_of
 from collage_core.costs.tune import Tuner
 from collage_core.device import Target
 from collage_core.errors import CollageError, WorkerError
-from collage_core.ir import Graph, NodeSet, from_model, load_model
+from collage_core.ir import Graph, NodeSet, OpKind, from_model, load_model, op_kind
 from collage_core.ir.passes import normalise
 from collage_core.ir.verify import require_static
 from collage_core.pipeline.costing import Costs, collect_costs, default_policy
@@ -37,6 +37,7 @@ _WORTH = 0.9
 """A group is worth tuning if it could take at most this part of what it takes now."""
 
 _TOLD_REFUSALS = 3
+_READS_ALL = frozenset({"Gemm", "MatMul"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +145,8 @@ def tune_graph(
     """Tune what could be faster than the best known cost on any of the rivals, what the model gains most from
     first. Costs that are not known yet are measured before, and those of what was found after.
 
-    trials: per kernel, those of earlier runs included. budget_s: no step begins after so long. What is found
-    is kept at once: it may be interrupted at any time.
+    trials: per kernel, those of earlier runs included. budget_s: no step begins after so many seconds of
+    tuning, measuring costs not counted. What is found is kept at once: it may be interrupted at any time.
 
     CollageError where no backend tunes anything of this graph.
     """
@@ -167,7 +168,7 @@ def tune_graph(
         peaks = machine_peaks(target, database, progress.note).raised(_measured(candidates, costs))
         tasks = _tasks(tunable, candidates, costs, peaks)
         worthwhile = sorted((t for t in tasks if t.is_worthwhile), key=lambda t: -t.gain_ms)
-        deadline = math.inf if budget_s is None else start + budget_s
+        deadline = math.inf if budget_s is None else time.monotonic() + budget_s
         results: list[TaskResult] = []
         left: list[TuneTask] = []
         with _Tuners(workspace, tuners, target, registry.modules()) as workers:
@@ -282,9 +283,14 @@ def _tasks(
 
 
 def _measured(candidates: CandidateSet, costs: Costs) -> Iterator[tuple[Work, float]]:
+    """What groups took that read all their inputs: a Gather or a strided convolution leaves some out."""
     for c in candidates.candidates:
         record = None if c.backend == VIEW else costs.record_of(c)
-        if record is not None and record.ok and record.median_ms:
+        whole = all(
+            op_kind(c.subgraph.graph, n) <= OpKind.BROADCAST or n.op_type in _READS_ALL
+            for n in c.subgraph.nodes
+        )
+        if whole and record is not None and record.ok and record.median_ms:
             yield work_of(c.subgraph), record.median_ms
 
 

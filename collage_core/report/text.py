@@ -79,7 +79,7 @@ def tuning_text(report: Mapping[str, Any]) -> str:
             )
             for t in report["tuned"]
         ]
-        header = ("node", "operators", "backend", "times", "trials", "least ms", "known ms", "tuned ms", "")
+        header = ("node", "operators", "backend", "times", "trials", "least ms", "known ms", "now ms", "")
         parts.append(table(header, rows, right=[3, 4, 5, 6, 7]))
     else:
         parts.append("nothing was tuned")

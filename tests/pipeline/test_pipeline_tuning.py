@@ -73,17 +73,17 @@ def test_what_is_tuned_and_faster_is_chosen(parse: Parse) -> None:
     for result in tuning.results:
         assert result.tuned is not None
         assert (result.tuned.trials, result.new_trials, result.reason) == (8, 8, None)
-        assert result.task.known_ms == pytest.approx(4, rel=0.2)
-        assert result.cost_ms == pytest.approx(1.15, rel=0.3)
+        assert result.task.known_ms == pytest.approx(4, rel=0.5)
+        assert result.cost_ms == pytest.approx(1.15, rel=0.5)
     placed = _place(parse, _TWO).placement
     assert placed.backends() == ("trier",)
-    assert placed.predicted_ms == pytest.approx(2.3, rel=0.3)
+    assert placed.predicted_ms == pytest.approx(2.3, rel=0.5)
 
 
 def test_what_is_tuned_and_slower_is_not_chosen(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLLAGE_TEST_BEST_MS", "6")
     tuning = _tune(parse, _TWO)
-    assert [r.cost_ms for r in tuning.results] == [pytest.approx(6.15, rel=0.2)] * 2
+    assert [r.cost_ms for r in tuning.results] == [pytest.approx(6.15, rel=0.5)] * 2
     assert not any(t["faster"] for t in tuning_json(tuning, "m.onnx")["tuned"])
     placed = _place(parse, _TWO)
     assert placed.placement.backends() == ("steady",)
@@ -97,7 +97,7 @@ def test_equal_kernels_are_tuned_once_and_the_largest_gain_comes_first(parse: Pa
         ("Neg", 1),
     ]
     gains = [r.task.gain_ms for r in tuning.results]
-    assert gains[0] == pytest.approx(2 * gains[1], rel=0.3)
+    assert gains[0] == pytest.approx(2 * gains[1], rel=0.5)
 
 
 def test_of_nested_groups_the_largest_is_tuned(parse: Parse) -> None:
@@ -105,8 +105,8 @@ def test_of_nested_groups_the_largest_is_tuned(parse: Parse) -> None:
     tuning = _tune(parse, text, w=(8, 8))
     [result] = tuning.results
     assert str(result.task.candidate.subgraph) == "MatMul+Relu"
-    assert result.task.known_ms == pytest.approx(8, rel=0.2), "two kernels that do the same"
-    assert result.cost_ms == pytest.approx(1.15, rel=0.3)
+    assert result.task.known_ms == pytest.approx(8, rel=0.5), "two kernels that do the same"
+    assert result.cost_ms == pytest.approx(1.15, rel=0.5)
 
 
 def test_it_goes_on_where_it_was(parse: Parse) -> None:
@@ -123,8 +123,8 @@ def test_it_stops_when_nothing_is_left_to_try(parse: Parse) -> None:
 
 def test_the_budget_ends_it_and_what_was_found_is_kept(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
     _place(parse, _TWO)  # so that no time goes into measuring
-    monkeypatch.setenv("COLLAGE_TEST_STEP_S", "6")
-    tuning = _tune(parse, _TWO, budget_s=5.0)
+    monkeypatch.setenv("COLLAGE_TEST_STEP_S", "11")
+    tuning = _tune(parse, _TWO, budget_s=10.0)
     assert len(tuning.results) == len(tuning.left) == 1
     [result] = tuning.results
     assert result.reason == "the budget is used up"
@@ -155,7 +155,7 @@ def test_a_tuner_that_fails_costs_one_kernel(
     assert reason in str(results["a"].reason)
     assert (results["a"].new_trials, results["a"].cost_ms) == (0, None)
     assert (results["b"].new_trials, results["b"].reason) == (8, None)
-    assert results["b"].cost_ms == pytest.approx(1.15, rel=0.3)
+    assert results["b"].cost_ms == pytest.approx(1.15, rel=0.5)
 
 
 def test_where_the_machine_is_the_limit_nothing_is_tuned(parse: Parse) -> None:

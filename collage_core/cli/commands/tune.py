@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ways to try per kernel, those of earlier runs included (default: 64)",
     )
     parser.add_argument(
-        "--budget", metavar="TIME", help="when to stop, as in 90s, 10m or 1h (default: when all is tried)"
+        "--budget",
+        metavar="TIME",
+        help="how long to tune, as in 90s, 10m or 1h (default: until all is tried)",
     )
     add_target(parser)
     add_json(parser)

@@ -42,7 +42,7 @@ def _product_layouts(graph: Graph, node: Node, out: str) -> list[dict[str, Layou
 
 
 def _variant(subgraph: Subgraph, layouts: Mapping[str, Layout]) -> Variant:
-    """Values of the output's shape lie as the output does, others plain."""
+    """Values of the output's rank lie as the output does, others plain."""
     graph, out = subgraph.graph, subgraph.outputs[0]
 
     def format(name: str) -> Format:

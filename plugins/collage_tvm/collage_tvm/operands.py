@@ -12,7 +12,7 @@ from tvm import tirx
 
 from collage_core.formats import Array
 from collage_tvm.contraction import Contraction, Kept, column_parts
-from collage_tvm.nest import Axis, loop, nested, sequence, variable
+from collage_tvm.nest import Axis, integer, loop, nested, sequence, variable
 from collage_tvm.squares import SIDES, lanes_from, transposed_square
 from collage_tvm.tensor import Tensor
 
@@ -131,7 +131,7 @@ class Operands:
         if lanes == 1:
             return [tirx.Broadcast(tirx.BufferLoad(self._c.left, [offset]), width)]
         read = tirx.BufferLoad(self._c.left, [lanes_from(offset, lanes)])
-        taken = [[_number(lane // outputs * inputs + k) for lane in range(width)] for k in range(inputs)]
+        taken = [[integer(lane // outputs * inputs + k) for lane in range(width)] for k in range(inputs)]
         # TVM wants as many lanes to choose from as are chosen
         return [tirx.Shuffle([read] * -(-width // lanes), indices) for indices in taken]
 
@@ -204,10 +204,6 @@ class Operands:
         for level, k in enumerate(at):
             total = _plus(total, k, size * math.prod(s.extent for s in self._c.summed[level + 1 :]))
         return total
-
-
-def _number(value: int) -> Expr:
-    return tirx.const(value, "int32")
 
 
 def _plus(total: Expr, index: Expr, stride: int) -> Expr:

@@ -27,11 +27,11 @@ from collage_tvm.nest import (
     integer,
     loop,
     merge,
+    nested,
     new_scope,
     put,
     sequence,
     stride_of,
-    substitute,
     template,
     variable,
     vectorized,
@@ -305,13 +305,6 @@ def _stage_body(stage: Template, how: str, accumulator: Any, lanes: Lanes, repla
     return whole.instantiate(replace, lanes)
 
 
-def _nested(axes: Sequence[Axis], body: Stmt) -> Stmt:
-    for axis in reversed(axes):
-        own = variable("k")
-        body = loop(own, axis.extent, substitute(body, {axis.var: own}))
-    return body
-
-
 def fill(buffer: Any, lanes: int, value: Expr) -> Stmt:
     """`value` in the first elements of a buffer."""
     lane = variable("l")
@@ -349,7 +342,7 @@ def _along(
                 buffers += own.buffers
             steps.append(loop(block, blocks, sequence(several)))
         body += [fill(a, w, neutral) for a, w in accumulators]
-        body.append(_nested(outer, sequence(steps)))
+        body.append(nested(outer, sequence(steps)))
         buffers += [a for a, _ in accumulators]
         body += _horizontal(how, accumulators, result)
     if not stages.full_root:
@@ -362,7 +355,7 @@ def _along(
         own = Lanes(lane, width)
         final = vectorized(lane, width, templates[-1].instantiate(put(replace, inner.var, at), own))
         buffers += own.buffers
-        body.append(_nested(outer, loop(block, blocks, final)))
+        body.append(nested(outer, loop(block, blocks, final)))
     return Nest(rows, sequence(body), buffers)
 
 
@@ -429,9 +422,9 @@ def _across(
         for x, stage, result in zip(stages.reductions, templates, results, strict=False):
             how = _of(x).combine
             step = vectorized(direction.lane, width, _stage_body(stage, how, result, own, moved))
-            body += [fill(result, width, _neutral(how, x.dtype)), _nested(reduced, step)]
+            body += [fill(result, width, _neutral(how, x.dtype)), nested(reduced, step)]
         final = vectorized(direction.lane, width, templates[-1].instantiate(moved, own))
-        body.append(_nested(reduced, final) if stages.full_root else final)
+        body.append(nested(reduced, final) if stages.full_root else final)
         nests.append(
             Nest([*outer, Axis(block, blocks)], sequence(body), [*results, *stages.buffers, *own.buffers])
         )

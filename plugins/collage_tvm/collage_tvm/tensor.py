@@ -82,7 +82,7 @@ class Tensor:
     cuts: per dimension, positions at which the expression changes (a concat's borders, a padding's edge): the
         schedule makes a loop nest for each part, in which the conditions are decided.
     weight: cost of the expression without its inputs'.
-    reduction, contraction: what the schedule computes; its elements are stored before they are read.
+    reduction, scan, contraction: what the schedule computes; its elements are stored before they are read.
     memory: of an argument.
     """
 

@@ -373,13 +373,13 @@ class _Schedule:
                 value = tirx.BufferLoad(self._sum_at(r, v, width), [lane])
                 place = (r * len(vectors) + v) * self._vector + lane
                 body.append(vectorized(lane, stored, tirx.BufferStore(held, value, [place])))
-        for start, run in itertools.groupby(range(len(vectors)), lambda v: vectors[v][0]):
+        for width, run in itertools.groupby(range(len(vectors)), lambda v: vectors[v][0]):
             chosen = list(run)
             lane, r, v = variable("l"), variable("r"), variable("v")
             vector = v + chosen[0]
             value = tirx.BufferLoad(held, [(r * len(vectors) + vector) * self._vector + lane])
             column = self._operands.column_at(tile, vector)
-            inner = self._stored(tile, value, tile.first + r, column, lane, start)
+            inner = self._stored(tile, value, tile.first + r, column, lane, width)
             body.append(loop(r, tile.rows, loop(v, len(chosen), inner)))
         return body
 

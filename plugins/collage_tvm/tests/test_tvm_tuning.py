@@ -345,14 +345,14 @@ def test_killed_and_started_again_it_goes_on() -> None:
     code = _TUNE.format(tests=str(Path(__file__).parent), trials=1000)
     with subprocess.Popen([sys.executable, "-c", code], start_new_session=True) as process:
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 180
             while not records.exists() or records.read_bytes().count(b"\n") < 3:
                 assert process.poll() is None
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
         finally:
             os.kill(process.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while left := _processes_with(mark):
         assert time.monotonic() < deadline, left
         time.sleep(0.05)

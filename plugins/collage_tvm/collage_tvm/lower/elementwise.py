@@ -126,8 +126,12 @@ def _softplus(s: Scope, x: Expr, t: str, n: LoweringContext | None = None) -> Ex
 
 
 def _mish(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
+    # tanh(log(1 + e)) is n / (n + 2) with n = e * (e + 2): one exponential instead of three functions; beyond
+    # the limit it is 1. The order of min's operands lets a NaN through.
     x = s.let(x)
-    return x * mathlib.tanh(s, _softplus(s, x, t), t)
+    e = s.let(mathlib.exp(s, tirx.min(constant(20.0, t), x), t))
+    n = s.let(e * (e + constant(2.0, t)))
+    return x * (n / (n + constant(2.0, t)))
 
 
 def _swish(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:

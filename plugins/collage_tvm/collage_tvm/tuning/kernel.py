@@ -103,6 +103,7 @@ def _repacked(schedule: TvmSchedule, workload: Workload) -> list[Array]:
         copy = compile_function([store.value.source, store.buffer], body, Target(threads=1))
         shape = [int(d) for d in store.buffer.shape]
         packed = empty([math.prod(shape)], plain(str(held[place].dtype), [math.prod(shape)]))
-        copy(*(a.ctypes.data_as(ctypes.c_void_p) for a in (held[place], packed)))
+        if error := copy(*(a.ctypes.data_as(ctypes.c_void_p) for a in (held[place], packed))):
+            raise BackendError(f"storing {names[place + inputs]} in another order failed with code {error}")
         held[place] = packed
     return held

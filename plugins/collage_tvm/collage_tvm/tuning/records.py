@@ -12,6 +12,7 @@ import importlib.metadata
 import json
 import zlib
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +66,17 @@ class Best:
     run_ms: float
 
 
+@cache
+def _tvm_version() -> str:
+    return importlib.metadata.version("apache-tvm")
+
+
 def folder_of(subgraph: Subgraph, variant: Variant, target: Target) -> Path:
     """The folder of one kernel. Not made here."""
     here = processor()
     facts = [
         _FORM,
-        importlib.metadata.version("apache-tvm"),
+        _tvm_version(),
         subgraph.key,
         str(replace(variant, options=())),
         str(target),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,4 @@ def _drop_torn_line(path: Path) -> None:
     """A process that is killed while it writes leaves half a line, on which MetaSchedule would fail."""
     if path.exists():
         data = path.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        if whole != data:
-            path.write_bytes(whole)
+        os.truncate(path, data.rfind(b"\n") + 1)
