@@ -227,7 +227,7 @@ def test_gather_elements_is_onnx_runtimes(shape: tuple[int, ...], taken: int, ax
     size = shape[axis]
     places = list(shape)
     places[axis] = taken
-    feeds = {
+    feeds: dict[str, npt.NDArray[Any]] = {
         "x": random.standard_normal(shape).astype(np.float32),
         "i": random.integers(-size, size, places),
     }
