@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from collage_core import build, optimize, tune
+from collage_core import optimize, tune
 from collage_core.costs import CostDatabase
 from collage_core.device import Target
 from collage_core.pipeline import tuning as tuning_module
 
 _RNG = np.random.default_rng(0)
 _TARGET = Target("cpu", 2)
+_BACKENDS = ["dnnl", "tvm"]
 
 
 def _model(node: onnx.NodeProto, input_shape: list[int], weights: list[int]) -> onnx.ModelProto:
@@ -46,21 +46,16 @@ def test_a_tuned_kernel_is_chosen_where_it_is_faster(
     monkeypatch.setenv("COLLAGE_HOME", str(tmp_path))
     monkeypatch.setattr(tuning_module, "_WORTH", math.inf)  # whatever the roofline says
     model, costs = _model(node, *shapes), tmp_path / "costs.sqlite"
-    tuning = tune(model, backends=["tvm"], trials=6, costs=costs, target=_TARGET)
+    tuning = tune(model, backends=["tvm"], against=_BACKENDS, trials=6, costs=costs, target=_TARGET)
     [result] = tuning.results
     assert result.tuned is not None
     assert result.tuned.trials == 6
-    x = {"x": _RNG.standard_normal(shapes[0], np.float32)}
-    answers: list[Any] = []
     for tuned_ms in (1e-6, 1e3):
         with CostDatabase(costs) as database:
             tuned = [s for s in database.items() if "tuned=" in s.key.variant]
             assert tuned
             for stored in tuned:
                 database.put(stored.key, replace(stored.record, median_ms=tuned_ms))
-        placed = optimize(model, costs=costs, target=_TARGET, rounds=0)
+        placed = optimize(model, backends=_BACKENDS, costs=costs, target=_TARGET, rounds=0)
         chosen = ["tuned" in dict(g.variant.options) for g in placed.placement.groups]
         assert any(chosen) == (tuned_ms < 1)
-        answers.append(build(placed.graph, placed.placement)(x)["o"])
-    by_tuned, by_others = answers
-    assert np.abs(by_tuned - by_others).max() <= 1e-4 * np.abs(by_others).max()
