@@ -94,6 +94,6 @@ class TvmBackend(Backend):
         return tune_step(subgraph, variant, target, trials)
 
     def environment(self, target: Target) -> Mapping[str, str]:
-        # Parallel loops run on GNU OpenMP's pool, whose waiting threads spin for a moment (the default):
-        # asleep, they would take 40 us to wake.
-        return {"OMP_NUM_THREADS": str(target.threads), "OMP_DYNAMIC": "false"}
+        # Parallel loops run on GNU OpenMP's pool, and say themselves how many threads they want. Its waiting
+        # threads spin for a moment (the default): asleep, they would take 40 us to wake.
+        return {"OMP_DYNAMIC": "false"}
