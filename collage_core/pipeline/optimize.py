@@ -18,13 +18,13 @@ from collage_core.costs.samples import median_uncertainty_ms
 from collage_core.device import Target
 from collage_core.errors import BackendError, PlacementError
 from collage_core.formats import Array
-from collage_core.ir import Graph, from_model, load_model
-from collage_core.ir.passes import normalise
+from collage_core.ir import Graph
 from collage_core.ir.verify import require_static
 from collage_core.pipeline.calibration import calibrate
 from collage_core.pipeline.comparison import Comparison, compare, placement_entrant
 from collage_core.pipeline.costing import Costs, collect_costs, default_policy
 from collage_core.pipeline.progress import Progress, Silent
+from collage_core.pipeline.reading import read_graph
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW, Placement
 from collage_core.plugins import Registry, default_registry
@@ -121,13 +121,10 @@ def optimize(
     registry = registry or default_registry()
     progress = progress or Silent()
     chosen = registry.available(backends)
-    if not isinstance(model, Graph):
-        progress.phase("reading the model")
-        read = from_model(model, shapes) if isinstance(model, onnx.ModelProto) else load_model(model, shapes)
-        model = normalise(read, skip_passes)
+    graph = read_graph(model, shapes, skip_passes, progress)
     with CostDatabase(costs) as database:
         return optimize_graph(
-            model,
+            graph,
             chosen,
             target or Target.default(),
             database,

@@ -16,11 +16,11 @@ from collage_core.costs.roofline import Peaks, Work, machine_peaks, work_of
 from collage_core.costs.tune import Tuner
 from collage_core.device import Target
 from collage_core.errors import CollageError, WorkerError
-from collage_core.ir import Graph, NodeSet, OpKind, from_model, load_model, op_kind
-from collage_core.ir.passes import normalise
+from collage_core.ir import Graph, NodeSet, OpKind, op_kind
 from collage_core.ir.verify import require_static
 from collage_core.pipeline.costing import Costs, collect_costs, default_policy
 from collage_core.pipeline.progress import Progress, Silent
+from collage_core.pipeline.reading import read_graph
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW
 from collage_core.plugins import Registry, default_registry
@@ -112,13 +112,10 @@ def tune(
     registry = registry or default_registry()
     progress = progress or Silent()
     tuners = registry.available(backends)
-    if not isinstance(model, Graph):
-        progress.phase("reading the model")
-        read = from_model(model, shapes) if isinstance(model, onnx.ModelProto) else load_model(model, shapes)
-        model = normalise(read, skip_passes)
+    graph = read_graph(model, shapes, skip_passes, progress)
     with CostDatabase(costs) as database:
         return tune_graph(
-            model,
+            graph,
             tuners,
             registry.available(against),
             target or Target.default(),

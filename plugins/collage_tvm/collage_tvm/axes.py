@@ -1,4 +1,4 @@
-"""Which axes an operator reduces: told without TVM."""
+"""What attributes say, above all which axes an operator reduces: told without TVM."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ import numpy as np
 
 from collage_core.ir import Operator
 
-__all__ = ["reduced_axes", "softmax_axes"]
+__all__ = ["reduced_axes", "text_of"]
 
 
-def softmax_axes(op: Operator) -> tuple[int, ...]:
+def text_of(op: Operator, name: str, default: str) -> str:
+    """An attribute that is text."""
+    value = op.attribute(name, default)
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _softmax_axes(op: Operator) -> tuple[int, ...]:
     """Of a Softmax or LogSoftmax: its axis; before opset 13 all from its axis on."""
     rank = _rank(op)
     if op.graph.opsets.get("", 13) >= 13:
@@ -22,7 +28,7 @@ def reduced_axes(op: Operator) -> tuple[int, ...]:
     """Of any operator that reduces whole axes, ascending."""
     rank = _rank(op)
     if op.op_type in ("Softmax", "LogSoftmax"):
-        return softmax_axes(op)
+        return _softmax_axes(op)
     if op.op_type == "LayerNormalization":
         return tuple(range(op.attribute("axis", -1) % rank, rank))
     if op.op_type in ("ArgMax", "ArgMin"):

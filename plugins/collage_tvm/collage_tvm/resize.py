@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from collage_core.formats import Array
 from collage_core.ir import Operator
+from collage_tvm.axes import text_of
 
 __all__ = ["Resampling", "check_resize", "resamplings_of"]
 
@@ -64,20 +64,20 @@ _POSITIONS: Mapping[str, _Positions] = {
 
 def check_resize(op: Operator) -> str | None:
     """Why a Resize or Upsample is declined, or None; dtypes are the caller's."""
-    mode = _text(op, "mode", "nearest")
+    mode = text_of(op, "mode", "nearest")
     if mode not in ("nearest", "linear"):
         return f"resizing of mode {mode!r} is not compiled"
     if op.attribute("antialias", 0):
         return "resizing with antialias is not compiled"
     if op.attribute("exclude_outside", 0):
         return "resizing with exclude_outside is not compiled"
-    positions = _text(op, "coordinate_transformation_mode", "half_pixel")
+    positions = text_of(op, "coordinate_transformation_mode", "half_pixel")
     if positions not in _POSITIONS:
         return f"resizing with coordinate_transformation_mode {positions!r} is not compiled"
-    rounding = _text(op, "nearest_mode", "round_prefer_floor")
+    rounding = text_of(op, "nearest_mode", "round_prefer_floor")
     if rounding not in _NEAREST:
         return f"resizing with nearest_mode {rounding!r} is not compiled"
-    policy = _text(op, "keep_aspect_ratio_policy", "stretch")
+    policy = text_of(op, "keep_aspect_ratio_policy", "stretch")
     if policy not in _POLICIES:
         return f"resizing with keep_aspect_ratio_policy {policy!r} is not compiled"
     for k, what in zip(range(1, len(op.node.inputs)), _parameters(op), strict=False):
@@ -94,9 +94,9 @@ def resamplings_of(op: Operator) -> tuple[Resampling | None, ...]:
     shape, result = type.static_shape, op.output_type().static_shape
     # Upsample, and Resize before it said how, do as `asymmetric` and `floor` do
     simple = op.op_type == "Upsample" or op.graph.opsets.get("", 13) < 11
-    positions = "asymmetric" if simple else _text(op, "coordinate_transformation_mode", "half_pixel")
-    rounding = "floor" if simple else _text(op, "nearest_mode", "round_prefer_floor")
-    linear = _text(op, "mode", "nearest") == "linear"
+    positions = "asymmetric" if simple else text_of(op, "coordinate_transformation_mode", "half_pixel")
+    rounding = "floor" if simple else text_of(op, "nearest_mode", "round_prefer_floor")
+    linear = text_of(op, "mode", "nearest") == "linear"
     found: list[Resampling | None] = []
     for scale, size, outputs in zip(_scales(op, shape), shape, result, strict=True):
         if size == outputs and np.isclose(scale, 1.0, rtol=1e-9):
@@ -123,7 +123,7 @@ def _scales(op: Operator, shape: tuple[int, ...]) -> list[float]:
     axes = [a % len(shape) for a in named] if named is not None else list(range(len(shape)))
     if "sizes" in given:
         own = {a: n / shape[a] for a, n in zip(axes, given["sizes"], strict=True)}
-        policy = _text(op, "keep_aspect_ratio_policy", "stretch")
+        policy = text_of(op, "keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             chosen = min(own.values()) if policy == "not_larger" else max(own.values())
             own = dict.fromkeys(own, chosen)
@@ -136,8 +136,3 @@ def _parameters(op: Operator) -> tuple[str, ...]:
     """What the inputs after the first are."""
     old = op.op_type == "Upsample" or op.graph.opsets.get("", 13) < 11
     return ("scales",) if old else ("region", "scales", "sizes")
-
-
-def _text(op: Operator, name: str, default: str) -> str:
-    value: Any = op.attribute(name, default)
-    return value.decode() if isinstance(value, bytes) else str(value)

@@ -9,12 +9,11 @@ from collage_tvm.nest import (
     Lanes,
     Nest,
     axes_of,
-    loop,
     merge,
+    nested,
     new_scope,
     put,
     sequence,
-    substitute,
     template,
     variable,
     vectorized,
@@ -61,9 +60,6 @@ def scan_nests(output: Output, lanes: int) -> list[Nest]:
         own, block = Lanes(lane, width), variable("b")
         moved = put(replace, inner.var, block * width + lane + start)
         inside = vectorized(lane, width, body.instantiate(moved, own))
-        for axis in reversed(steps):
-            k = variable("k")
-            inside = loop(k, axis.extent, substitute(inside, {axis.var: k}))
-        whole = sequence([fill(total, width, constant(0, root.dtype)), inside])
+        whole = sequence([fill(total, width, constant(0, root.dtype)), nested(steps, inside)])
         nests.append(Nest([*outer, Axis(block, blocks)], whole, [total, *own.buffers]))
     return nests

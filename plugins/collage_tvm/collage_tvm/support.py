@@ -8,6 +8,7 @@ import numpy as np
 
 from collage_core.errors import Refusal
 from collage_core.ir import Operator, TensorType
+from collage_tvm.axes import text_of
 from collage_tvm.resize import check_resize
 
 __all__ = ["SUPPORTED", "check_operator"]
@@ -92,11 +93,6 @@ def _one_output(op: Operator) -> str | None:
     return "only its first output is computed" if any(op.node.outputs[1:]) else None
 
 
-def _text(op: Operator, name: str, default: str) -> str:
-    value = op.attribute(name, default)
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
 def _cast(op: Operator) -> str | None:
     target = op.output_type().dtype
     return _dtype(op, MOVABLE) or (None if target in MOVABLE else f"a cast to {target} is not compiled")
@@ -126,7 +122,7 @@ def _batch_normalization(op: Operator) -> str | None:
 def _pad(op: Operator) -> str | None:
     if reason := _parameters((1, "the padding"), (3, "the list of axes"))(op):
         return reason
-    mode = _text(op, "mode", "constant")
+    mode = text_of(op, "mode", "constant")
     if mode not in ("constant", "reflect", "edge", "wrap"):
         return f"padding mode {mode!r} is not compiled"
     data = op.graph.constants[op.node.inputs[1]] if len(op.node.inputs) > 1 else op.attribute("pads")
@@ -176,7 +172,7 @@ def _softmax(op: Operator) -> str | None:
 def _resize(op: Operator) -> str | None:
     if reason := check_resize(op):
         return reason
-    return _dtype(op, FLOATS if _text(op, "mode", "nearest") == "linear" else MOVABLE)
+    return _dtype(op, FLOATS if text_of(op, "mode", "nearest") == "linear" else MOVABLE)
 
 
 def _arg(op: Operator) -> str | None:

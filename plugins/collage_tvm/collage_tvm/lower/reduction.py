@@ -8,7 +8,7 @@ from typing import Any
 from tvm import tirx
 
 from collage_core.ir import Operator
-from collage_tvm.axes import softmax_axes
+from collage_tvm.axes import reduced_axes
 from collage_tvm.lower import mathlib
 from collage_tvm.lower.context import LoweringContext, broadcast, lowering
 from collage_tvm.tensor import ARITHMETIC, TRANSCENDENTAL, Index, Reduction, Scope, Tensor, constant, make
@@ -62,17 +62,15 @@ def elementwise(weight: int, function: Any, *inputs: Tensor) -> Tensor:
     return make(shape, inputs[0].dtype, inputs, element, weight=weight, factors=factors, cuts=cuts)
 
 
-def _axes(node: LoweringContext, rank: int) -> list[int]:
-    axes = node.integers(1, "axes")
-    return axes if axes else list(range(rank))
+def _axes(node: LoweringContext) -> list[int]:
+    return list(reduced_axes(Operator(node.graph, node.node)))
 
 
 def _reduction(op: str, combine: str, before: Any = None, after: Any = None) -> None:
     @lowering(op)
     def lower(node: LoweringContext) -> list[Tensor]:
         x = node.tensor(0)
-        rank = len(x.shape)
-        axes = _axes(node, rank)
+        axes = _axes(node)
         t = x.dtype
         count = math.prod(x.shape[a] for a in axes)
 
@@ -110,7 +108,7 @@ _reduction("ReduceLogSum", "sum", after=lambda s, v, t, n: mathlib.log(s, v, t))
 @lowering("ReduceLogSumExp")
 def _log_sum_exp(node: LoweringContext) -> list[Tensor]:
     x = node.tensor(0)
-    axes, t = _axes(node, len(x.shape)), x.dtype
+    axes, t = _axes(node), x.dtype
     keepdims = bool(node.attribute("keepdims", 1))
     largest = reduced(x, axes, "max", True)
     powers = elementwise(TRANSCENDENTAL, lambda s, v, m: mathlib.exp(s, v - m, t), x, largest)
@@ -166,7 +164,7 @@ def _arg(node: LoweringContext) -> list[Tensor]:
 def _softmax(node: LoweringContext) -> list[Tensor]:
     x = node.tensor(0)
     t = x.dtype
-    axes = list(softmax_axes(Operator(node.graph, node.node)))
+    axes = _axes(node)
     largest = reduced(x, axes, "max", True)
     if node.node.op_type == "LogSoftmax":
         shifted = elementwise(ARITHMETIC, lambda s, v, m: v - m, x, largest)
