@@ -3,6 +3,7 @@ normalise them.
 """
 
 from collage_core.ir.graph import Graph
+from collage_core.ir.handover import subgraph_model
 from collage_core.ir.nodeset import NodeSet
 from collage_core.ir.onnx_read import from_model, infer_types, load_model
 from collage_core.ir.onnx_tensors import ExternalData
@@ -35,6 +36,7 @@ __all__ = [
     "load_stored",
     "op_kind",
     "save_stored",
+    "subgraph_model",
     "to_model",
     "to_node_proto",
     "to_value_info",
