@@ -60,8 +60,9 @@ from collage_core.rules import (
 from collage_core.runtime import Bundle, Context, Executable, build, load, read, save
 from collage_core.search.candidates import Candidate, CandidateSet, Constraints, generate_candidates
 from collage_core.search.formulate import Formulation, formulate
+from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.problem import Problem, Solution
-from collage_core.search.searcher import OpLevelSearch, Searcher
+from collage_core.search.searcher import Searcher, SearchResult, SearchTask
 
 __all__ = [
     "Backend",
@@ -103,6 +104,8 @@ __all__ = [
     "Problem",
     "Refusal",
     "Registry",
+    "SearchResult",
+    "SearchTask",
     "Searcher",
     "Silent",
     "Solution",

@@ -35,7 +35,7 @@ from collage_core.plugins import Registry
 from collage_core.runtime.plan import Step, schedule
 from collage_core.search.candidates import CandidateSet, generate_candidates
 from collage_core.search.formulate import Formulation, formulate
-from collage_core.search.searcher import OpLevelSearch
+from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.transitions import Transitions, copied_mib
 
 __all__ = ["TRANSITIONS", "calibrate", "calibrated_backends", "calibration_environment"]

@@ -29,9 +29,8 @@ from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW, Placement
 from collage_core.plugins import Registry, default_registry
 from collage_core.search.candidates import CandidateSet, Constraints, generate_candidates, require_offers
-from collage_core.search.formulate import formulate
-from collage_core.search.problem import Solution
-from collage_core.search.searcher import OpLevelSearch, Searcher
+from collage_core.search.op_level import OpLevelSearch
+from collage_core.search.searcher import Searcher, SearchResult, SearchTask
 from collage_core.search.transitions import Transitions
 
 __all__ = ["COLLAGE", "MIX", "Optimization", "Single", "optimize", "optimize_graph", "search_placement"]
@@ -71,7 +70,8 @@ class Optimization:
     """What `optimize_graph` found.
 
     placement: the fastest in the deciding run: the mix that the search found, or a single backend's, which
-    also wins where no difference can be told. chosen: "mix", or the single's label. mix: the search's own.
+    also wins where no difference can be told. chosen: "mix", or the single's label. op_level: what the search
+    of measured costs found.
     comparisons: the end-to-end runs, in order; the last one confirms. rejected: what failed or was wrong as a
     whole, with the reason. search_s: the search alone; total_s: everything.
     """
@@ -79,16 +79,20 @@ class Optimization:
     graph: Graph
     placement: Placement
     chosen: str
-    mix: Placement
     singles: tuple[Single, ...]
     candidates: CandidateSet
     costs: Costs
     transitions: Transitions
-    solution: Solution
+    op_level: SearchResult
     comparisons: tuple[Comparison, ...]
     rejected: tuple[str, ...]
     search_s: float
     total_s: float
+
+    @property
+    def mix(self) -> Placement:
+        """What the search of measured costs found."""
+        return self.op_level.placement
 
     @property
     def comparison(self) -> Comparison | None:
@@ -144,7 +148,7 @@ def search_placement(
     searcher: Searcher,
     backends: Sequence[str] | None = None,
     transitions: Transitions | None = None,
-) -> tuple[Placement, Solution]:
+) -> SearchResult:
     """The best placement of measured candidates, on the backends named or on all. transitions: nothing where
     None.
 
@@ -155,9 +159,9 @@ def search_placement(
         candidates = replace(
             candidates, candidates=tuple(c for c in candidates.candidates if c.backend in allowed)
         )
-    formulation = formulate(candidates, costs.record_of, costs.converters(backends, transitions), transitions)
-    solution = searcher.solve(formulation.problem)
-    return formulation.placement(solution), solution
+    transitions = transitions or Transitions()
+    converters = costs.converters(backends, transitions)
+    return searcher.search(SearchTask(candidates, costs.record_of, converters, transitions))
 
 
 def optimize_graph(
@@ -207,7 +211,8 @@ def optimize_graph(
             costs.measured += measured
         progress.phase("searching")
         search_start = time.monotonic()
-        mix, solution = search_placement(candidates, costs, searcher, transitions=transitions)
+        op_level = search_placement(candidates, costs, searcher, transitions=transitions)
+        mix = op_level.placement
         search_s = time.monotonic() - search_start
         singles = tuple(
             _single(name, fallback.name, candidates, costs, searcher, transitions) for name in chosen
@@ -219,12 +224,11 @@ def optimize_graph(
         graph,
         proof.placement,
         proof.label,
-        mix,
         singles,
         candidates,
         costs,
         transitions,
-        solution,
+        op_level,
         proof.comparisons,
         proof.rejected,
         search_s,
@@ -241,15 +245,15 @@ def _single(
     transitions: Transitions,
 ) -> Single:
     try:
-        placement, _ = search_placement(candidates, costs, searcher, [name], transitions)
-        return Single(name, placement, alone=True)
+        found = search_placement(candidates, costs, searcher, [name], transitions)
+        return Single(name, found.placement, alone=True)
     except PlacementError as error:
         reason = str(error)
     if name == fallback:
         return Single(name, None, True, reason)
     try:
-        placement, _ = search_placement(candidates, costs, searcher, [name, fallback], transitions)
-        return Single(name, placement, False, reason)
+        found = search_placement(candidates, costs, searcher, [name, fallback], transitions)
+        return Single(name, found.placement, False, reason)
     except PlacementError as error:
         return Single(name, None, False, str(error))
 

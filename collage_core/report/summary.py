@@ -139,6 +139,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
     end_to_end = {
         known: sum(len(c.records) for c in o.comparisons if c.measured != known) for known in (True, False)
     }
+    solution = o.op_level.solution
     measured, cached = o.costs.measured + end_to_end[False], o.costs.cached + end_to_end[True]
     latency_ms: dict[str, float | None] = {}
     spread_ms: dict[str, float | None] = {}
@@ -170,11 +171,11 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
             "measure_s": round(o.costs.measure_s, 3),
             "search_s": round(o.search_s, 4),
             "total_s": round(o.total_s, 3),
-            "optimal": o.solution.optimal,
-            "total_ms": o.solution.total_ms,
-            "lower_bound_ms": o.solution.lower_bound_ms,
-            "method": o.solution.method,
-            "states": o.solution.states,
+            "optimal": o.op_level.placement.optimal,
+            "total_ms": o.op_level.placement.predicted_ms,
+            "lower_bound_ms": solution.lower_bound_ms if solution else None,
+            "method": o.op_level.placement.method,
+            "states": solution.states if solution else None,
         },
         **error,
         "shares": shares(placed),

@@ -2,8 +2,9 @@
 
 from collage_core.search.cost import Conversion, CostBreakdown, breakdown, total_ms
 from collage_core.search.exhaustive import ExhaustiveSearch
+from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.problem import NO_BACKEND, Choice, Problem, ProblemValue, Solution
-from collage_core.search.searcher import OpLevelSearch, Searcher
+from collage_core.search.searcher import Searcher, SearchResult, SearchTask
 
 __all__ = [
     "NO_BACKEND",
@@ -14,6 +15,8 @@ __all__ = [
     "OpLevelSearch",
     "Problem",
     "ProblemValue",
+    "SearchResult",
+    "SearchTask",
     "Searcher",
     "Solution",
     "breakdown",

@@ -1,98 +1,76 @@
-"""The op-level search, and the interface that it shares with every search that needs no device: numbers in, a
-placement out.
-"""
+"""What every search is given, what it returns, and the interface that they share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from collage_core.errors import PlacementError
-from collage_core.search.bound import node_shares_ms
-from collage_core.search.cost import breakdown, check_problem
-from collage_core.search.dp import Outcome, run
-from collage_core.search.layout import Layout, lay_out
-from collage_core.search.order import choose_order
-from collage_core.search.problem import Problem, Solution
+from collage_core.costs.record import CostRecord
+from collage_core.ir import NodeSet
+from collage_core.placement import Placement
+from collage_core.search.candidates import Candidate, CandidateSet
+from collage_core.search.formulate import ConversionKey, Formulation, formulate
+from collage_core.search.problem import Solution
+from collage_core.search.transitions import Transitions
 
-__all__ = ["OpLevelSearch", "Searcher"]
+__all__ = ["SearchResult", "SearchTask", "Searcher"]
 
-_WIDER = 8
+
+def _nothing(backend: str, nodes: NodeSet) -> Sequence[Candidate]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTask:
+    """A graph to place, and what may be asked of the machine meanwhile.
+
+    candidates: all that backends offer; cost_of: what one costs, None where it has no record. converters: for
+    each possible conversion the cheapest backend and its cost in ms. transitions: see there.
+
+    offer: further candidates of a backend for any connected nodes, none where it declines; of graph libraries
+    above all. measure: runs placements end to end and returns a record for each, in order, recalled where
+    it was measured before; None where nothing may be run. Records of one task compare with each other, taken
+    in whatever batches; a placement that cannot be built or answers wrongly has one that says so.
+
+    budget_s: seconds that measuring may take, None for no limit: the sum of the records' own `seconds`, so
+    that a search from recorded costs ends where the first one did. seed: of whatever the search leaves to
+    chance. on_best: told the best latency so far, in ms, after each step.
+    """
+
+    candidates: CandidateSet
+    cost_of: Callable[[Candidate], CostRecord | None]
+    converters: Mapping[ConversionKey, tuple[str, float]]
+    transitions: Transitions = field(default_factory=Transitions)
+    offer: Callable[[str, NodeSet], Sequence[Candidate]] = _nothing
+    measure: Callable[[Sequence[Placement]], Sequence[CostRecord]] | None = None
+    budget_s: float | None = None
+    seed: int = 0
+    on_best: Callable[[float], object] = lambda ms: None
+
+    def formulate(self) -> Formulation:
+        """The task as plain numbers; PlacementError names a node that no feasible candidate covers."""
+        return formulate(self.candidates, self.cost_of, self.converters, self.transitions)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """placement: the best found. solution: what the numbers say of it, None where the search has no such
+    numbers. history: JSON values that say how it was found, kept in the report.
+    """
+
+    placement: Placement
+    solution: Solution | None = None
+    history: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Searcher(Protocol):
-    """Anything that chooses candidates. A researcher's own search is one method."""
-
-    def solve(self, problem: Problem) -> Solution:
-        """A legal placement of `problem`. Raises PlacementError where there is none."""
-        ...
-
-
-class OpLevelSearch:
-    """Exact dynamic programming; from the node on where it has more than `cap` states at once, or more than
-    `budget` so far, a beam of `beam` states.
-
-    The answer of the beam is legal, comes with a lower bound, and is called optimal when the bound proves it.
+    """Anything that finds a placement. A researcher's own search is this one method, and a name by which
+    `collage optimize --level NAME` finds it (`hookspecs.collage_searchers`).
     """
 
-    def __init__(self, cap: int = 100_000, beam: int = 300, budget: int = 10_000_000) -> None:
-        if min(cap, beam, budget) < 1:
-            raise ValueError(f"cap, beam and budget must be at least 1, not {cap}, {beam} and {budget}")
-        self.cap = cap
-        self.beam = beam
-        self.budget = budget
+    name: str
 
-    def solve(self, problem: Problem) -> Solution:
-        """Raises PlacementError where no placement is legal, where the problem is malformed, or where the
-        beam finds nothing.
-        """
-        check_problem(problem)
-        layout = lay_out(problem, choose_order(problem))
-        shares_ms = node_shares_ms(problem)
-        left_ms = [float(shares_ms[n]) for n in layout.order]
-        outcome = run(problem, layout, left_ms, cap=self.cap, budget=self.budget, beam=self.beam)
-        if outcome.choices is None:
-            outcome = self._rescue(problem, layout, left_ms, outcome.dropped_ms)
-        assert outcome.choices is not None
-        result = breakdown(problem, outcome.choices)
-        bound_ms = min(outcome.dropped_ms + problem.fixed_ms, result.total_ms)
-        return Solution(
-            choices=result.order,
-            total_ms=result.total_ms,
-            optimal=bound_ms == result.total_ms,
-            lower_bound_ms=bound_ms,
-            method="dp" if outcome.exact else "beam",
-            states=outcome.states,
-        )
-
-    def _rescue(self, problem: Problem, layout: Layout, left_ms: Sequence[float], bound_ms: float) -> Outcome:
-        """Another outcome for a beam that kept only states that lead nowhere (knots, missing conversions)."""
-        beam = self.beam * _WIDER
-        wider = run(problem, layout, left_ms, cap=self.cap, budget=self.budget, beam=beam)
-        if wider.choices is not None:
-            return wider
-        # Groups of nodes that follow each other in one topological order can always run in that order.
-        kept = [c for c, choice in enumerate(problem.choices) if _is_interval(choice.nodes)]
-        easier = replace(problem, choices=tuple(problem.choices[c] for c in kept))
-        order = range(problem.node_count)
-        in_order_ms = [share for _, share in sorted(zip(layout.order, left_ms, strict=True))]
-        try:
-            found = run(
-                easier, lay_out(easier, order), in_order_ms, cap=self.cap, budget=self.budget, beam=beam
-            )
-        except PlacementError:
-            found = wider
-        if found.choices is None:
-            raise PlacementError(f"a beam of {beam} states found no legal placement; allow more states")
-        return Outcome(
-            choices=tuple(kept[c] for c in found.choices),
-            dropped_ms=max(bound_ms, wider.dropped_ms),
-            exact=False,
-            states=wider.states + found.states,
-        )
-
-
-def _is_interval(nodes: int) -> bool:
-    shifted = nodes // (nodes & -nodes)
-    return not shifted & shifted + 1
+    def search(self, task: SearchTask) -> SearchResult:
+        """A legal placement of the task's graph. Raises PlacementError where there is none."""
+        ...

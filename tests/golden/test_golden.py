@@ -55,7 +55,7 @@ from collage_core.placement import VIEW
 from collage_core.reference import ReferenceBackend
 from collage_core.report.summary import optimization_json, placement_json
 from collage_core.report.text import explain_text
-from collage_core.search import OpLevelSearch
+from collage_core.search import OpLevelSearch, SearchResult
 from collage_core.search.formulate import needed_conversions
 from collage_core.search.transitions import Transitions
 
@@ -233,12 +233,11 @@ def _optimization(graph: Graph) -> Optimization:
         graph=graph,
         placement=mix,
         chosen="mix",
-        mix=mix,
         singles=singles,
         candidates=candidates,
         costs=costs,
         transitions=transitions,
-        solution=solution,
+        op_level=SearchResult(mix, solution),
         comparisons=(Comparison(records, measured=True),),
         rejected=(),
         search_s=0.0125,

@@ -83,13 +83,15 @@ def placed(attention: onnx.ModelProto) -> Optimization:
 
 def test_predicted_is_the_cost_of_what_was_chosen(placed: Optimization) -> None:
     formulation = formulate(placed.candidates, placed.costs.record_of, placed.costs.converters())
-    chosen = placed.solution.choices
+    solution = placed.op_level.solution
+    assert solution is not None
+    chosen = solution.choices
     assert placed.mix.predicted_ms == total_ms(formulation.problem, chosen)
     parts = breakdown(formulation.problem, chosen)
     assert parts.kernels_ms == pytest.approx(sum(g.cost_ms or 0.0 for g in placed.mix.groups))
     assert parts.conversions_ms == pytest.approx(sum(c.cost_ms or 0.0 for c in placed.mix.conversions))
-    assert placed.mix == formulation.placement(placed.solution)
-    assert placed.solution.optimal
+    assert placed.mix == formulation.placement(solution)
+    assert solution.optimal
 
 
 def test_views_are_free_and_the_numbers_right(
@@ -201,7 +203,7 @@ from collage_core import Target, optimize
 if __name__ == "__main__":
     result = optimize(sys.argv[1], target=Target("cpu", 1), costs=sys.argv[2], rounds=2)
     assert result.costs.measured and result.comparison.measured
-    print("backends", *result.placement.backends())
+    print("backends", *{backend for _, _, backend in result.costs.kernels})
     print("modules", *sys.modules)
     print("maps", Path("/proc/self/maps").read_text().replace("\\n", " "))
 """
@@ -220,6 +222,7 @@ def test_the_process_of_optimize_loads_no_vendor_library(parse: Parse, tmp_path:
     command = [sys.executable, "-c", _ALONE, str(tmp_path / "m.onnx"), str(tmp_path / "c.sqlite")]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
     backends, modules, maps = (line.split()[1:] for line in said.splitlines())
-    assert "dnnl" in backends
-    assert not {"tvm", "tvm_ffi", "onnxruntime"} & set(modules)
-    assert not [m for m in maps if re.search(r"dnnl|tvm|onnxruntime|gomp|iomp", m.rpartition("/")[2])]
+    assert {"dnnl", "tvm"} <= set(backends)
+    assert not {"tvm", "tvm_ffi", "onnxruntime", "openvino"} & set(modules)
+    vendors = re.compile("dnnl|tvm|onnxruntime|openvino|mkl|gomp|iomp")
+    assert not [m for m in maps if vendors.search(m.rpartition("/")[2])]
