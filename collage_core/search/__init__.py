@@ -2,6 +2,7 @@
 
 from collage_core.search.cost import Conversion, CostBreakdown, breakdown, total_ms
 from collage_core.search.exhaustive import ExhaustiveSearch
+from collage_core.search.offload import offloaded_groups
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.problem import NO_BACKEND, Choice, Problem, ProblemValue, Solution
 from collage_core.search.searcher import Searcher, SearchResult, SearchTask
@@ -20,5 +21,6 @@ __all__ = [
     "Searcher",
     "Solution",
     "breakdown",
+    "offloaded_groups",
     "total_ms",
 ]
