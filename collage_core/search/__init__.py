@@ -1,7 +1,9 @@
 """Choosing among candidates: the problem as numbers, what a placement costs, and the searches."""
 
 from collage_core.search.cost import Conversion, CostBreakdown, breakdown, total_ms
+from collage_core.search.evolution import Evaluation, Evolution, Evolved, Generation, StoppedBy, evolve
 from collage_core.search.exhaustive import ExhaustiveSearch
+from collage_core.search.fitness import Fitness, Genome
 from collage_core.search.offload import offloaded_groups
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.problem import NO_BACKEND, Choice, Problem, ProblemValue, Solution
@@ -12,7 +14,13 @@ __all__ = [
     "Choice",
     "Conversion",
     "CostBreakdown",
+    "Evaluation",
+    "Evolution",
+    "Evolved",
     "ExhaustiveSearch",
+    "Fitness",
+    "Generation",
+    "Genome",
     "OpLevelSearch",
     "Problem",
     "ProblemValue",
@@ -20,7 +28,9 @@ __all__ = [
     "SearchTask",
     "Searcher",
     "Solution",
+    "StoppedBy",
     "breakdown",
+    "evolve",
     "offloaded_groups",
     "total_ms",
 ]
