@@ -134,8 +134,8 @@ def _lent_to_module(state: random.Random) -> Iterator[None]:
     put back as it was.
     """
     saved = random.getstate()
-    random.setstate(state.getstate())
     try:
+        random.setstate(state.getstate())
         yield
     finally:
         state.setstate(random.getstate())
