@@ -1,4 +1,4 @@
-"""Whether ONNX Runtime's threads should spin: both ways in turns, each in a process stopped meanwhile.
+"""How ONNX Runtime's threads should wait: all ways in turns, each in a process stopped meanwhile.
 
 python benchmarks/onnxruntime_spinning.py [network] [--rounds N] [--threads N]
 """
@@ -18,13 +18,14 @@ from pathlib import Path
 import onnx
 from collage_benchmarks.networks import NETWORKS
 from collage_onnxruntime.peer import OnnxRuntimeSession
+from collage_onnxruntime.session import Waiting
 
 from collage_core.device import Target
 
 
-def serve(model: Path, network: str, threads: int, spinning: bool) -> None:
+def serve(model: Path, network: str, threads: int, waiting: Waiting) -> None:
     """Run once, and print the seconds it took, for every line on standard input."""
-    session = OnnxRuntimeSession(model, Target(threads=threads), spinning=spinning)
+    session = OnnxRuntimeSession(model, Target(threads=threads), waiting)
     session.set_inputs(NETWORKS[network].inputs())
     for _ in range(5):
         session.run()
@@ -50,7 +51,7 @@ def timed_ms(process: subprocess.Popen[str]) -> float:
 
 def compare(model: Path, network: str, threads: int, rounds: int) -> None:
     children: dict[str, subprocess.Popen[str]] = {}
-    for spinning in ("1", "0"):
+    for waiting in Waiting:
         command = [
             sys.executable,
             __file__,
@@ -59,22 +60,22 @@ def compare(model: Path, network: str, threads: int, rounds: int) -> None:
             str(threads),
             "--serve",
             str(model),
-            spinning,
+            waiting.name,
         ]
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        children[spinning] = child
+        children[waiting.value] = child
         assert child.stdout
         child.stdout.readline()
         os.kill(child.pid, signal.SIGSTOP)
-    times: dict[str, list[float]] = {spinning: [] for spinning in children}
+    times: dict[str, list[float]] = {name: [] for name in children}
     for _ in range(rounds):
-        for spinning, child in children.items():
-            times[spinning].append(timed_ms(child))
-    for spinning, child in children.items():
+        for name, child in children.items():
+            times[name].append(timed_ms(child))
+    for name, child in children.items():
         os.kill(child.pid, signal.SIGCONT)
         child.communicate()
-        runs = times[spinning]
-        print(f"allow_spinning={spinning}: median {statistics.median(runs):.2f} ms, best {min(runs):.2f} ms")
+        runs = times[name]
+        print(f"{name}: median {statistics.median(runs):.2f} ms, best {min(runs):.2f} ms")
 
 
 def main() -> None:
@@ -85,8 +86,8 @@ def main() -> None:
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        model, spinning = options.serve
-        serve(Path(model), options.network, options.threads, spinning == "1")
+        model, waiting = options.serve
+        serve(Path(model), options.network, options.threads, Waiting[waiting])
         return
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model.onnx"

@@ -151,7 +151,8 @@ def _initializers(graph: Graph, outside: bool) -> Iterable[onnx.TensorProto]:
     inside_bytes = 0
     for name, data in graph.constants.items():
         element_type = helper.np_dtype_to_tensor_dtype(data.dtype)
-        if outside and data.nbytes > _OUTSIDE_BYTES and element_type not in PACKED_BITS:
+        numbers = data.dtype.kind not in "OU" and element_type not in PACKED_BITS
+        if outside and numbers and data.nbytes > _OUTSIDE_BYTES:
             tensor = onnx.TensorProto(name=name, data_type=element_type, dims=data.shape)
             tensor.data_location = onnx.TensorProto.EXTERNAL
             tensor.external_data.add(key="location", value=name)

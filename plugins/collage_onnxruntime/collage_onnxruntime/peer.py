@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from collage_core.device import Target
 from collage_core.errors import BackendError, InputError
 from collage_core.formats import Array, empty, plain
 from collage_onnxruntime import __version__
+from collage_onnxruntime.session import DISTRIBUTION, Waiting, bind, library_version, open_session
 
 __all__ = ["OnnxRuntimePeer", "OnnxRuntimeSession"]
 
@@ -32,10 +32,9 @@ class OnnxRuntimePeer(Peer):
     name = "onnxruntime"
 
     def info(self) -> PeerInfo:
-        try:
-            library = importlib.metadata.version("onnxruntime")
-        except importlib.metadata.PackageNotFoundError:
-            return PeerInfo(self.name, __version__, None, "the package onnxruntime is not installed")
+        library = library_version()
+        if library is None:
+            return PeerInfo(self.name, __version__, None, f"the package {DISTRIBUTION} is not installed")
         settings = {
             "provider": "CPUExecutionProvider",
             "graph_optimization_level": "all",
@@ -55,34 +54,20 @@ class OnnxRuntimePeer(Peer):
 class OnnxRuntimeSession(PeerSession):
     """One model and its buffers, which `run` reads and writes in place.
 
-    spinning: whether its threads wait for each other by spinning, its default and its best. A contender is
-    stopped while it is not its turn, so they spin into nobody's time.
+    waiting: spinning, its default, is its best. A contender is stopped while it is not its turn, so its
+    threads spin into nobody's time.
     """
 
-    def __init__(self, model: Path, target: Target, *, spinning: bool = True) -> None:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = target.threads
-        options.inter_op_num_threads = 1
-        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
-        options.log_severity_level = 3
+    def __init__(self, model: Path, target: Target, waiting: Waiting = Waiting.SPIN) -> None:
         try:
-            self._session = onnxruntime.InferenceSession(
-                str(model), options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # the library's exceptions share no base but this one
-            raise BackendError(f"onnxruntime cannot load {model.name}: {error}") from error
-        self._binding = self._session.io_binding()
-        self._inputs = _buffers(self._session.get_inputs())
-        self._outputs = _buffers(self._session.get_outputs())
-        for name, array in self._inputs.items():
+            session = open_session(model, target.threads, waiting)
+        except BackendError as error:
+            raise BackendError(f"cannot load {model.name}: {error}") from error
+        self._inputs = _buffers(session.get_inputs())
+        self._outputs = _buffers(session.get_outputs())
+        for array in self._inputs.values():
             array.fill(0)
-            self._binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
-        for name, array in self._outputs.items():
-            self._binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
+        self._run = bind(session, self._inputs, self._outputs)
 
     def set_inputs(self, inputs: Mapping[str, Array]) -> None:
         if set(inputs) != set(self._inputs):
@@ -97,7 +82,7 @@ class OnnxRuntimeSession(PeerSession):
             np.copyto(buffer, given)
 
     def run(self) -> None:
-        self._session.run_with_iobinding(self._binding)
+        self._run()
 
     def outputs(self) -> dict[str, Array]:
         return {name: buffer.copy() for name, buffer in self._outputs.items()}

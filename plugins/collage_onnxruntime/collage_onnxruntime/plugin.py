@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collage_core.backend import Peer
+from collage_core.backend import Backend, Peer
 from collage_core.plugins import hookimpl
 
-__all__ = ["collage_peers"]
+__all__ = ["collage_backends", "collage_peers"]
+
+
+@hookimpl
+def collage_backends() -> Sequence[Backend]:
+    from collage_onnxruntime.backend import OnnxRuntimeBackend
+
+    return [OnnxRuntimeBackend()]
 
 
 @hookimpl

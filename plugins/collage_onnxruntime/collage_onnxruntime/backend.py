@@ -1,0 +1,124 @@
+"""ONNX Runtime as a backend: whatever connected group it is handed becomes one session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from onnx import TensorProto
+
+from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
+from collage_core.device import Target
+from collage_core.errors import BackendError, Refusal
+from collage_core.formats import Array, Format, channels_last
+from collage_core.ir import Graph, Subgraph, subgraph_model
+from collage_onnxruntime import __version__
+from collage_onnxruntime.session import DISTRIBUTION, Waiting, bind, check, library_version, open_session
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+__all__ = ["OnnxRuntimeBackend", "OnnxRuntimeKernel"]
+
+_INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+_BORDER_DTYPES = frozenset(["float32", "bool", *_INTEGERS])
+"""Not what a processor computes as something else (float16), nor what a placement of fp32 networks needs
+nobody to hand over (float64, texts).
+"""
+
+_IMAGE_OPS = frozenset(
+    [
+        "AveragePool",
+        "BatchNormalization",
+        "Conv",
+        "ConvTranspose",
+        "GlobalAveragePool",
+        "GlobalMaxPool",
+        "InstanceNormalization",
+        "LpPool",
+        "LRN",
+        "MaxPool",
+        "Resize",
+    ]
+)
+
+
+class OnnxRuntimeBackend(Backend):
+    """Groups of any size, optimised by the library as graphs of their own; fp32, on its CPU provider."""
+
+    name = "onnxruntime"
+
+    def info(self) -> BackendInfo:
+        library = library_version()
+        reason = f"the package {DISTRIBUTION} is not installed" if library is None else None
+        return BackendInfo(self.name, BackendKind.GRAPH, __version__, library, reason=reason)
+
+    def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
+        """Plain borders; and channels-last ones for groups that compute on images: where the library has
+        convolutions and pooling in blocked layouts, it goes to and from either at the same price.
+        """
+        graph = subgraph.graph
+        for v in (*subgraph.inputs, *subgraph.outputs):
+            if (dtype := graph.type_of(v).dtype) not in _BORDER_DTYPES:
+                return Refusal(f"{v!r} is {dtype}, which is not handed over", subgraph.nodes[0].name)
+        plain = plain_variant(subgraph)
+        if not any(n.op_type in _IMAGE_OPS and not n.domain for n in subgraph.nodes):
+            return [plain]
+        last = Variant(
+            tuple(_last(graph, v, f) for v, f in zip(subgraph.inputs, plain.inputs, strict=True)),
+            tuple(_last(graph, v, f) for v, f in zip(subgraph.outputs, plain.outputs, strict=True)),
+        )
+        return list(dict.fromkeys([plain, last]))
+
+    def supported(self, subgraphs: Sequence[Subgraph], target: Target) -> Sequence[Refusal | None]:
+        return [self._refusal(s, target) for s in subgraphs]
+
+    def _refusal(self, subgraph: Subgraph, target: Target) -> Refusal | None:
+        offered = self.variants(subgraph, target)
+        if isinstance(offered, Refusal):
+            return offered
+        try:
+            model, constants = _model(subgraph, offered[0])
+            check(model, constants)
+        except BackendError as error:
+            return Refusal(str(error), subgraph.nodes[0].name)
+        return None
+
+    def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+        model, constants = _model(subgraph, variant)
+        session = open_session(model, target.threads, Waiting.SPIN_WITHIN, constants)
+        return OnnxRuntimeKernel(session, subgraph, variant)
+
+
+class OnnxRuntimeKernel(Kernel):
+    """A session, whose memory for intermediate values is its own and shared by all that is bound."""
+
+    def __init__(self, session: onnxruntime.InferenceSession, subgraph: Subgraph, variant: Variant) -> None:
+        self._session = session
+        self._inputs = subgraph.inputs
+        self._outputs = subgraph.outputs
+        self._variant = variant
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+        return bind(
+            self._session,
+            _stored(self._inputs, self._variant.inputs, inputs),
+            _stored(self._outputs, self._variant.outputs, outputs),
+        )
+
+
+def _last(graph: Graph, name: str, plain: Format) -> Format:
+    shape = graph.shape_of(name)
+    return channels_last("float32", shape) if plain.dtype == "float32" and len(shape) in (4, 5) else plain
+
+
+def _model(subgraph: Subgraph, variant: Variant) -> tuple[bytes, dict[str, Array]]:
+    """The group as a serialised model, and the data of the constants that are not inside it."""
+    model = subgraph_model(subgraph, variant.inputs, variant.outputs, constants_outside=True)
+    outside = [t.name for t in model.graph.initializer if t.data_location == TensorProto.EXTERNAL]
+    return model.SerializeToString(), {v: subgraph.graph.constants[v] for v in outside}
+
+
+def _stored(names: Sequence[str], formats: Sequence[Format], arrays: Sequence[Array]) -> dict[str, Array]:
+    """The arrays' memory, by name, as the dense row-major arrays that the session knows."""
+    return {n: a.transpose(f.layout) for n, f, a in zip(names, formats, arrays, strict=True)}

@@ -1,0 +1,141 @@
+"""The one module that touches the library: sessions, their options, and buffers bound to them."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import importlib.metadata
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collage_core.backend import Bound
+from collage_core.errors import BackendError, BackendUnavailableError
+from collage_core.formats import Array
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+__all__ = ["DISTRIBUTION", "Waiting", "bind", "check", "library_version", "open_session"]
+
+DISTRIBUTION = "onnxruntime"
+_PROVIDERS = ["CPUExecutionProvider"]
+_FATAL = 4
+"""Log nothing less: what goes wrong is raised as well."""
+
+
+class Waiting(enum.Enum):
+    """What a session's threads do while there is nothing to do (see docs/adr/0015)."""
+
+    SPIN = "spin"
+    """The library's default: they spin for some 30 ms, after a run too."""
+    SPIN_WITHIN = "spin within runs"
+    """They spin until the run returns, and sleep from then on."""
+    SLEEP = "sleep"
+    """They sleep whenever there is nothing to do, within a run too."""
+
+
+_SPINNING = {Waiting.SPIN: ("1", "0"), Waiting.SPIN_WITHIN: ("1", "1"), Waiting.SLEEP: ("0", "0")}
+"""Whether threads spin at all, and whether they are stopped when a run returns."""
+
+
+def library_version() -> str | None:
+    """None where the library is not installed. Loads nothing."""
+    try:
+        return importlib.metadata.version(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def open_session(
+    model: Path | bytes,
+    threads: int,
+    waiting: Waiting,
+    constants: Mapping[str, Array] | None = None,
+) -> onnxruntime.InferenceSession:
+    """A session at the library's best: all graph optimisations, nodes one after the other, each with
+    `threads` threads, of which it starts all but one itself.
+
+    constants: data of the initializers that `model` declares as external. What the library does not pack into
+    layouts of its own it reads where they lie, and the session keeps them.
+    BackendError, with what the library says, if it cannot load the model.
+    """
+    options = _options(threads)
+    with _told():
+        allowed, stopped = _SPINNING[waiting]
+        options.add_session_config_entry("session.intra_op.allow_spinning", allowed)
+        options.add_session_config_entry("session.force_spinning_stop", stopped)
+        return _session(model, options, constants or {})
+
+
+def check(model: bytes, constants: Mapping[str, Array]) -> None:
+    """Return if the library has implementations for all of the model's nodes as they are; BackendError, with
+    what it says, otherwise. Optimises and packs nothing, starts no threads.
+    """
+    onnxruntime = _library()
+    options = _options(threads=1)
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    with _told():
+        _session(model, options, constants)
+
+
+def bind(
+    session: onnxruntime.InferenceSession, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+) -> Bound:
+    """A call that runs the session once, from and to these arrays: C-contiguous, of the shapes and dtypes
+    that the session's inputs and outputs have. It keeps them, and may be made several times for one session.
+    """
+    onnxruntime = _library()
+    binding = session.io_binding()
+    for name, array in inputs.items():
+        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
+    for name, array in outputs.items():
+        binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
+    return functools.partial(session.run_with_iobinding, binding)
+
+
+def _library() -> Any:
+    """The library; BackendUnavailableError, with the reason, where it cannot be loaded."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise BackendUnavailableError(f"onnxruntime cannot be loaded: {error}") from error
+    return onnxruntime
+
+
+def _options(threads: int) -> onnxruntime.SessionOptions:
+    onnxruntime = _library()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.log_severity_level = _FATAL
+    return options
+
+
+def _session(
+    model: Path | bytes, options: onnxruntime.SessionOptions, constants: Mapping[str, Array]
+) -> onnxruntime.InferenceSession:
+    onnxruntime = _library()
+    values = [
+        onnxruntime.OrtValue.ortvalue_from_numpy(np.require(a, None, ["C", "A"])) for a in constants.values()
+    ]
+    if values:
+        options.add_external_initializers(list(constants), values)
+    session = onnxruntime.InferenceSession(model, options, providers=_PROVIDERS, enable_fallback=0)
+    session.collage_constants = values  # the library itself does not keep them
+    return session
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What the library raises as a BackendError, in one line."""
+    try:
+        yield
+    except Exception as error:  # the library's exceptions share no base but this one
+        raise BackendError(f"onnxruntime: {' '.join(str(error).split())}") from error

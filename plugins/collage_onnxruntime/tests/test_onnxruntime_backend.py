@@ -1,0 +1,353 @@
+"""ONNX Runtime as a backend: single nodes and groups, in all layouts offered, against the reference."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from collage_benchmarks.networks import NETWORKS
+from collage_onnxruntime import plugin
+from collage_onnxruntime.backend import OnnxRuntimeBackend
+from onnx import helper
+
+from collage_core.backend import BackendKind, Kernel, Variant, plain_variant
+from collage_core.device import Target
+from collage_core.errors import BackendError, Refusal
+from collage_core.formats import Array, channels_last, plain
+from collage_core.ir import Graph, NodeSet, Subgraph, Value, ValueKind, from_model
+from collage_core.ir.passes import normalise
+from collage_core.plugins import Registry
+from collage_core.reference import evaluate
+
+MakeGraph = Callable[..., Graph]
+RunGroup = Callable[[Subgraph, Mapping[str, Array]], Sequence[Variant]]
+GetReady = Callable[[Kernel, Subgraph, Variant, Mapping[str, Array]], Any]
+
+
+def _node(op: str, inputs: Sequence[str], output: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op, list(inputs), [output], name=output, **attributes)
+
+
+def _array(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def _whole(graph: Graph) -> Subgraph:
+    return Subgraph(graph, graph.all_nodes)
+
+
+def _part(graph: Graph, *names: str) -> Subgraph:
+    return Subgraph(graph, NodeSet(graph.node_named(n).id for n in names))
+
+
+def _variants(backend: OnnxRuntimeBackend, subgraph: Subgraph) -> Sequence[Variant]:
+    offered = backend.variants(subgraph, Target("cpu", 2))
+    assert not isinstance(offered, Refusal)
+    return offered
+
+
+_ELEMENTWISE = [
+    "Relu",
+    "Sigmoid",
+    "Tanh",
+    "Erf",
+    "Exp",
+    "Neg",
+    "Abs",
+    "Softplus",
+    "HardSwish",
+    "Gelu",
+    "Floor",
+]
+
+
+@pytest.mark.parametrize("op", _ELEMENTWISE)
+def test_elementwise(op: str, graph_of: MakeGraph, run: RunGroup) -> None:
+    x = _array(3, 5, 7)
+    assert len(run(_whole(graph_of([_node(op, ["x"], "y")], {"x": x})), {"x": x})) == 1
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Max", "Min", "Less", "Equal"])
+@pytest.mark.parametrize("shape", [(3, 5, 7), (5, 1), (7,), ()])
+def test_broadcasts(op: str, shape: tuple[int, ...], graph_of: MakeGraph, run: RunGroup) -> None:
+    inputs = {"x": _array(3, 5, 7), "z": np.asarray(_array(*shape, seed=1))}
+    run(_whole(graph_of([_node(op, ["x", "z"], "y")], inputs)), inputs)
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "constants"),
+    [
+        ("Softmax", {"axis": -1}, {}),
+        ("LogSoftmax", {"axis": 1}, {}),
+        ("ReduceMean", {"keepdims": 0}, {"axes": np.array([1], np.int64)}),
+        ("ReduceMax", {}, {"axes": np.array([-1], np.int64)}),
+        ("LayerNormalization", {}, {"scale": _array(8, seed=2), "bias": _array(8, seed=3)}),
+        ("MatMul", {}, {"w": _array(8, 32, seed=4)}),
+        ("Reshape", {}, {"shape": np.array([4, -1], np.int64)}),
+        ("Transpose", {"perm": [2, 0, 1]}, {}),
+        ("Slice", {}, {k: np.array([v], np.int64) for k, v in (("start", 1), ("end", 3), ("axis", 1))}),
+        ("Pad", {}, {"pads": np.array([0, 1, 0, 0, 0, 2], np.int64)}),
+        ("Expand", {}, {"shape": np.array([2, 4, 6, 8], np.int64)}),
+        ("Gather", {"axis": 1}, {"indices": np.array([[5, 0], [2, 2]], np.int64)}),
+        ("CumSum", {}, {"axis": np.array(1, np.int64)}),
+        ("Cast", {"to": onnx.TensorProto.INT32}, {}),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_operators_with_constants(
+    op: str, attributes: dict[str, Any], constants: dict[str, Array], graph_of: MakeGraph, run: RunGroup
+) -> None:
+    x = 3 * _array(4, 6, 8)
+    run(_whole(graph_of([_node(op, ["x", *constants], "y", **attributes)], {"x": x}, constants)), {"x": x})
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "bool"])
+def test_integers_and_booleans_at_the_border(dtype: str, graph_of: MakeGraph, run: RunGroup) -> None:
+    inputs = {v: np.random.default_rng(i).integers(0, 2, (3, 4)).astype(dtype) for i, v in enumerate("xz")}
+    run(_whole(graph_of([_node("Equal", ["x", "z"], "y")], inputs)), inputs)
+    nodes = [_node("Cast", ["y"], "f", to=onnx.TensorProto.FLOAT), _node("Concat", ["x", "z"], "y", axis=1)]
+    run(_whole(graph_of(nodes[::-1], inputs)), inputs)
+
+
+def _conv(spatial: Sequence[int], channels: int, group: int = 1, **attributes: Any) -> Any:
+    """Node, input and constants of a convolution with as many filters as channels."""
+    weights = _array(channels, channels // group, *[3] * len(spatial), seed=5)
+    node = _node("Conv", ["x", "w", "b"], "c", group=group, **attributes)
+    return node, _array(2, channels, *spatial), {"w": weights, "b": _array(channels, seed=6)}
+
+
+_CONVOLUTIONS: dict[str, Any] = {
+    "blocked": ((9, 11), 32, 1, {"pads": [1, 1, 1, 1]}),
+    "strided": ((9, 11), 16, 1, {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+    "odd": ((7, 5), 5, 1, {"pads": [2, 1, 0, 1], "dilations": [2, 1]}),
+    "grouped": ((8, 8), 32, 4, {}),
+    "depthwise": ((8, 8), 16, 16, {"pads": [1, 1, 1, 1]}),
+    "1d": ((17,), 6, 1, {}),
+    "3d": ((5, 6, 7), 4, 1, {"pads": [1, 1, 1, 1, 1, 1]}),
+}
+
+
+@pytest.mark.parametrize("which", _CONVOLUTIONS)
+def test_convolutions(which: str, graph_of: MakeGraph, run: RunGroup) -> None:
+    spatial, channels, group, attributes = _CONVOLUTIONS[which]
+    node, x, constants = _conv(spatial, channels, group, **attributes)
+    variants = run(_whole(graph_of([node], {"x": x}, constants)), {"x": x})
+    assert len(variants) == (1 if which == "1d" else 2)
+    assert variants[-1].inputs[0] == (plain if which == "1d" else channels_last)("float32", x.shape)
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [
+        ("MaxPool", {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
+        ("AveragePool", {"kernel_shape": [2, 3], "pads": [1, 1, 0, 1], "count_include_pad": 1}),
+        ("GlobalAveragePool", {}),
+        ("LRN", {"size": 3}),
+    ],
+)
+@pytest.mark.parametrize("channels", [16, 3])
+def test_pooling(
+    op: str, attributes: dict[str, Any], channels: int, graph_of: MakeGraph, run: RunGroup
+) -> None:
+    x = _array(1, channels, 8, 10)
+    assert len(run(_whole(graph_of([_node(op, ["x"], "y", **attributes)], {"x": x})), {"x": x})) == 2
+
+
+def test_resize(graph_of: MakeGraph, run: RunGroup) -> None:
+    x = _array(1, 4, 5, 6)
+    constants = {"scales": np.array([1, 1, 2, 2], np.float32)}
+    node = _node("Resize", ["x", "", "scales"], "y", mode="linear")
+    assert len(run(_whole(graph_of([node], {"x": x}, constants)), {"x": x})) == 2
+
+
+def test_transposed_convolution(graph_of: MakeGraph, run: RunGroup) -> None:
+    x, w = _array(1, 6, 5, 5), _array(6, 4, 3, 3, seed=1)
+    node = _node("ConvTranspose", ["x", "w"], "y", strides=[2, 2], output_padding=[1, 1])
+    run(_whole(graph_of([node], {"x": x}, {"w": w})), {"x": x})
+
+
+def _block(graph_of: MakeGraph, channels: int = 16) -> tuple[Graph, dict[str, Array]]:
+    """Two convolutions that share their weights, a residual sum, and pooling; three values are returned, one
+    of them read inside as well."""
+    conv, x, constants = _conv((8, 10), channels, pads=[1, 1, 1, 1])
+    nodes = [
+        conv,
+        _node("Relu", ["c"], "r"),
+        _node("Conv", ["r", "w", "b"], "d", pads=[1, 1, 1, 1]),
+        _node("Add", ["d", "z"], "s"),
+        _node("Relu", ["s"], "t"),
+        _node("GlobalAveragePool", ["t"], "p"),
+        _node("Mul", ["p", "scale"], "q"),
+    ]
+    inputs = {"x": x, "z": _array(*x.shape, seed=8), "scale": _array(1, channels, 1, 1, seed=9)}
+    return graph_of(nodes, inputs, constants, outputs=["r", "t", "q"]), inputs
+
+
+@pytest.mark.parametrize("channels", [16, 6])
+@pytest.mark.parametrize(
+    "names", [("c", "r", "d", "s", "t", "p", "q"), ("c", "r"), ("d", "s", "t"), ("s", "t", "p"), ("p", "q")]
+)
+def test_groups(channels: int, names: Sequence[str], graph_of: MakeGraph, run: RunGroup) -> None:
+    graph, inputs = _block(graph_of, channels)
+    for variant in run(_part(graph, *names), inputs):
+        assert len(set(variant.inputs)) <= 2
+
+
+def test_channels_last_is_for_images_only(graph_of: MakeGraph, run: RunGroup) -> None:
+    """Elementwise groups stay plain; at the border of the others, floats of rank 4 and 5 do not."""
+    graph, inputs = _block(graph_of)
+    assert run(_part(graph, "s", "t"), inputs) == [plain_variant(_part(graph, "s", "t"))]
+    (_, last) = run(_part(graph, "t", "p", "q"), inputs)
+    shape = inputs["x"].shape
+    assert last.inputs == (channels_last("float32", shape), plain("float32", (1, 16, 1, 1)))
+    assert last.outputs == (channels_last("float32", shape), plain("float32", (2, 16, 1, 1)))
+
+
+@pytest.mark.parametrize("network", ["tiny_conv", "tiny_encoder", "mnist"])
+def test_whole_networks(network: str, run: RunGroup) -> None:
+    graph = normalise(from_model(NETWORKS[network].build()))
+    run(_whole(graph), NETWORKS[network].inputs(0))
+
+
+@pytest.mark.parametrize("network", ["tiny_conv", "tiny_encoder", "mnist"])
+def test_networks_node_by_node(network: str, run: RunGroup) -> None:
+    graph = normalise(from_model(NETWORKS[network].build()))
+    inputs = NETWORKS[network].inputs(0)
+    for node in graph.nodes:
+        run(Subgraph(graph, NodeSet([node.id])), inputs)
+
+
+def test_bound_calls_of_one_kernel_are_independent(
+    graph_of: MakeGraph, backend: OnnxRuntimeBackend, target: Target, get_ready: GetReady
+) -> None:
+    graph, inputs = _block(graph_of)
+    part = _whole(graph)
+    variant = _variants(backend, part)[-1]
+    kernel = backend.build(part, variant, target)
+    given = [{k: v * factor for k, v in inputs.items()} for factor in (1.0, -2.0, 3.0)]
+    bound = [get_ready(kernel, part, variant, g) for g in given]
+    del kernel
+    for i in (0, 2, 1, 1, 0, 2):
+        bound[i].call()
+    for g, b in zip(given, bound, strict=True):
+        expected = evaluate(graph, {k: v.astype(np.float32) for k, v in g.items()})
+        for name, output in zip(part.outputs, b.outputs, strict=True):
+            np.testing.assert_allclose(output, expected[name], atol=1e-4 * np.abs(expected[name]).max())
+
+
+def test_it_reads_and_writes_the_arrays_themselves(
+    graph_of: MakeGraph, backend: OnnxRuntimeBackend, target: Target, get_ready: GetReady
+) -> None:
+    """What the arrays hold when the call comes counts, in every layout."""
+    conv, x, constants = _conv((8, 8), 16)
+    graph = graph_of([conv], {"x": x}, constants)
+    part = _whole(graph)
+    for variant in _variants(backend, part):
+        b = get_ready(backend.build(part, variant, target), part, variant, {"x": x})
+        b.inputs[0][...] = 2 * x
+        b.call()
+        expected = evaluate(graph, {"x": 2 * x})["c"]
+        np.testing.assert_allclose(b.outputs[0], expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_constants_live_as_long_as_the_call(
+    graph_of: MakeGraph, backend: OnnxRuntimeBackend, target: Target, get_ready: GetReady
+) -> None:
+    """Those that the library does not pack are read where they lie: a table of embeddings, say."""
+    indices = np.array([3, 999, 0], np.int64)
+
+    def bound() -> Any:
+        table = _array(1000, 500)
+        graph = graph_of([_node("Gather", ["table", "i"], "y")], {"i": indices}, {"table": table})
+        part = _whole(graph)
+        variant = plain_variant(part)
+        return get_ready(backend.build(part, variant, target), part, variant, {"i": indices})
+
+    b = bound()
+    overwriting = [np.full((1000, 500), np.nan, np.float32) for _ in range(4)]
+    b.call()
+    np.testing.assert_array_equal(b.outputs[0], _array(1000, 500)[indices])
+    assert len(overwriting) == 4
+
+
+def test_what_no_library_knows_is_refused_alone(
+    graph_of: MakeGraph, backend: OnnxRuntimeBackend, target: Target
+) -> None:
+    x = _array(2, 3)
+    graph = graph_of(
+        [
+            _node("Relu", ["x"], "a"),
+            _node("Frobnicate", ["x"], "b", domain="nowhere"),
+            _node("Abs", ["x"], "c"),
+        ],
+        {"x": x},
+        outputs=["a", "c"],
+    )
+    known = Value("b", graph.type_of("a"), ValueKind.INTERMEDIATE)
+    graph = graph.replace(values={**graph.values, "b": known}, outputs=("a", "b", "c"))
+    parts = [Subgraph(graph, NodeSet([n.id])) for n in graph.nodes]
+    first, second, third = backend.supported([*parts], target)
+    assert first is None
+    assert third is None
+    assert isinstance(second, Refusal)
+    assert second.node == "b"
+    assert "Frobnicate" in second.reason
+    with pytest.raises(BackendError, match="Frobnicate"):
+        backend.build(parts[1], plain_variant(parts[1]), target)
+
+
+def test_the_library_itself_decides(graph_of: MakeGraph, backend: OnnxRuntimeBackend, target: Target) -> None:
+    """ONNX allows it, this library has no implementation for it."""
+    x = np.arange(6, dtype=np.int8).reshape(2, 3)
+    part = _whole(graph_of([_node("Softplus", ["x"], "y")], {"x": _array(2, 3)}))
+    assert backend.supported([part], target) == [None]
+    part = _whole(
+        graph_of([_node("CumSum", ["x", "axis"], "y")], {"x": x.astype(np.uint32)}, {"axis": np.array(0)})
+    )
+    (refusal,) = backend.supported([part], target)
+    assert refusal is not None
+    assert "CumSum" in refusal.reason
+    assert refusal.node == "y"
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_other_floats_are_not_handed_over(
+    dtype: str, graph_of: MakeGraph, backend: OnnxRuntimeBackend, target: Target
+) -> None:
+    part = _whole(graph_of([_node("Relu", ["x"], "y")], {"x": _array(3).astype(dtype)}))
+    refusal = backend.variants(part, target)
+    assert isinstance(refusal, Refusal)
+    assert str(refusal) == f"y: 'x' is {dtype}, which is not handed over"
+    assert backend.supported([part], target) == [refusal]
+
+
+def test_discovery_loads_no_library() -> None:
+    code = """
+import sys
+import numpy as np
+from onnx import helper
+from collage_core.device import Target
+from collage_core.ir import Subgraph, from_model
+from collage_onnxruntime import plugin
+(backend,) = plugin.collage_backends()
+assert backend.info().available, backend.info().reason
+border = [helper.make_tensor_value_info(v, 1, [2]) for v in "xy"]
+graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", border[:1], border[1:])
+graph = from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]))
+assert backend.variants(Subgraph(graph, graph.all_nodes), Target())
+assert not [m for m in sys.modules if m.split(".")[0] == "onnxruntime"]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_registry_finds_it() -> None:
+    backend = Registry([plugin], entry_points=False).backend("ONNXRuntime")
+    assert isinstance(backend, OnnxRuntimeBackend)
+    info = backend.info()
+    assert info.kind is BackendKind.GRAPH
+    assert info.library_version == pytest.importorskip("onnxruntime").__version__
