@@ -1,0 +1,24 @@
+"""The entry point: what this package brings to Collage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from collage_core.backend import Backend, Peer
+from collage_core.plugins import hookimpl
+
+__all__ = ["collage_backends", "collage_peers"]
+
+
+@hookimpl
+def collage_backends() -> Sequence[Backend]:
+    from collage_openvino.backend import OpenvinoBackend
+
+    return [OpenvinoBackend()]
+
+
+@hookimpl
+def collage_peers() -> Sequence[Peer]:
+    from collage_openvino.peer import OpenvinoPeer
+
+    return [OpenvinoPeer()]

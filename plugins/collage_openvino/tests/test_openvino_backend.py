@@ -1,0 +1,264 @@
+"""The backend as core sees it: discovery, buffers, refusals, threads, memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from collage_openvino import backend as module
+from collage_openvino import plugin
+from collage_openvino.backend import OpenvinoBackend
+from collage_openvino.library import load
+from onnx import TensorProto, helper
+
+from collage_core.backend import BackendKind, Variant, plain_variant
+from collage_core.device import Target
+from collage_core.errors import Refusal
+from collage_core.formats import Array, channels_last, empty, plain
+from collage_core.ir import Subgraph
+from collage_core.plugins import Registry
+from collage_core.reference import evaluate
+
+NOTHING = np.empty(0, np.uint8)
+TARGET = Target("cpu", 2)
+
+Group = Callable[..., Subgraph]
+
+
+def f(*shape: int) -> Array:
+    return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+
+
+def test_it_is_found_by_discovery() -> None:
+    registry = Registry([plugin], entry_points=False)
+    info = registry.backend("OpenVINO").info()
+    assert (info.name, info.kind, info.available) == ("openvino", BackendKind.GRAPH, True)
+    assert info.library_version == "2026.4.1"
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_library", lambda: None)
+    assert OpenvinoBackend().info().reason == "openvino is not installed"
+
+
+def test_only_building_loads_the_library_and_nothing_its_python_package() -> None:
+    code = """
+import sys
+from onnx import TensorProto, helper
+from collage_core.backend import plain_variant
+from collage_core.device import Target
+from collage_core.ir import Subgraph, from_model
+from collage_openvino import plugin
+[backend], [peer] = plugin.collage_backends(), plugin.collage_peers()
+x, o = (helper.make_tensor_value_info(v, TensorProto.FLOAT, [4, 5]) for v in "xo")
+node = helper.make_node("Relu", ["x"], ["o"])
+graph = from_model(helper.make_model(helper.make_graph([node], "g", [x], [o])))
+group, target = Subgraph(graph, graph.all_nodes), Target("cpu", 2)
+assert backend.info().available and peer.info().available and backend.variants(group, target)
+assert backend.environment(target) == {}
+assert "libopenvino" not in open("/proc/self/maps").read()
+backend.build(group, plain_variant(group), target)
+assert "libopenvino" in open("/proc/self/maps").read()
+assert not [m for m in sys.modules if m.startswith("openvino")]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def _residual(channels: int = 8) -> tuple[list[Any], dict[str, Array], dict[str, Array]]:
+    """x -> Conv -> BatchNormalization -> Add(., x) -> Relu, whose sum is an output as well."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4),
+        helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["n"]),
+        helper.make_node("Add", ["n", "x"], ["a"]),
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["g"]),
+    ]
+    constants = {
+        "w": f(channels, channels, 3, 3) / 9,
+        **{name: np.abs(f(channels)) + 1 for name in "sbmv"},
+    }
+    return nodes, {"x": f(1, channels, 9, 7)}, constants
+
+
+def test_groups_with_several_outputs_in_both_layouts(check: Callable[..., list[Variant]]) -> None:
+    nodes, inputs, constants = _residual()
+    variants = check(nodes, inputs, ("a", "r", "g"), constants)
+    shape = (1, 8, 9, 7)
+    assert [v.inputs for v in variants] == [(plain("float32", shape),), (channels_last("float32", shape),)]
+    assert variants[1].outputs[:2] == (channels_last("float32", shape),) * 2
+
+
+def test_attention_with_shared_constants(check: Callable[..., list[Variant]]) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["q"]),
+        helper.make_node("MatMul", ["y", "w"], ["k"]),
+        helper.make_node("Transpose", ["k"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["q", "t"], ["s"]),
+        helper.make_node("Mul", ["s", "scale"], ["d"]),
+        helper.make_node("Softmax", ["d"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "y"], ["o"]),
+    ]
+    constants = {"w": f(64, 64) / 8, "scale": np.float32(0.125)}
+    variants = check(nodes, {"x": f(2, 17, 64), "y": f(2, 33, 64)}, ("o", "p"), constants)
+    assert len(variants) == 1
+
+
+def test_elementwise_groups_next_to_images_are_offered_channels_last(group: Group) -> None:
+    nodes, inputs, constants = _residual()
+    graph = group(nodes, inputs, ("g",), constants).graph
+    alone = Subgraph(graph, [n.id for n in graph.nodes if n.op_type in ("Add", "Relu")])
+    variants = OpenvinoBackend().variants(alone, TARGET)
+    assert not isinstance(variants, Refusal)
+    assert len(variants) == 2
+
+
+def _built(group: Subgraph, target: Target = TARGET) -> Any:
+    return OpenvinoBackend().build(group, plain_variant(group), target)
+
+
+def test_binds_of_one_kernel_run_interleaved(group: Group) -> None:
+    nodes, inputs, constants = _residual()
+    subgraph = group(nodes, inputs, ("a", "g"), constants)
+    kernel, bounds = _built(subgraph), []
+    for k in range(3):
+        x = empty((1, 8, 9, 7), plain("float32", (1, 8, 9, 7)))
+        x[...] = np.roll(inputs["x"], k)
+        a, g = np.empty((1, 8, 9, 7), np.float32), np.empty((1, 8, 1, 1), np.float32)
+        bounds.append((kernel.bind([x], [a, g], NOTHING), x, a, g))
+    del kernel
+    for _ in range(2):
+        for bound, *_arrays in bounds:
+            assert not bound()
+    for _, x, a, g in bounds:
+        expected = evaluate(subgraph.graph, {"x": x})
+        np.testing.assert_allclose(a, expected["a"], atol=1e-5)
+        np.testing.assert_allclose(g, expected["g"], atol=1e-5)
+
+
+def test_arrays_are_read_and_written_in_place(group: Group) -> None:
+    subgraph = group([helper.make_node("Neg", ["x"], ["o"])], {"x": f(64)})
+    x, o = np.zeros(64, np.float32), np.zeros(64, np.float32)
+    bound = _built(subgraph).bind([x], [o], NOTHING)
+    tensors = bound.args[0].tensors
+    assert [t.array.ctypes.data for t in tensors] == [x.ctypes.data, o.ctypes.data]
+    for value in (1.0, 2.0):
+        x[...] = value
+        assert not bound()
+        assert (o == -value).all()
+
+
+def test_large_constants_outlive_their_file(group: Group) -> None:
+    w = f(300, 200)
+    subgraph = group([helper.make_node("MatMul", ["x", "w"], ["o"])], {"x": f(5, 300)}, constants={"w": w})
+    kernel = _built(subgraph)
+    x, o = f(5, 300), np.empty((5, 200), np.float32)
+    assert not kernel.bind([x], [o], NOTHING)()
+    np.testing.assert_allclose(o, x @ w, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("node", "inputs", "reason"),
+    [
+        (
+            helper.make_node("Det", ["x"], ["o"]),
+            {"x": f(3, 3)},
+            "No conversion rule found for operations: Det",
+        ),
+        (helper.make_node("Add", ["x", "x"], ["o"]), {"x": np.ones((2, 2))}, "'x' is float64"),
+        (helper.make_node("Add", ["x", "x"], ["o"]), {"x": np.ones((0, 2), np.float32)}, "no elements"),
+    ],
+)
+def test_refusals_carry_reason_and_node(
+    group: Group, node: Any, inputs: dict[str, Array], reason: str
+) -> None:
+    node.name = "culprit"
+    good = group([helper.make_node("Relu", ["x"], ["o"])], {"x": f(3)})
+    first, refusal, last = OpenvinoBackend().supported([good, group([node], inputs), good], TARGET)
+    assert first is last is None
+    assert refusal is not None
+    assert refusal.node == "culprit"
+    assert reason in refusal.reason
+
+
+def test_variants_refuse_what_cannot_cross_the_border(group: Group) -> None:
+    answer = OpenvinoBackend().variants(
+        group([helper.make_node("Cast", ["x"], ["o"], to=TensorProto.DOUBLE)], {"x": f(3)}), TARGET
+    )
+    assert isinstance(answer, Refusal)
+    assert answer.reason == "'o' is float64[3]; OpenVINO is given bool, float32, int8, int32, int64, uint8"
+
+
+_WORK = """
+import os, time
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+from collage_core.backend import plain_variant
+from collage_core.device import Target
+from collage_core.ir import Subgraph, from_model
+from collage_openvino.backend import OpenvinoBackend
+x, o = (helper.make_tensor_value_info(v, TensorProto.FLOAT, [1, 64, 64, 64]) for v in "xo")
+w = numpy_helper.from_array(np.full((64, 64, 3, 3), 0.01, np.float32), "w")
+node = helper.make_node("Conv", ["x", "w"], ["o"], pads=[1] * 4)
+graph = from_model(helper.make_model(helper.make_graph([node], "g", [x], [o], [w])))
+group, affinity = Subgraph(graph, graph.all_nodes), os.sched_getaffinity(0)
+kernel = OpenvinoBackend().build(group, plain_variant(group), Target("cpu", {threads}))
+arrays = [np.ones((1, 64, 64, 64), np.float32) for _ in range(2)]
+call = kernel.bind(arrays[:1], arrays[1:], np.empty(0, np.uint8))
+def busy():
+    times = {{}}
+    for task in os.listdir("/proc/self/task"):
+        times[task] = int(open(f"/proc/self/task/{{task}}/schedstat").read().split()[0])
+    return times
+before = busy()
+start = time.perf_counter()
+while time.perf_counter() - start < 0.5:
+    assert not call()
+spent = busy()
+working = [t for t in spent if spent[t] - before.get(t, 0) > 20e6]
+assert len(working) == {threads}, spent
+assert os.sched_getaffinity(0) == affinity
+start = time.process_time()
+time.sleep(0.2)
+assert time.process_time() - start < 0.02, "threads spin"
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_exactly_the_targets_threads_work_and_rest_afterwards(threads: int) -> None:
+    if threads > len(os.sched_getaffinity(0)):
+        pytest.skip("the machine has fewer processors")
+    subprocess.run([sys.executable, "-c", _WORK.format(threads=threads)], check=True)
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def test_dropped_kernels_free_their_memory_and_threads(group: Group) -> None:
+    w = f(1024, 1024)
+    subgraph = group([helper.make_node("MatMul", ["x", "w"], ["o"])], {"x": f(64, 1024)}, constants={"w": w})
+    x, o = f(64, 1024), np.empty((64, 1024), np.float32)
+
+    def run() -> None:
+        assert not _built(subgraph).bind([x], [o], NOTHING)()
+
+    for _ in range(3):
+        run()
+    before, threads = _resident_bytes(), len(os.listdir("/proc/self/task"))
+    for _ in range(20):
+        run()
+    assert _resident_bytes() - before < 4 * w.nbytes
+    assert len(os.listdir("/proc/self/task")) <= threads
+
+
+def test_the_library_speaks_of_what_it_cannot_read(tmp_path: Any) -> None:
+    path = tmp_path / "broken.onnx"
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises(Exception, match=r"OpenVINO: .*broken\.onnx"):
+        load().compiled(path, {})
