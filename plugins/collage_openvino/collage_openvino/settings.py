@@ -12,9 +12,9 @@ __all__ = ["properties"]
 def properties(target: Target) -> dict[str, str]:
     """The library's properties, by its own names.
 
-    Every model would have an arena of its own, to which the library's threads have to move from the model before
-    it: some 40 us. All models can share one instead, which has as many threads as this process may use, whatever
-    the other properties say.
+    Every model would have an arena of its own, to which the library's threads have to move from the model
+    before it: some 40 us. All models can share one instead, with as many threads as this process may use,
+    whatever the other properties say.
     """
     shared = target.threads >= len(os.sched_getaffinity(0))
     return {
