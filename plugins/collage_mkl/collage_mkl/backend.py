@@ -1,0 +1,64 @@
+"""Intel MKL as a backend."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Mapping, Sequence
+
+from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
+from collage_core.device import Target
+from collage_core.errors import Refusal
+from collage_core.ir import Subgraph
+from collage_core.patterns import BackendPattern
+from collage_mkl import __version__
+from collage_mkl.library import DISTRIBUTION, LIBRARY_VARIABLE, find_library, load
+from collage_mkl.patterns import patterns
+from collage_mkl.variants import variants
+
+__all__ = ["MklBackend"]
+
+
+class MklBackend(Backend):
+    """Intel MKL's GEMM, fp32 and fp64, on GNU OpenMP's threads."""
+
+    name = "mkl"
+
+    def info(self) -> BackendInfo:
+        reason = None
+        if find_library() is None:
+            named = os.environ.get(LIBRARY_VARIABLE)
+            reason = f"{LIBRARY_VARIABLE}={named} is no file" if named else f"{DISTRIBUTION} is not installed"
+        return BackendInfo(self.name, BackendKind.OPERATOR, __version__, _library_version(), reason=reason)
+
+    def patterns(self) -> Sequence[BackendPattern]:
+        return patterns()
+
+    def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
+        return variants(subgraph)
+
+    def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+        from collage_mkl.kernel import ProductKernel
+
+        return ProductKernel(load(), subgraph, variant, target.threads)
+
+    def environment(self, target: Target) -> Mapping[str, str]:
+        # GNU OpenMP: the runtime whose threads other libraries compute on, too, rather than one of MKL's own
+        # beside it. How many, every call says itself, so that a process may mix numbers. Waiting threads spin
+        # for a moment (the default): asleep, they would take 40 us to wake.
+        return {
+            "MKL_THREADING_LAYER": "GNU",
+            "MKL_INTERFACE_LAYER": "LP64",
+            "MKL_DYNAMIC": "FALSE",
+            "OMP_DYNAMIC": "false",
+        }
+
+
+def _library_version() -> str | None:
+    """Of the wheel, or the name of the file that stands in for it."""
+    if named := os.environ.get(LIBRARY_VARIABLE):
+        return named
+    try:
+        return importlib.metadata.version(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return None
