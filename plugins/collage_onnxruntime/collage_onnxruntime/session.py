@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import importlib.metadata
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,8 @@ __all__ = ["DISTRIBUTION", "Waiting", "bind", "check", "library_version", "open_
 
 DISTRIBUTION = "onnxruntime"
 _PROVIDERS = ["CPUExecutionProvider"]
+_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
+"""Which class of exception it is, before what it says."""
 _FATAL = 4
 """Log nothing less: what goes wrong is raised as well."""
 
@@ -59,8 +62,8 @@ def open_session(
     """A session at the library's best: all graph optimisations, nodes one after the other, each with
     `threads` threads, of which it starts all but one itself.
 
-    constants: data of the initializers that `model` declares as external. What the library does not pack into
-    layouts of its own it reads where they lie, and the session keeps them.
+    constants: data of the initializers that `model` declares as external. They are read while the session is
+    made (packed into the library's own layouts, or copied where it has none) and not needed after that.
     BackendError, with what the library says, if it cannot load the model.
     """
     options = _options(threads)
@@ -127,9 +130,7 @@ def _session(
     ]
     if values:
         options.add_external_initializers(list(constants), values)
-    session = onnxruntime.InferenceSession(model, options, providers=_PROVIDERS, enable_fallback=0)
-    session.collage_constants = values  # the library itself does not keep them
-    return session
+    return onnxruntime.InferenceSession(model, options, providers=_PROVIDERS, enable_fallback=0)
 
 
 @contextmanager
@@ -138,4 +139,5 @@ def _told() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # the library's exceptions share no base but this one
-        raise BackendError(f"onnxruntime: {' '.join(str(error).split())}") from error
+        said = _CODE.sub("", " ".join(str(error).split()))
+        raise BackendError(f"onnxruntime: {said}") from error

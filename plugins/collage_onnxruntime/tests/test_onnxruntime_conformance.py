@@ -1,0 +1,112 @@
+"""ONNX's own node tests through the backend: it takes what it can build, and what it takes is right."""
+
+from __future__ import annotations
+
+import functools
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from collage_onnxruntime.backend import OnnxRuntimeBackend
+from onnx import numpy_helper
+
+from collage_core.backend import Kernel, Variant
+from collage_core.device import Target
+from collage_core.errors import BackendError, ModelError, Refusal
+from collage_core.formats import Array
+from collage_core.ir import Graph, Subgraph, from_model
+
+_LEFT_OPEN = re.compile("unk__|random|bernoulli|training_dropout")
+"""Shapes that nobody says, and random numbers."""
+
+_FAILS = {
+    "test_attention_4d_diff_heads_mask4d_padded_kv",
+    "test_convinteger_with_padding",
+    "test_reduce_max_empty_set_bool",
+}
+"""The library's kernels refuse these when they run, not before: measuring finds out."""
+
+_WRONG = {
+    "test_attention_4d_with_past_and_present_qk_matmul_bias_3d_mask_causal",
+    "test_attention_4d_with_past_and_present_qk_matmul_bias_4d_mask_causal",
+    "test_maxunpool_export_with_output_shape",
+    "test_resize_downsample_scales_cubic_align_corners",
+    "test_resize_downsample_scales_linear_align_corners",
+}
+"""The library differs from ONNX: measuring finds out."""
+
+GetReady = Callable[[Kernel, Subgraph, Variant, Mapping[str, Array]], Any]
+
+
+@functools.cache
+def _cases() -> list[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some of the cases overflow on purpose while they are made
+        from onnx.backend.test.loader import load_model_tests
+
+        return list(load_model_tests(kind="node"))
+
+
+def _readable() -> Sequence[tuple[str, Graph, list[Any], list[Any]]]:
+    found = []
+    for case in _cases():
+        try:
+            graph = from_model(case.model)
+        except ModelError:
+            continue
+        is_open = any(graph.type_of(v).symbolic_dims for v in graph.values)
+        if graph.nodes and not is_open and not _LEFT_OPEN.search(case.name):
+            found.append((case.name, graph, *map(list, case.data_sets[0])))
+    return found
+
+
+def _array(data: Any) -> npt.NDArray[Any]:
+    return numpy_helper.to_array(data) if isinstance(data, onnx.TensorProto) else np.asarray(data)
+
+
+def _fault(
+    backend: OnnxRuntimeBackend, get_ready: GetReady, graph: Graph, inputs: list[Any], outputs: list[Any]
+) -> str | None:
+    """What is wrong, in any variant; "" where the backend declines what it could not build either."""
+    target = Target("cpu", 1)
+    part = Subgraph(graph, graph.all_nodes)
+    (refusal,) = backend.supported([part], target)
+    variants = backend.variants(part, target)
+    if isinstance(variants, Refusal):
+        return "" if refusal == variants else "another refusal"
+    given = {v: _array(a) for v, a in zip(graph.inputs, inputs, strict=True)}
+    expected = {v: _array(a) for v, a in zip(graph.outputs, outputs, strict=True)}
+    for variant in variants:
+        try:
+            kernel = backend.build(part, variant, target)
+        except BackendError as error:
+            return "" if refusal is not None else f"not built: {error}"
+        if refusal is not None:
+            return f"declined, and yet built: {refusal}"
+        bound = get_ready(kernel, part, variant, given)
+        try:
+            bound.call()
+        except Exception as error:  # whatever the library raises
+            return f"fails: {error}"
+        for name, found in zip(part.outputs, bound.outputs, strict=True):
+            wanted = expected[name]
+            scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=1e-6)
+            if not np.allclose(found, wanted, rtol=1e-4, atol=1e-4 * scale, equal_nan=True):
+                return "wrong"
+    return None
+
+
+def test_node_cases(backend: OnnxRuntimeBackend, get_ready: GetReady) -> None:
+    faults = {
+        name: _fault(backend, get_ready, graph, inputs, outputs)
+        for name, graph, inputs, outputs in _readable()
+    }
+    assert sum(f is None for f in faults.values()) > 800
+    found = {name: fault for name, fault in faults.items() if fault}
+    assert {n for n, f in found.items() if f.startswith("fails")} <= _FAILS, found
+    assert {n for n, f in found.items() if f == "wrong"} <= _WRONG, found
+    assert set(found) <= _FAILS | _WRONG, found
