@@ -25,6 +25,7 @@ from collage_tvm.scan import scan_nests
 from collage_tvm.tensor import Index, Memory, Scope, Tensor, buffer_dtype, linear, make
 from collage_tvm.tiles import contraction_nests, contraction_of
 from collage_tvm.tuning.records import TUNED
+from collage_tvm.vectors import fence, with_streams
 
 __all__ = ["build_copy", "build_kernel"]
 
@@ -127,7 +128,10 @@ def _compiled(
     nests = [nest for output in outputs for nest in _nests(output, parameters)]
     if moved_bytes + sum(c.nbytes for c in parameters.constants) <= _ALONE_BYTES:
         target = replace(target, threads=1)
-    body = assemble(nests, target.threads)
+    streamed = {o.tensor.dtype for o in outputs if o.streams}
+    body = assemble(nests, target.threads, [fence()] if streamed else [])
+    if streamed:
+        body = with_streams(body, streamed, vector_lanes())
     if steps:
         shared = [tirx.AllocBuffer(step.buffer) for step in steps]
         body = sequence([*shared, assemble(firsts, target.threads), body])

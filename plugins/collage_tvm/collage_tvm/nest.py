@@ -15,7 +15,7 @@ from typing import Any
 
 from tvm import ir, sym, tirx
 
-from collage_tvm.tensor import Scope, Tensor
+from collage_tvm.tensor import Read, Scope, Tensor
 
 __all__ = [
     "Axis",
@@ -36,6 +36,7 @@ __all__ = [
     "sequence",
     "stride_of",
     "substitute",
+    "substituted",
     "template",
     "variable",
     "vectorized",
@@ -61,16 +62,20 @@ class Axis:
 class Template:
     """The body of a nest: variables with their values, then stores (buffer, index, value). accesses: offsets
     of all loads and stores; escaped: expressions that use indices otherwise; guarded: whether anything is
-    evaluated only where a condition holds."""
+    evaluated only where a condition holds; reads: those bindings that are loads."""
 
     bindings: list[tuple[Any, Expr]]
     stores: list[tuple[Any, Expr, Expr]]
     accesses: list[Expr]
     escaped: list[Expr]
     guarded: bool
+    reads: list[Read] = field(default_factory=list)
 
-    def instantiate(self, replace: Mapping[Any, Expr], lanes: Lanes) -> Stmt:
+    def instantiate(
+        self, replace: Mapping[Any, Expr], lanes: Lanes, taken: Mapping[Any, Expr] | None = None
+    ) -> Stmt:
         """The body for some lanes, with expressions in place of variables, and bound variables of its own.
+        taken: what stands for some of the reads, by their variable.
 
         What a variable holds passes through memory that LLVM takes away again: TVM's analyses would otherwise
         see through every variable, and their time grow exponentially with the depth of the expression. Where
@@ -78,9 +83,16 @@ class Template:
         """
         fresh: dict[Any, Expr] = {}
         body: list[Stmt] = []
+        loads = {read.var for read in self.reads}
         for v, value in self.bindings:
+            if taken is not None and v in taken:
+                fresh[v] = taken[v]
+                continue
+            if v in loads:  # where it is read, as lanes written one by one lose variables
+                fresh[v] = substituted(value, {**replace, **fresh})
+                continue
             fresh[v] = tirx.Var(v.name, v.ty)
-            if isinstance(value, ir.expr.TensorLoad) and not self.guarded:
+            if (value in loads or isinstance(value, ir.expr.TensorLoad)) and not self.guarded:
                 body.append(tirx.Bind(fresh[v], value))
                 continue
             slot = lanes.buffer(value.ty)
@@ -136,6 +148,11 @@ def substitute(body: Stmt, replace: Mapping[Any, Expr]) -> Stmt:
     # TVM shows Python no substitution, but specialising a function on its parameters is one
     function = tirx.PrimFunc(list(replace), body)
     return function.specialize({v: integer(e) if isinstance(e, int) else e for v, e in replace.items()}).body
+
+
+def substituted(value: Expr, replace: Mapping[Any, Expr]) -> Expr:
+    """`value` with expressions in place of variables."""
+    return substitute(tirx.Evaluate(value), replace).value
 
 
 def loop(var: Any, extent: Any, body: Stmt, kind: Any = tirx.ForKind.SERIAL) -> Stmt:
@@ -200,7 +217,9 @@ def new_scope(analyzer: Any, roots: Iterable[Tensor]) -> Scope:
 
 
 def template(scope: Scope, stores: list[tuple[Any, Expr, Expr]], accesses: list[Expr]) -> Template:
-    return Template(scope.bindings, stores, scope.accesses + accesses, scope.escaped, scope.guarded)
+    return Template(
+        scope.bindings, stores, scope.accesses + accesses, scope.escaped, scope.guarded, scope.reads
+    )
 
 
 def stride_of(offset: Expr, var: Any) -> int | None:
@@ -268,14 +287,16 @@ def _variables(expressions: list[Expr], definitions: Mapping[Any, Expr]) -> set[
     return found
 
 
-def assemble(nests: Sequence[Nest], threads: int) -> Stmt:
-    """All nests, which may run in any order; with several threads, each takes its share of every nest."""
+def assemble(nests: Sequence[Nest], threads: int, last: Sequence[Stmt] = ()) -> Stmt:
+    """All nests, which may run in any order; with several threads, each takes its share of every nest. last:
+    what each thread does then."""
     t = variable("t")
     nests = _beside_each_other(nests, threads)
     buffers = {id(b): b for nest in nests for b in nest.buffers}
     body: list[Stmt] = [tirx.AllocBuffer(b) for b in buffers.values()]
     for nest in nests:
         body.append(_share(nest, t, threads) if threads > 1 else nested(nest.loops, nest.body))
+    body += last
     return loop(t, threads, sequence(body), tirx.ForKind.PARALLEL) if threads > 1 else sequence(body)
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+import numpy as np
+
+from collage_core.costs.fingerprint import cache_sizes_bytes
 from collage_core.formats import Layout
 from collage_tvm.tensor import Index, Tensor, linear
 
@@ -21,6 +25,11 @@ def strides_of(shape: Sequence[int], layout: Layout) -> tuple[int, ...]:
     )
 
 
+@cache
+def last_cache_bytes() -> int:
+    return cache_sizes_bytes()[-1]
+
+
 @dataclass(frozen=True)
 class Output:
     """`tensor`, stored densely in `layout` in the flat `buffer`."""
@@ -28,6 +37,12 @@ class Output:
     tensor: Tensor
     buffer: Any
     layout: Layout
+
+    @property
+    def streams(self) -> bool:
+        """Whether it is larger than the last cache, so that nobody would find it there."""
+        size_bytes = math.prod(self.tensor.shape) * np.dtype(self.tensor.dtype).itemsize
+        return size_bytes > last_cache_bytes()
 
     def offset(self, index: Index) -> Any:
         return linear(index, strides_of(self.tensor.shape, self.layout))

@@ -3,7 +3,6 @@ vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,15 +27,18 @@ from collage_tvm.nest import (
     substitute,
     template,
     variable,
-    vectorized,
 )
 from collage_tvm.output import Output
-from collage_tvm.squares import SIDES, transposed_square
+from collage_tvm.squares import SIDES, prefetched, transposed_square
+from collage_tvm.tensor import Read
+from collage_tvm.vectors import vector_body
 
 _TILE = 16
 """Rows of a transposition that are written together, so that a cache line that is read is used whole."""
 _SQUARES_TOGETHER = 4
 """Squares of a transposition whose lines are neighbours where they are read, as the memory likes it."""
+_AHEAD = 2
+"""How many blocks of columns ahead lines are asked for that lie in no cache."""
 
 __all__ = ["pointwise_nests", "segments", "stored_value"]
 
@@ -59,13 +61,20 @@ def pointwise_nests(output: Output, lanes: int) -> list[Nest]:
 
 @dataclass(frozen=True)
 class _Written:
-    """A box's body over `axes`, outermost first; replace: what became of the loops over single digits. reads:
-    buffer and offset of all loads outside conditions, over those."""
+    """A box's body over `axes`, outermost first; replace: what became of the loops over single digits. own:
+    the variables of those."""
 
     body: Template
     axes: list[Axis]
     replace: dict[Any, Any]
-    reads: list[tuple[Any, Any]]
+    own: set[Any]
+    output: Output
+    lanes: int
+
+    @property
+    def reads(self) -> list[Read]:
+        """Loads outside conditions, whose place follows from the loops alone."""
+        return [r for r in self.body.reads if free_variables(r.offset) <= self.own]
 
     def stride(self, offset: Any, axis: Axis) -> int | None:
         """By how much an offset advances along a loop; None if not evenly."""
@@ -73,32 +82,28 @@ class _Written:
         return stride_of(offset, sources.get(axis.var, axis.var))
 
 
-def _write(output: Output, box: Box, taken: Mapping[int, Any]) -> _Written:
-    """taken: what stands for some of the reads, by their number."""
+def _write(output: Output, box: Box, lanes: int) -> _Written:
     root = output.tensor
     analyzer = sym.Analyzer()
     axes, index = axes_of(analyzer, box, root.factors, root.shape, output.layout)
     scope = new_scope(analyzer, [root])
-    scope.taken = taken
     logical = tuple(index[d] for d in range(len(root.shape)))
     value = scope.value(root, logical)
     offset = tirx.convert(output.offset(logical))
     body = template(scope, [(output.buffer, offset, stored_value(value, root.dtype))], [offset])
     [merged], replace = merge([body], [axes])
-    own = {a.var for a in axes}
-    reads = [(b, e) if free_variables(e) <= own else (b, tirx.const(0, "int32")) for b, e in scope.reads]
-    return _Written(body, merged, replace, reads)
+    return _Written(body, merged, replace, {a.var for a in axes}, output, lanes)
 
 
 def _box_nests(output: Output, box: Box, lanes: int) -> list[Nest]:
-    written = _write(output, box, {})
+    written = _write(output, box, lanes)
     if not written.axes:
         single = Lanes(integer(0), 1)
         return [Nest([], written.body.instantiate(written.replace, single), single.buffers)]
     tiled = _read_along(written)
     if tiled is None:
         return [_strip(written, part) for part in segments(written.axes[-1].extent, lanes)]
-    turned = _Turned(output, box, written, tiled, lanes)
+    turned = _Turned(written, tiled, lanes)
     nests: list[Nest] = []
     for part in segments(written.axes[-1].extent, lanes):
         first = 0
@@ -126,7 +131,7 @@ def _strip(
     block, lane = variable("b"), variable("l")
     own = Lanes(lane, width)
     moved = put(written.replace, inner.var, block * width + lane + start)
-    statement = vectorized(lane, width, written.body.instantiate(moved, own))
+    statement = vector_body(written.body, moved, own, written.lanes, output=written.output)
     loops = [*outer, Axis(block, blocks)]
     if tiled is not None:
         along, (first, tiles, size) = loops.pop(tiled), tile
@@ -152,22 +157,18 @@ def _read_along(written: _Written) -> int | None:
 class _Turned:
     """Nests whose transposed inputs are first turned, square by square, in buffers that the body reads."""
 
-    def __init__(self, output: Output, box: Box, plain: _Written, tiled: int, lanes: int) -> None:
-        self._side, self._tiled = lanes, tiled
-        self._row, self._lane = variable("row"), variable("column")
+    def __init__(self, written: _Written, tiled: int, lanes: int) -> None:
+        self._written, self._side, self._tiled = written, lanes, tiled
         self.reads = [
-            k
-            for k, (_, offset) in enumerate(plain.reads)
-            if (plain.stride(offset, plain.axes[-1]) or 0) > 1
-            and plain.stride(offset, plain.axes[tiled]) == 1
+            read
+            for read in written.reads
+            if (written.stride(read.offset, written.axes[-1]) or 0) > 1
+            and written.stride(read.offset, written.axes[tiled]) == 1
             and lanes in SIDES
         ]
         self._squares = [
-            tirx.decl_buffer((lanes * lanes,), plain.reads[k][0].dtype, name="square") for k in self.reads
+            tirx.decl_buffer((lanes * lanes,), read.buffer.dtype, name="square") for read in self.reads
         ]
-        place = self._row * lanes + self._lane
-        taken = {k: tirx.BufferLoad(s, [place]) for k, s in zip(self.reads, self._squares, strict=True)}
-        self._written = _write(output, box, taken)
 
     def nest(self, part: tuple[int, int, int], first: int, count: int, squares: int) -> Nest:
         """`squares` beside each other for each block of columns: so many neighbours of a line that has been
@@ -181,20 +182,32 @@ class _Turned:
         corner = (around * squares + square) * side + first
         own = Lanes(lane, width)
         moved = put(written.replace, inner.var, block * width + lane + start)
-        moved |= {self._row: row, self._lane: lane}
-        body = vectorized(lane, width, written.body.instantiate(moved, own))
-        statements = [self._turn(k, s) for k, s in zip(self.reads, self._squares, strict=True)]
+        pairs = list(zip(self.reads, self._squares, strict=True))
+        taken = {read.var: tirx.BufferLoad(square, [row * side + lane]) for read, square in pairs}
+        body = vector_body(written.body, moved, own, side, taken=taken, output=written.output)
+        statements = [self._turn(*pair) for pair in pairs]
+        if written.output.streams:  # else its lines lie in a cache, and more requests would delay them
+            statements += [line for read in self.reads for line in self._ahead(read)]
         at = put(written.replace, inner.var, block * width + start)
         turned = substitute(substitute(sequence(statements), at), {along.var: corner})
         rows = loop(row, side, substitute(body, {along.var: corner + row}))
         loops = [*outer, Axis(around, count), Axis(block, blocks), Axis(square, squares)]
         return Nest(loops, sequence([turned, rows]), [*own.buffers, *self._squares])
 
-    def _turn(self, read: int, square: Any) -> Any:
-        buffer, offset = self._written.reads[read]
-        apart = self._written.stride(offset, self._written.axes[-1]) or 0
+    def _ahead(self, read: Read) -> list[Any]:
+        """Asks for the lines of the square that is read some blocks of columns later."""
+        apart = self._written.stride(read.offset, self._written.axes[-1]) or 0
+        later = [read.offset + (_AHEAD * self._side + k) * apart for k in range(self._side)]
+        return [prefetched(read.buffer, offset) for offset in later]
+
+    def _turn(self, read: Read, square: Any) -> Any:
+        apart = self._written.stride(read.offset, self._written.axes[-1]) or 0
         return transposed_square(
-            buffer, lambda k: offset + k * apart, square, lambda k: integer(k * self._side), self._side
+            read.buffer,
+            lambda k: read.offset + k * apart,
+            square,
+            lambda k: integer(k * self._side),
+            self._side,
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from tvm import sym, tirx
 
 from collage_tvm.nest import (
     Axis,
+    Box,
     Lanes,
     Nest,
     Template,
@@ -39,6 +40,7 @@ from collage_tvm.nest import (
 from collage_tvm.output import Output
 from collage_tvm.pointwise import segments, stored_value
 from collage_tvm.tensor import Index, Reduction, Scope, Tensor, refine
+from collage_tvm.vectors import vector_body
 
 __all__ = ["WIDE", "fill", "reductions_of", "row_groups", "row_nests"]
 
@@ -48,6 +50,8 @@ Stmt = Any
 _MAX_KEPT_ELEMENTS = 1 << 16
 WIDE = 4
 """Vectors in flight, so that a sum need not wait for its previous addition."""
+_PAGE = 1024
+"""Elements."""
 _SHORT_ROW = 8
 """Rows shorter than this are not worth vectors of their own."""
 
@@ -154,7 +158,7 @@ class _Stages:
     ) -> None:
         self._root = output.tensor
         self.full_root = output.tensor.shape == _of(reductions[0]).source.shape
-        self._output = output
+        self.output = output
         self._full = full
         self._reduced = reduced
         self._analyzer = analyzer
@@ -185,8 +189,8 @@ class _Stages:
             self._stored[id(x)] = lambda s, i, load=load: load  # type: ignore[misc]  # the default binds the loop's value
         scope, stores, accesses = self._scope(direction)
         value = stored_value(scope.value(self._root, position), self._root.dtype)
-        offset = tirx.convert(self._output.offset(position))
-        stores.append((self._output.buffer, offset, value))
+        offset = tirx.convert(self.output.offset(position))
+        stores.append((self.output.buffer, offset, value))
         templates.append(template(scope, stores, [*accesses, offset]))
         return templates, results
 
@@ -244,6 +248,12 @@ class _Stages:
         return total
 
 
+def _elements(box: Box) -> int:
+    """The largest part of an image comes first, as it goes through memory in order; its borders, which do
+    not, are then in the cache."""
+    return math.prod(high - low for low, high in box)
+
+
 def row_nests(output: Output, lanes: int) -> list[Nest]:
     """`lanes`: of a vector. The group must satisfy what `collage_tvm.groups` asks of one with reductions."""
     reductions = reductions_of(output.tensor)
@@ -260,7 +270,7 @@ def row_nests(output: Output, lanes: int) -> list[Nest]:
         factors[d] = refine(factors[d], root.factors[place[d]])
         cuts[d] = domain.cuts[d] | root.cuts[place[d]]
     nests: list[Nest] = []
-    for box in boxes_of(domain.shape, cuts):
+    for box in sorted(boxes_of(domain.shape, cuts), key=_elements, reverse=True):
         analyzer = sym.Analyzer()
         rows, index = axes_of(analyzer, box, factors, domain.shape, order)
         reduced, below = axes_of(analyzer, box, factors, domain.shape, inner)
@@ -297,12 +307,11 @@ def _runs_along(first: Template, rows: list[Axis], reduced: list[Axis]) -> bool:
     return neighbours and merged[-1].extent >= _SHORT_ROW
 
 
-def _stage_body(stage: Template, how: str, accumulator: Any, lanes: Lanes, replace: dict[Any, Expr]) -> Stmt:
+def _combined(stage: Template, how: str, accumulator: Any, lanes: Lanes) -> Template:
     """One element of a reduction, combined into accumulator[lane]."""
     *stores, (_, _, value) = stage.stores
     combined = _combine(how, tirx.BufferLoad(accumulator, [lanes.lane]), value)
-    whole = dataclasses.replace(stage, stores=[*stores, (accumulator, lanes.lane, combined)])
-    return whole.instantiate(replace, lanes)
+    return dataclasses.replace(stage, stores=[*stores, (accumulator, lanes.lane, combined)])
 
 
 def fill(buffer: Any, lanes: int, value: Expr) -> Stmt:
@@ -337,8 +346,8 @@ def _along(
                 accumulators.append((accumulator, width))
                 at = block * (width * unroll) + lane + (start + u * width)
                 own = Lanes(lane, width)
-                element = _stage_body(stage, how, accumulator, own, put(replace, inner.var, at))
-                several.append(vectorized(lane, width, element))
+                element = _combined(stage, how, accumulator, own)
+                several.append(vector_body(element, put(replace, inner.var, at), own, lanes))
                 buffers += own.buffers
             steps.append(loop(block, blocks, sequence(several)))
         body += [fill(a, w, neutral) for a, w in accumulators]
@@ -353,7 +362,7 @@ def _along(
         block, lane = variable("b"), variable("l")
         at = block * width + lane + start
         own = Lanes(lane, width)
-        final = vectorized(lane, width, templates[-1].instantiate(put(replace, inner.var, at), own))
+        final = vector_body(templates[-1], put(replace, inner.var, at), own, lanes, output=stages.output)
         buffers += own.buffers
         body.append(nested(outer, loop(block, blocks, final)))
     return Nest(rows, sequence(body), buffers)
@@ -411,9 +420,11 @@ def _across(
     direction: _Direction,
     lanes: int,
 ) -> list[Nest]:
+    if rows and _apart(templates, rows[-1], replace):
+        rows = [*rows, Axis(variable("one"), 1)]
     *outer, inner = rows or [Axis(variable("one"), 1)]
     nests: list[Nest] = []
-    for start, blocks, width in row_groups(inner.extent, (lanes * WIDE, lanes)):
+    for start, blocks, width in _overlapping(row_groups(inner.extent, (lanes * WIDE, lanes)), lanes):
         block = variable("b")
         at = block * width + direction.lane + start
         moved = put(replace, inner.var, at)
@@ -421,9 +432,9 @@ def _across(
         own = Lanes(direction.lane, width)
         for x, stage, result in zip(stages.reductions, templates, results, strict=False):
             how = _of(x).combine
-            step = vectorized(direction.lane, width, _stage_body(stage, how, result, own, moved))
+            step = vector_body(_combined(stage, how, result, own), moved, own, lanes)
             body += [fill(result, width, _neutral(how, x.dtype)), nested(reduced, step)]
-        final = vectorized(direction.lane, width, templates[-1].instantiate(moved, own))
+        final = vector_body(templates[-1], moved, own, lanes, output=stages.output)
         body.append(nested(reduced, final) if stages.full_root else final)
         nests.append(
             Nest([*outer, Axis(block, blocks)], sequence(body), [*results, *stages.buffers, *own.buffers])
@@ -442,3 +453,22 @@ def row_groups(extent: int, widths: Sequence[int]) -> Iterator[tuple[int, int, i
             done += blocks * width
     if done < extent:
         yield done, 1, extent - done
+
+
+def _apart(templates: list[Template], rows: Axis, replace: dict[Any, Expr]) -> bool:
+    """Whether any two rows lie pages apart everywhere, as the corners of images: each lane would be loaded
+    and stored by itself, and better when its image is at hand."""
+    sources = {e: v for v, e in replace.items() if isinstance(e, type(rows.var))}
+    var = sources.get(rows.var, rows.var)
+    strides = [stride_of(a, var) for t in templates for a in t.accesses]
+    return None not in strides and all(s == 0 or abs(s) > _PAGE for s in strides if s is not None)
+
+
+def _overlapping(groups: Iterable[tuple[int, int, int]], lanes: int) -> Iterator[tuple[int, int, int]]:
+    """The same, but what is left behind other groups is a whole vector, which begins among them: computing
+    some rows twice costs less than a vector of odd length."""
+    for start, blocks, width in groups:
+        if start and width < lanes:
+            yield start + width - lanes, 1, lanes
+        else:
+            yield start, blocks, width

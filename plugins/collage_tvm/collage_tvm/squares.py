@@ -9,7 +9,7 @@ from tvm import tirx
 
 from collage_tvm.nest import integer, sequence, variable
 
-__all__ = ["SIDES", "lanes_from", "transposed_square"]
+__all__ = ["SIDES", "lanes_from", "prefetched", "transposed_square"]
 
 Expr = Any
 Stmt = Any
@@ -21,6 +21,13 @@ SIDES = (4, 8, 16)
 def lanes_from(offset: Expr, count: int) -> Expr:
     """The indices of `count` elements from `offset` on, as one vector."""
     return offset if count == 1 else tirx.Ramp(offset, integer(1), count)
+
+
+def prefetched(buffer: Any, offset: Expr) -> Stmt:
+    """Asks the memory for the line of an element, which may lie behind the last."""
+    address = tirx.address_of(tirx.BufferLoad(buffer, [offset]))
+    reading, all_levels, data = 0, 3, 1  # as LLVM's prefetch numbers them
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, reading, all_levels, data))
 
 
 def transposed_square(

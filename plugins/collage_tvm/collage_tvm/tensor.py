@@ -7,7 +7,7 @@ by the schedule, through `Scope.stored`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -22,6 +22,7 @@ __all__ = [
     "Expr",
     "Index",
     "Memory",
+    "Read",
     "Reduction",
     "Scan",
     "Scope",
@@ -131,13 +132,23 @@ def make(
     return Tensor(tuple(shape), dtype, tuple(inputs), element, **rest)
 
 
+@dataclass(frozen=True)
+class Read:
+    """`var` holds element `offset` of a flat buffer."""
+
+    var: Any
+    buffer: Any
+    offset: Expr
+
+
 @dataclass
 class Scope:
     """Where expressions are written: one body of a loop nest.
 
     bindings: variables of the body and what they hold, in order. accesses: offsets of all loads. escaped:
     index expressions used other than to load. guards: how many conditions hold around what is written now;
-    guarded: whether there was any. stored: values that the schedule has at hand already, by id of
+    guarded: whether there was any. reads: the loads outside conditions, each in a variable, so that the
+    schedule may load it in a way of its own. stored: values that the schedule has at hand already, by id of
     the tensor.
     """
 
@@ -149,8 +160,7 @@ class Scope:
     escaped: list[Expr] = field(default_factory=list)
     guards: int = 0
     guarded: bool = False
-    reads: list[tuple[Any, Expr]] = field(default_factory=list)
-    taken: Mapping[int, Expr] = field(default_factory=dict)
+    reads: list[Read] = field(default_factory=list)
     _memo: dict[tuple[object, ...], tuple[Expr, Index]] = field(default_factory=dict)
 
     def value(self, tensor: Tensor, index: Index) -> Expr:
@@ -170,7 +180,10 @@ class Scope:
     def let(self, value: Expr) -> Expr:
         """`value` in a variable of its own; the expression itself where evaluating it early could read out of
         bounds."""
-        if self.guards or isinstance(value, tirx.Var | tirx.FloatImm | tirx.IntImm):
+        simple = isinstance(value, tirx.FloatImm | tirx.IntImm)
+        if isinstance(value, tirx.Var):
+            simple = not any(read.var.same_as(value) for read in self.reads)
+        if self.guards or simple:
             return value
         var = tirx.Var(f"v{len(self.bindings)}", value.ty)
         self.bindings.append((var, value))
@@ -186,8 +199,9 @@ class Scope:
         self.accesses.append(simple)
         value = tirx.BufferLoad(buffer, [simple])
         if not self.guards:
-            value = self.taken.get(len(self.reads), value)
-            self.reads.append((buffer, simple))
+            self.reads.append(Read(tirx.Var(f"read{len(self.reads)}", value.ty), buffer, simple))
+            self.bindings.append((self.reads[-1].var, value))
+            value = self.reads[-1].var
         return tirx.NE(value, tirx.const(0, "uint8")) if dtype == "bool" else value
 
     def when(self, condition: Expr, then: Callable[[], Expr], otherwise: Callable[[], Expr]) -> Expr:

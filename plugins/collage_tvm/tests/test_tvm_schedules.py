@@ -8,7 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from collage_tvm.backend import TvmBackend
+from collage_tvm.library import compile_function
+from collage_tvm.machine_code import MachineCode
+from onnx import TensorProto, helper
+
+from collage_core.device import Target
+from collage_core.errors import Refusal
 
 RNG = np.random.default_rng(0)
 
@@ -98,3 +104,71 @@ def test_parts_of_a_concat(check: Callable[..., Any], parts: tuple[int, ...]) ->
         helper.make_node("Relu", ["c"], ["o"]),
     ]
     check(nodes, inputs)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("width", [9, 16, 33, 67, 150])
+@pytest.mark.parametrize("strides", [(2, 2), (1, 2), (2, 3)])
+def test_windows_that_lie_apart(
+    check: Callable[..., Any], dtype: str, width: int, strides: tuple[int, int]
+) -> None:
+    """Rows of odd lengths, so that the last vectors overlap and nothing behind the image is read."""
+    x = _random((2, 3, 13, width), dtype)
+    for pads in ([0] * 4, [1, 1, 1, 1], [0, 1, 1, 0]):
+        window: dict[str, Any] = {"kernel_shape": [3, 3], "strides": strides, "pads": pads}
+        check([helper.make_node("MaxPool", ["x"], ["o"], **window)], {"x": x})
+        check([helper.make_node("AveragePool", ["x"], ["o"], **window)], {"x": x})
+
+
+@pytest.fixture
+def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every output were too large for the caches."""
+    monkeypatch.setattr("collage_tvm.output.last_cache_bytes", lambda: 0)
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32", "float16", "bool"])
+@pytest.mark.parametrize(
+    ("perm", "shape"),
+    [((1, 0), (80, 112)), ((1, 0), (83, 131)), ((0, 2, 3, 1), (2, 32, 16, 24)), ((0, 1), (64, 64))],
+)
+def test_what_is_stored_past_the_caches(
+    check: Callable[..., Any], dtype: str, perm: tuple[int, ...], shape: tuple[int, ...]
+) -> None:
+    check([helper.make_node("Transpose", ["x"], ["o"], perm=perm)], {"x": _random(shape, dtype)})
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize("shape", [(40, 64), (7, 33), (12, 5, 48)])
+def test_rows_and_several_outputs_past_the_caches(check: Callable[..., Any], shape: tuple[int, ...]) -> None:
+    x = {"x": _random(shape)}
+    for axis in (-1, 0):
+        check([helper.make_node("Softmax", ["x"], ["o"], axis=axis)], x)
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Cast", ["a"], ["b"], to=TensorProto.DOUBLE),
+        helper.make_node("Concat", ["x", "a"], ["c"], axis=0),
+    ]
+    check(nodes, x, outputs=("a", "b", "c"))
+
+
+@pytest.mark.parametrize(("cache_bytes", "past"), [(0, True), (1 << 30, False)])
+def test_only_outputs_larger_than_the_cache_go_past_it(
+    group: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, cache_bytes: int, past: bool
+) -> None:
+    bodies: list[str] = []
+
+    def compiled(parameters: Any, body: Any, target: Target) -> MachineCode:
+        bodies.append(str(body))
+        return compile_function(parameters, body, target)
+
+    monkeypatch.setattr("collage_tvm.output.last_cache_bytes", lambda: cache_bytes)
+    monkeypatch.setattr("collage_tvm.build.compile_function", compiled)
+    _, subgraph, _ = group([helper.make_node("Relu", ["x"], ["o"])], {"x": _random((64, 64))})
+    variants = TvmBackend().variants(subgraph, Target("cpu", 2))
+    assert not isinstance(variants, Refusal)
+    variant = variants[0]
+    TvmBackend().build(subgraph, variant, Target("cpu", 2))
+    [body] = bodies
+    assert ("collage_stream_float32" in body) is past
+    assert ("collage_fence" in body) is past

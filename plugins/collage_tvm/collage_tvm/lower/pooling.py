@@ -11,7 +11,7 @@ from tvm import tirx
 from collage_tvm.lower import mathlib
 from collage_tvm.lower.context import LoweringContext, lowering
 from collage_tvm.lower.reduction import elementwise, reduced
-from collage_tvm.tensor import ARITHMETIC, TRANSCENDENTAL, Index, Scope, Tensor, constant, make
+from collage_tvm.tensor import ARITHMETIC, TRANSCENDENTAL, Index, Scope, Tensor, as_int, constant, make
 from collage_tvm.window import Window, window_of
 
 Expr = Any
@@ -53,8 +53,9 @@ def _average_pool(node: LoweringContext) -> list[Tensor]:
                 position = window.position(d, i[d + 2], k)
                 inside = inside + s.when(tirx.all(position >= low, position < high), lambda: 1, lambda: 0)
             count = count * inside
-        divisor = constant(count, x.dtype) if isinstance(count, int) else tirx.Cast(x.dtype, count)
-        return s.value(total, i) / divisor
+        if known := as_int(count):  # a vector's division takes as long as the whole window
+            return s.value(total, i) * constant(1 / known, x.dtype)
+        return s.value(total, i) / tirx.Cast(x.dtype, tirx.convert(count))
 
     return [make(shape, x.dtype, [total], element, weight=ARITHMETIC, cuts=total.cuts)]
 
