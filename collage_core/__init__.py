@@ -60,6 +60,7 @@ from collage_core.rules import (
 from collage_core.runtime import Bundle, Context, Executable, build, load, read, save
 from collage_core.search.candidates import Candidate, CandidateSet, Constraints, generate_candidates
 from collage_core.search.formulate import Formulation, formulate
+from collage_core.search.graph_level import GraphLevelSearch
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.problem import Problem, Solution
 from collage_core.search.searcher import Searcher, SearchResult, SearchTask
@@ -86,6 +87,7 @@ __all__ = [
     "Format",
     "Formulation",
     "Graph",
+    "GraphLevelSearch",
     "Group",
     "InputError",
     "Kernel",

@@ -22,7 +22,7 @@ import pluggy
 
 from collage_core.backend import Backend, Peer
 
-__all__ = ["collage_backends", "collage_peers"]
+__all__ = ["collage_backends", "collage_peers", "collage_searchers"]
 
 hookspec = pluggy.HookspecMarker("collage")
 
@@ -41,4 +41,13 @@ def collage_backends() -> Sequence[Backend] | None:
 def collage_peers() -> Sequence[Peer] | None:
     """Whole runtimes to compare with, for `collage bench --against NAME`. Called as `collage_backends`; never
     placed on.
+    """
+
+
+@hookspec
+def collage_searchers() -> Sequence[object] | None:
+    """Further searches (`collage_core.search.Searcher`), for `collage optimize --level NAME`.
+
+    They run after the op level, whose result is theirs to improve on. Called when a search is looked up, in
+    the user's process only.
     """

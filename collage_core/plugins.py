@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
 from types import ModuleType
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from collage_core import hookspecs
 from collage_core.backend import Backend, Peer
 from collage_core.errors import BackendError, CollageError, UnknownBackendError
 
-__all__ = ["ENTRY_POINT_GROUP", "PLUGINS_VARIABLE", "Registry", "default_registry", "hookimpl"]
+__all__ = ["ENTRY_POINT_GROUP", "PLUGINS_VARIABLE", "Registry", "backend_of", "default_registry", "hookimpl"]
 
 ENTRY_POINT_GROUP = "collage"
 """Where installed packages name their plugin module."""
@@ -71,15 +71,17 @@ class Registry:
         """
         from collage_core.reference import ReferenceBackend
 
-        return _by_name("backend", [ReferenceBackend(), *self._brought("collage_backends", Backend)])
+        return _by_name("backend", [ReferenceBackend(), *self.brought("collage_backends", Backend)])
 
     @cached_property
     def peers(self) -> dict[str, Peer]:
         """All peers by name (in lower case). CollageError if two plugins bring one name."""
-        return _by_name("peer", self._brought("collage_peers", Peer))
+        return _by_name("peer", self.brought("collage_peers", Peer))
 
-    def _brought(self, hook: str, kind: type[Backend] | type[Peer]) -> list[Any]:
-        """What the plugins' implementations of a hook return, asked one by one: each may fail on its own."""
+    def brought(self, hook: str, kind: Any) -> list[Any]:
+        """What the plugins' implementations of a hook return, all of `kind`; asked one by one: each may fail
+        on its own.
+        """
         found: list[Any] = []
         for implementation in getattr(self._manager.hook, hook).get_hookimpls():
             try:
@@ -87,7 +89,8 @@ class Registry:
                 for thing in brought:
                     if not isinstance(thing, kind):
                         raise TypeError(f"{hook} returned {thing!r}, which is no {kind.__name__}")
-                    thing.info()  # which everybody asks for, and which must not fail then
+                    if isinstance(thing, Backend | Peer):
+                        thing.info()  # which everybody asks for, and which must not fail then
             except (Exception, SystemExit) as error:  # as at import: it must cost only itself
                 self.failures[implementation.plugin_name] = f"{type(error).__name__}: {error}"
             else:
@@ -145,3 +148,16 @@ def default_registry() -> Registry:
             if not registry._manager.is_registered(module):
                 registry._manager.register(module)
     return registry
+
+
+def backend_of(name: str, modules: Sequence[str]) -> Backend:
+    """The installed backend of that name, or the one that one of these plugin modules brings.
+
+    UnknownBackendError lists the known ones.
+    """
+    try:
+        return default_registry().backend(name)
+    except UnknownBackendError:
+        if not modules:
+            raise
+    return Registry([importlib.import_module(m) for m in modules]).backend(name)

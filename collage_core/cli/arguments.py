@@ -46,6 +46,21 @@ def add_placing(parser: argparse.ArgumentParser) -> None:
         metavar="BACKEND[:OP]",
         help="keep a backend, or it from an operator, out",
     )
+    parser.add_argument(
+        "--level",
+        default="op",
+        metavar="op|graph",
+        help="how far to search: op, exactly from measured costs (default); graph, from there on by "
+        "evolution, measured end to end; or the name of a search that a plugin brings",
+    )
+    parser.add_argument(
+        "--budget",
+        metavar="60s",
+        help="how long a search above the op level may measure (default: until it finds nothing better)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of what such a search leaves to chance (default: 0)"
+    )
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:

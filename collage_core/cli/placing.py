@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from collage_core.cli.arguments import constraints_of, names_of, shapes_of, target_of
+from collage_core.cli.arguments import constraints_of, names_of, seconds_of, shapes_of, target_of
 from collage_core.pipeline.optimize import Optimization, optimize
 from collage_core.pipeline.progress import Progress
+from collage_core.pipeline.searches import search_named
 from collage_core.plugins import default_registry
 
 __all__ = ["optimize_from"]
@@ -14,6 +15,7 @@ __all__ = ["optimize_from"]
 
 def optimize_from(args: argparse.Namespace, progress: Progress) -> Optimization:
     """Optimise `args.model` as the options of `add_placing` say."""
+    registry = default_registry()
     return optimize(
         args.model,
         backends=names_of(args.backends),
@@ -21,6 +23,9 @@ def optimize_from(args: argparse.Namespace, progress: Progress) -> Optimization:
         shapes=shapes_of(args),
         costs=args.costs,
         skip_passes=args.skip_pass,
-        constraints=constraints_of(args, default_registry()),
+        constraints=constraints_of(args, registry),
+        searcher=search_named(args.level, registry),
+        budget_s=seconds_of("--budget", args.budget),
+        seed=args.seed,
         progress=progress,
     )

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
-from collage_core.backend import Backend
+from collage_core.costs.failures import infeasible
 from collage_core.costs.job import MeasureItem, MeasureJob
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.record import UNAVAILABLE, CostRecord
 from collage_core.costs.session import ask_supported, measure_item, open_session
-from collage_core.errors import UnknownBackendError, WorkerError
-from collage_core.plugins import Registry, default_registry
-from collage_core.worker import Worker, WorkerCrash, WorkerTimeout, exit_cause
+from collage_core.errors import WorkerError
+from collage_core.plugins import backend_of
+from collage_core.worker import Worker, exit_cause
 
 __all__ = ["MeasureItem", "MeasureJob", "run_job"]
 
@@ -66,7 +65,7 @@ class _Run:
         self._answered = False
         self._unusable: CostRecord | None = None
         self._environment: dict[str, str] = {}
-        backend = _backend(job)
+        backend = backend_of(job.backend, job.plugins)
         try:
             self._environment.update(backend.environment(job.target))
         except Exception as error:  # a plugin may raise anything; it costs this backend
@@ -126,7 +125,7 @@ class _Run:
             self._attempts_in_worker += 1
             record = worker.call(measure_item, item, protect, timeout_s=self._job.item_limit_s)
         except WorkerError as error:
-            return self._unusable or _infeasible(error)
+            return self._unusable or infeasible(error)
         limit_bytes = self._job.memory_limit_bytes
         if record.status == "wrong" or (limit_bytes is not None and worker.memory_bytes > limit_bytes // 2):
             self.stop()  # what this item has spoilt or leaked shall not be held against the next
@@ -141,7 +140,7 @@ class _Run:
         try:
             return self._opened()
         except WorkerError as error:
-            self._unusable = replace(_infeasible(error), status=UNAVAILABLE)
+            self._unusable = replace(infeasible(error), status=UNAVAILABLE)
             raise
 
     def _opened(self) -> Worker:
@@ -163,20 +162,3 @@ class _Run:
         if self._worker is not None:
             self._worker.close()
             self._worker = None
-
-
-def _infeasible(error: WorkerError) -> CostRecord:
-    status = {WorkerCrash: "crashed", WorkerTimeout: "timeout"}.get(type(error), UNAVAILABLE)
-    said = getattr(error, "output", "") or getattr(error, "traceback", "")
-    details = {"output": said, "cause": getattr(error, "cause", "")}
-    return CostRecord(status, reason=str(error), details={k: v for k, v in details.items() if v})
-
-
-def _backend(job: MeasureJob) -> Backend:
-    """The job's backend in this process: for its environment variables, which must not load its library."""
-    try:
-        return default_registry().backend(job.backend)
-    except UnknownBackendError:
-        if not job.plugins:
-            raise
-    return Registry([importlib.import_module(p) for p in job.plugins]).backend(job.backend)

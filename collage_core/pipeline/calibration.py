@@ -28,12 +28,13 @@ from collage_core.ir import Graph, from_model
 from collage_core.ir.passes import normalise
 from collage_core.pipeline.comparison import placement_entrant
 from collage_core.pipeline.costing import Costs, collect_costs, default_policy
+from collage_core.pipeline.libraries import find_candidates
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW, Placement
 from collage_core.plugins import Registry
 from collage_core.runtime.plan import Step, schedule
-from collage_core.search.candidates import CandidateSet, generate_candidates
+from collage_core.search.candidates import CandidateSet
 from collage_core.search.formulate import Formulation, formulate
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.transitions import Transitions, copied_mib
@@ -154,8 +155,10 @@ def _measure(
 ) -> tuple[CostRecord, int]:
     graph = normalise(from_model(_network()))
     policy = replace(default_policy(graph), max_seconds=_MAX_SECONDS)
-    candidates = generate_candidates(graph, backends.values(), target)
     with Workspace(graph) as workspace:
+        candidates, _ = find_candidates(
+            graph, backends, target, database, workspace, progress, plugins=registry.modules()
+        )
         costs = collect_costs(
             candidates, backends, database, workspace, policy, progress, plugins=registry.modules()
         )

@@ -29,9 +29,11 @@ __all__ = [
     "Comparison",
     "Entrant",
     "compare",
+    "end_to_end_machine",
     "graph_digest",
     "peer_entrant",
     "placement_entrant",
+    "record_of_outcome",
 ]
 
 
@@ -132,12 +134,7 @@ def compare(
     structure = hashlib.sha256(
         "\n".join([title, graph_digest(graph), workspace.inputs_digest, str(target), *together]).encode()
     ).hexdigest()[:32]
-    machine = {
-        **device_fingerprint(target.device),
-        "measurer": MEASURER_VERSION,
-        "runtime": source_hash("collage_core.runtime"),
-        "threads": str(target.threads),
-    }
+    machine = end_to_end_machine(target)
     keys = {e.name: CostKey("end_to_end", structure, title, e.name, machine, policy) for e in entrants}
     if not fresh:
         known = {name: database.get(key) for name, key in keys.items()}
@@ -153,11 +150,21 @@ def compare(
         on_round=lambda done: progress.step(),
         on_wait=progress.note,
     )
-    records = {name: _record(outcome, right) for name, outcome in outcomes.items()}
+    records = {name: record_of_outcome(outcome, right) for name, outcome in outcomes.items()}
     for name, record in records.items():
         if record.status != "failed":  # a crash or a full disk may not happen again; wrong numbers will
             database.put(keys[name], record)
     return Comparison(records, True, {name: outcome.outputs for name, outcome in outcomes.items()})
+
+
+def end_to_end_machine(target: Target) -> dict[str, str]:
+    """The environment of an end-to-end record's key: machine, threads, and the executables' own code."""
+    return {
+        **device_fingerprint(target.device),
+        "measurer": MEASURER_VERSION,
+        "runtime": source_hash("collage_core.runtime"),
+        "threads": str(target.threads),
+    }
 
 
 def graph_digest(graph: Graph) -> str:
@@ -179,7 +186,7 @@ def _variables(backends: Sequence[Backend], target: Target) -> dict[str, str]:
     return {k: v for b in backends for k, v in b.environment(target).items()}
 
 
-def _record(outcome: Outcome, expected: Mapping[str, Array]) -> CostRecord:
+def record_of_outcome(outcome: Outcome, expected: Mapping[str, Array]) -> CostRecord:
     """The outcome as a record; wrong numbers are infeasible, not fast."""
     if outcome.samples is None:
         return CostRecord("failed", seconds=outcome.open_s, reason=outcome.reason)

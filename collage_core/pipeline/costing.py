@@ -71,6 +71,14 @@ class Costs:
     def record_of(self, candidate: Candidate) -> CostRecord | None:
         return self.kernels.get(_identity(candidate))
 
+    def add(self, more: Costs) -> None:
+        """What has been measured or looked up since."""
+        self.kernels |= more.kernels
+        self.conversion_records |= more.conversion_records
+        self.measured += more.measured
+        self.cached += more.cached
+        self.measure_s += more.measure_s
+
     def converters(
         self, backends: Iterable[str] | None = None, transitions: Transitions | None = None
     ) -> dict[ConversionKey, tuple[str, float]]:

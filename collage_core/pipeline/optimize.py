@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,64 +13,38 @@ import onnx
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.record import CostRecord
-from collage_core.costs.samples import median_uncertainty_ms
 from collage_core.device import Target
-from collage_core.errors import BackendError, PlacementError
+from collage_core.errors import PlacementError
 from collage_core.formats import Array
-from collage_core.ir import Graph
+from collage_core.ir import Graph, NodeSet, Subgraph
 from collage_core.ir.verify import require_static
 from collage_core.pipeline.calibration import calibrate
 from collage_core.pipeline.comparison import Comparison, compare, placement_entrant
 from collage_core.pipeline.costing import Costs, collect_costs, default_policy
+from collage_core.pipeline.libraries import find_candidates
 from collage_core.pipeline.progress import Progress, Silent
+from collage_core.pipeline.proof import COLLAGE, MIX, Compare, Proof, Single, prove
 from collage_core.pipeline.reading import read_graph
+from collage_core.pipeline.trials import Trials
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW, Placement
 from collage_core.plugins import Registry, default_registry
-from collage_core.search.candidates import CandidateSet, Constraints, generate_candidates, require_offers
+from collage_core.search.candidates import Candidate, CandidateSet, Constraints, Taken, offers_for
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.searcher import Searcher, SearchResult, SearchTask
 from collage_core.search.transitions import Transitions
 
 __all__ = ["COLLAGE", "MIX", "Optimization", "Single", "optimize", "optimize_graph", "search_placement"]
 
-COLLAGE = "collage"
-"""Name of the chosen placement among the contenders."""
-
-MIX = "mix"
-"""Label of the search's own placement."""
-
-_HOPELESS = 20.0
-"""A single backend predicted to be this many times slower than the mix is not run: its prediction says
-enough.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Single:
-    """One backend on its own, `reference` running what it declines.
-
-    placement: None where not even that covers the graph (`reason` says why). alone: whether `reference` runs
-    nothing.
-    """
-
-    backend: str
-    placement: Placement | None
-    alone: bool
-    reason: str | None = None
-
-    @property
-    def label(self) -> str:
-        return self.backend if self.alone else f"{self.backend}+reference"
-
 
 @dataclass(frozen=True, slots=True)
 class Optimization:
     """What `optimize_graph` found.
 
-    placement: the fastest in the deciding run: the mix that the search found, or a single backend's, which
-    also wins where no difference can be told. chosen: "mix", or the single's label. op_level: what the search
-    of measured costs found.
+    placement: the fastest in the deciding run: what a search found, or a single backend's, which also wins
+    where no difference can be told. chosen: "mix" (the op level's), the name of the further search, or the
+    single's label. op_level: what the search of measured costs found. second_level: what the further search
+    found that was asked for, None where none was.
     comparisons: the end-to-end runs, in order; the last one confirms. rejected: what failed or was wrong as a
     whole, with the reason. search_s: the search alone; total_s: everything.
     """
@@ -84,6 +57,7 @@ class Optimization:
     costs: Costs
     transitions: Transitions
     op_level: SearchResult
+    second_level: SearchResult | None
     comparisons: tuple[Comparison, ...]
     rejected: tuple[str, ...]
     search_s: float
@@ -115,6 +89,8 @@ def optimize(
     progress: Progress | None = None,
     executor: Executor | None = None,
     rounds: int = 15,
+    budget_s: float | None = None,
+    seed: int = 0,
 ) -> Optimization:
     """Read, normalise and place a model in one call; see `optimize_graph` for what is not said here.
 
@@ -139,6 +115,8 @@ def optimize(
             progress=progress,
             executor=executor,
             rounds=rounds,
+            budget_s=budget_s,
+            seed=seed,
         )
 
 
@@ -178,6 +156,8 @@ def optimize_graph(
     progress: Progress | None = None,
     executor: Executor | None = None,
     rounds: int = 15,
+    budget_s: float | None = None,
+    seed: int = 0,
 ) -> Optimization:
     """Place a normalised graph: measure what is not known yet, search, then let the result prove itself end
     to end.
@@ -185,25 +165,27 @@ def optimize_graph(
     backends: those that may take part; core's reference is added, so that every model places. inputs: what to
     record values with, by name (made up where None). transitions: constants per group and crossing; where
     None, calibrated, or those known if `executor` measures or `rounds` is 0. rounds: of each of the two
-    end-to-end comparisons, 0 for none. ModelError for an open dimension, PlacementError where no backend, not
-    even the reference, runs a node.
+    end-to-end comparisons, 0 for none. searcher: a further search after the op level, or the op level's own
+    with other limits; budget_s and seed: see `SearchTask`.
+
+    ModelError for an open dimension, PlacementError where no backend, not even the reference, runs a node.
     """
     start = time.monotonic()
     registry = registry or default_registry()
     progress = progress or Silent()
-    searcher = searcher or OpLevelSearch()
     require_static(graph)
     chosen = {b.name: b for b in backends}
     fallback = next(b for b in registry.backends.values() if b.info().kind is BackendKind.REFERENCE)
     chosen.setdefault(fallback.name, fallback)
-    progress.phase("finding candidates")
-    candidates = generate_candidates(graph, chosen.values(), target, constraints)
-    require_offers(candidates)
+    constraints = constraints or Constraints()
+    op_search = searcher if isinstance(searcher, OpLevelSearch) else OpLevelSearch()
     with Workspace(graph, inputs) as workspace:
-        policy = default_policy(graph)
-        costs = collect_costs(
-            candidates, chosen, database, workspace, policy, progress, executor, registry.modules()
+        run = _Run(chosen, target, database, workspace, registry, progress, executor)
+        progress.phase("finding candidates")
+        candidates, taken = find_candidates(
+            graph, chosen, target, database, workspace, progress, constraints, executor, registry.modules()
         )
+        costs = run.costs(candidates)
         if transitions is None:
             # Where nothing is run on this machine, what is known of it has to do.
             here = executor is None and rounds > 0
@@ -211,15 +193,25 @@ def optimize_graph(
             costs.measured += measured
         progress.phase("searching")
         search_start = time.monotonic()
-        op_level = search_placement(candidates, costs, searcher, transitions=transitions)
-        mix = op_level.placement
-        search_s = time.monotonic() - search_start
+        op_level = search_placement(candidates, costs, op_search, transitions=transitions)
         singles = tuple(
-            _single(name, fallback.name, candidates, costs, searcher, transitions) for name in chosen
+            _single(name, fallback.name, candidates, costs, op_search, transitions) for name in chosen
         )
-        proof = _Proof(mix, MIX, ())
+        search_s = time.monotonic() - search_start
+        found = {MIX: op_level.placement}
+        second_level = None
+        if searcher is not None and searcher is not op_search:
+            task = run.task(candidates, taken, costs, transitions, constraints)
+            task = replace(task, budget_s=budget_s, seed=seed)
+            if rounds:
+                task = replace(task, measure=run.trials(op_level.placement, costs))
+            progress.phase(f"searching, level {searcher.name}")
+            second_level = run.costed(searcher.search(task), candidates, costs, transitions)
+            if second_level.placement.digest != op_level.placement.digest:
+                found[searcher.name] = second_level.placement
+        proof = Proof(op_level.placement, MIX)
         if rounds:
-            proof = _prove(graph, mix, singles, target, database, workspace, registry, progress, rounds)
+            proof = prove(found, singles, run.comparing(rounds), progress.note)
     return Optimization(
         graph,
         proof.placement,
@@ -229,11 +221,114 @@ def optimize_graph(
         costs,
         transitions,
         op_level,
+        second_level,
         proof.comparisons,
         proof.rejected,
         search_s,
         time.monotonic() - start,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What the steps of one optimization share."""
+
+    backends: Mapping[str, Backend]
+    target: Target
+    database: CostDatabase
+    workspace: Workspace
+    registry: Registry
+    progress: Progress
+    executor: Executor | None
+
+    def costs(self, candidates: CandidateSet) -> Costs:
+        policy, modules = default_policy(self.workspace.graph), self.registry.modules()
+        return collect_costs(
+            candidates,
+            self.backends,
+            self.database,
+            self.workspace,
+            policy,
+            self.progress,
+            self.executor,
+            modules,
+        )
+
+    def task(
+        self,
+        candidates: CandidateSet,
+        taken: Mapping[str, Taken],
+        costs: Costs,
+        transitions: Transitions,
+        constraints: Constraints,
+    ) -> SearchTask:
+        def offer(name: str, nodes: NodeSet) -> Sequence[Candidate]:
+            if name not in taken or not nodes <= taken[name].nodes:
+                return ()
+            offers, _ = offers_for(candidates.graph, nodes, "search", self.backends[name], self.target)
+            return [c for c in offers if constraints.allows(c.subgraph, name)]
+
+        return SearchTask(
+            candidates,
+            costs.record_of,
+            costs.converters(None, transitions),
+            transitions,
+            offer,
+            on_best=lambda ms: self.progress.step(f"best {ms:.3f} ms"),
+        )
+
+    def trials(
+        self, anchor: Placement, costs: Costs
+    ) -> Callable[[Sequence[Placement]], Sequence[CostRecord]]:
+        """End-to-end records beside the anchor's; what is measured and recalled is counted in `costs`."""
+        trials = Trials(anchor, self.database, self.workspace, self.registry, self.progress)
+
+        def measure(placements: Sequence[Placement]) -> Sequence[CostRecord]:
+            records = trials.measure(placements)
+            costs.measured, costs.cached = costs.measured + trials.measured, costs.cached + trials.cached
+            trials.measured = trials.cached = 0
+            return records
+
+        return measure
+
+    def costed(
+        self, result: SearchResult, candidates: CandidateSet, costs: Costs, transitions: Transitions
+    ) -> SearchResult:
+        """The result with every group's cost: the search may have made groups that nobody had measured."""
+        placement, graph = result.placement, candidates.graph
+        chosen = tuple(
+            Candidate(Subgraph(graph, g.nodes), g.backend, g.variant, "search") for g in placement.groups
+        )
+        own = replace(candidates, candidates=chosen)
+        more = self.costs(own)
+        costs.add(more)
+        try:
+            again = search_placement(own, more, OpLevelSearch(), transitions=transitions).placement
+        except PlacementError:  # a group runs in the whole, but not by itself
+            return result
+        if again.digest != placement.digest:
+            return result
+        return replace(result, placement=replace(again, method=placement.method, optimal=placement.optimal))
+
+    def comparing(self, rounds: int) -> Compare:
+        def run(title: str, placements: Mapping[str, Placement], parts: bool) -> Comparison:
+            entrants = [
+                placement_entrant(name, p, self.registry, parts=parts and name == COLLAGE)
+                for name, p in placements.items()
+            ]
+            return compare(
+                self.workspace.graph,
+                entrants,
+                self.target,
+                self.database,
+                self.workspace,
+                self.progress,
+                title=title,
+                rounds=rounds,
+                expected=self.workspace.expected_outputs,
+            )
+
+        return run
 
 
 def _single(
@@ -256,86 +351,3 @@ def _single(
         return Single(name, found.placement, False, reason)
     except PlacementError as error:
         return Single(name, None, False, str(error))
-
-
-def _uncertainty_ms(record: CostRecord) -> float:
-    return median_uncertainty_ms(record.spread_ms or 0.0, record.runs)
-
-
-@dataclass(frozen=True, slots=True)
-class _Proof:
-    placement: Placement
-    label: str
-    comparisons: tuple[Comparison, ...]
-    rejected: tuple[str, ...] = ()
-
-
-def _prove(
-    graph: Graph,
-    mix: Placement,
-    singles: Sequence[Single],
-    target: Target,
-    database: CostDatabase,
-    workspace: Workspace,
-    registry: Registry,
-    progress: Progress,
-    rounds: int,
-) -> _Proof:
-    """Choose the fastest end to end, then measure all again: the run that chooses flatters what it chose.
-
-    What fails or answers wrongly as a whole is not chosen. BackendError if nothing is left.
-    """
-    limit_ms = (mix.predicted_ms or 0.0) * _HOPELESS
-    rivals = {
-        s.label: s.placement
-        for s in singles
-        if s.placement is not None
-        and (s.placement.predicted_ms or 0.0) <= limit_ms
-        and s.placement.digest != mix.digest
-    }
-
-    def run(title: str, placements: Mapping[str, Placement], parts: bool = False) -> Comparison:
-        return compare(
-            graph,
-            [placement_entrant(n, p, registry, parts=parts and n == COLLAGE) for n, p in placements.items()],
-            target,
-            database,
-            workspace,
-            progress,
-            title=title,
-            rounds=rounds,
-            expected=workspace.expected_outputs,
-        )
-
-    comparisons: list[Comparison] = []
-    times: dict[str, float] = {MIX: 0.0}
-    reasons: list[str] = []
-    if rivals:
-        choosing = run("choosing", {COLLAGE: mix, **rivals})
-        comparisons.append(choosing)
-        named = {MIX: choosing.records[COLLAGE], **{label: choosing.records[label] for label in rivals}}
-        times = {label: r.median_ms for label, r in named.items() if r.ok and r.median_ms is not None}
-        reasons = [f"{label}: {r.reason}" for label, r in named.items() if not r.ok]
-        alone = {s.label for s in singles if s.alone}
-        if MIX in times:
-            # Where no difference can be told, one library is simpler than several.
-            for label in alone & times.keys():
-                if times[label] - times[MIX] <= _uncertainty_ms(named[label]) + _uncertainty_ms(named[MIX]):
-                    times[label] = min(times[label], math.nextafter(times[MIX], 0.0))
-    # What was hopelessly slow is better than nothing: the reference, above all.
-    tried = {p.digest for p in (mix, *rivals.values())}
-    untried = {
-        s.label: s.placement for s in singles if s.placement is not None and s.placement.digest not in tried
-    }
-    placements = {MIX: mix, **rivals, **untried}
-    last = sorted(untried, key=lambda label: untried[label].predicted_ms or math.inf)
-    for label in (*sorted(times, key=times.__getitem__), *last):
-        standing = {name: p for name, p in rivals.items() if name in times}
-        confirming = run("confirming", {COLLAGE: placements[label], **standing}, parts=True)
-        comparisons.append(confirming)
-        if confirming.records[COLLAGE].ok:
-            for reason in reasons:
-                progress.note(f"not chosen, {reason}")
-            return _Proof(placements[label], label, tuple(comparisons), tuple(reasons))
-        reasons.append(f"{label}: {confirming.records[COLLAGE].reason}")
-    raise BackendError(f"no placement runs as a whole: {'; '.join(reasons)}")

@@ -177,6 +177,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
             "method": o.op_level.placement.method,
             "states": solution.states if solution else None,
         },
+        "second_level": dict(o.second_level.history) if o.second_level else None,
         **error,
         "shares": shares(placed),
         "singles": [

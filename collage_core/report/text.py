@@ -55,6 +55,8 @@ def optimization_text(report: Mapping[str, Any]) -> str:
         f"{search['cached']} known, "
         f"{search['measure_s']:.1f} s measuring, {found}, {search['total_s']:.1f} s in all"
     )
+    if second_level := report.get("second_level"):
+        parts.append(_second_level(second_level))
     parts += _on_reference(report)
     return "\n\n".join(parts)
 
@@ -186,6 +188,22 @@ def _verdict(report: Mapping[str, Any]) -> str:
     if report["chosen"] != "mix" and not report.get("rejected"):
         lines.append(f"{report['chosen']} was as fast as the mix or faster, and is what you get")
     return "\n".join(lines)
+
+
+def _second_level(history: Mapping[str, Any]) -> str:
+    """What the graph level has tried; of another search no more than how it ended."""
+    ended = f"second level: stopped, {history.get('stopped_by', 'it does not say why')}"
+    tries = history.get("evaluations")
+    if not tries:
+        return ended
+    seconds = sum(t["seconds"] for t in tries)
+    failed = sum(t["median_ms"] is None for t in tries)
+    best_ms, before_ms = history["best_ms"], history["op_level_ms"]
+    gain = f" ({before_ms / best_ms - 1:+.1%})" if best_ms and before_ms else ""
+    return (
+        f"{ended}; {len(tries)} placements tried in {seconds:.0f} s, {failed} of them infeasible; "
+        f"the best took {_ms(best_ms)} ms, the op level's {_ms(before_ms)} ms{gain}"
+    )
 
 
 def _shares(report: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from collage_core.search.cost import Conversion, CostBreakdown, breakdown, total
 from collage_core.search.evolution import Evaluation, Evolution, Evolved, Generation, StoppedBy, evolve
 from collage_core.search.exhaustive import ExhaustiveSearch
 from collage_core.search.fitness import Fitness, Genome
+from collage_core.search.graph_level import GraphLevelSearch
 from collage_core.search.offload import offloaded_groups
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.problem import NO_BACKEND, Choice, Problem, ProblemValue, Solution
@@ -21,6 +22,7 @@ __all__ = [
     "Fitness",
     "Generation",
     "Genome",
+    "GraphLevelSearch",
     "OpLevelSearch",
     "Problem",
     "ProblemValue",

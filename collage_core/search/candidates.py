@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -17,12 +17,15 @@ from collage_core.patterns import BackendPattern, find_matches
 from collage_core.placement import VIEW
 from collage_core.registration import registered_patterns, registered_rules
 from collage_core.rules import PatternRule, generate
+from collage_core.search.library_groups import library_groups
 
 __all__ = [
     "Candidate",
     "CandidateSet",
     "Constraints",
+    "Taken",
     "generate_candidates",
+    "offers_for",
     "require_offers",
     "tunable_candidates",
 ]
@@ -76,10 +79,24 @@ class Constraints:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a graph library said of each single node: the nodes it takes, and why it declines the others."""
+
+    nodes: NodeSet
+    refusals: tuple[Refusal, ...] = ()
+
+
 def generate_candidates(
-    graph: Graph, backends: Iterable[Backend], target: Target, constraints: Constraints | None = None
+    graph: Graph,
+    backends: Iterable[Backend],
+    target: Target,
+    constraints: Constraints | None = None,
+    taken: Mapping[str, Taken] | None = None,
 ) -> CandidateSet:
-    """Ask every backend's patterns and rules, and those registered for it by hand, what it could run.
+    """Ask every backend's patterns and rules, and those registered for it by hand, what it could run; of
+    graph libraries also what `library_groups` makes of the nodes that they take (`taken`, by the backend's
+    name: see `pipeline.libraries`).
 
     Reference backends are asked about single nodes only: they have no kernels worth fusing. Views need no
     backend. CollageError if a pinned node does not exist, PlacementError if its backend does not offer to run
@@ -91,11 +108,15 @@ def generate_candidates(
     found: list[Candidate] = []
     refusals: dict[str, tuple[Refusal, ...]] = {}
     kinds: dict[str, BackendKind] = {}
-    for backend in backends:
-        kinds[backend.name] = backend.info().kind
-        offers, declined = _offers_of(graph, backend, target)
+    kernels: set[NodeSet] = set()
+    # Graph libraries last: they are also asked about what the others offer.
+    for backend in sorted(backends, key=lambda b: b.info().kind is BackendKind.GRAPH):
+        kind = kinds[backend.name] = backend.info().kind
+        offers, declined = _offers_of(graph, backend, target, (taken or {}).get(backend.name), kernels)
         found += [c for c in offers if constraints.allows(c.subgraph, backend.name)]
         refusals[backend.name] = tuple(declined)
+        if kind is BackendKind.OPERATOR:
+            kernels |= {c.subgraph.node_set for c in offers}
     found += [c for c in _views(graph, found) if constraints.allows(c.subgraph, VIEW)]
     _require_pins(graph, constraints, found, refusals)
     return CandidateSet(graph, target, tuple(found), refusals, kinds)
@@ -159,22 +180,49 @@ def _require_pins(
         )
 
 
-def _offers_of(graph: Graph, backend: Backend, target: Target) -> tuple[list[Candidate], list[Refusal]]:
+def offers_for(
+    graph: Graph, nodes: NodeSet, origin: str, backend: Backend, target: Target
+) -> tuple[list[Candidate], list[Refusal]]:
+    """What a backend offers for these nodes, whoever found them, and why not."""
+    subgraph = Subgraph(graph, nodes)
+    return _offers(subgraph, origin, backend, target)
+
+
+def _offers(
+    subgraph: Subgraph, origin: str, backend: Backend, target: Target
+) -> tuple[list[Candidate], list[Refusal]]:
+    variants = _asked(backend.variants, subgraph, backend, target)
+    if isinstance(variants, Refusal):
+        return [], [variants if variants.node else Refusal(variants.reason, subgraph.nodes[0].name)]
+    found: list[Candidate] = []
+    refusals: list[Refusal] = []
+    is_library = backend.info().kind is BackendKind.GRAPH
+    for variant in variants:
+        if (misfit := _misfit(subgraph, variant)) is not None:
+            refusals.append(misfit)
+        elif not is_library or _plain_at_the_ends(subgraph, variant):
+            found.append(Candidate(subgraph, backend.name, variant, origin))
+    return found, refusals
+
+
+def _offers_of(
+    graph: Graph, backend: Backend, target: Target, taken: Taken | None, kernels: Collection[NodeSet]
+) -> tuple[list[Candidate], list[Refusal]]:
     groups, refusals = _groups_of(graph, backend)
-    if backend.info().kind is BackendKind.REFERENCE:
-        for n in graph.nodes:
-            groups.setdefault(NodeSet([n.id]), (Subgraph(graph, NodeSet([n.id])), "reference"))
+    kind = backend.info().kind
+    more: Mapping[NodeSet, str] = {}
+    if kind is BackendKind.REFERENCE:
+        more = {NodeSet([n.id]): "reference" for n in graph.nodes}
+    elif kind is BackendKind.GRAPH and taken is not None:
+        more = library_groups(graph, taken.nodes, kernels)
+        refusals += taken.refusals
+    for nodes, origin in more.items():
+        groups.setdefault(nodes, (Subgraph(graph, nodes), origin))
     candidates: list[Candidate] = []
     for subgraph, origin in groups.values():
-        variants = _asked(backend.variants, subgraph, backend, target)
-        if isinstance(variants, Refusal):
-            refusals.append(variants if variants.node else Refusal(variants.reason, subgraph.nodes[0].name))
-            continue
-        for variant in variants:
-            if (misfit := _misfit(subgraph, variant)) is not None:
-                refusals.append(misfit)
-            else:
-                candidates.append(Candidate(subgraph, backend.name, variant, origin))
+        offered, declined = _offers(subgraph, origin, backend, target)
+        candidates += offered
+        refusals += declined
     return candidates, refusals
 
 
@@ -233,6 +281,16 @@ def _groups_of(graph: Graph, backend: Backend) -> tuple[dict[NodeSet, tuple[Subg
     for rule in (*(guarded("rules", backend.rules) or ()), *registered_rules(backend.name)):
         guarded(f"rule {rule.name}", partial(grow, rule))
     return groups, refusals
+
+
+def _plain_at_the_ends(subgraph: Subgraph, variant: Variant) -> bool:
+    """Whether the model's own inputs and outputs are read and written as they come and go: a library that
+    sees them lays them out itself, at least as well as a conversion before it.
+    """
+    graph = subgraph.graph
+    ends = [(v, f) for v, f in zip(subgraph.inputs, variant.inputs, strict=True) if v in graph.inputs]
+    ends += [(v, f) for v, f in zip(subgraph.outputs, variant.outputs, strict=True) if graph.is_output(v)]
+    return all(f == graph.plain_format(v) for v, f in ends)
 
 
 def _misfit(subgraph: Subgraph, variant: Variant) -> Refusal | None:

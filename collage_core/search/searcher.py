@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from collage_core.costs.record import CostRecord
 from collage_core.ir import NodeSet
@@ -64,6 +64,7 @@ class SearchResult:
     history: Mapping[str, Any] = field(default_factory=dict)
 
 
+@runtime_checkable
 class Searcher(Protocol):
     """Anything that finds a placement. A researcher's own search is this one method, and a name by which
     `collage optimize --level NAME` finds it (`hookspecs.collage_searchers`).

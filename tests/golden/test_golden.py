@@ -238,6 +238,7 @@ def _optimization(graph: Graph) -> Optimization:
         costs=costs,
         transitions=transitions,
         op_level=SearchResult(mix, solution),
+        second_level=None,
         comparisons=(Comparison(records, measured=True),),
         rejected=(),
         search_s=0.0125,

@@ -1,0 +1,117 @@
+"""Asking a library what it takes, in a supervised worker: a question that kills it costs that group only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from collage_core.costs.failures import infeasible
+from collage_core.costs.lock import measuring_lock
+from collage_core.costs.record import UNAVAILABLE, CostRecord
+from collage_core.device import Target
+from collage_core.errors import Refusal, WorkerError
+from collage_core.ir import Subgraph, load_stored
+from collage_core.plugins import backend_of, default_registry
+from collage_core.worker import RemoteError, Worker, WorkerTimeout
+
+__all__ = ["SupportJob", "run_support"]
+
+_GROUP_S = 1.0
+"""Time that each group of a batch may take beyond what a batch may take in any case."""
+_NO_LIBRARY = frozenset(
+    {"BackendUnavailableError", "ImportError", "MemoryError", "ModuleNotFoundError", "OSError"}
+)
+_MAX_HANGS = 3
+"""A library that has hung so often is not waited for any longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class SupportJob:
+    """Groups of a stored graph (`ir.save_stored`) that one backend is asked about. Small and picklable: any
+    executor may carry it.
+
+    groups: node ids of each. plugins: modules that bring backends besides the installed packages. limit_s:
+    for an answer. memory_limit_bytes: resident memory of the worker.
+    """
+
+    graph_path: Path
+    backend: str
+    target: Target
+    groups: tuple[tuple[int, ...], ...]
+    plugins: tuple[str, ...] = ()
+    limit_s: float = 60.0
+    memory_limit_bytes: int | None = None
+
+
+def run_support(job: SupportJob, on_wait: Callable[[str], object] | None = None) -> list[CostRecord]:
+    """For each group a record without a time: "ok", or what else a kernel's may be, with the reason.
+
+    `UNAVAILABLE` where it could not be asked. Holds the machine's measuring lock (`on_wait`: see there).
+    """
+    try:
+        environment = backend_of(job.backend, job.plugins).environment(job.target)
+    except Exception as error:  # a plugin may raise anything; it costs this backend
+        reason = f"it failed to name its environment variables: {type(error).__name__}: {error}"
+        return [CostRecord(UNAVAILABLE, reason=reason) for _ in job.groups]
+    with measuring_lock(on_wait):
+        return _Asking(job, environment).about(job.groups)
+
+
+class _Asking:
+    def __init__(self, job: SupportJob, environment: Mapping[str, str]) -> None:
+        self._job = job
+        self._environment = environment
+        self._hangs = 0
+
+    def about(self, groups: tuple[tuple[int, ...], ...]) -> list[CostRecord]:
+        """All in one worker; where that fails, each half by itself, so that the culprit is found."""
+        if not groups:
+            return []
+        if self._hangs >= _MAX_HANGS:
+            reason = f"not asked: it gave no answer {_MAX_HANGS} times"
+            return [CostRecord(UNAVAILABLE, reason=reason) for _ in groups]
+        start = time.monotonic()
+        try:
+            answers = self._ask(groups)
+        except WorkerError as error:
+            self._hangs += isinstance(error, WorkerTimeout)
+            record = infeasible(error)
+            if isinstance(error, RemoteError) and error.type_name not in _NO_LIBRARY:
+                record = replace(record, status="failed")
+            if record.status == UNAVAILABLE:
+                return [record for _ in groups]
+            if len(groups) == 1:
+                return [record]
+            middle = len(groups) // 2
+            return self.about(groups[:middle]) + self.about(groups[middle:])
+        seconds = (time.monotonic() - start) / len(groups)
+        return [
+            CostRecord(
+                "ok" if a is None else "declined", seconds=seconds, reason=None if a is None else a.reason
+            )
+            for a in answers
+        ]
+
+    def _ask(self, groups: tuple[tuple[int, ...], ...]) -> list[Refusal | None]:
+        job = self._job
+        timeout_s = job.limit_s + _GROUP_S * len(groups)
+        with Worker(
+            self._environment, plugins=job.plugins, memory_limit_bytes=job.memory_limit_bytes
+        ) as worker:
+            return worker.call(
+                _supported, job.graph_path, job.backend, job.target, groups, timeout_s=timeout_s
+            )
+
+
+def _supported(
+    graph_path: Path, backend: str, target: Target, groups: tuple[tuple[int, ...], ...]
+) -> list[Refusal | None]:
+    graph = load_stored(graph_path)
+    answers = list(
+        default_registry().backend(backend).supported([Subgraph(graph, g) for g in groups], target)
+    )
+    if len(answers) != len(groups):
+        raise ValueError(f"supported gave {len(answers)} answers about {len(groups)} groups")
+    return answers

@@ -1,0 +1,135 @@
+"""The proof: what the searches found and every backend on its own, end to end, in one run that chooses and
+one that confirms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from collage_core.costs.record import CostRecord
+from collage_core.costs.samples import median_uncertainty_ms
+from collage_core.errors import BackendError
+from collage_core.pipeline.comparison import Comparison
+from collage_core.placement import Placement
+
+__all__ = ["COLLAGE", "MIX", "Compare", "Proof", "Single", "prove"]
+
+COLLAGE = "collage"
+"""Name of the chosen placement among the contenders."""
+
+MIX = "mix"
+"""Label of the op level's own placement."""
+
+_HOPELESS = 20.0
+"""What is predicted to be this many times slower than the mix is not run: its prediction says enough."""
+
+Compare = Callable[[str, Mapping[str, Placement], bool], Comparison]
+"""(title, placements by contender's name, whether to time the parts of the one named `COLLAGE`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """One backend on its own, `reference` running what it declines.
+
+    placement: None where not even that covers the graph (`reason` says why). alone: whether `reference` runs
+    nothing.
+    """
+
+    backend: str
+    placement: Placement | None
+    alone: bool
+    reason: str | None = None
+
+    @property
+    def label(self) -> str:
+        return self.backend if self.alone else f"{self.backend}+reference"
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """placement: the one chosen, and its label. comparisons: in order; the last one confirms. rejected: what
+    failed or was wrong as a whole, with the reason.
+    """
+
+    placement: Placement
+    label: str
+    comparisons: tuple[Comparison, ...] = ()
+    rejected: tuple[str, ...] = ()
+
+
+def prove(
+    found: Mapping[str, Placement],
+    singles: Sequence[Single],
+    compare: Compare,
+    note: Callable[[str], object],
+) -> Proof:
+    """Choose the fastest end to end, then measure all again: the run that chooses flatters what it chose.
+
+    found: what the searches found, by label, the last search's last. What fails or answers wrongly as a whole
+    is not chosen. BackendError if nothing is left.
+    """
+    *_, (favourite, placement) = found.items()
+    placements = _distinct({favourite: placement, **found, **_of(singles)})
+    limit_ms = (found[MIX].predicted_ms or 0.0) * _HOPELESS
+    rivals = {
+        label: p
+        for label, p in placements.items()
+        if label != favourite and (label in found or (p.predicted_ms or 0.0) <= limit_ms)
+    }
+    comparisons: list[Comparison] = []
+    times: dict[str, float] = {favourite: 0.0}
+    reasons: list[str] = []
+    if rivals:
+        choosing = compare("choosing", {COLLAGE: placement, **rivals}, False)
+        comparisons.append(choosing)
+        named = {favourite: choosing.records[COLLAGE], **{label: choosing.records[label] for label in rivals}}
+        times = _ranked(named, {s.label for s in singles if s.alone})
+        reasons = [f"{label}: {r.reason}" for label, r in named.items() if not r.ok]
+    # What was hopelessly slow is better than nothing: the reference, above all.
+    untried = [label for label in placements if label != favourite and label not in rivals]
+    last = sorted(untried, key=lambda label: placements[label].predicted_ms or math.inf)
+    for label in (*sorted(times, key=times.__getitem__), *last):
+        standing = {name: p for name, p in rivals.items() if name in times}
+        confirming = compare("confirming", {COLLAGE: placements[label], **standing}, True)
+        comparisons.append(confirming)
+        if confirming.records[COLLAGE].ok:
+            for reason in reasons:
+                note(f"not chosen, {reason}")
+            return Proof(placements[label], label, tuple(comparisons), tuple(reasons))
+        reasons.append(f"{label}: {confirming.records[COLLAGE].reason}")
+    raise BackendError(f"no placement runs as a whole: {'; '.join(reasons)}")
+
+
+def _of(singles: Sequence[Single]) -> dict[str, Placement]:
+    return {s.label: s.placement for s in singles if s.placement is not None}
+
+
+def _distinct(placements: Mapping[str, Placement]) -> dict[str, Placement]:
+    """Of equal placements the first."""
+    first: dict[str, str] = {}
+    for label, p in placements.items():
+        first.setdefault(p.digest, label)
+    return {label: p for label, p in placements.items() if first[p.digest] == label}
+
+
+def _ranked(records: Mapping[str, CostRecord], alone: set[str]) -> dict[str, float]:
+    """Medians in ms of those that ran, in which one library comes before a mix of several where no difference
+    can be told: it is simpler.
+    """
+    times = {label: r.median_ms for label, r in records.items() if r.ok and r.median_ms is not None}
+    if not times:
+        return {}
+    fastest = min(times, key=times.__getitem__)
+    ours = [label for label in times if label in alone]
+    if ours and fastest not in alone:
+        best = min(ours, key=times.__getitem__)
+        tie_ms = _uncertainty_ms(records[best]) + _uncertainty_ms(records[fastest])
+        if times[best] - times[fastest] <= tie_ms:
+            times[best] = math.nextafter(times[fastest], 0.0)
+    return times
+
+
+def _uncertainty_ms(record: CostRecord) -> float:
+    return median_uncertainty_ms(record.spread_ms or 0.0, record.runs)

@@ -1,0 +1,143 @@
+"""Placements of one graph, each measured end to end once, in batches that compare with each other."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from collage_core.costs.database import CostDatabase
+from collage_core.costs.limits import candidate_limit_s
+from collage_core.costs.record import CostKey, CostRecord, Policy
+from collage_core.costs.rounds import measure_rounds
+from collage_core.pipeline.comparison import (
+    end_to_end_machine,
+    graph_digest,
+    placement_entrant,
+    record_of_outcome,
+)
+from collage_core.pipeline.progress import Progress
+from collage_core.pipeline.workspace import Workspace
+from collage_core.placement import Placement
+from collage_core.plugins import Registry
+
+__all__ = ["Trials"]
+
+_ROUNDS, _RUNS_PER_ROUND = 5, 3
+_WARMUP_RUNS = 1
+_ANCHOR = "anchor"
+_TITLE = "trial"
+_MOST_AT_ONCE = 4
+_MOST_BYTES = 3 << 30
+"""Memory that the processes of one batch may take, as far as can be told: four times the constants each."""
+_COPIES_OF_CONSTANTS = 4
+
+
+class Trials:
+    """Measures placements beside the placement `anchor`, which takes part in every batch: a record's times
+    are those taken, times what the anchor took in the first batch over what it took in this one. So records
+    compare though the machine's speed drifts.
+
+    Each placement is measured once, and the record kept, failures too: `collage costs prune --failed` has
+    them tried again.
+    """
+
+    def __init__(
+        self,
+        anchor: Placement,
+        database: CostDatabase,
+        workspace: Workspace,
+        registry: Registry,
+        progress: Progress,
+    ) -> None:
+        self.measured = 0
+        self.cached = 0
+        self._anchor = anchor
+        self._database = database
+        self._workspace = workspace
+        self._registry = registry
+        self._progress = progress
+        identity = [_TITLE, graph_digest(workspace.graph), workspace.inputs_digest, anchor.digest]
+        self._identity = "\n".join([*identity, str(anchor.target)])
+
+    def measure(self, placements: Sequence[Placement]) -> list[CostRecord]:
+        """Records in the order of the placements. `seconds` is each one's share of its batch's time, opening
+        and first runs included. KeyboardInterrupt loses the batch that is running.
+        """
+        known: dict[str, CostRecord] = {}
+        for p in placements:
+            if p.digest not in known and (record := self._database.get(self._key(p))) is not None:
+                known[p.digest] = record
+                self.cached += 1
+        unknown = list({p.digest: p for p in placements if p.digest not in known}.values())
+        size = self._at_once()
+        for first in range(0, len(unknown), size):
+            known |= self._measure_batch(unknown[first : first + size])
+        return [known[p.digest] for p in placements]
+
+    def _at_once(self) -> int:
+        constants_bytes = sum(a.nbytes for a in self._workspace.graph.constants.values())
+        fitting = (
+            _MOST_BYTES // max(_COPIES_OF_CONSTANTS * constants_bytes, 1) - 1
+        )  # the anchor is there, too
+        return max(1, min(_MOST_AT_ONCE, fitting))
+
+    def _measure_batch(self, placements: Sequence[Placement]) -> dict[str, CostRecord]:
+        start = time.monotonic()
+        anchor_key = self._key(self._anchor)
+        reference = self._database.get(anchor_key)
+        others = [p for p in placements if p.digest != self._anchor.digest]
+        entrants = [
+            placement_entrant(name, p, self._registry)
+            for name, p in [(_ANCHOR, self._anchor), *((p.digest, p) for p in others)]
+        ]
+        outcomes = measure_rounds(
+            [e.contender(self._workspace) for e in entrants],
+            _ROUNDS,
+            _RUNS_PER_ROUND,
+            _WARMUP_RUNS,
+            open_limit_s=candidate_limit_s(),
+            on_wait=self._progress.note,
+        )
+        expected = self._workspace.expected_outputs()
+        seconds = (time.monotonic() - start) / max(len(placements), 1)
+        records = {name: record_of_outcome(o, expected) for name, o in outcomes.items()}
+        anchor = records.pop(_ANCHOR)
+        if reference is None:
+            reference = replace(anchor, seconds=seconds)
+            self._keep(anchor_key, reference)
+        found = {
+            name: replace(_rescaled(r, anchor, reference), seconds=seconds) for name, r in records.items()
+        }
+        for p in others:
+            self._keep(self._key(p), found[p.digest])
+        return {self._anchor.digest: reference, **found}
+
+    def _keep(self, key: CostKey, record: CostRecord) -> None:
+        self._database.put(key, record)
+        self.measured += 1
+
+    def _key(self, placement: Placement) -> CostKey:
+        entrant = placement_entrant(placement.digest, placement, self._registry)
+        text = f"{self._identity}\n{sorted(entrant.environment.items())}"
+        structure = hashlib.sha256(text.encode()).hexdigest()[:32]
+        runs = _ROUNDS * _RUNS_PER_ROUND
+        policy = Policy(warmup_runs=_WARMUP_RUNS, min_runs=runs, max_runs=runs)
+        machine = end_to_end_machine(placement.target)
+        return CostKey("end_to_end", structure, _TITLE, placement.digest, machine, policy)
+
+
+def _rescaled(record: CostRecord, anchor: CostRecord, reference: CostRecord) -> CostRecord:
+    """In the time of the batch in which `reference` was taken; unchanged where the anchor did not run."""
+    if not record.ok or record.median_ms is None or not anchor.median_ms or not reference.median_ms:
+        return record
+    scale = reference.median_ms / anchor.median_ms
+    median_ms = record.median_ms * scale
+    # The anchor's own spread is part of what is not known about the quotient.
+    relative = math.hypot(
+        (record.spread_ms or 0.0) / record.median_ms, (anchor.spread_ms or 0.0) / anchor.median_ms
+    )
+    details = {**record.details, "taken_ms": record.median_ms, "anchor_ms": anchor.median_ms}
+    return replace(record, median_ms=median_ms, spread_ms=relative * median_ms, details=details)

@@ -1,0 +1,145 @@
+"""The graph level: gains that no sum of measured costs shows, and graph libraries that misbehave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from collage_core import CollageError, Constraints, Optimization, Target, optimize
+from collage_core.pipeline.searches import search_named
+from collage_core.plugins import PLUGINS_VARIABLE, default_registry
+from collage_core.report.summary import optimization_json
+from collage_core.report.text import optimization_text
+from collage_core.search import Evolution, GraphLevelSearch
+
+if TYPE_CHECKING:
+    from tests.pipeline.conftest import Parse
+
+_TARGET = Target("cpu", 1)
+_NO_REFERENCE = Constraints(excluded=[("reference", None)])
+_SMALL = GraphLevelSearch(Evolution(population=6, patience=2))
+_CHAIN = "(float[8] x) => (float y) { [a] a = Relu(x) [b] b = Neg(a) [c] y = Abs(b) }"
+
+
+@pytest.fixture(autouse=True)
+def _libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The backends and the search of plugins/ are installed, here and in workers."""
+    monkeypatch.setenv(PLUGINS_VARIABLE, "pipeline_library_backends")
+    monkeypatch.setenv("COLLAGE_CALIBRATION", "off")
+    default_registry.cache_clear()
+    yield
+    default_registry.cache_clear()
+
+
+def _optimize(parse: Parse, text: str, costs: Path, level: str = "graph", **options: Any) -> Optimization:
+    return optimize(
+        parse(text),
+        backends=options.pop("backends", ["operators", "pairs"]),
+        target=_TARGET,
+        costs=costs,
+        searcher=_SMALL if level == "graph" else search_named(level, default_registry()),
+        rounds=4,
+        constraints=options.pop("constraints", _NO_REFERENCE),
+        **options,
+    )
+
+
+def _groups(placed: Optimization) -> list[tuple[str, int]]:
+    return [(g.backend, len(g.nodes)) for g in placed.placement.groups]
+
+
+@pytest.fixture(scope="module")
+def costs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the first search of the chain has measured serves the second one."""
+    return tmp_path_factory.mktemp("graph_level") / "c.sqlite"
+
+
+def test_it_finds_the_gain_between_kernels_that_the_op_level_misses(parse: Parse, costs: Path) -> None:
+    op_level = _optimize(parse, _CHAIN, costs, "op")
+    assert _groups(op_level) == [("operators", 1)] * 3
+    found = _optimize(parse, _CHAIN, costs)
+    assert found.mix == op_level.placement
+    assert found.chosen == "graph"
+    assert sorted(_groups(found)) == [("operators", 1), ("pairs", 2)]
+    assert found.placement.predicted_ms == pytest.approx(8, rel=0.3)
+
+    report = json.loads(json.dumps(optimization_json(found, "m.onnx")))
+    second = report["second_level"]
+    assert second["op_level_ms"] == pytest.approx(12, rel=0.3)
+    assert second["best_ms"] == pytest.approx(8, rel=0.3)
+    assert second["libraries"] == ["pairs"]
+    tries = second["evaluations"]
+    assert {len(t["genome"]) for t in tries} == {3}
+    assert min(t["median_ms"] for t in tries if t["median_ms"]) == pytest.approx(second["best_ms"], rel=0.1)
+    assert "placements tried" in optimization_text(report)
+    assert {"collage", "mix", "operators", "pairs"} <= report["latency_ms"].keys()
+
+
+def test_from_recorded_costs_a_seed_gives_the_same_search(parse: Parse, costs: Path) -> None:
+    first = _optimize(parse, _CHAIN, costs, seed=3, budget_s=20)
+    again = _optimize(parse, _CHAIN, costs, seed=3, budget_s=20)
+    assert first.second_level is not None
+    assert again.second_level is not None
+    assert again.second_level.history == first.second_level.history
+    assert again.placement == first.placement
+    assert again.costs.measured == 0
+    assert again.comparison is not None
+    assert not again.comparison.measured
+
+
+def test_an_operator_that_the_library_lacks_costs_only_that_one(parse: Parse, tmp_path: Path) -> None:
+    text = "(float[8] x) => (float y) { [a] a = Relu(x) [b] b = Neg(a) [c] y = Exp(b) }"
+    found = _optimize(parse, text, tmp_path / "c.sqlite")
+    assert _groups(found) == [("pairs", 2), ("operators", 1)]
+    report = optimization_json(found, "m.onnx")
+    assert report["declined"]["pairs"] == ["c: it has no Exp"]
+
+
+def test_a_library_that_dies_when_asked_costs_only_that_operator(parse: Parse, tmp_path: Path) -> None:
+    text = "(float[8] x) => (float y) { [a] a = Tan(x) [b] b = Neg(a) [c] y = Abs(b) }"
+    found = _optimize(parse, text, tmp_path / "c.sqlite")
+    assert _groups(found) == [("operators", 1), ("pairs", 2)]
+    (said,) = optimization_json(found, "m.onnx")["declined"]["pairs"]
+    assert said.startswith("a: crashed: the worker process died: killed by SIGABRT")
+
+
+def test_a_library_that_takes_too_long_to_build_costs_only_that_group(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLAGE_CANDIDATE_LIMIT_S", "3")
+    text = "(float[8] x) => (float y) { [a] a = Relu(x) [b] b = Neg(a) [c] y = Sin(b) }"
+    found = _optimize(parse, text, tmp_path / "c.sqlite")
+    assert _groups(found) == [("pairs", 2), ("operators", 1)]
+    tries = optimization_json(found, "m.onnx")["second_level"]["evaluations"]
+    assert any("no answer within 3 s" in (t["reason"] or "") for t in tries)
+
+
+def test_constraints_hold_at_the_graph_level_too(parse: Parse, tmp_path: Path) -> None:
+    for constraints in (
+        Constraints(pins={"a": "operators"}, excluded=[("reference", None)]),
+        Constraints(excluded=[("pairs", "Relu"), ("reference", None)]),
+    ):
+        found = _optimize(parse, _CHAIN, tmp_path / "c.sqlite", constraints=constraints)
+        assert _groups(found) == [("operators", 1), ("pairs", 2)]
+
+
+def test_a_library_alone_may_take_every_operator(parse: Parse, tmp_path: Path) -> None:
+    found = _optimize(parse, _CHAIN, tmp_path / "c.sqlite", "op", backends=["pairs"])
+    (alone,) = (s for s in found.singles if s.backend == "pairs")
+    assert alone.alone
+    assert alone.placement is not None
+    # One by one three times 6 ms; as a whole 21 ms.
+    assert alone.placement.predicted_ms == pytest.approx(18, rel=0.1)
+
+
+def test_a_plugin_brings_a_search(parse: Parse, tmp_path: Path) -> None:
+    found = _optimize(parse, _CHAIN, tmp_path / "c.sqlite", "backwards")
+    assert found.second_level is not None
+    assert found.second_level.history["first_ms"] == pytest.approx(12, rel=0.3)
+    assert found.placement == found.mix
+    with pytest.raises(CollageError, match="unknown search 'sideways'; installed: op, graph, backwards"):
+        search_named("sideways", default_registry())
