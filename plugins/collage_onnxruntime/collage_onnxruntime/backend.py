@@ -22,9 +22,6 @@ __all__ = ["OnnxRuntimeBackend", "OnnxRuntimeKernel"]
 
 _INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 _BORDER_DTYPES = frozenset(["float32", "bool", *_INTEGERS])
-"""Not what a processor computes as something else (float16), nor what a placement of fp32 networks needs
-nobody to hand over (float64, texts).
-"""
 
 _IMAGE_OPS = frozenset(
     [
@@ -32,6 +29,7 @@ _IMAGE_OPS = frozenset(
         "BatchNormalization",
         "Conv",
         "ConvTranspose",
+        "DepthToSpace",
         "GlobalAveragePool",
         "GlobalMaxPool",
         "InstanceNormalization",
@@ -39,6 +37,7 @@ _IMAGE_OPS = frozenset(
         "LRN",
         "MaxPool",
         "Resize",
+        "SpaceToDepth",
     ]
 )
 
@@ -54,15 +53,16 @@ class OnnxRuntimeBackend(Backend):
         return BackendInfo(self.name, BackendKind.GRAPH, __version__, library, reason=reason)
 
     def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
-        """Plain borders; and channels-last ones for groups that compute on images: where the library has
-        convolutions and pooling in blocked layouts, it goes to and from either at the same price.
+        """Plain borders; and where images are computed, inside or right beside, channels-last ones. The
+        library turns into layouts of its own from either at the same price, and computes elementwise groups
+        in the layout that they come in.
         """
         graph = subgraph.graph
         for v in (*subgraph.inputs, *subgraph.outputs):
             if (dtype := graph.type_of(v).dtype) not in _BORDER_DTYPES:
                 return Refusal(f"{v!r} is {dtype}, which is not handed over", subgraph.nodes[0].name)
         plain = plain_variant(subgraph)
-        if not any(n.op_type in _IMAGE_OPS and not n.domain for n in subgraph.nodes):
+        if not _is_about_images(subgraph):
             return [plain]
         last = Variant(
             tuple(_last(graph, v, f) for v, f in zip(subgraph.inputs, plain.inputs, strict=True)),
@@ -105,6 +105,13 @@ class OnnxRuntimeKernel(Kernel):
             _stored(self._inputs, self._variant.inputs, inputs),
             _stored(self._outputs, self._variant.outputs, outputs),
         )
+
+
+def _is_about_images(subgraph: Subgraph) -> bool:
+    graph = subgraph.graph
+    before = [p for v in subgraph.inputs if (p := graph.producer(v)) is not None]
+    after = [n for v in subgraph.outputs for n in graph.consumers(v)]
+    return any(n.op_type in _IMAGE_OPS and not n.domain for n in (*subgraph.nodes, *before, *after))
 
 
 def _last(graph: Graph, name: str, plain: Format) -> Format:

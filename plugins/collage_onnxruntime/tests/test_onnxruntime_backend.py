@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from collage_core.backend import BackendKind, Kernel, Variant, plain_variant
 from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, channels_last, plain
-from collage_core.ir import Graph, NodeSet, Subgraph, Value, ValueKind, from_model
+from collage_core.ir import Graph, NodeSet, Subgraph, Value, ValueKind, from_model, subgraph_model
 from collage_core.ir.passes import normalise
 from collage_core.plugins import Registry
 from collage_core.reference import evaluate
@@ -198,14 +199,59 @@ def test_groups(channels: int, names: Sequence[str], graph_of: MakeGraph, run: R
         assert len(set(variant.inputs)) <= 2
 
 
-def test_channels_last_is_for_images_only(graph_of: MakeGraph, run: RunGroup) -> None:
-    """Elementwise groups stay plain; at the border of the others, floats of rank 4 and 5 do not."""
+def test_channels_last_where_images_are(graph_of: MakeGraph, run: RunGroup) -> None:
+    """Inside or right beside: at the border, floats of rank 4 and 5 are channels-last then."""
     graph, inputs = _block(graph_of)
-    assert run(_part(graph, "s", "t"), inputs) == [plain_variant(_part(graph, "s", "t"))]
     (_, last) = run(_part(graph, "t", "p", "q"), inputs)
-    shape = inputs["x"].shape
-    assert last.inputs == (channels_last("float32", shape), plain("float32", (1, 16, 1, 1)))
-    assert last.outputs == (channels_last("float32", shape), plain("float32", (2, 16, 1, 1)))
+    image = channels_last("float32", inputs["x"].shape)
+    assert last.inputs == (image, plain("float32", (1, 16, 1, 1)))
+    assert last.outputs == (image, plain("float32", (2, 16, 1, 1)))
+    for names in (("c",), ("r",), ("s",), ("t",)):
+        (_, last) = run(_part(graph, *names), inputs)
+        assert set(last.inputs) == set(last.outputs) == {image}
+
+
+def test_no_channels_last_without_images(graph_of: MakeGraph, run: RunGroup) -> None:
+    x = _array(1, 12, 8, 16)
+    part = _whole(graph_of([_node("Softmax", ["x"], "y")], {"x": x}))
+    assert run(part, {"x": x}) == [plain_variant(part)]
+
+
+def _operators(part: Subgraph, variant: Variant, path: Path) -> list[str]:
+    """What the library makes of the group."""
+    runtime = pytest.importorskip("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    options.optimized_model_filepath = str(path)
+    model = subgraph_model(part, variant.inputs, variant.outputs).SerializeToString()
+    runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return [n.op_type for n in onnx.load(path).graph.node]
+
+
+def test_the_library_folds_channels_last_into_its_own_layouts(
+    graph_of: MakeGraph, backend: OnnxRuntimeBackend, tmp_path: Path
+) -> None:
+    """No Transpose is left where its convolutions are blocked, nor in elementwise groups beside them."""
+    conv, x, constants = _conv((9, 11), 32)
+    nodes = [
+        conv,
+        _node("Relu", ["c"], "r"),
+        _node("Mul", ["r", "k"], "m"),
+        _node("Add", ["m", "z"], "a"),
+        _node("Tanh", ["a"], "t"),
+        _node("MaxPool", ["t"], "p", kernel_shape=[2, 2]),
+    ]
+    inputs = {"x": x, "z": _array(2, 32, 7, 9)}
+    graph = graph_of(nodes, inputs, {**constants, "k": _array(32, 1, 1)})
+    for names, expected in (
+        (("c", "r"), ["ReorderInput", "Conv", "ReorderOutput"]),
+        (("m", "a", "t"), ["Mul", "Add", "Tanh"]),
+        (("p",), ["ReorderInput", "MaxPool", "ReorderOutput"]),
+    ):
+        part = _part(graph, *names)
+        for variant in _variants(backend, part):
+            assert _operators(part, variant, tmp_path / "optimised.onnx") == expected
 
 
 @pytest.mark.parametrize("network", ["tiny_conv", "tiny_encoder", "mnist"])
