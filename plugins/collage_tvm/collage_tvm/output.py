@@ -14,7 +14,7 @@ from collage_core.costs.fingerprint import cache_sizes_bytes
 from collage_core.formats import Layout
 from collage_tvm.tensor import Index, Tensor, linear
 
-__all__ = ["Output", "strides_of"]
+__all__ = ["Output", "beyond_caches", "strides_of"]
 
 
 def strides_of(shape: Sequence[int], layout: Layout) -> tuple[int, ...]:
@@ -30,6 +30,11 @@ def last_cache_bytes() -> int:
     return cache_sizes_bytes()[-1]
 
 
+def beyond_caches(elements: int, dtype: str) -> bool:
+    """Whether so much is larger than the last cache."""
+    return elements * np.dtype(dtype).itemsize > last_cache_bytes()
+
+
 @dataclass(frozen=True)
 class Output:
     """`tensor`, stored densely in `layout` in the flat `buffer`."""
@@ -41,8 +46,7 @@ class Output:
     @property
     def streams(self) -> bool:
         """Whether it is larger than the last cache, so that nobody would find it there."""
-        size_bytes = math.prod(self.tensor.shape) * np.dtype(self.tensor.dtype).itemsize
-        return size_bytes > last_cache_bytes()
+        return beyond_caches(math.prod(self.tensor.shape), self.tensor.dtype)
 
     def offset(self, index: Index) -> Any:
         return linear(index, strides_of(self.tensor.shape, self.layout))

@@ -38,7 +38,7 @@ _TILE = 16
 _SQUARES_TOGETHER = 4
 """Squares of a transposition whose lines are neighbours where they are read, as the memory likes it."""
 _AHEAD = 2
-"""How many blocks of columns ahead lines are asked for that lie in no cache."""
+"""How many blocks of columns ahead lines are asked for."""
 
 __all__ = ["pointwise_nests", "segments", "stored_value"]
 
@@ -186,8 +186,7 @@ class _Turned:
         taken = {read.var: tirx.BufferLoad(square, [row * side + lane]) for read, square in pairs}
         body = vector_body(written.body, moved, own, side, taken=taken, output=written.output)
         statements = [self._turn(*pair) for pair in pairs]
-        if written.output.streams:  # else its lines lie in a cache, and more requests would delay them
-            statements += [line for read in self.reads for line in self._ahead(read)]
+        statements += [line for read in self.reads for line in self._ahead(read)]
         at = put(written.replace, inner.var, block * width + start)
         turned = substitute(substitute(sequence(statements), at), {along.var: corner})
         rows = loop(row, side, substitute(body, {along.var: corner + row}))

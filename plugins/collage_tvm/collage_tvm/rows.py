@@ -40,7 +40,7 @@ from collage_tvm.nest import (
 from collage_tvm.output import Output
 from collage_tvm.pointwise import segments, stored_value
 from collage_tvm.tensor import Index, Reduction, Scope, Tensor, refine
-from collage_tvm.vectors import vector_body
+from collage_tvm.vectors import lines_ahead, vector_body
 
 __all__ = ["WIDE", "fill", "reductions_of", "row_groups", "row_nests"]
 
@@ -346,8 +346,10 @@ def _along(
                 accumulators.append((accumulator, width))
                 at = block * (width * unroll) + lane + (start + u * width)
                 own = Lanes(lane, width)
-                element = _combined(stage, how, accumulator, own)
-                several.append(vector_body(element, put(replace, inner.var, at), own, lanes))
+                element, moved = _combined(stage, how, accumulator, own), put(replace, inner.var, at)
+                if stage is templates[0]:  # later stages find what they read in the cache
+                    several += lines_ahead(stage, moved, {lane: integer(0)})
+                several.append(vector_body(element, moved, own, lanes))
                 buffers += own.buffers
             steps.append(loop(block, blocks, sequence(several)))
         body += [fill(a, w, neutral) for a, w in accumulators]
@@ -428,8 +430,9 @@ def _across(
         block = variable("b")
         at = block * width + direction.lane + start
         moved = put(replace, inner.var, at)
-        body: list[Stmt] = []
         own = Lanes(direction.lane, width)
+        first = {**{a.var: integer(0) for a in reduced}, direction.lane: integer(0)}
+        body = [line for stage in templates[:1] for line in lines_ahead(stage, moved, first)]
         for x, stage, result in zip(stages.reductions, templates, results, strict=False):
             how = _of(x).combine
             step = vector_body(_combined(stage, how, result, own), moved, own, lanes)

@@ -24,10 +24,11 @@ def lanes_from(offset: Expr, count: int) -> Expr:
 
 
 def prefetched(buffer: Any, offset: Expr) -> Stmt:
-    """Asks the memory for the line of an element, which may lie behind the last."""
+    """Asks for the line of an element, which may lie behind the last. It is wanted in the second-level cache:
+    in the first, lines whose distance is a power of two would push each other out."""
     address = tirx.address_of(tirx.BufferLoad(buffer, [offset]))
-    reading, all_levels, data = 0, 3, 1  # as LLVM's prefetch numbers them
-    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, reading, all_levels, data))
+    reading, second_level, data = 0, 2, 1  # as LLVM's prefetch numbers them
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, reading, second_level, data))
 
 
 def transposed_square(

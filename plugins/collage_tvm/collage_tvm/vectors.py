@@ -19,11 +19,11 @@ from collage_tvm.nest import (
     variable,
     vectorized,
 )
-from collage_tvm.output import Output
-from collage_tvm.squares import SIDES, lanes_from
+from collage_tvm.output import Output, beyond_caches
+from collage_tvm.squares import SIDES, lanes_from, prefetched
 from collage_tvm.tensor import Read
 
-__all__ = ["fence", "vector_body", "with_streams"]
+__all__ = ["fence", "lines_ahead", "vector_body", "with_streams"]
 
 Expr = Any
 Stmt = Any
@@ -31,6 +31,8 @@ Stmt = Any
 _LLVM_TYPES = {"float32": "float", "float64": "double", "int32": "i32", "int64": "i64"}
 """Of the elements that are stored past the caches."""
 _LINE_BYTES = 64
+_AHEAD = 2048
+"""Elements: how much later what is asked for now will be read."""
 _FENCE = "define void @collage_fence() {\n  fence seq_cst\n  ret void\n}\n"
 
 
@@ -97,22 +99,33 @@ def _streamed(
     and contiguous."""
     *stores, (buffer, index, value) = template.stores
     offset = substituted(index, replace)
-    first = substituted(offset, {own.lane: 0})
+    firsts = [substituted(offset, {own.lane: first}) for first in range(0, own.width, lanes)]
     if (
         buffer.dtype not in _LLVM_TYPES
-        or own.width != lanes
+        or own.width % lanes
         or stride_of(offset, own.lane) != 1
-        or not sym.Analyzer().can_prove(tirx.floormod(first, lanes) == 0)
+        or not sym.Analyzer().can_prove(tirx.floormod(firsts[0], lanes) == 0)
     ):
         return template, []
     slot, zero = own.buffer(buffer.dtype), variable("zero")
-    stored = tirx.BufferLoad(slot, [lanes_from(zero, lanes)])
-    to = tirx.address_of(tirx.BufferLoad(buffer, [first]))
-    call = tirx.call_extern("void", _stream_name(buffer.dtype), to, stored)
-    return (
-        dataclasses.replace(template, stores=[*stores, (slot, own.lane, value)]),
-        [tirx.Bind(zero, integer(0)), tirx.Evaluate(call)],
-    )
+    after: list[Stmt] = [tirx.Bind(zero, integer(0))]
+    for k, first in enumerate(firsts):
+        stored = tirx.BufferLoad(slot, [lanes_from(zero + k * lanes, lanes)])
+        to = tirx.address_of(tirx.BufferLoad(buffer, [first]))
+        after.append(tirx.Evaluate(tirx.call_extern("void", _stream_name(buffer.dtype), to, stored)))
+    return dataclasses.replace(template, stores=[*stores, (slot, own.lane, value)]), after
+
+
+def lines_ahead(template: Template, replace: Mapping[Any, Expr], first: Mapping[Any, Expr]) -> list[Stmt]:
+    """Asks for what will be read somewhat later than the elements at `first`, where it lies in no cache."""
+    bound = {v for v, _ in template.bindings}
+    lines: list[Stmt] = []
+    for read in template.reads:
+        far = beyond_caches(int(read.buffer.shape[0]), read.buffer.dtype)
+        offset = substituted(substituted(read.offset, replace), first)
+        if far and not bound & free_variables(offset):
+            lines.append(prefetched(read.buffer, offset + _AHEAD))
+    return lines
 
 
 def fence() -> Stmt:

@@ -152,6 +152,16 @@ def test_rows_and_several_outputs_past_the_caches(check: Callable[..., Any], sha
     check(nodes, x, outputs=("a", "b", "c"))
 
 
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("width", [5, 33, 80])
+def test_windows_of_what_no_cache_holds(check: Callable[..., Any], op: str, width: int) -> None:
+    """Asking for what lies behind the input must not touch it."""
+    for strides in ([1, 1], [2, 2]):
+        node = helper.make_node(op, ["x"], ["o"], kernel_shape=[3, 3], strides=strides, pads=[1] * 4)
+        check([node], {"x": _random((2, 64, 9, width))})
+
+
 @pytest.mark.parametrize(("cache_bytes", "past"), [(0, True), (1 << 30, False)])
 def test_only_outputs_larger_than_the_cache_go_past_it(
     group: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, cache_bytes: int, past: bool
