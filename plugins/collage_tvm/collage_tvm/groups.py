@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collage_core.errors import Refusal
-from collage_core.ir import Node, Operator, OpKind, Subgraph
+from collage_core.ir import Graph, Node, Operator, OpKind, Subgraph
 from collage_tvm.axes import reduced_axes
 from collage_tvm.support import check_operator
 
@@ -91,39 +91,51 @@ def _check_rows(subgraph: Subgraph, kinds: dict[int, OpKind]) -> Refusal | None:
     below: set[str] = set()
     inside = {v for n in subgraph.nodes for v in n.outputs}
     for node in subgraph.nodes:
-        follows = any(v in below for v in node.inputs)
-        if kinds[node.id] == OpKind.REDUCTION:
+        reduces = kinds[node.id] == OpKind.REDUCTION
+        if reduces:
             own = _rows_of(Operator(graph, node))
-            if node.op_type in POOLS and node.inputs[0] in inside:
-                return Refusal(
-                    f"{node.op_type} reads every element several times, so nothing is fused into its input",
-                    node.name,
-                )
-            if rows is not None and (own.domain, own.axes) != (rows.domain, rows.axes):
-                return Refusal("it reduces other rows than the reduction before it", node.name)
-            if any(v in below for v in node.inputs[1:]):
-                return Refusal("its parameters depend on a reduction in the same kernel", node.name)
+            if (reason := _joins(node, own, rows, below, inside)) is not None:
+                return Refusal(reason, node.name)
             rows = own
-        elif follows and kinds[node.id] > OpKind.BROADCAST:
-            return Refusal("the result of a reduction is not rearranged in the same kernel", node.name)
-        elif not follows:
+        elif not _follows(node, below):
             continue
+        elif kinds[node.id] > OpKind.BROADCAST:
+            return Refusal("the result of a reduction is not rearranged in the same kernel", node.name)
         assert rows is not None
         shape = graph.shape_of(node.outputs[0])
         if shape not in (rows.domain, rows.per_row):
             return Refusal(
                 "the result of a reduction is broadcast to another shape than that of its input", node.name
             )
-        if (
-            shape == rows.domain
-            and len(rows.per_row) != len(rows.domain)
-            and kinds[node.id] != OpKind.REDUCTION
-        ):
-            uses_row = any(v in below and graph.shape_of(v) == rows.per_row for v in node.inputs)
-            if uses_row:
-                return Refusal("the result of a reduction without keepdims is broadcast", node.name)
+        if not reduces and shape == rows.domain and _spreads_without_its_axes(graph, node, rows, below):
+            return Refusal("the result of a reduction without keepdims is broadcast", node.name)
         below.update(node.outputs)
     return None
+
+
+def _joins(node: Node, own: _Rows, rows: _Rows | None, below: set[str], inside: set[str]) -> str | None:
+    """Why a reduction cannot share a kernel with those before it, whose rows and results are `rows` and
+    `below`; None if it can. inside: all that the group computes."""
+    if node.op_type in POOLS and node.inputs[0] in inside:
+        return f"{node.op_type} reads every element several times, so nothing is fused into its input"
+    if rows is not None and (own.domain, own.axes) != (rows.domain, rows.axes):
+        return "it reduces other rows than the reduction before it"
+    if any(v in below for v in node.inputs[1:]):
+        return "its parameters depend on a reduction in the same kernel"
+    return None
+
+
+def _follows(node: Node, below: set[str]) -> bool:
+    """Whether a node reads what is computed from a reduction."""
+    return any(v in below for v in node.inputs)
+
+
+def _spreads_without_its_axes(graph: Graph, node: Node, rows: _Rows, below: set[str]) -> bool:
+    """Whether a node with a value per element reads one per row in which the reduced axes are missing, so
+    that broadcasting would take other axes for them."""
+    if len(rows.per_row) == len(rows.domain):
+        return False
+    return any(v in below and graph.shape_of(v) == rows.per_row for v in node.inputs)
 
 
 def _rows_of(op: Operator) -> _Rows:

@@ -188,16 +188,16 @@ def test_convolutions_are_tuned_channels_last_and_products_plain() -> None:
 @pytest.mark.parametrize(
     ("nodes", "inputs", "reason"),
     [
-        ([_node("Relu", "x")], {"x": _array(3, 4)}, "one convolution or matrix product"),
+        ([_node("Relu", "x")], {"x": _array(3, 4)}, "a convolution or matrix product"),
         (
             [_node("MatMul", "x y", "m"), _node("MatMul", "m z")],
             {"x": _array(3, 4), "y": _array(4, 5), "z": _array(5, 6)},
-            "one convolution or matrix product",
+            "the second contraction",
         ),
         (
             [_node("Conv", "x w")],
             {"x": _array(1, 3, 5, 5), "w": _array(2, 3, 3, 3)},
-            "weights are not constant",
+            "weights is not a constant",
         ),
         ([_node("MatMul", "x y")], {"x": _array(3, 4), "y": _array(4)}, "with vectors"),
         (
@@ -208,12 +208,17 @@ def test_convolutions_are_tuned_channels_last_and_products_plain() -> None:
         (
             [_node("Relu", "x", "r"), _node("MatMul", "r y")],
             {"x": _array(3, 4), "y": _array(4, 5)},
-            "nothing is fused into the inputs",
+            "nothing is fused into its input",
+        ),
+        (
+            [_node("Mul", "z z", "q"), _node("MatMul", "x y", "m"), _node("Add", "m q")],
+            {"x": _array(3, 4), "y": _array(4, 5), "z": _array(3, 5)},
+            "inputs of what is tuned",
         ),
         (
             [_node("MatMul", "x y", "m"), _node("Softmax", "m")],
             {"x": _array(3, 4), "y": _array(4, 5)},
-            "Softmax is not fused",
+            "only arithmetic",
         ),
         (
             [_node("MatMul", "x y", "m"), _node("Add", "m z")],

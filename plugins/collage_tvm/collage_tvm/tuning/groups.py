@@ -9,9 +9,9 @@ import importlib.util
 from collage_core.backend import Variant
 from collage_core.device import Target
 from collage_core.errors import Refusal
-from collage_core.ir import Node, OpKind, Subgraph, op_kind
+from collage_core.ir import Node, Subgraph
+from collage_tvm.groups import check_group
 from collage_tvm.operand_layouts import contraction_variants
-from collage_tvm.support import SUPPORTED
 from collage_tvm.tuning.records import tuned_variant
 
 __all__ = ["anchor_of", "tunable_variants", "tuned_variants"]
@@ -46,20 +46,17 @@ def _missing_package() -> Refusal | None:
 
 
 def anchor_of(subgraph: Subgraph) -> Node | Refusal:
-    """The one convolution or product of a group that can be tuned."""
+    """The one convolution or product of a group that can be tuned, which must be a kernel untuned, too."""
+    if (refusal := check_group(subgraph)) is not None:
+        return refusal
     graph = subgraph.graph
-    anchors = [n for n in subgraph.nodes if not n.domain and n.op_type in _ANCHORS]
-    if len(anchors) != 1:
-        return Refusal("only groups with one convolution or matrix product are tuned")
-    [anchor] = anchors
-    if len(subgraph.outputs) != 1:
-        return Refusal("only groups with one output are tuned", anchor.name)
+    anchor = next((n for n in subgraph.nodes if n.op_type in _ANCHORS), None)
+    if anchor is None:
+        return Refusal("only groups with a convolution or matrix product are tuned", subgraph.nodes[0].name)
     for value in (*subgraph.inputs, *subgraph.constants, *subgraph.outputs):
         type = graph.type_of(value)
-        if type.symbolic_dims or type.size == 0 or type.size >= 2**31:
-            return Refusal(f"the shape {type} of {value!r} is not tuned", anchor.name)
-        if type.dtype != _DTYPE:
-            return Refusal(f"{value!r} is {type.dtype}; only {_DTYPE} is tuned", anchor.name)
+        if type.dtype != _DTYPE or type.size == 0:
+            return Refusal(f"{value!r} is {type}; only {_DTYPE} is tuned", anchor.name)
     if (reason := _operands(subgraph, anchor)) is not None:
         return Refusal(reason, anchor.name)
     below = set(anchor.outputs)
@@ -69,8 +66,6 @@ def anchor_of(subgraph: Subgraph) -> Node | Refusal:
             continue
         if not below & set(node.inputs):
             return Refusal("nothing is fused into the inputs of what is tuned", node.name)
-        if node.domain or node.op_type not in SUPPORTED or op_kind(graph, node) > OpKind.BROADCAST:
-            return Refusal(f"{node.op_type} is not fused into what is tuned", node.name)
         if graph.shape_of(node.outputs[0]) != shape:
             return Refusal("its result has another shape than what is tuned", node.name)
         below.update(node.outputs)
@@ -81,8 +76,6 @@ def _operands(subgraph: Subgraph, anchor: Node) -> str | None:
     graph = subgraph.graph
     ranks = [len(graph.shape_of(v)) for v in anchor.inputs if v]
     if anchor.op_type == "Conv":
-        if not graph.is_constant(anchor.inputs[1]):
-            return "its weights are not constant"
         return None if 3 <= ranks[0] <= 5 else f"convolutions of rank {ranks[0]} are not tuned"
     return None if min(ranks[:2]) >= 2 else "products with vectors are not tuned"
 
