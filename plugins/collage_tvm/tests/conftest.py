@@ -4,7 +4,9 @@ evaluator."""
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,8 @@ from collage_core.errors import Refusal
 from collage_core.formats import empty
 from collage_core.ir import Graph, Subgraph, from_model
 from collage_core.operators import OPERATORS
+
+sys.path.append(str(Path(__file__).parent / "support"))
 
 # TVM reads its settings when it is loaded, which is before any test builds a kernel
 for _name, _value in TvmBackend().environment(Target("cpu", 2)).items():

@@ -1,524 +1,35 @@
-"""Random graphs, fused by the rule: the largest groups and whole placements against the reference.
-
-Floats hold small integers until an operator rounds, and what is exact is tracked: operators that jump
-(comparisons, casts to integers, argmax) read exact values only, so that rounding never explains a difference.
-"""
+"""Random graphs, fused by the rule: the largest groups and whole placements against the reference."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from collage_tvm import plugin
 from collage_tvm.backend import TvmBackend
 from hypothesis import HealthCheck, given, note, settings
-from hypothesis import strategies as st
-from onnx import helper
+from random_graphs import Case, cases
 
 from collage_core import CostRecord, OpLevelSearch, Target, build, formulate, generate_candidates
 from collage_core.backend import Variant
 from collage_core.costs.check import compare
 from collage_core.errors import Refusal
 from collage_core.formats import Array, Format, empty
-from collage_core.ir import Graph, OpKind, Subgraph, from_model, op_kind
+from collage_core.ir import OpKind, Subgraph, op_kind
 from collage_core.plugins import Registry
 from collage_core.reference import evaluate
 from collage_core.search.candidates import Candidate
 from collage_core.search.formulate import needed_conversions
 
-_SIZES = (1, 2, 3, 1, 5, 7, 16, 17, 31, 33, 67)
-_MAX_ELEMENTS = 12_000
-_EXACT_BOUND, _ROUNDED_BOUND = 2.0**20, 100.0
-_INTEGERS, _FLOATS = ("int32", "int64"), ("float32", "float64")
 _TARGET = Target("cpu", 2)
 _NOTHING = np.empty(0, np.uint8)
-
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class _Value:
-    """bound: its largest magnitude. exact: no operator has rounded it."""
-
-    name: str
-    shape: Shape
-    dtype: str
-    bound: float = 3.0
-    exact: bool = True
-
-    @property
-    def floating(self) -> bool:
-        return self.dtype in _FLOATS
-
-
-class _Builder:
-    """Adds one random operator after the other; each method is one kind and says whether it found a place."""
-
-    def __init__(self, draw: st.DrawFn) -> None:
-        self._draw = draw
-        self._random = np.random.default_rng(draw(st.integers(0, 999)))
-        self.nodes: list[onnx.NodeProto] = []
-        self.inputs: dict[str, Array] = {}
-        self.constants: dict[str, Array] = {}
-        self.values: list[_Value] = []
-
-    def one(self, *choices: Any) -> Any:
-        return self._draw(st.sampled_from(choices))
-
-    def flag(self) -> bool:
-        return self._draw(st.booleans())
-
-    def count(self, low: int, high: int) -> int:
-        return self._draw(st.integers(low, high))
-
-    def leaf(self, shape: Shape, dtype: str, low: int = -3, *, constant: bool | None = None) -> _Value:
-        data = self._random.integers(0 if dtype == "bool" else low, 2 if dtype == "bool" else 4, shape)
-        constant = self.flag() if constant is None else constant
-        store = self.constants if constant else self.inputs
-        name = f"leaf{len(self.inputs) + len(self.constants)}"
-        store[name] = np.asarray(data).astype(dtype)
-        return _Value(name, shape, dtype, 1.0 if dtype == "bool" else 3.0)
-
-    def fixed(self, data: Any) -> str:
-        name = f"fixed{len(self.constants)}"
-        self.constants[name] = np.asarray(data)
-        return name
-
-    def some(self, wanted: Callable[[_Value], bool] = lambda v: True) -> _Value | None:
-        """One of the latest values, so that graphs grow deep and join again."""
-        found = [v for v in self.values if wanted(v)][-4:][::-1]
-        return self.one(*found[:1] * 3, *found) if found else None
-
-    def add(
-        self,
-        op: str,
-        inputs: Sequence[Any],
-        shape: Shape,
-        like: _Value,
-        bound: float | None = None,
-        *,
-        dtype: str | None = None,
-        rounds: bool = False,
-        **attributes: Any,
-    ) -> bool:
-        sources = [v for v in inputs if isinstance(v, _Value)]
-        dtype = dtype or like.dtype
-        exact = not rounds and all(v.exact for v in sources)
-        bound = max(v.bound for v in sources) if bound is None else bound
-        if bound > (_EXACT_BOUND if exact else _ROUNDED_BOUND) or math.prod(shape) > _MAX_ELEMENTS:
-            return False
-        value = _Value(f"v{len(self.nodes)}", shape, dtype, bound, exact)
-        names = [v.name if isinstance(v, _Value) else v for v in inputs]
-        self.nodes.append(helper.make_node(op, names, [value.name], **attributes))
-        self.values.append(value)
-        return True
-
-    def partner(self, x: _Value, low: int = -3, exact: bool = False) -> _Value:
-        """Something of x's dtype that broadcasts with x, either way."""
-        if low < 0 and self.flag():
-            found = self.some(
-                lambda v: v.dtype == x.dtype and _fit(v.shape, x.shape) and (v.exact or not exact)
-            )
-            if found is not None:
-                return found
-        shape = [self.one(1, d) if d > 1 else self.one(1, 1, *_SIZES) for d in x.shape]
-        if math.prod(_broadcast(tuple(shape), x.shape)) > _MAX_ELEMENTS:
-            shape = list(x.shape)
-        return self.leaf(tuple(shape[self.count(0, len(shape)) :]), x.dtype, low)
-
-    # -- arithmetic --
-
-    def unary(self) -> bool:
-        x = self.some()
-        assert x is not None
-        if x.dtype == "bool":
-            return self.add("Not", [x], x.shape, x)
-        if not x.floating:
-            return self.add(self.one("Neg", "Abs", "Sign", "Relu"), [x], x.shape, x)
-        rounding = ["Sigmoid", "Tanh", "HardSwish", "Softplus", "LeakyRelu", "Elu"]
-        rounding += ["Gelu", "Erf", "Mish"] if x.dtype == "float32" else []
-        rounding += ["Exp"] if x.bound <= 4 else []
-        op = self.one("Relu", "Neg", "Abs", "Identity", *rounding)
-        bound = math.exp(x.bound) if op == "Exp" else x.bound + 1
-        return self.add(op, [x], x.shape, x, bound, rounds=op in rounding)
-
-    def binary(self) -> bool:
-        x = self.some()
-        assert x is not None
-        y = self.partner(x)
-        x, y = (y, x) if self.flag() else (x, y)
-        shape = _broadcast(x.shape, y.shape)
-        if x.dtype == "bool":
-            return self.add(self.one("And", "Or", "Xor", "Equal"), [x, y], shape, x)
-        op = self.one("Add", "Mul", "Sub", "Max", "Min")
-        bound = {"Add": x.bound + y.bound, "Sub": x.bound + y.bound, "Mul": x.bound * y.bound}.get(op)
-        return self.add(op, [x, y], shape, x, bound)
-
-    def divided(self) -> bool:
-        x = self.some(lambda v: v.dtype != "bool")
-        if x is None:
-            return False
-        y = self.partner(x, low=1)
-        op = "Div" if x.floating else self.one("Div", "Mod")
-        return self.add(op, [x, y], _broadcast(x.shape, y.shape), x, rounds=x.floating)
-
-    def compared(self) -> bool:
-        x = self.some(lambda v: v.exact and v.dtype != "bool")
-        if x is None:
-            return False
-        y = self.partner(x, exact=True)
-        op = self.one("Greater", "Less", "Equal", "GreaterOrEqual", "LessOrEqual")
-        if op == "Equal" and x.dtype == "float64":
-            op = "Less"
-        return self.add(op, [x, y], _broadcast(x.shape, y.shape), x, 1.0, dtype="bool")
-
-    def where(self) -> bool:
-        x = self.some()
-        assert x is not None
-        y = self.partner(x)
-        both = _broadcast(x.shape, y.shape)
-        condition = self.some(lambda v: v.dtype == "bool" and _fit(v.shape, both))
-        condition = condition or self.leaf(tuple(self.one(1, d) for d in both), "bool")
-        return self.add("Where", [condition, x, y], _broadcast(condition.shape, both), x)
-
-    def cast(self) -> bool:
-        x = self.some()
-        assert x is not None
-        dtype = self.one(*_FLOATS, *(("bool", *_INTEGERS) if x.exact else ()))
-        to = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-        return self.add("Cast", [x], x.shape, x, 1.0 if dtype == "bool" else None, dtype=dtype, to=to)
-
-    def diamond(self) -> bool:
-        """Two ways from one value that meet again; one of them may be a statistic of its rows."""
-        x = self.some(lambda v: v.dtype != "bool")
-        if x is None:
-            return False
-        if x.shape and self.flag():
-            if not self.reduced(x, keep=True):
-                return False
-        else:
-            self.values.append(x)
-            if not self.one(self.unary, self.binary, self.mirror)():
-                return False
-        y = self.values[-1]
-        if y.dtype != x.dtype or not _fit(x.shape, y.shape):
-            return False
-        op, shape = self.one("Add", "Sub", "Mul", "Max"), _broadcast(x.shape, y.shape)
-        bound = x.bound * y.bound if op == "Mul" else x.bound + y.bound
-        return self.add(op, [x, y] if self.flag() else [y, x], shape, x, bound)
-
-    def join(self, a: _Value, b: _Value) -> bool:
-        if a.dtype != b.dtype or not _fit(a.shape, b.shape):
-            return False
-        op = "Xor" if a.dtype == "bool" else self.one("Max", "Add")
-        return self.add(op, [a, b], _broadcast(a.shape, b.shape), a, a.bound + b.bound)
-
-    # -- moving --
-
-    def transpose(self) -> bool:
-        x = self.some(lambda v: bool(v.shape))
-        if x is None:
-            return False
-        order = self._draw(st.permutations(range(len(x.shape))))
-        return self.add("Transpose", [x], tuple(x.shape[d] for d in order), x, perm=list(order))
-
-    def reshape(self) -> bool:
-        x = self.some()
-        assert x is not None
-        shape, at = list(x.shape), self.count(0, len(x.shape))
-        how = self.one("join", "split", "one", "regroup")
-        if how == "join" and len(shape) > 1:
-            shape[at : at + 2] = [math.prod(shape[at : at + 2])] if at < len(shape) else []
-        elif how == "split" and at < len(shape):
-            divisor = next((k for k in (2, 3, 5, 7) if shape[at] % k == 0), 1)
-            shape[at : at + 1] = [divisor, shape[at] // divisor]
-        elif how == "regroup" and len(shape) > 1:
-            size = math.prod(shape)
-            shape = next(([k, size // k] for k in (5, 4, 3, 2) if size % k == 0), [size])
-        else:
-            shape.insert(at, 1)
-        if len(shape) > 6:
-            return False
-        return self.add("Reshape", [x, self.fixed(np.array(shape, np.int64))], tuple(shape), x)
-
-    def expand(self) -> bool:
-        x = self.some()
-        assert x is not None
-        shape = [d if d > 1 else self.one(1, 2, 5, 17) for d in x.shape]
-        shape = [self.one(2, 3), *shape] if self.flag() and len(shape) < 5 else shape
-        return self.add("Expand", [x, self.fixed(np.array(shape, np.int64))], tuple(shape), x)
-
-    def slice(self) -> bool:
-        x = self.some(lambda v: bool(v.shape))
-        if x is None:
-            return False
-        axis = self.count(0, len(x.shape) - 1)
-        d, step = x.shape[axis], self.one(1, 2, -1, -3)
-        begin, end = sorted((self.count(0, d - 1), self.count(0, d - 1)))
-        part = range(begin, end + 1)[::step]
-        stop = part[-1] + (1 if step > 0 else -1)
-        parameters = [part[0], stop if stop >= 0 else -d - 1, axis, step]
-        shape = (*x.shape[:axis], len(part), *x.shape[axis + 1 :])
-        return self.add("Slice", [x, *(self.fixed(np.array([p])) for p in parameters)], shape, x)
-
-    def mirror(self) -> bool:
-        """The value backwards along an axis: other elements of a value that somebody else reads in order."""
-        x = self.some(lambda v: bool(v.shape))
-        if x is None:
-            return False
-        axis = self.count(0, len(x.shape) - 1)
-        parameters = [-1, -x.shape[axis] - 1, axis, -1]
-        return self.add("Slice", [x, *(self.fixed(np.array([p])) for p in parameters)], x.shape, x)
-
-    def concat(self) -> bool:
-        x = self.some(lambda v: bool(v.shape))
-        if x is None:
-            return False
-        axis = self.count(0, len(x.shape) - 1)
-
-        def beside(v: _Value) -> bool:
-            same = [a == b for k, (a, b) in enumerate(zip(v.shape, x.shape, strict=False)) if k != axis]
-            return v.dtype == x.dtype and len(v.shape) == len(x.shape) and all(same)
-
-        y = self.some(beside) if self.flag() else None
-        y = y or self.leaf((*x.shape[:axis], self.one(1, 3, 16), *x.shape[axis + 1 :]), x.dtype)
-        parts = self.one([x, y], [y, x], [x, y, x])
-        total = sum(v.shape[axis] for v in parts)
-        shape = (*x.shape[:axis], total, *x.shape[axis + 1 :])
-        return self.add("Concat", parts, shape, x, axis=axis - self.one(0, len(shape)))
-
-    def pad(self) -> bool:
-        x = self.some(lambda v: bool(v.shape))
-        if x is None:
-            return False
-        mode = self.one("constant", "edge", "reflect")
-        most = min(2, min(x.shape) - 1) if mode == "reflect" else 2
-        pads = [self.count(0, most) for _ in range(2 * len(x.shape))]
-        rank = len(x.shape)
-        shape = tuple(d + pads[k] + pads[rank + k] for k, d in enumerate(x.shape))
-        return self.add("Pad", [x, self.fixed(np.array(pads))], shape, x, mode=mode)
-
-    def tile(self) -> bool:
-        x = self.some(lambda v: bool(v.shape))
-        if x is None:
-            return False
-        times = [self.one(1, 1, 2, 3) for _ in x.shape]
-        shape = tuple(d * t for d, t in zip(x.shape, times, strict=True))
-        return self.add("Tile", [x, self.fixed(np.array(times))], shape, x)
-
-    def gather(self) -> bool:
-        x = self.some(lambda v: bool(v.shape))
-        if x is None:
-            return False
-        axis = self.count(0, len(x.shape) - 1)
-        d = x.shape[axis]
-        own = self.one((), (3,), (2, 5))
-        if len(x.shape) + len(own) > 6:
-            return False
-        if self.flag():
-            store, name = self.one((self.constants, "at"), (self.inputs, "places"))
-            name = f"{name}{len(store)}"
-            store[name] = self._random.integers(-d, d, own).astype(self.one(*_INTEGERS))
-            shape = (*x.shape[:axis], *own, *x.shape[axis + 1 :])
-            return self.add("Gather", [x, name], shape, x, axis=axis)
-        name = f"places{len(self.inputs)}"
-        self.inputs[name] = self._random.integers(-d, d, x.shape)
-        return self.add("GatherElements", [x, name], x.shape, x, axis=axis)
-
-    def triangle(self) -> bool:
-        x = self.some(lambda v: len(v.shape) > 1)
-        if x is None:
-            return False
-        return self.add(
-            "Trilu", [x, self.fixed(np.int64(self.count(-2, 2)))], x.shape, x, upper=self.one(0, 1)
-        )
-
-    def resize(self) -> bool:
-        x = self.some(lambda v: bool(v.shape) and v.floating)
-        if x is None:
-            return False
-        scales = [self.one(1.0, 1.0, 2.0, 0.5, 1.5) if d > 1 else 1.0 for d in x.shape]
-        shape = tuple(int(d * s) for d, s in zip(x.shape, scales, strict=True))
-        none = self.fixed(np.zeros(0, np.float32))
-        mode = self.one("nearest", "linear")
-        given = [x, none, self.fixed(np.array(scales, np.float32))]
-        return self.add("Resize", given, shape, x, rounds=mode == "linear", mode=mode)
-
-    def split(self) -> bool:
-        x = self.some(lambda v: bool(v.shape) and v.shape[0] > 1)
-        if x is None:
-            return False
-        sizes = (1, x.shape[0] - 1)
-        parts = [
-            _Value(f"v{len(self.nodes)}_{k}", (n, *x.shape[1:]), x.dtype, x.bound, x.exact)
-            for k, n in enumerate(sizes)
-        ]
-        names = [x.name, self.fixed(np.array(sizes))]
-        self.nodes.append(helper.make_node("Split", names, [p.name for p in parts], axis=0))
-        self.values += parts
-        return True
-
-    # -- reducing --
-
-    def reduce(self) -> bool:
-        x = self.some(lambda v: bool(v.shape) and v.dtype != "bool")
-        return x is not None and self.reduced(x, self.flag())
-
-    def reduced(self, x: _Value, keep: bool) -> bool:
-        axes = self._draw(st.lists(st.integers(0, len(x.shape) - 1), min_size=1, unique=True))
-        count = math.prod(x.shape[a] for a in axes)
-        shape = tuple(1 if k in axes else d for k, d in enumerate(x.shape) if keep or k not in axes)
-        bounds = {
-            "ReduceMax": x.bound,
-            "ReduceMin": x.bound,
-            "ReduceSum": x.bound * count,
-            "ReduceL1": x.bound * count,
-            "ReduceSumSquare": x.bound**2 * count,
-        }
-        rounding = {"ReduceMean": x.bound, "ReduceL2": x.bound * math.sqrt(count)} if x.floating else {}
-        rounding |= {"ReduceLogSumExp": x.bound + math.log(count)} if x.floating and x.bound < 20 else {}
-        bounds |= rounding
-        op = self.one(*bounds)
-        given = [x, self.fixed(np.array(axes))]
-        return self.add(op, given, shape, x, bounds[op], rounds=op in rounding, keepdims=int(keep))
-
-    def normalize(self) -> bool:
-        x = self.some(lambda v: bool(v.shape) and v.floating)
-        if x is None:
-            return False
-        axis = self.count(0, len(x.shape) - 1)
-        op = self.one("Softmax", "LogSoftmax", "LayerNormalization")
-        if op != "LayerNormalization":
-            return self.add(op, [x], x.shape, x, 2 * x.bound + 10, rounds=True, axis=axis)
-        gain, bias = (self.leaf(x.shape[axis:], x.dtype) for _ in range(2))
-        bound = 3 + 3 * math.sqrt(math.prod(x.shape[axis:]))
-        return self.add(op, [x, gain, bias], x.shape, x, bound, rounds=True, axis=axis, epsilon=0.1)
-
-    def arg(self) -> bool:
-        x = self.some(lambda v: bool(v.shape) and v.exact and v.dtype != "bool")
-        if x is None:
-            return False
-        axis, keep = self.count(0, len(x.shape) - 1), self.flag()
-        shape = tuple(1 if k == axis else d for k, d in enumerate(x.shape) if keep or k != axis)
-        attributes: dict[str, Any] = {
-            "axis": axis,
-            "keepdims": int(keep),
-            "select_last_index": self.one(0, 1),
-        }
-        bound = float(x.shape[axis])
-        return self.add(self.one("ArgMax", "ArgMin"), [x], shape, x, bound, dtype="int64", **attributes)
-
-    def pool(self) -> bool:
-        x = self.some(lambda v: 3 <= len(v.shape) <= 5 and v.floating)
-        if x is None:
-            return False
-        kernel = [self.one(1, 2, 3) if d > 3 else 1 for d in x.shape[2:]]
-        strides = [self.one(1, 2) for _ in kernel]
-        pads = [k // 2 for k in kernel] * 2 if self.flag() else [0] * (2 * len(kernel))
-        spatial = [
-            (d + 2 * p - k) // s + 1 for d, p, k, s in zip(x.shape[2:], pads, kernel, strides, strict=False)
-        ]
-        op, shape = self.one("MaxPool", "AveragePool"), (*x.shape[:2], *spatial)
-        window: dict[str, Any] = {"kernel_shape": kernel, "strides": strides, "pads": pads}
-        return self.add(op, [x], shape, x, rounds=op == "AveragePool", **window)
-
-    def scan(self) -> bool:
-        x = self.some(lambda v: bool(v.shape) and v.dtype != "bool")
-        if x is None:
-            return False
-        axis = self.count(0, len(x.shape) - 1)
-        how: dict[str, Any] = {"exclusive": self.one(0, 1), "reverse": self.one(0, 1)}
-        return self.add("CumSum", [x, self.fixed(np.int64(axis))], x.shape, x, x.bound * x.shape[axis], **how)
-
-
-def _fit(a: Shape, b: Shape) -> bool:
-    pairs = zip(reversed(a), reversed(b), strict=False)
-    return all(x == y or 1 in (x, y) for x, y in pairs) and math.prod(_broadcast(a, b)) <= _MAX_ELEMENTS
-
-
-def _broadcast(a: Shape, b: Shape) -> Shape:
-    return np.broadcast_shapes(a, b)
-
-
-_ARITHMETIC = ("unary", "binary", "binary", "divided", "compared", "where", "cast")
-_MOVERS = ("transpose", "reshape", "expand", "slice", "mirror", "concat", "pad", "tile", "gather", "triangle")
-_REDUCERS = ("reduce", "reduce", "normalize", "arg", "pool")
-_STEPS = (*_ARITHMETIC * 2, *("diamond",) * 8, *_MOVERS, *_REDUCERS * 2, "resize", "split", "scan")
-
-
-@dataclass(frozen=True)
-class _Case:
-    graph: Graph
-    inputs: dict[str, Array]
-    rounded: frozenset[str]
-    """Names of the values that some operator has rounded."""
-    permuted: bool
-    """Whether the placement is to prefer permuted formats."""
-    spans: tuple[tuple[int, int], ...]
-    """First and last of nodes that are asked for as groups, although the rule may not form them."""
-
-
-@st.composite
-def _cases(draw: st.DrawFn) -> _Case:
-    b = _Builder(draw)
-    rank = draw(st.integers(0, 4))
-    shape = tuple(b.one(*_SIZES) for _ in range(rank))
-    while math.prod(shape) > _MAX_ELEMENTS // 2:
-        shape = shape[1:]
-    first = b.leaf(shape, b.one("float32", "float32", *_FLOATS, *_INTEGERS, "bool"), constant=False)
-    b.values.append(first)
-    steps = b.one(_STEPS, _STEPS, _ARITHMETIC, ("diamond", *_ARITHMETIC))
-    for _ in range(b.one(1, 2, 4, 8, 12, 16, 20)):
-        if not getattr(b, b.one(*steps))():
-            b.unary()
-    read = {name for n in b.nodes for name in n.input}
-    loose = [v for v in b.values[1:] if v.name not in read]
-    while len(loose) > 1:
-        last = loose.pop()
-        if b.join(loose[-1], last):
-            loose[-1] = b.values[-1]
-    read = {name for n in b.nodes for name in n.input}
-    made = [name for n in b.nodes for name in n.output]
-    several = b.flag()
-    outputs = [v for v in made if v not in read or (several and b.one(False, False, False, True))]
-    used = {k: a for k, a in b.inputs.items() if k in read}
-    model = _model(b.nodes, used, outputs, {k: a for k, a in b.constants.items() if k in read})
-    rounded = frozenset(v.name for v in b.values if not v.exact)
-    ends = st.integers(0, len(b.nodes) - 1)
-    pairs = draw(st.lists(st.tuples(ends, ends), min_size=2, max_size=4))
-    spans = tuple((min(p), max(p)) for p in pairs)
-    return _Case(from_model(model), used, rounded, b.flag(), spans)
-
-
-def _model(
-    nodes: Sequence[onnx.NodeProto],
-    inputs: dict[str, Array],
-    outputs: Sequence[str],
-    constants: dict[str, Array],
-) -> onnx.ModelProto:
-    graph = helper.make_graph(
-        nodes,
-        "random",
-        [
-            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-            for n, a in inputs.items()
-        ],
-        [onnx.ValueInfoProto(name=o) for o in outputs],
-        [onnx.numpy_helper.from_array(a, n) for n, a in constants.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
 class _Comparison:
     """One case's answers by the reference, and what is compared with them."""
 
-    def __init__(self, case: _Case) -> None:
+    def __init__(self, case: Case) -> None:
         self._graph = case.graph
         every = [v for n in case.graph.nodes for v in n.outputs if v]
         self.expected = {**case.inputs, **evaluate(case.graph, case.inputs, keep=every)}
@@ -554,13 +65,13 @@ class _Comparison:
             self.check(group.outputs[output], results[output], f"{group} {variant} in place")
 
 
-def _filled(shape: Shape, format: Format) -> Array:
+def _filled(shape: tuple[int, ...], format: Format) -> Array:
     array = empty(shape, format)
     array[...] = 77
     return array
 
 
-def _check(case: _Case, seen: Counter[str]) -> None:
+def _check(case: Case, seen: Counter[str]) -> None:
     note(str(case.graph))
     graph, tvm = case.graph, TvmBackend()
     comparison = _Comparison(case)
@@ -616,8 +127,8 @@ def test_what_the_rule_fuses_is_right(examples: int) -> None:
         database=None,
         suppress_health_check=list(HealthCheck),
     )
-    @given(_cases())
-    def check(case: _Case) -> None:
+    @given(cases())
+    def check(case: Case) -> None:
         _check(case, seen)
 
     check()
