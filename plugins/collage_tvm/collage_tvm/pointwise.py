@@ -194,10 +194,11 @@ class _Turned:
         return Nest(loops, sequence([turned, rows]), [*own.buffers, *self._squares])
 
     def _ahead(self, read: Read) -> list[Any]:
-        """Asks for the lines of the square that is read some blocks of columns later."""
+        """Asks for the lines of the square that is read some blocks of columns later; in the second level, as
+        in the first those whose distance is a power of two would push each other out."""
         apart = self._written.stride(read.offset, self._written.axes[-1]) or 0
         later = [read.offset + (_AHEAD * self._side + k) * apart for k in range(self._side)]
-        return [prefetched(read.buffer, offset) for offset in later]
+        return [prefetched(read.buffer, offset, 2) for offset in later]
 
     def _turn(self, read: Read, square: Any) -> Any:
         apart = self._written.stride(read.offset, self._written.axes[-1]) or 0

@@ -23,12 +23,11 @@ def lanes_from(offset: Expr, count: int) -> Expr:
     return offset if count == 1 else tirx.Ramp(offset, integer(1), count)
 
 
-def prefetched(buffer: Any, offset: Expr) -> Stmt:
-    """Asks for the line of an element, which may lie behind the last. It is wanted in the second-level cache:
-    in the first, lines whose distance is a power of two would push each other out."""
+def prefetched(buffer: Any, offset: Expr, level: int) -> Stmt:
+    """Asks for the line of an element, which may lie behind the last, in the cache of a level (1 to 3)."""
     address = tirx.address_of(tirx.BufferLoad(buffer, [offset]))
-    reading, second_level, data = 0, 2, 1  # as LLVM's prefetch numbers them
-    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, reading, second_level, data))
+    reading, locality, data = 0, 4 - level, 1  # as LLVM's prefetch numbers them
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, reading, locality, data))
 
 
 def transposed_square(

@@ -124,7 +124,7 @@ def lines_ahead(template: Template, replace: Mapping[Any, Expr], first: Mapping[
         far = beyond_caches(int(read.buffer.shape[0]), read.buffer.dtype)
         offset = substituted(substituted(read.offset, replace), first)
         if far and not bound & free_variables(offset):
-            lines.append(prefetched(read.buffer, offset + _AHEAD))
+            lines.append(prefetched(read.buffer, offset + _AHEAD, 1))
     return lines
 
 
