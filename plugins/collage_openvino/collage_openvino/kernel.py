@@ -11,9 +11,10 @@ import onnx
 
 from collage_core.backend import Bound, Kernel, Variant
 from collage_core.device import Target
-from collage_core.formats import Array, Layout
+from collage_core.errors import BackendError
+from collage_core.formats import Array, Format, Layout
 from collage_core.ir import Subgraph, subgraph_model
-from collage_openvino.library import CompiledModel, load
+from collage_openvino.library import CompiledModel, Port, load
 from collage_openvino.settings import properties
 
 __all__ = ["OpenvinoKernel", "build_kernel"]
@@ -42,7 +43,26 @@ def build_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> Openvi
         _write_constants(model, subgraph, Path(folder, _WEIGHTS))
         onnx.save(model, path)
         compiled = load().compiled(path, properties(target))
+    _check("input", subgraph, subgraph.inputs, variant.inputs, compiled.inputs())
+    _check("output", subgraph, subgraph.outputs, variant.outputs, compiled.outputs())
     return OpenvinoKernel(compiled, [f.layout for f in variant.inputs], [f.layout for f in variant.outputs])
+
+
+def _check(
+    kind: str, subgraph: Subgraph, names: Sequence[str], formats: Sequence[Format], ports: Sequence[Port]
+) -> None:
+    """BackendError where the library has inferred another type than ONNX, as it does for some attributes."""
+    for name, format, port in zip(names, formats, ports, strict=True):
+        shape = subgraph.graph.shape_of(name)
+        expected = format.dtype, tuple(shape[d] for d in format.layout)
+        if port != expected:
+            raise BackendError(
+                f"OpenVINO takes {kind} {name!r} for {_text(port)}, which is {_text(expected)}"
+            )
+
+
+def _text(port: Port) -> str:
+    return f"{port[0]}{list(port[1])}"
 
 
 def _write_constants(model: onnx.ModelProto, subgraph: Subgraph, path: Path) -> None:

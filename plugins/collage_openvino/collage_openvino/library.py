@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -47,9 +48,8 @@ DTYPES = {
 """numpy dtype -> ov_element_type_e."""
 
 _DEVICE = b"CPU"
+_PLACES = re.compile(r"(Check '.*?' failed at|Exception from) \S+:\d+:")
 _NOISE = (
-    "Check '",
-    "Exception from ",
     "FrontEnd API failed with",
     "Model wasn't fully converted",
     "Summary:",
@@ -149,7 +149,10 @@ class CompiledModel(_Handle):
         dtypes = [name for name, c in DTYPES.items() if c == code.value]
         if not dtypes:
             raise BackendError(f"{kind} {index} has an element type without a NumPy dtype ({code.value})")
-        library.call("ov_const_port_get_shape", port, ctypes.byref(shape))
+        try:
+            library.call("ov_const_port_get_shape", port, ctypes.byref(shape))
+        except BackendError as error:
+            raise BackendError(f"OpenVINO knows no static shape of {kind} {index}") from error
         dims = tuple(shape.dims[: shape.rank])
         library.call("ov_shape_free", ctypes.byref(shape))
         return dtypes[0], dims
@@ -225,7 +228,7 @@ class Library:
             return "no reason given"
         text = ctypes.string_at(pointer.value).decode(errors="replace")
         self._dll.ov_free(pointer)
-        lines = [line.strip() for line in text.splitlines()]
+        lines = [line.strip() for line in _PLACES.sub("", text).splitlines()]
         said = [line.removeprefix("-- ") for line in lines if line and not line.startswith(_NOISE)]
         return " ".join(said) or text.strip()
 

@@ -169,6 +169,11 @@ def test_large_constants_outlive_their_file(group: Group) -> None:
             {"x": f(3, 3)},
             "No conversion rule found for operations: Det",
         ),
+        (
+            helper.make_node("MaxPool", ["x"], ["o"], kernel_shape=[1, 1], strides=[2, 2], ceil_mode=1),
+            {"x": f(1, 1, 2, 2)},
+            "takes output 'o' for float32[1, 1, 2, 2], which is float32[1, 1, 1, 1]",
+        ),
         (helper.make_node("Add", ["x", "x"], ["o"]), {"x": np.ones((2, 2))}, "'x' is float64"),
         (helper.make_node("Add", ["x", "x"], ["o"]), {"x": np.ones((0, 2), np.float32)}, "no elements"),
     ],
