@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
+from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant, plain_variant
 from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
 from collage_core.ir import Subgraph
@@ -13,6 +13,9 @@ from collage_openvino.library import DISTRIBUTION, find_library, library_version
 from collage_openvino.variants import variants
 
 __all__ = ["OpenvinoBackend"]
+
+_TOGETHER = 32
+"""Groups that are asked for in one model."""
 
 
 class OpenvinoBackend(Backend):
@@ -28,22 +31,38 @@ class OpenvinoBackend(Backend):
         return variants(subgraph)
 
     def supported(self, subgraphs: Sequence[Subgraph], target: Target) -> Sequence[Refusal | None]:
-        return [self._refusal(s, target) for s in subgraphs]
-
-    def _refusal(self, subgraph: Subgraph, target: Target) -> Refusal | None:
-        """The library has no cheaper question than to compile the group: what reads well may still have no
-        implementation.
+        """The library has no cheaper question than to compile: what reads well may still have no
+        implementation. It takes as long for one node as for a dozen, so groups are asked for together.
         """
-        offered = variants(subgraph)
-        if isinstance(offered, Refusal):
-            return offered
-        try:
-            self.build(subgraph, offered[0], target)
-        except BackendError as error:
-            return Refusal(str(error), subgraph.nodes[0].name)
-        return None
+        answers: dict[int, Refusal | None] = {}
+        alike: dict[tuple[tuple[str, int], ...], list[int]] = {}
+        for k, subgraph in enumerate(subgraphs):
+            offered = variants(subgraph)
+            if isinstance(offered, Refusal):
+                answers[k] = offered
+            else:
+                alike.setdefault(tuple(sorted(subgraph.graph.opsets.items())), []).append(k)
+        for found in alike.values():
+            for first in range(0, len(found), _TOGETHER):
+                asked = found[first : first + _TOGETHER]
+                answers.update(zip(asked, _refusals([subgraphs[k] for k in asked], target), strict=True))
+        return [answers[k] for k in range(len(subgraphs))]
 
     def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
         from collage_openvino.kernel import build_kernel
 
         return build_kernel(subgraph, variant, target)
+
+
+def _refusals(subgraphs: Sequence[Subgraph], target: Target) -> list[Refusal | None]:
+    """What the library says to each; where it refuses them together, the halves are asked for."""
+    from collage_openvino.kernel import check_together
+
+    try:
+        check_together([(s, plain_variant(s)) for s in subgraphs], target)
+    except BackendError as error:
+        if len(subgraphs) == 1:
+            return [Refusal(str(error), subgraphs[0].nodes[0].name)]
+        half = len(subgraphs) // 2
+        return _refusals(subgraphs[:half], target) + _refusals(subgraphs[half:], target)
+    return [None] * len(subgraphs)

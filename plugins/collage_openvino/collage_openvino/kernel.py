@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +17,12 @@ from collage_core.ir import Subgraph, subgraph_model
 from collage_openvino.library import CompiledModel, Port, load
 from collage_openvino.settings import properties
 
-__all__ = ["OpenvinoKernel", "build_kernel"]
+__all__ = ["OpenvinoKernel", "build_kernel", "check_together"]
 
 _WEIGHTS = "weights.bin"
 _ALIGNMENT = 64
+
+_Group = tuple[Subgraph, Variant]
 
 
 class OpenvinoKernel(Kernel):
@@ -38,34 +40,56 @@ class OpenvinoKernel(Kernel):
 def build_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> OpenvinoKernel:
     """The compiled kernel. BackendError, with what the library says, if it cannot run the subgraph."""
     model = subgraph_model(subgraph, variant.inputs, variant.outputs, constants_outside=True)
-    with tempfile.TemporaryDirectory(prefix="collage-openvino-") as folder:
-        path = Path(folder, "model.onnx")
-        _write_constants(model, subgraph, Path(folder, _WEIGHTS))
-        onnx.save(model, path)
-        compiled = load().compiled(path, properties(target))
-    _check("input", subgraph, subgraph.inputs, variant.inputs, compiled.inputs())
-    _check("output", subgraph, subgraph.outputs, variant.outputs, compiled.outputs())
+    compiled = _compiled(model, subgraph.graph.constants, [(subgraph, variant)], target)
     return OpenvinoKernel(compiled, [f.layout for f in variant.inputs], [f.layout for f in variant.outputs])
 
 
-def _check(
-    kind: str, subgraph: Subgraph, names: Sequence[str], formats: Sequence[Format], ports: Sequence[Port]
-) -> None:
+def check_together(groups: Sequence[_Group], target: Target) -> None:
+    """Compile groups of the same opsets beside each other in one model. BackendError if any of them cannot be."""
+    whole = onnx.ModelProto()
+    constants: dict[str, Array] = {}
+    for k, (subgraph, variant) in enumerate(groups):
+        model = subgraph_model(subgraph, variant.inputs, variant.outputs, constants_outside=True)
+        prefix = f"{k}."
+        model.graph.CopyFrom(onnx.compose.add_prefix_graph(model.graph, prefix))
+        if k:
+            model.ClearField("opset_import")  # merging appends
+        whole.MergeFrom(model)
+        constants.update({prefix + v: subgraph.graph.constants[v] for v in subgraph.constants})
+    whole.graph.name = "together"
+    _compiled(whole, constants, groups, target)
+
+
+def _compiled(
+    model: onnx.ModelProto, constants: Mapping[str, Array], groups: Sequence[_Group], target: Target
+) -> CompiledModel:
+    """The model of `groups`, which bring their inputs and outputs one after the other."""
+    with tempfile.TemporaryDirectory(prefix="collage-openvino-") as folder:
+        path = Path(folder, "model.onnx")
+        _write_constants(model, constants, Path(folder, _WEIGHTS))
+        onnx.save(model, path)
+        compiled = load().compiled(path, properties(target))
+    given, returned = compiled.inputs(), compiled.outputs()
+    inputs = [(s, v, f) for s, variant in groups for v, f in zip(s.inputs, variant.inputs, strict=True)]
+    outputs = [(s, v, f) for s, variant in groups for v, f in zip(s.outputs, variant.outputs, strict=True)]
+    _check("input", inputs, given)
+    _check("output", outputs, returned)
+    if same := {p.name for p in given} & {p.name for p in returned}:
+        # It takes some operators for nothing at all (Dropout, Max of one), and then writes no output.
+        raise BackendError(f"OpenVINO computes nothing between an input and an output ({', '.join(same)})")
+    return compiled
+
+
+def _check(kind: str, values: Sequence[tuple[Subgraph, str, Format]], ports: Sequence[Port]) -> None:
     """BackendError where the library has inferred another type than ONNX, as it does for some attributes."""
-    for name, format, port in zip(names, formats, ports, strict=True):
+    for (subgraph, name, format), port in zip(values, ports, strict=True):
         shape = subgraph.graph.shape_of(name)
-        expected = format.dtype, tuple(shape[d] for d in format.layout)
+        expected = Port(port.name, format.dtype, tuple(shape[d] for d in format.layout))
         if port != expected:
-            raise BackendError(
-                f"OpenVINO takes {kind} {name!r} for {_text(port)}, which is {_text(expected)}"
-            )
+            raise BackendError(f"OpenVINO takes {kind} {name!r} for {port}, which is {expected}")
 
 
-def _text(port: Port) -> str:
-    return f"{port[0]}{list(port[1])}"
-
-
-def _write_constants(model: onnx.ModelProto, subgraph: Subgraph, path: Path) -> None:
+def _write_constants(model: onnx.ModelProto, constants: Mapping[str, Array], path: Path) -> None:
     """Give the library the large constants as a file, which it maps: nobody copies them, and protobuf's limit
     of 2 GiB does not count.
     """
@@ -75,7 +99,7 @@ def _write_constants(model: onnx.ModelProto, subgraph: Subgraph, path: Path) -> 
     with path.open("wb") as file:
         position = 0
         for tensor in outside:
-            data = np.ascontiguousarray(subgraph.graph.constants[tensor.name])
+            data = np.ascontiguousarray(constants[tensor.name])
             position += file.write(b"\0" * (-position % _ALIGNMENT))
             del tensor.external_data[:]
             for key, value in (("location", _WEIGHTS), ("offset", position), ("length", data.nbytes)):

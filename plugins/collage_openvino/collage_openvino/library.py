@@ -10,6 +10,7 @@ import ctypes
 import importlib.metadata
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
@@ -89,7 +90,7 @@ class Request(_Handle):
     tensors: list[_Tensor]
 
 
-class _Port(_Handle):
+class _PortHandle(_Handle):
     pass
 
 
@@ -97,8 +98,16 @@ class _Model(_Handle):
     pass
 
 
-Port = tuple[str, tuple[int, ...]]
-"""dtype and shape of an input or output."""
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of a compiled model. name: one of those that its tensor has."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
 
 
 class CompiledModel(_Handle):
@@ -138,15 +147,18 @@ class CompiledModel(_Handle):
     def _port(self, kind: str, index: int) -> Port:
         library = self.library
         port = library.new(
-            _Port,
+            _PortHandle,
             "ov_output_const_port_free",
             f"ov_compiled_model_{kind}_by_index",
             self,
             ctypes.c_size_t(index),
         )
-        shape, code = _Shape(), ctypes.c_int()
+        shape, code, text = _Shape(), ctypes.c_int(), ctypes.c_char_p()
+        library.call("ov_port_get_any_name", port, ctypes.byref(text))
+        name = (text.value or b"").decode()
+        library.free_text(text)
         library.call("ov_port_get_element_type", port, ctypes.byref(code))
-        dtypes = [name for name, c in DTYPES.items() if c == code.value]
+        dtypes = [d for d, c in DTYPES.items() if c == code.value]
         if not dtypes:
             raise BackendError(f"{kind} {index} has an element type without a NumPy dtype ({code.value})")
         try:
@@ -155,7 +167,7 @@ class CompiledModel(_Handle):
             raise BackendError(f"OpenVINO knows no static shape of {kind} {index}") from error
         dims = tuple(shape.dims[: shape.rank])
         library.call("ov_shape_free", ctypes.byref(shape))
-        return dtypes[0], dims
+        return Port(name, dtypes[0], dims)
 
 
 _AnyHandle = TypeVar("_AnyHandle", bound=_Handle)
@@ -220,6 +232,9 @@ class Library:
     def call(self, function: str, *arguments: object) -> None:
         if getattr(self._dll, function)(*arguments):
             raise BackendError(f"OpenVINO: {self._last_message()}")
+
+    def free_text(self, text: ctypes.c_char_p) -> None:
+        self._dll.ov_free(text)
 
     def _last_message(self) -> str:
         """What the library said last, without the places in its sources."""

@@ -78,6 +78,4 @@ class OpenvinoSession(PeerSession):
 
 
 def _buffers(names: list[str], ports: list[Port]) -> dict[str, Array]:
-    return {
-        name: empty(shape, plain(dtype, shape)) for name, (dtype, shape) in zip(names, ports, strict=True)
-    }
+    return {n: empty(p.shape, plain(p.dtype, p.shape)) for n, p in zip(names, ports, strict=True)}

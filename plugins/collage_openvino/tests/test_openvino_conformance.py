@@ -1,0 +1,97 @@
+"""ONNX's own node tests through the backend: what it takes it can build, and it answers what ONNX says."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from collage_openvino.backend import OpenvinoBackend
+from onnx import numpy_helper
+
+from collage_core.costs.check import compare
+from collage_core.device import Target
+from collage_core.errors import ModelError, Refusal
+from collage_core.formats import Array, empty
+from collage_core.ir import Subgraph, from_model
+
+_LEFT_OPEN = re.compile("random|bernoulli|training_dropout")
+"""Random numbers."""
+
+_WRONG = re.compile(
+    "attention.*(window|qk_matmul_bias|nan_robustness|structural_empty|fullymasked)"
+    "|averagepool_2d_ceil|bitshift.*(int8|int32)|dft_axis|dynamicquantizelinear|lstm_with_peepholes"
+    "|roialign_mode_max|spacetodepth_crd"
+)
+"""The library differs from ONNX: measuring finds out."""
+
+TARGET = Target("cpu", 2)
+
+
+def _array(data: Any) -> Array:
+    return numpy_helper.to_array(data) if isinstance(data, onnx.TensorProto) else np.asarray(data)
+
+
+def _cases() -> Iterator[tuple[str, Subgraph, list[Array], list[Array]]]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some of the cases overflow on purpose while they are made
+        from onnx.backend.test.loader import load_model_tests
+
+        cases = list(load_model_tests(kind="node"))
+    for case in cases:
+        assert case.model is not None
+        assert case.data_sets is not None
+        try:
+            graph = from_model(case.model)
+        except ModelError:
+            continue
+        group = Subgraph(graph, graph.all_nodes)
+        variants = OpenvinoBackend().variants(group, TARGET)
+        if graph.nodes and not isinstance(variants, Refusal) and not _LEFT_OPEN.search(case.name):
+            inputs, outputs = case.data_sets[0]
+            yield case.name, group, list(map(_array, inputs)), list(map(_array, outputs))
+
+
+def _fault(group: Subgraph, inputs: list[Array], outputs: list[Array]) -> str | None:
+    backend, graph = OpenvinoBackend(), group.graph
+    variants = backend.variants(group, TARGET)
+    assert not isinstance(variants, Refusal)
+    values = dict(zip(graph.inputs, inputs, strict=True))
+    for variant in variants:
+        given = [empty(graph.shape_of(v), f) for v, f in zip(group.inputs, variant.inputs, strict=True)]
+        found = [empty(graph.shape_of(v), f) for v, f in zip(group.outputs, variant.outputs, strict=True)]
+        for name, array in zip(group.inputs, given, strict=True):
+            array[...] = values[name]
+        if status := backend.build(group, variant, TARGET).bind(given, found, np.empty(0, np.uint8))():
+            return f"status {status}"
+        expected = dict(zip(graph.outputs, outputs, strict=True))
+        for name, array in zip(group.outputs, found, strict=True):
+            _, wrong = compare(name, array, expected[name])
+            if wrong is not None:
+                return f"{variant}: {wrong}"
+    return None
+
+
+@pytest.mark.slow
+def test_node_cases() -> None:
+    cases = list(_cases())
+    refusals = OpenvinoBackend().supported([group for _, group, *_ in cases], TARGET)
+    taken = [case for case, refusal in zip(cases, refusals, strict=True) if refusal is None]
+    assert len(taken) > 900
+    faults = {name: _fault(group, inputs, outputs) for name, group, inputs, outputs in taken}
+    wrong = {name: fault for name, fault in faults.items() if fault}
+    assert {name: fault for name, fault in wrong.items() if not _WRONG.search(name)} == {}
+    assert not [name for name, fault in wrong.items() if "status" in fault]
+
+
+def test_a_refused_group_does_not_spoil_the_others(group: Callable[..., Subgraph]) -> None:
+    relu = group([onnx.helper.make_node("Relu", ["x"], ["o"])], {"x": np.ones((2, 2), np.float32)})
+    det = group([onnx.helper.make_node("Det", ["x"], ["o"])], {"x": np.ones((2, 2), np.float32)})
+    older = group([onnx.helper.make_node("Relu", ["x"], ["o"])], {"x": np.ones(2, np.float32)}, opset=17)
+    asked = [det if k in (3, 4, 39) else older if k == 7 else relu for k in range(45)]
+    answers = OpenvinoBackend().supported(asked, TARGET)
+    assert [k for k, answer in enumerate(answers) if answer is not None] == [3, 4, 39]
