@@ -22,7 +22,7 @@ from collage_core.report.summary import placement_json, shares
 
 QUICK = ["mnist", "tiny_conv", "tiny_encoder"]
 HUGE = pytest.param("bert_base", marks=pytest.mark.slow)  # takes ten seconds to build
-LARGE = ["bert_encoder", "mobilenet_v2", "nasnet_a", "resnext50"]
+LARGE = ["bert_encoder", "dcgan", "mobilenet_v2", "nasnet_a", "resnext50"]
 TOLERANCE = 1e-4
 ALL = [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE), HUGE]
 

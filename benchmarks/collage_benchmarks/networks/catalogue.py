@@ -11,6 +11,7 @@ import onnx
 
 from collage_benchmarks.networks.bert import bert_encoder
 from collage_benchmarks.networks.calibration import calibrate
+from collage_benchmarks.networks.dcgan import dcgan_generator
 from collage_benchmarks.networks.light import LIGHT_NETWORKS, light_network
 from collage_benchmarks.networks.mnist import mnist
 from collage_benchmarks.networks.mobilenet import mobilenet_v2
@@ -93,6 +94,13 @@ NETWORKS: Mapping[str, Network] = {
             partial(bert_encoder, layers=12),
             128,
             30522,
+        ),
+        Network(
+            "dcgan",
+            "the generator of DCGAN, one 64x64 image",
+            dcgan_generator,
+            {"latent": (1, 100, 1, 1)},
+            {},
         ),
         _image("mobilenet_v2", "MobileNetV2, batch 1, 224x224", mobilenet_v2, 1, 3, 224, 224),
         _image("nasnet_a", "NASNet-A's normal cells, six of them, 56x56", nasnet_a, 1, 3, 56, 56),

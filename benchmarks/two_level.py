@@ -1,0 +1,281 @@
+"""What the graph level and several libraries bring: whole networks, placed and compared here.
+
+    python benchmarks/two_level.py graph [NETWORK ...] [--budget 120s]
+    python benchmarks/two_level.py alone [NETWORK ...]
+    python benchmarks/two_level.py ablation [NETWORK ...] [--budget 60s]
+
+graph: each network on all installed backends; the placement chosen beside every backend alone, in the
+confirmation run, which did not choose. Columns: the chosen one's time over the best backend's alone (at most
+1.02), backends with more than 3 % of the time in it, the op level's own time, what the graph level measured
+it to gain, and the resident memory of all processes together at its highest.
+
+alone: each network on one graph library at a time, beside the same library called directly at its own best
+settings (its peer), in one run of alternating rounds; the ratio may be at most 1.02.
+
+ablation: backends added one at a time, and the placements found with the first, the first two, ... compared
+in one run of alternating rounds; none may be slower than the one before beyond the spread.
+
+The exit status is 1 if something misses its limit. Networks are built from code with seeded weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import onnx
+import psutil
+from collage_benchmarks.networks import NETWORKS
+
+from collage_core.backend import BackendKind
+from collage_core.cli.arguments import seconds_of
+from collage_core.cli.progress import ProgressBars
+from collage_core.costs.record import CostRecord
+from collage_core.costs.samples import median_uncertainty_ms
+from collage_core.device import Target
+from collage_core.errors import CollageError
+from collage_core.pipeline.benchmark import PEER, benchmark
+from collage_core.pipeline.comparison import placement_entrant
+from collage_core.pipeline.optimize import Optimization, optimize
+from collage_core.pipeline.progress import Progress
+from collage_core.pipeline.proof import COLLAGE, MIX
+from collage_core.plugins import default_registry
+from collage_core.report.summary import optimization_json
+from collage_core.report.text import table
+from collage_core.search import GraphLevelSearch
+
+_NETWORKS = ("resnext50", "bert_base", "dcgan", "squeezenet", "densenet121", "inception_v2")
+_LARGEST_RATIO = 1.02
+_REAL_SHARE = 0.03
+_ADDED = ("dnnl", "tvm", "mkl", "onnxruntime", "openvino")
+"""The order in which the ablation adds backends: as the issue's plugins were built."""
+_MEMORY_EVERY_S = 0.25
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=sorted(_MODES))
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"default: {' '.join(_NETWORKS)}")
+    parser.add_argument("--budget", default="120s", help="for the graph level (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the graph level (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=2, help="for every library (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=30, help="of comparisons (default: %(default)s)")
+    parser.add_argument("--costs", metavar="FILE", help="cost database (default: in the user's cache folder)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything to a file")
+    args = parser.parse_args()
+    for name in args.networks:
+        if name not in NETWORKS:
+            parser.error(f"unknown network {name!r}; known: {', '.join(NETWORKS)}")
+    try:
+        rows = []
+        for name in args.networks or _NETWORKS:
+            rows += list(_MODES[args.what](name, args))
+            if args.json:  # after each network: a run takes an hour
+                args.json.write_text(json.dumps(rows, indent=1))
+    except CollageError as error:
+        print(f"two_level: {error}", file=sys.stderr)
+        return 1
+    print(_table(rows))
+    return 0 if all(r["met"] for r in rows) else 1
+
+
+def _graph(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    with _model(name) as (model, progress), _peak_memory() as peak_bytes:
+        placed = _placed(model, args, progress, None)
+    report = optimization_json(placed, name)
+    latency_ms: Mapping[str, float] = {k: v for k, v in report["latency_ms"].items() if v is not None}
+    alone = {s["backend"] for s in report["singles"] if s["alone"]}
+    best = min((b for b in alone if b in latency_ms), key=lambda b: latency_ms[b])
+    ratio = latency_ms[COLLAGE] / latency_ms[best]
+    shares = {b: s["share"] for b, s in report["shares"].items() if s["share"] > _REAL_SHARE}
+    level = report["second_level"]
+    tried = [t["median_ms"] for t in level.get("evaluations", ()) if t["median_ms"]]
+    assert placed.comparison is not None
+    apart_ms = sum(_uncertainty_ms(placed.comparison.records[n]) for n in (COLLAGE, best) if n in latency_ms)
+    yield {
+        "network": name,
+        "chosen": report["chosen"],
+        "ms": latency_ms[COLLAGE],
+        "IQR": report["spread_ms"][COLLAGE],
+        "best alone": f"{best} {latency_ms[best]:.3f}",
+        "ratio": ratio,
+        "mix": " ".join(f"{b} {share:.0%}" for b, share in sorted(shares.items(), key=lambda s: -s[1])),
+        "beyond spread": len(shares) > 1 and latency_ms[best] - latency_ms[COLLAGE] > apart_ms,
+        "op level": latency_ms.get(MIX, latency_ms[COLLAGE] if report["chosen"] == MIX else None),
+        "tries": len(tried),
+        "gain of the graph level": level["op_level_ms"] / level["best_ms"] - 1 if tried else None,
+        "peak MiB": peak_bytes() >> 20,
+        "met": ratio <= _LARGEST_RATIO,
+        "report": report,
+    }
+
+
+def _alone(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    registry = default_registry()
+    libraries = [b.name for b in registry.available() if b.info().kind is BackendKind.GRAPH]
+    for library in libraries:
+        with _model(name) as (model, progress):
+            placed = _placed(model, args, progress, [library])
+            ours = placement_entrant(COLLAGE, placed.placement, registry)
+            found = benchmark(
+                placed.graph,
+                [ours],
+                [registry.peer(library)],
+                placed.placement.target,
+                str(model),
+                costs=args.costs,
+                rounds=args.rounds,
+                progress=progress,
+            ).comparison.records
+        ratio = _median_ms(found, COLLAGE) / _median_ms(found, PEER + library)
+        yield {
+            "network": name,
+            "library": library,
+            "ms": _median_ms(found, COLLAGE),
+            "IQR": found[COLLAGE].spread_ms,
+            "directly": _median_ms(found, PEER + library),
+            "IQR directly": found[PEER + library].spread_ms,
+            "ratio": ratio,
+            "met": ratio <= _LARGEST_RATIO,
+        }
+
+
+def _ablation(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    registry = default_registry()
+    available = {b.name for b in registry.available()}
+    added = [b for b in _ADDED if b in available]
+    with _model(name) as (model, progress):
+        sets = [added[: n + 1] for n in range(len(added))]
+        placed = {"+".join(backends): _placed(model, args, progress, backends) for backends in sets}
+        # Of placements that did not change one is enough.
+        first: dict[str, str] = {}
+        for label, o in placed.items():
+            first.setdefault(o.placement.digest, label)
+        entrants = [
+            placement_entrant(COLLAGE if n == 0 else label, placed[label].placement, registry)
+            for n, label in enumerate(first.values())
+        ]
+        *_, last = placed.values()
+        records = benchmark(
+            last.graph,
+            entrants,
+            [],
+            last.placement.target,
+            None,
+            costs=args.costs,
+            rounds=args.rounds,
+            progress=progress,
+        ).comparison.records
+    before: CostRecord | None = None
+    for label, o in placed.items():
+        same = first[o.placement.digest]
+        record = records[COLLAGE if same == next(iter(first.values())) else same]
+        slower_ms = 0.0
+        if before is not None and before is not record:
+            slower_ms = (record.median_ms or 0.0) - (before.median_ms or 0.0)
+        apart_ms = _uncertainty_ms(record) + (_uncertainty_ms(before) if before else 0.0)
+        yield {
+            "network": name,
+            "backends": label,
+            "chosen": o.chosen if same == label else f"as {same}",
+            "ms": record.median_ms,
+            "IQR": record.spread_ms,
+            "met": slower_ms <= apart_ms,
+        }
+        before = record
+
+
+_MODES: Mapping[str, Callable[[str, argparse.Namespace], Iterator[dict[str, Any]]]] = {
+    "graph": _graph,
+    "alone": _alone,
+    "ablation": _ablation,
+}
+
+
+def _placed(
+    model: Path, args: argparse.Namespace, progress: Progress, backends: Sequence[str] | None
+) -> Optimization:
+    return optimize(
+        model,
+        backends=backends,
+        target=Target("cpu", args.threads),
+        costs=args.costs,
+        inputs=NETWORKS[model.stem].inputs(),
+        searcher=GraphLevelSearch(),
+        budget_s=seconds_of("--budget", args.budget),
+        seed=args.seed,
+        rounds=args.rounds,
+        progress=progress,
+    )
+
+
+@contextmanager
+def _model(name: str) -> Iterator[tuple[Path, ProgressBars]]:
+    with tempfile.TemporaryDirectory() as folder, ProgressBars() as progress:
+        model = Path(folder) / f"{name}.onnx"
+        onnx.save(NETWORKS[name].build(), model)
+        progress.note(f"{name}:")
+        yield model, progress
+
+
+@contextmanager
+def _peak_memory() -> Iterator[Callable[[], int]]:
+    """Bytes resident in this process and all its descendants together, at the highest; memory that several
+    map counts several times.
+    """
+    us, peak, stop = psutil.Process(), [0], threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(_MEMORY_EVERY_S):
+            resident = 0
+            for process in [us, *us.children(recursive=True)]:
+                try:
+                    resident += process.memory_info().rss
+                except psutil.NoSuchProcess:
+                    continue
+            peak[0] = max(peak[0], resident)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield lambda: peak[0]
+    finally:
+        stop.set()
+        watcher.join()
+
+
+def _median_ms(records: Mapping[str, CostRecord], name: str) -> float:
+    record = records[name]
+    if record.median_ms is None:
+        raise CollageError(f"{name}: {record.reason}")
+    return record.median_ms
+
+
+def _uncertainty_ms(record: CostRecord) -> float:
+    return median_uncertainty_ms(record.spread_ms or 0.0, record.runs)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    columns = [c for c in rows[0] if c != "report"]
+    return table(columns, [[_cell(r[c]) for c in columns] for r in rows])
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return "-" if value is None else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
