@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -87,5 +88,33 @@ def test_interrupted_while_comparing(collage: Collage) -> None:
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
+    assert _processes_of(collage) == set()
+    assert {p.name for p in collage.temporary.iterdir()} <= {"collage-measuring.lock"}
+
+
+def _trials(collage: Collage) -> int:
+    """How many placements have been measured end to end by a search."""
+    if not _costs(collage):
+        return 0
+    with CostDatabase(collage.home / "costs.sqlite") as database:
+        return sum(cost.key.variant == "trial" for cost in database.items())
+
+
+def test_interrupted_at_the_graph_level_it_keeps_the_best_so_far(collage: Collage) -> None:
+    model = collage.folder / "m.onnx"
+    onnx.save(onnx.parser.parse_model(_MODEL), model)
+    backends = ("--threads", "1", "--backends", "dnnl,onnxruntime")
+    process = collage.start("optimize", model, *backends, "--level", "graph", "--json")
+    deadline = time.monotonic() + 100
+    while not _trials(collage):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    report = json.loads(out)
+    assert report["second_level"]["stopped_by"] == "interrupted"
+    assert report["latency_ms"]["collage"] > 0
     assert _processes_of(collage) == set()
     assert {p.name for p in collage.temporary.iterdir()} <= {"collage-measuring.lock"}

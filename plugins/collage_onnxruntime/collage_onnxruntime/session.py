@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import importlib.metadata
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ __all__ = ["DISTRIBUTION", "Waiting", "bind", "check", "library_version", "open_
 
 DISTRIBUTION = "onnxruntime"
 _PROVIDERS = ["CPUExecutionProvider"]
+_TELEMETRY_VARIABLE = "ORT_DISABLE_TELEMETRY"
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 """Which class of exception it is, before what it says."""
 _FATAL = 4
@@ -103,6 +105,9 @@ def bind(
 
 def _library() -> Any:
     """The library; BackendUnavailableError, with the reason, where it cannot be loaded."""
+    # Since 1.29 it reports to its vendor over the network, from its import on and unless told not to: nothing
+    # that a person who places a model has asked for. Whoever wants it sets the variable to 0.
+    os.environ.setdefault(_TELEMETRY_VARIABLE, "1")
     try:
         import onnxruntime
     except ImportError as error:

@@ -1,9 +1,13 @@
-"""Threads: as many as asked for, none spins once a call has returned, none is left when kernels are gone."""
+"""Processes: as many threads as asked for, none spins once a call has returned, none is left when kernels are
+gone; nothing is reported to anybody.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -140,3 +144,10 @@ took = {task: ns - first[task] for task, ns in spent_ns().items()}
 print(sum(ns for task, ns in took.items() if task not in others) / sum(took.values()))
 """)
     assert share > 0.1
+
+
+def test_its_telemetry_is_off(tmp_path: Path) -> None:
+    code = "from collage_onnxruntime.session import _library; _library()"
+    variables = {k: v for k, v in os.environ.items() if k != "ORT_DISABLE_TELEMETRY"}
+    subprocess.run([sys.executable, "-c", code], check=True, env={**variables, "TMPDIR": str(tmp_path)})
+    assert not list(tmp_path.iterdir()), "its telemetry keeps a session there"
