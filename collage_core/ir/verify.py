@@ -15,15 +15,19 @@ __all__ = ["require_static", "verify"]
 
 
 def verify(graph: Graph, after: str = "reading") -> None:
-    """Raise ModelError unless ids are unique, nodes are in topological order and every value is known and
-    computed once.
+    """Raise ModelError unless ids and names are unique, nodes are in topological order and every value is
+    known and computed once.
     """
     known = set(graph.inputs) | set(graph.constants)
     ids: set[int] = set()
+    names: set[str] = set()
     for n in graph.nodes:
         if n.id in ids:
             raise ModelError(f"after {after}: node id {n.id} occurs twice ({n.name})")
+        if n.name in names:
+            raise ModelError(f"after {after}: two nodes are named {n.name!r}")
         ids.add(n.id)
+        names.add(n.name)
         for v in n.inputs:
             if v and v not in known:
                 raise ModelError(f"after {after}: node {n.name!r} reads {v!r} before it is computed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from collage_core.ir import (
     to_model,
 )
 from collage_core.ir.passes import normalise
-from collage_core.ir.verify import require_static
+from collage_core.ir.verify import require_static, verify
 from collage_core.reference.evaluator import evaluate
 
 _FLOAT, _INT = TensorProto.FLOAT, TensorProto.INT64
@@ -398,3 +399,21 @@ def test_the_default_domain_goes_by_two_names() -> None:
         helper.make_graph([node], "g", shape[:1], shape[1:]), opset_imports=[helper.make_opsetid("", 20)]
     )
     assert [str(n.qualified_op) for n in from_model(model).nodes] == ["Relu"]
+
+
+def test_names_stay_unique_where_an_upgrade_makes_two_nodes_of_one() -> None:
+    """Before opset 13, Softmax is over all dimensions from its axis on: that takes a Reshape now."""
+    model = _model([_node("Softmax", ["x"], "y", axis=1)], {"x": [2, 3, 4]}, ["y"], opset=9)
+    graph = normalise(from_model(model))
+    names = [n.name for n in graph.nodes]
+    assert len(names) > 1
+    assert len(set(names)) == len(names)
+    assert graph.node_named("y").outputs == ("y",)
+    _assert_same_numbers(from_model(model), graph, {"x": _array([2, 3, 4])})
+
+
+def test_two_nodes_of_one_name_are_noticed() -> None:
+    graph = from_model(_model([_node("Neg", ["x"], "a"), _node("Abs", ["a"], "y")], {"x": [3]}, ["y"]))
+    twice = [dataclasses.replace(n, name="same") for n in graph.nodes]
+    with pytest.raises(ModelError, match="two nodes are named 'same'"):
+        verify(graph.replace(nodes=twice))

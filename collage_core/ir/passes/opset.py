@@ -31,11 +31,12 @@ def _upgrade(graph: Graph) -> Graph:
         return graph  # an operator without an adapter: the model works as it is, in its own opset
     by_output = {v: n for n in graph.nodes for v in n.outputs if v}
     next_id = max((n.id for n in graph.nodes), default=-1) + 1
+    taken = {n.name for n in graph.nodes}
     nodes: list[Node] = []
     for n in converted.nodes:
         source = next((by_output[v] for v in n.outputs if v in by_output), None)
         if source is None:
-            nodes.append(dataclasses.replace(n, id=next_id))
+            nodes.append(dataclasses.replace(n, id=next_id, name=_free_name(n.name, taken)))
             next_id += 1
         else:
             nodes.append(dataclasses.replace(n, id=source.id, name=source.name))
@@ -44,6 +45,15 @@ def _upgrade(graph: Graph) -> Graph:
     return infer_types(
         graph.replace(nodes=nodes, values=values, constants=constants, opsets=converted.opsets)
     )
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    """`name`, or one made of it that is free: where one node becomes two, it may still go by the one's."""
+    free, k = name, 1
+    while free in taken:
+        free, k = f"{name}_{k}", k + 1
+    taken.add(free)
+    return free
 
 
 UPGRADE_OPSET = Pass(
