@@ -45,7 +45,7 @@ def build_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> Openvi
 
 
 def check_together(groups: Sequence[_Group], target: Target) -> None:
-    """Compile groups of the same opsets beside each other in one model. BackendError if any of them cannot be."""
+    """Compile groups of the same opsets beside each other in one model. BackendError if any cannot be."""
     whole = onnx.ModelProto()
     constants: dict[str, Array] = {}
     for k, (subgraph, variant) in enumerate(groups):
