@@ -211,6 +211,27 @@ def test_channels_last_where_images_are(graph_of: MakeGraph, run: RunGroup) -> N
         assert set(last.inputs) == set(last.outputs) == {image}
 
 
+@pytest.mark.parametrize(
+    ("op", "attributes", "constants"),
+    [
+        ("Identity", {}, {}),
+        ("Dropout", {}, {}),
+        ("Cast", {"to": onnx.TensorProto.FLOAT}, {}),
+        ("Transpose", {"perm": [0, 2, 3, 1]}, {}),
+        ("Reshape", {}, {"shape": np.array([2, 16, 63, 1])}),
+        ("Flatten", {}, {}),
+        ("Slice", {}, {"starts": np.array([0, 0, 0, 0]), "ends": np.array([2, 16, 7, 9])}),
+    ],
+)
+def test_what_computes_nothing_still_writes_its_output(
+    op: str, attributes: dict[str, Any], constants: dict[str, Array], graph_of: MakeGraph, run: RunGroup
+) -> None:
+    """Beside a convolution, so in both layouts; the library may drop the node, not the copy."""
+    conv, x, weights = _conv((9, 11), 16)
+    node = _node(op, ["c", *constants], "y", **attributes)
+    assert len(run(_part(graph_of([conv, node], {"x": x}, {**weights, **constants}), "y"), {"x": x})) == 2
+
+
 def test_no_channels_last_without_images(graph_of: MakeGraph, run: RunGroup) -> None:
     x = _array(1, 12, 8, 16)
     part = _whole(graph_of([_node("Softmax", ["x"], "y")], {"x": x}))
