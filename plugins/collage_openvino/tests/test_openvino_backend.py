@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,32 @@ def test_binds_of_one_kernel_run_interleaved(group: Group) -> None:
         expected = evaluate(subgraph.graph, {"x": x})
         np.testing.assert_allclose(a, expected["a"], atol=1e-5)
         np.testing.assert_allclose(g, expected["g"], atol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_contexts_of_several_python_threads(group: Group, threads: int) -> None:
+    nodes, inputs, constants = _residual()
+    kernel = _built(group(nodes, inputs, ("g",), constants), Target("cpu", threads))
+
+    def context(scale: float) -> tuple[Any, Array, Array]:
+        x, g = inputs["x"] * np.float32(scale), np.empty((1, 8, 1, 1), np.float32)
+        return kernel.bind([x], [g], NOTHING), x, g
+
+    contexts = [context(k + 1.0) for k in range(4)]
+    expected = []
+    for call, _, g in contexts:
+        assert not call()
+        expected.append(g.copy())
+
+    def run(k: int) -> None:
+        call, _, g = contexts[k]
+        for _ in range(200):
+            g[...] = np.nan
+            assert not call()
+            np.testing.assert_array_equal(g, expected[k])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(run, range(4)))
 
 
 def test_arrays_are_read_and_written_in_place(group: Group) -> None:
