@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from onnx import TensorProto
@@ -12,6 +13,7 @@ from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, Format, channels_last
 from collage_core.ir import Graph, Subgraph, subgraph_model
+from collage_core.ir.views import is_view
 from collage_onnxruntime import __version__
 from collage_onnxruntime.session import DISTRIBUTION, Waiting, bind, check, library_version, open_session
 
@@ -42,6 +44,10 @@ _IMAGE_OPS = frozenset(
 )
 
 
+_WAITING = "waiting"
+"""Option of a variant: the name of a `Waiting`."""
+
+
 class OnnxRuntimeBackend(Backend):
     """Groups of any size, optimised by the library as graphs of their own; fp32, on its CPU provider."""
 
@@ -53,7 +59,9 @@ class OnnxRuntimeBackend(Backend):
         return BackendInfo(self.name, BackendKind.GRAPH, __version__, library, reason=reason)
 
     def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
-        """Plain borders; and where images are computed, inside or right beside, channels-last ones. The
+        """Plain borders, with threads that go on spinning for a moment where the group is all that there is
+        to run: the next call finds them awake, and there is nobody to disturb. Of other groups the threads
+        sleep between calls; and where images are computed, inside or right beside, channels-last ones. The
         library turns into layouts of its own from either at the same price, and computes elementwise groups
         in the layout that they come in.
         """
@@ -62,11 +70,14 @@ class OnnxRuntimeBackend(Backend):
             if (dtype := graph.type_of(v).dtype) not in _BORDER_DTYPES:
                 return Refusal(f"{v!r} is {dtype}, which is not handed over", subgraph.nodes[0].name)
         plain = plain_variant(subgraph)
+        if _is_all(subgraph):
+            plain = replace(plain, options=((_WAITING, Waiting.SPIN_BRIEFLY.name),))
         if not _is_about_images(subgraph):
             return [plain]
         last = Variant(
             tuple(_last(graph, v, f) for v, f in zip(subgraph.inputs, plain.inputs, strict=True)),
             tuple(_last(graph, v, f) for v, f in zip(subgraph.outputs, plain.outputs, strict=True)),
+            plain.options,
         )
         return list(dict.fromkeys([plain, last]))
 
@@ -86,7 +97,8 @@ class OnnxRuntimeBackend(Backend):
 
     def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
         model, constants = _model(subgraph, variant)
-        session = open_session(model, target.threads, Waiting.SPIN_WITHIN, constants)
+        waiting = Waiting[dict(variant.options).get(_WAITING, Waiting.SPIN_WITHIN.name)]
+        session = open_session(model, target.threads, waiting, constants)
         return OnnxRuntimeKernel(session, subgraph, variant)
 
 
@@ -105,6 +117,12 @@ class OnnxRuntimeKernel(Kernel):
             _stored(self._inputs, self._variant.inputs, inputs),
             _stored(self._outputs, self._variant.outputs, outputs),
         )
+
+
+def _is_all(subgraph: Subgraph) -> bool:
+    """Whether no kernel of anybody else runs between two calls of the group."""
+    graph = subgraph.graph
+    return all(n.id in subgraph.node_set or is_view(graph, n) for n in graph.nodes)
 
 
 def _is_about_images(subgraph: Subgraph) -> bool:

@@ -39,12 +39,23 @@ class Waiting(enum.Enum):
     """The library's default: they spin for some 30 ms, after a run too."""
     SPIN_WITHIN = "spin within runs"
     """They spin until the run returns, and sleep from then on."""
+    SPIN_BRIEFLY = "spin briefly"
+    """They go on spinning for a fifth of a millisecond after a run, in case the next one follows at once."""
     SLEEP = "sleep"
     """They sleep whenever there is nothing to do, within a run too."""
 
 
-_SPINNING = {Waiting.SPIN: ("1", "0"), Waiting.SPIN_WITHIN: ("1", "1"), Waiting.SLEEP: ("0", "0")}
-"""Whether threads spin at all, and whether they are stopped when a run returns."""
+_ALLOWED, _STOPPED, _DURATION_US = (
+    "session.intra_op.allow_spinning",
+    "session.force_spinning_stop",
+    "session.intra_op.spin_duration_us",
+)
+_SPINNING = {
+    Waiting.SPIN: {_ALLOWED: "1"},
+    Waiting.SPIN_WITHIN: {_ALLOWED: "1", _STOPPED: "1"},
+    Waiting.SPIN_BRIEFLY: {_ALLOWED: "1", _DURATION_US: "200"},
+    Waiting.SLEEP: {_ALLOWED: "0"},
+}
 
 
 def library_version() -> str | None:
@@ -70,9 +81,8 @@ def open_session(
     """
     options = _options(threads)
     with _told():
-        allowed, stopped = _SPINNING[waiting]
-        options.add_session_config_entry("session.intra_op.allow_spinning", allowed)
-        options.add_session_config_entry("session.force_spinning_stop", stopped)
+        for key, value in _SPINNING[waiting].items():
+            options.add_session_config_entry(key, value)
         return _session(model, options, constants or {})
 
 

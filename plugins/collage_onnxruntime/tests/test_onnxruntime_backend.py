@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +236,8 @@ def test_what_computes_nothing_still_writes_its_output(
 def test_no_channels_last_without_images(graph_of: MakeGraph, run: RunGroup) -> None:
     x = _array(1, 12, 8, 16)
     part = _whole(graph_of([_node("Softmax", ["x"], "y")], {"x": x}))
-    assert run(part, {"x": x}) == [plain_variant(part)]
+    (variant,) = run(part, {"x": x})
+    assert variant == replace(plain_variant(part), options=variant.options)
 
 
 def _operators(part: Subgraph, variant: Variant, path: Path) -> list[str]:
@@ -417,3 +419,13 @@ def test_registry_finds_it() -> None:
     info = backend.info()
     assert info.kind is BackendKind.GRAPH
     assert info.library_version == pytest.importorskip("onnxruntime").__version__
+
+
+def test_threads_stay_awake_for_a_moment_where_nobody_else_runs(graph_of: MakeGraph) -> None:
+    x = _array(1, 12, 8, 16)
+    graph = graph_of([_node("Softmax", ["x"], "h"), _node("Relu", ["h"], "y")], {"x": x})
+    backend, target = OnnxRuntimeBackend(), Target(threads=2)
+    (alone,) = backend.variants(_whole(graph), target)
+    (beside,) = backend.variants(Subgraph(graph, [graph.nodes[0].id]), target)
+    assert dict(alone.options) == {"waiting": "SPIN_BRIEFLY"}
+    assert not beside.options
