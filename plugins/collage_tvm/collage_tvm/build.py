@@ -17,7 +17,7 @@ from collage_tvm.library import TvmKernel, compile_function, own, vector_lanes
 from collage_tvm.lower import LOWERINGS, LoweringContext
 from collage_tvm.machine_code import MachineCode
 from collage_tvm.nest import Nest, assemble, sequence
-from collage_tvm.output import Output, strides_of
+from collage_tvm.output import Output, beyond_caches, strides_of
 from collage_tvm.partial import partial_reduction
 from collage_tvm.pointwise import pointwise_nests
 from collage_tvm.rows import reductions_of, row_nests
@@ -57,7 +57,7 @@ class _Parameters:
     def output(self, tensor: Tensor, layout: Layout) -> Output:
         buffer = _buffer(f"out{len(self.outputs)}", tensor.shape, tensor.dtype)
         self.outputs.append(buffer)
-        return Output(tensor, buffer, layout)
+        return Output(tensor, buffer, layout, beyond_caches(math.prod(tensor.shape), tensor.dtype))
 
     def all(self) -> list[Any]:
         return [*self.inputs, *self.held, *self.outputs]

@@ -37,16 +37,16 @@ def beyond_caches(elements: int, dtype: str) -> bool:
 
 @dataclass(frozen=True)
 class Output:
-    """`tensor`, stored densely in `layout` in the flat `buffer`."""
+    """`tensor`, stored densely in `layout` in the flat `buffer`.
+
+    streams: whether it may be stored past the caches: the kernel does not read it again, and it is larger
+    than the last cache, so that whoever reads it next would find little of it there.
+    """
 
     tensor: Tensor
     buffer: Any
     layout: Layout
-
-    @property
-    def streams(self) -> bool:
-        """Whether it is larger than the last cache, so that nobody would find it there."""
-        return beyond_caches(math.prod(self.tensor.shape), self.tensor.dtype)
+    streams: bool
 
     def offset(self, index: Index) -> Any:
         return linear(index, strides_of(self.tensor.shape, self.layout))

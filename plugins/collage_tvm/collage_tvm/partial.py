@@ -50,4 +50,4 @@ def partial_reduction(root: Tensor) -> Output | None:
     stored = make([parts if d == axis else 1 for d in range(rank)], x.dtype, [], element)
     x.reduction = replace(whole, source=stored, axes=(axis,))
     x.inputs = (stored,)
-    return Output(partial, buffer, tuple(range(len(shape))))
+    return Output(partial, buffer, tuple(range(len(shape))), streams=False)

@@ -153,6 +153,12 @@ def test_rows_and_several_outputs_past_the_caches(check: Callable[..., Any], sha
 
 
 @pytest.mark.usefixtures("no_cache")
+def test_what_a_kernel_reads_again_is_not_stored_past_the_caches(check: Callable[..., Any]) -> None:
+    for shape in ((1, 64, 16, 16), (4096,)):
+        check([helper.make_node("ReduceSum", ["x"], ["o"], keepdims=1)], {"x": _random(shape)})
+
+
+@pytest.mark.usefixtures("no_cache")
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("width", [5, 33, 80])
 def test_windows_of_what_no_cache_holds(check: Callable[..., Any], op: str, width: int) -> None:
