@@ -24,5 +24,8 @@ def properties(target: Target) -> dict[str, str]:
         "ENABLE_CPU_PINNING": "NO",
         # The processor's bf16 units would be used otherwise
         "INFERENCE_PRECISION_HINT": "f32",
+        # What is multiplied with quantized constants would be quantized as well, in groups of as many numbers
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
+        "KV_CACHE_PRECISION": "f32",
         "EXCLUSIVE_ASYNC_REQUESTS": "YES" if shared else "NO",
     }

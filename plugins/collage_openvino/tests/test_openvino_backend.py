@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from collage_openvino import backend as module
 from collage_openvino import plugin
 from collage_openvino.backend import OpenvinoBackend
 from collage_openvino.library import load
+from collage_openvino.settings import properties
 from onnx import TensorProto, helper
 
 from collage_core.backend import BackendKind, Variant, plain_variant
@@ -288,6 +290,18 @@ def test_dropped_kernels_free_their_memory_and_threads(group: Group) -> None:
         run()
     assert _resident_bytes() - before < 4 * w.nbytes
     assert len(os.listdir("/proc/self/task")) <= threads
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_library_takes_the_settings(group: Group, threads: int) -> None:
+    subgraph = group([helper.make_node("Neg", ["x"], ["o"])], {"x": f(64)})
+    model = _built(subgraph, Target("cpu", threads))._model
+    for key, value in properties(Target("cpu", threads)).items():
+        text = ctypes.c_char_p()
+        load().call("ov_compiled_model_get_property", model, key.encode(), ctypes.byref(text))
+        said = (text.value or b"").decode()
+        load().free_text(text)
+        assert said == value, key
 
 
 def test_the_library_speaks_of_what_it_cannot_read(tmp_path: Any) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 import pytest
+from collage_openvino.backend import OpenvinoBackend
 from onnx import helper
 
-from collage_core.backend import Variant
+from collage_core.backend import Variant, plain_variant
+from collage_core.device import Target
 from collage_core.formats import Array
+from collage_core.ir import Subgraph
+from collage_core.reference import evaluate
 
 RANDOM = np.random.default_rng(5)
 
@@ -203,6 +207,32 @@ def test_matrix_product(
     a, b = (f(*s) for s in shapes)
     node = helper.make_node("MatMul", ["a", "b"], ["o"])
     check([node], {"a": a} if constant else {"a": a, "b": b}, constants={"b": b} if constant else None)
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_products_with_quantized_constants_are_exact(
+    group: Callable[..., Subgraph], per_channel: bool, symmetric: bool
+) -> None:
+    """What the constant is multiplied with is not quantized, too."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s", "z"][: 2 if symmetric else 3], ["w"], axis=1),
+        helper.make_node("MatMul", ["x", "w"], ["o"]),
+    ]
+    channels = (128,) if per_channel else ()
+    constants = {
+        "q": whole(256, 128, low=-128, high=128, dtype="int8"),
+        "s": positive(*channels) / np.float32(64),
+        "z": np.asarray(whole(*channels, low=-9, dtype="int8")),
+    }
+    if symmetric:
+        del constants["z"]
+    x, found = f(32, 256), np.empty((32, 128), np.float32)
+    part = group(nodes, {"x": x}, constants=constants)
+    kernel = OpenvinoBackend().build(part, plain_variant(part), Target("cpu", 2))
+    kernel.bind([x], [found], np.empty(0, np.uint8))()
+    expected = evaluate(part.graph, {"x": x})["o"]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("transposed", [(0, 0), (1, 0), (0, 1)])
