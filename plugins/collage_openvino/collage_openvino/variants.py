@@ -8,12 +8,13 @@ from collage_core.backend import Variant, plain_variant
 from collage_core.errors import Refusal
 from collage_core.formats import Format, channels_last
 from collage_core.ir import Subgraph
+from collage_openvino.integers import wide_refusal
 
 __all__ = ["BORDER_DTYPES", "variants"]
 
 BORDER_DTYPES = ("bool", "float32", "int8", "int32", "int64", "uint8")
 """Of values that a group reads or yields. The library computes in 32 bits: float64 is refused for that, int64
-is taken, as indices and shapes are small.
+is taken for indices and shapes.
 """
 
 _IMAGE_OPS = frozenset(
@@ -49,6 +50,8 @@ def variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
             return Refusal(f"dimension {type.symbolic_dims[0]!r} of {value!r} is not known", node)
         if not type.size:
             return Refusal(f"{value!r} is {type}, which has no elements", node)
+    if (refusal := wide_refusal(subgraph)) is not None:
+        return refusal
     plain = plain_variant(subgraph)
     if not _about_images(subgraph):
         return [plain]

@@ -83,15 +83,17 @@ def test_binary_with_broadcasting(check: Check, op: str, shape: tuple[int, ...])
 
 
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div"])
-@pytest.mark.parametrize("dtype", ["int32", "int64"])
-def test_integer_arithmetic(check: Check, op: str, dtype: str) -> None:
-    x, y = whole(3, 5, low=-40, high=40, dtype=dtype), whole(5, low=1, high=9, dtype=dtype)
+def test_integer_arithmetic(check: Check, op: str) -> None:
+    x, y = whole(3, 5, low=-40, high=40, dtype="int32"), whole(5, low=1, high=9, dtype="int32")
     check([helper.make_node(op, ["x", "y"], ["o"])], {"x": x, "y": y})
 
 
 @pytest.mark.parametrize("op", ["Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"])
 def test_comparison(check: Check, op: str) -> None:
-    check([helper.make_node(op, ["x", "y"], ["o"])], {"x": whole(4, 6), "y": whole(6)})
+    check(
+        [helper.make_node(op, ["x", "y"], ["o"])],
+        {"x": whole(4, 6, dtype="int32"), "y": whole(6, dtype="int32")},
+    )
 
 
 @pytest.mark.parametrize("op", ["And", "Or", "Xor"])
@@ -331,14 +333,14 @@ def test_where_and_casts(check: Check) -> None:
         helper.make_node("Cast", ["i"], ["c"], to=1),
         helper.make_node("Where", ["m", "x", "c"], ["o"]),
         helper.make_node("Cast", ["x"], ["b"], to=9),
-        helper.make_node("Cast", ["x"], ["n"], to=7),
+        helper.make_node("Cast", ["x"], ["n"], to=6),
     ]
     x = np.where(whole(4, 6, high=2, dtype="bool"), f(4, 6) * 9, np.float32(0))
-    inputs = {"i": whole(6, low=-9), "m": whole(4, 1, high=2, dtype="bool"), "x": x}
+    inputs = {"i": whole(6, low=-9, dtype="int32"), "m": whole(4, 1, high=2, dtype="bool"), "x": x}
     check(nodes, inputs, ("o", "b", "n"))
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "int64", "bool", "float32"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "bool", "float32"])
 def test_values_of_every_dtype_cross_the_border(check: Check, dtype: str) -> None:
     x = whole(4, 6, high=2 if dtype == "bool" else 99, dtype=dtype)
     check([helper.make_node("Transpose", ["x"], ["o"])], {"x": x})
