@@ -34,8 +34,9 @@ def refusal(graph: Graph, node: Node) -> Refusal | None:
             return Refusal(f"dimension {type.symbolic_dims[0]!r} is not known", node.name)
         if type.size == 0:
             return Refusal("a tensor has no elements", node.name)
-    if all(graph.is_constant(v) for v in names):
-        return Refusal("all inputs are constant", node.name)
+    if all(graph.is_constant(v) for v in node.inputs[:2]):
+        # Both would be packed, each with alpha
+        return Refusal("both factors are constant", node.name)
     shape = graph.shape_of(node.outputs[0])
     if (c := addend(node)) and not _broadcasts(graph.shape_of(c), shape):
         return Refusal("the addend does not broadcast to the output", node.name)

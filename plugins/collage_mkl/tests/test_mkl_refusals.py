@@ -32,7 +32,7 @@ def _case(reason: str, op: str, inputs: dict[str, Any], constants: dict[str, Any
         _case("no elements", "MatMul", {"a": _zeros(3, 0), "b": _zeros(0, 4)}),
         _case("no elements", "MatMul", {"a": _zeros(0, 3), "b": _zeros(3, 4)}),
         _case("no elements", "Gemm", {"a": _zeros(3, 0), "b": _zeros(0, 4), "c": _zeros(4)}),
-        _case("constant", "MatMul", {}, {"a": _zeros(3, 3), "b": _zeros(3, 3)}),
+        _case("factors are constant", "MatMul", {}, {"a": _zeros(3, 3), "b": _zeros(3, 3)}),
     ],
 )
 def test_declined(
@@ -50,6 +50,17 @@ def test_declined(
     assert isinstance(refusal, Refusal)
     assert reason in refusal.reason
     assert refusal.node == "n"
+
+
+@pytest.mark.parametrize("names", [("a", "b", "c"), ("a", "a", "c")])
+def test_a_constant_product_to_which_a_value_is_added(
+    graph_of: Any, backend: Any, target: Any, names: tuple[str, ...]
+) -> None:
+    node = helper.make_node("Gemm", names, ["y"], name="n", alpha=2.0)
+    constants = {v: _zeros(3, 3) for v in names[:2]}
+    graph = graph_of([node], {"c": _zeros(3, 3)}, constants)
+    refusal = backend.variants(Subgraph(graph, graph.all_nodes), target)
+    assert refusal == Refusal("both factors are constant", "n")
 
 
 def test_unknown_dimensions(graph_of: Any, backend: Any, target: Any) -> None:
