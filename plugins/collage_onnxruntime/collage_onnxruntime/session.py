@@ -106,11 +106,18 @@ def bind(
     """
     onnxruntime = _library()
     binding = session.io_binding()
-    for name, array in inputs.items():
-        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
-    for name, array in outputs.items():
-        binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
-    return functools.partial(session.run_with_iobinding, binding)
+    given, wanted = (
+        {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in arrays.items()}
+        for arrays in (inputs, outputs)
+    )
+    for name, value in given.items():
+        binding.bind_ortvalue_input(name, value)
+    for name, value in wanted.items():
+        binding.bind_ortvalue_output(name, value)
+    call = functools.partial(session.run_with_iobinding, binding)
+    # The binding knows addresses only
+    call.__dict__["keep"] = (dict(inputs), dict(outputs), given, wanted)
+    return call
 
 
 def _library() -> Any:

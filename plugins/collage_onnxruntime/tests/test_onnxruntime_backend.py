@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -322,6 +324,27 @@ def test_it_reads_and_writes_the_arrays_themselves(
         b.call()
         expected = evaluate(graph, {"x": 2 * x})["c"]
         np.testing.assert_allclose(b.outputs[0], expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_a_call_keeps_its_buffers(
+    graph_of: MakeGraph, backend: OnnxRuntimeBackend, target: Target, get_ready: GetReady
+) -> None:
+    x = _array(64)
+    part = _whole(graph_of([_node("Neg", ["x"], "y")], {"x": x}))
+    (variant,) = _variants(backend, part)
+    b = get_ready(backend.build(part, variant, target), part, variant, {"x": x})
+    call, memory = b.call, [weakref.ref(_owner(a)) for a in (*b.inputs, *b.outputs)]
+    del b
+    gc.collect()
+    assert all(m() is not None for m in memory)
+    call()
+    del call
+    gc.collect()
+    assert all(m() is None for m in memory)
+
+
+def _owner(array: Array) -> Array:
+    return array if array.base is None else _owner(array.base)
 
 
 @pytest.mark.parametrize("op", ["Gather", "MatMul", "Mul"])
