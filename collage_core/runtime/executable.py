@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
 from types import TracebackType
-from typing import NoReturn
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from collage_core.formats import Array, plain, view
 from collage_core.ir import Graph, TensorType
 from collage_core.placement import Placement
 from collage_core.runtime.memory import Arena
-from collage_core.runtime.plan import Plan, Slot
+from collage_core.runtime.plan import Plan, Slot, Step
 
 __all__ = ["Context", "Executable", "Inputs", "check_array"]
 
@@ -60,24 +59,25 @@ class Context:
         """Run once, writing into the caller's arrays `outputs` (by name; those left out are not delivered).
         Allocates no buffer.
 
-        InputError names an input or output of the wrong name, shape or dtype, before anything runs.
+        InputError names an input or output of the wrong name, shape or dtype, before anything runs;
+        BackendError the step that fails, with what its library says.
         """
         with self._alone:
             self._bring(inputs, outputs)
-            self._execute()
+            self._execute(self._bound)
             self._deliver(outputs)
 
     def __call__(self, inputs: Inputs) -> dict[str, Array]:
         """Run once and return fresh arrays, by output name, that no later call touches."""
         with self._alone:
             self._bring(inputs, None)
-            self._execute()
+            self._execute(self._bound)
             return {name: np.array(array, order="C") for name, array in self._outputs.items()}
 
     def execute(self) -> None:
         """Run the steps on whatever the input buffers hold."""
         with self._alone:
-            self._execute()
+            self._execute(self._bound)
 
     def run_timed(self, inputs: Inputs, outputs: Mapping[str, Array] | None = None) -> list[float]:
         """As `run`. Returns milliseconds: of each of the plan's steps (0 for views), then of copying inputs
@@ -87,10 +87,7 @@ class Context:
             start_ns = perf_counter_ns()
             self._bring(inputs, outputs)
             times_ns = [perf_counter_ns()]
-            for call in self._bound:
-                if status := call():
-                    self._fail(call, status)
-                times_ns.append(perf_counter_ns())
+            self._execute(self._timed(times_ns))
             self._deliver(outputs)
             end_ns = perf_counter_ns()
         steps_ms = [0.0] * len(self._executable.plan.steps)
@@ -98,10 +95,23 @@ class Context:
             steps_ms[step] = (after_ns - before_ns) / 1e6
         return [*steps_ms, (times_ns[0] - start_ns + end_ns - times_ns[-1]) / 1e6]
 
-    def _execute(self) -> None:
+    def _execute(self, calls: Iterable[Bound]) -> None:
+        try:
+            for call in calls:
+                if status := call():
+                    break
+            else:
+                return
+        except Exception as error:  # a vendor's library may raise anything; the step is what a person needs
+            said = str(error) if isinstance(error, CollageError) else f"{type(error).__name__}: {error}"
+            raise BackendError(f"step {self._step(call)} failed: {said}") from error
+        raise BackendError(f"step {self._step(call)} failed with status {status}")
+
+    def _timed(self, times_ns: list[int]) -> Iterator[Bound]:
+        """The calls, and when each has returned."""
         for call in self._bound:
-            if status := call():
-                self._fail(call, status)
+            yield call
+            times_ns.append(perf_counter_ns())
 
     def _bring(self, inputs: Inputs, outputs: Mapping[str, Array] | None) -> None:
         given = self._executable.named(inputs)
@@ -114,9 +124,8 @@ class Context:
         for name, array in (outputs or {}).items():
             np.copyto(array, self._outputs[name])
 
-    def _fail(self, call: Bound, status: object) -> NoReturn:
-        step = self._executable.plan.steps[self._steps[self._bound.index(call)]]
-        raise BackendError(f"step {step} failed with status {status}")
+    def _step(self, call: Bound) -> Step:
+        return self._executable.plan.steps[self._steps[self._bound.index(call)]]
 
     def _view(self, slot: Slot) -> Array:
         value, format = slot

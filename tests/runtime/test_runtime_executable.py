@@ -59,9 +59,20 @@ class FailingKernel(Kernel):
         return lambda: 7
 
 
+class RaisingKernel(Kernel):
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+        def call() -> None:
+            raise self._error
+
+        return call
+
+
 class NumpyBackend(Backend):
-    """Runs Relu in place in any format and converts; fails on Neg when it runs, and on Abs when it is
-    built.
+    """Runs Relu in place in any format and converts; fails on Neg, Exp and Log when it runs, and on Abs when
+    it is built.
     """
 
     name = "numpy"
@@ -79,7 +90,12 @@ class NumpyBackend(Backend):
         op = subgraph.nodes[0].op_type
         if op == "Abs":
             raise ValueError("no such kernel")
-        kernel = FailingKernel() if op == "Neg" else InPlaceRelu()
+        faulty = {
+            "Neg": FailingKernel(),
+            "Exp": RaisingKernel(OverflowError("out of range")),
+            "Log": RaisingKernel(BackendError("numpy: below zero")),
+        }
+        kernel = faulty.get(op) or InPlaceRelu()
         self.built.append(kernel)
         return kernel
 
@@ -273,6 +289,26 @@ def test_a_failing_step_is_named(registry: Registry) -> None:
     graph = _graph([("Abs", ["x"], "y")], ["y"])
     with pytest.raises(BackendError, match="numpy: nodes 0: ValueError: no such kernel"):
         build(graph, _placement(graph, ["numpy"]), registry)
+
+
+@pytest.mark.parametrize(
+    ("op", "said"),
+    [
+        ("Neg", " with status 7"),
+        ("Exp", ": OverflowError: out of range"),
+        ("Log", ": numpy: below zero"),
+    ],
+)
+def test_whatever_a_step_raises_is_a_backends_error(registry: Registry, op: str, said: str) -> None:
+    """However the executable is run; its context runs again afterwards."""
+    graph = _graph([("Relu", ["x"], "a"), (op, ["a"], "b"), ("Relu", ["b"], "y")], ["y"])
+    context = build(graph, _placement(graph, ["numpy"] * 3), registry).context()
+    x = _x(graph)
+    runs = (lambda: context(x), lambda: context.run(x), lambda: context.run_timed(x), context.execute)
+    for run in runs:
+        with pytest.raises(BackendError) as failure:
+            run()
+        assert str(failure.value) == f"step numpy: nodes 1 failed{said}"
 
 
 def test_a_placement_that_does_not_fit_says_why(registry: Registry) -> None:

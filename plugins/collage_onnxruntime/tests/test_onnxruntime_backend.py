@@ -25,8 +25,10 @@ from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, channels_last, plain
 from collage_core.ir import Graph, NodeSet, Subgraph, Value, ValueKind, from_model, subgraph_model
 from collage_core.ir.passes import normalise
+from collage_core.placement import Group, Placement
 from collage_core.plugins import Registry
 from collage_core.reference import evaluate
+from collage_core.runtime import build
 
 MakeGraph = Callable[..., Graph]
 RunGroup = Callable[[Subgraph, Mapping[str, Array]], Sequence[Variant]]
@@ -415,6 +417,18 @@ def test_other_floats_are_not_handed_over(
     assert isinstance(refusal, Refusal)
     assert str(refusal) == f"y: 'x' is {dtype}, which is not handed over"
     assert backend.supported([part], target) == [refusal]
+
+
+def test_what_the_library_raises_when_it_runs_names_the_step(graph_of: MakeGraph, target: Target) -> None:
+    indices = np.array([0, 2])
+    node = _node("Gather", ["table", "i"], "y")
+    graph = graph_of([node], {"i": indices}, {"table": _array(3, 4)})
+    group = Group("onnxruntime", (graph.nodes[0].id,), plain_variant(_whole(graph)))
+    registry = Registry([plugin], entry_points=False)
+    executable = build(graph, Placement((group,), (), target), registry)
+    np.testing.assert_array_equal(executable(indices)["y"], graph.constants["table"][indices])
+    with pytest.raises(BackendError, match=r"step onnxruntime: nodes 0 failed: .*out of data bounds"):
+        executable(indices + 1)
 
 
 def test_discovery_loads_no_library() -> None:

@@ -11,7 +11,7 @@ import importlib.metadata
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -87,7 +87,13 @@ class _Tensor(_Handle):
 class Request(_Handle):
     """An inference request (ov_infer_request_t) and the tensors that are set in it."""
 
+    library: Library
     tensors: list[_Tensor]
+
+    def run(self) -> None:
+        """BackendError, with what the library says, if it fails."""
+        if self.library.infer(self):
+            raise self.library.error()
 
 
 class _PortHandle(_Handle):
@@ -115,15 +121,15 @@ class CompiledModel(_Handle):
 
     library: Library
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], int]:
-        """A call that runs the model on these C-contiguous arrays, which it reads and writes in place, and
-        returns the library's status: 0 when it went well.
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], None]:
+        """A call that runs the model on these C-contiguous arrays, which it reads and writes in place.
+        BackendError, with what the library says, if it fails.
         """
         library = self.library
         request = library.new(
             Request, "ov_infer_request_free", "ov_compiled_model_create_infer_request", self
         )
-        request.tensors = []
+        request.library, request.tensors = library, []
         for kind, arrays in (("input", inputs), ("output", outputs)):
             for k, array in enumerate(arrays):
                 tensor = library.tensor(array)
@@ -131,7 +137,7 @@ class CompiledModel(_Handle):
                     f"ov_infer_request_set_{kind}_tensor_by_index", request, ctypes.c_size_t(k), tensor
                 )
                 request.tensors.append(tensor)
-        return partial(library.infer, request)
+        return request.run
 
     def inputs(self) -> list[Port]:
         return self._ports("input")
@@ -231,13 +237,17 @@ class Library:
 
     def call(self, function: str, *arguments: object) -> None:
         if getattr(self._dll, function)(*arguments):
-            raise BackendError(f"OpenVINO: {self._last_message()}")
+            raise self.error()
 
     def free_text(self, text: ctypes.c_char_p) -> None:
         self._dll.ov_free(text)
 
+    def error(self) -> BackendError:
+        """With what the library said last."""
+        return BackendError(f"OpenVINO: {self._last_message()}")
+
     def _last_message(self) -> str:
-        """What the library said last, without the places in its sources."""
+        """Without the places in its sources."""
         pointer = ctypes.c_void_p(self._dll.ov_get_last_err_msg())
         if not pointer.value:
             return "no reason given"

@@ -19,13 +19,16 @@ from collage_openvino.library import load
 from collage_openvino.settings import properties
 from onnx import TensorProto, helper
 
+from collage_core import placement
 from collage_core.backend import BackendKind, Variant, plain_variant
 from collage_core.device import Target
-from collage_core.errors import Refusal
+from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, channels_last, empty, plain
 from collage_core.ir import Subgraph
+from collage_core.placement import Placement
 from collage_core.plugins import Registry
 from collage_core.reference import evaluate
+from collage_core.runtime import build
 
 NOTHING = np.empty(0, np.uint8)
 TARGET = Target("cpu", 2)
@@ -173,12 +176,25 @@ def test_arrays_are_read_and_written_in_place(group: Group) -> None:
     subgraph = group([helper.make_node("Neg", ["x"], ["o"])], {"x": f(64)})
     x, o = np.zeros(64, np.float32), np.zeros(64, np.float32)
     bound = _built(subgraph).bind([x], [o], NOTHING)
-    tensors = bound.args[0].tensors
+    tensors = bound.__self__.tensors
     assert [t.array.ctypes.data for t in tensors] == [x.ctypes.data, o.ctypes.data]
     for value in (1.0, 2.0):
         x[...] = value
         assert not bound()
         assert (o == -value).all()
+
+
+def test_what_fails_when_it_runs_names_the_step(group: Group) -> None:
+    x, indices = f(3, 4), np.array([[0], [2]])
+    node = helper.make_node("ScatterND", ["x", "i", "u"], ["o"])
+    subgraph = group([node], {"x": x, "i": indices}, constants={"u": f(2, 4)})
+    placed = placement.Group("openvino", (0,), plain_variant(subgraph))
+    registry = Registry([plugin], entry_points=False)
+    executable = build(subgraph.graph, Placement((placed,), (), TARGET), registry)
+    expected = evaluate(subgraph.graph, {"x": x, "i": indices})["o"]
+    np.testing.assert_array_equal(executable([x, indices])["o"], expected)
+    with pytest.raises(BackendError, match=r"step openvino: nodes 0 failed: OpenVINO: .*ScatterND"):
+        executable([x, indices + 1])
 
 
 def test_large_constants_outlive_their_file(group: Group) -> None:
