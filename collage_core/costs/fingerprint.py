@@ -11,7 +11,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from collage_core.backend import Backend
+from collage_core.backend import Backend, BackendKind
 from collage_core.device import Target, cpuinfo
 
 __all__ = [
@@ -30,14 +30,19 @@ _UNKNOWN_CACHE_BYTES = 32 << 20
 
 
 def environment_of(backend: Backend, target: Target) -> dict[str, str]:
-    """The environment that belongs into the `CostKey` of everything that `backend` runs on `target`."""
+    """The environment that belongs into the `CostKey` of everything that `backend` runs on `target`.
+
+    handover: core's code that makes the models of graph libraries; others have none.
+    """
     info = backend.info()
+    handover = {"handover": source_hash("collage_core.ir")} if info.kind is BackendKind.GRAPH else {}
     return {
         "measurer": MEASURER_VERSION,
         "plugin": info.version,
         "source": source_hash(type(backend).__module__),
         "library": info.library_version or "",
         "threads": str(target.threads),
+        **handover,
         **device_fingerprint(target.device),
     }
 
@@ -84,8 +89,10 @@ _CPU_NUMBERS = (("cpu family", "CPU architecture"), ("model", "CPU part"), ("ste
 
 
 def device_fingerprint(device: str = "cpu") -> dict[str, str]:
-    """Model, stepping, instruction set, cores and caches (bytes) of the machine's processor."""
-    return {"device": device, **dict(_cpu_fingerprint())}
+    """Model, stepping, instruction set, cores and caches (bytes) of the machine's processor, and how many of
+    its cores this process may use: libraries and plugins ask that, whatever number of threads they are told.
+    """
+    return {"device": device, "cpus": str(len(os.sched_getaffinity(0))), **dict(_cpu_fingerprint())}
 
 
 @cache

@@ -179,7 +179,7 @@ def graph_digest(graph: Graph) -> str:
     return digest.hexdigest()[:32]
 
 
-_BACKEND_FACTS = ("plugin", "source", "library")
+_BACKEND_FACTS = ("plugin", "source", "library", "handover")
 
 
 def _variables(backends: Sequence[Backend], target: Target) -> dict[str, str]:

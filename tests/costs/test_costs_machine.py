@@ -87,9 +87,10 @@ def test_all_users_can_use_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 class Plain(Backend):
     name = "plain"
+    kind = BackendKind.OPERATOR
 
     def info(self) -> BackendInfo:
-        return BackendInfo(self.name, BackendKind.OPERATOR, "1.2", None)
+        return BackendInfo(self.name, self.kind, "1.2", None)
 
     def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
         return []
@@ -108,6 +109,29 @@ def test_environment_tells_versions_threads_and_machine_apart() -> None:
     assert one["cores"] == str(os.cpu_count())
     assert environment_of(Plain(), Target())["plugin"] == "1.2"
     assert environment_of(Plain(), Target())["library"] == ""
+
+
+def test_how_many_processors_the_process_may_use_counts() -> None:
+    """Also where the threads stay the same."""
+    allowed = os.sched_getaffinity(0)
+    before = environment_of(Plain(), Target(threads=1))
+    assert before["cpus"] == str(len(allowed))
+    if len(allowed) == 1:
+        pytest.skip("the process may use one processor")
+    os.sched_setaffinity(0, sorted(allowed)[:1])
+    try:
+        after = environment_of(Plain(), Target(threads=1))
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert {k for k in before if before[k] != after[k]} == {"cpus"}
+
+
+def test_costs_on_graph_libraries_depend_on_what_makes_their_models() -> None:
+    class Library(Plain):
+        kind = BackendKind.GRAPH
+
+    assert "handover" not in environment_of(Plain(), Target())
+    assert environment_of(Library(), Target())["handover"] == source_hash("collage_core.ir") != ""
 
 
 def test_the_source_hash_changes_with_any_file_of_the_package(
