@@ -13,7 +13,6 @@ from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, Format, channels_last
 from collage_core.ir import Graph, Subgraph, subgraph_model
-from collage_core.ir.views import is_view
 from collage_onnxruntime import __version__
 from collage_onnxruntime.session import DISTRIBUTION, Waiting, bind, check, library_version, open_session
 
@@ -59,27 +58,22 @@ class OnnxRuntimeBackend(Backend):
         return BackendInfo(self.name, BackendKind.GRAPH, __version__, library, reason=reason)
 
     def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
-        """Plain borders, with threads that go on spinning for a moment where the group is all that there is
-        to run: the next call finds them awake, and there is nobody to disturb. Of other groups the threads
-        sleep between calls; and where images are computed, inside or right beside, channels-last ones. The
-        library turns into layouts of its own from either at the same price, and computes elementwise groups
-        in the layout that they come in.
+        """Plain borders and, where images are computed, inside or right beside, channels-last ones: the
+        library goes from either to layouts of its own at the same price, and computes elementwise groups in
+        the layout that they come in.
+
+        The threads of a group sleep between calls, for another kernel may run meanwhile. The whole graph has
+        none beside it: in its plain variant they spin for a moment longer, and the next call finds them
+        awake.
         """
         graph = subgraph.graph
         for v in (*subgraph.inputs, *subgraph.outputs):
             if (dtype := graph.type_of(v).dtype) not in _BORDER_DTYPES:
                 return Refusal(f"{v!r} is {dtype}, which is not handed over", subgraph.nodes[0].name)
-        plain = plain_variant(subgraph)
-        if _is_all(subgraph):
+        plain, *others = _border_variants(subgraph)
+        if subgraph.node_set == graph.all_nodes:
             plain = replace(plain, options=((_WAITING, Waiting.SPIN_BRIEFLY.name),))
-        if not _is_about_images(subgraph):
-            return [plain]
-        last = Variant(
-            tuple(_last(graph, v, f) for v, f in zip(subgraph.inputs, plain.inputs, strict=True)),
-            tuple(_last(graph, v, f) for v, f in zip(subgraph.outputs, plain.outputs, strict=True)),
-            plain.options,
-        )
-        return list(dict.fromkeys([plain, last]))
+        return [plain, *others]
 
     def supported(self, subgraphs: Sequence[Subgraph], target: Target) -> Sequence[Refusal | None]:
         return [self._refusal(s, target) for s in subgraphs]
@@ -119,10 +113,16 @@ class OnnxRuntimeKernel(Kernel):
         )
 
 
-def _is_all(subgraph: Subgraph) -> bool:
-    """Whether no kernel of anybody else runs between two calls of the group."""
-    graph = subgraph.graph
-    return all(n.id in subgraph.node_set or is_view(graph, n) for n in graph.nodes)
+def _border_variants(subgraph: Subgraph) -> list[Variant]:
+    """The plain one first."""
+    graph, plain = subgraph.graph, plain_variant(subgraph)
+    if not _is_about_images(subgraph):
+        return [plain]
+    last = Variant(
+        tuple(_last(graph, v, f) for v, f in zip(subgraph.inputs, plain.inputs, strict=True)),
+        tuple(_last(graph, v, f) for v, f in zip(subgraph.outputs, plain.outputs, strict=True)),
+    )
+    return list(dict.fromkeys([plain, last]))
 
 
 def _is_about_images(subgraph: Subgraph) -> bool:

@@ -458,13 +458,16 @@ def test_registry_finds_it() -> None:
     assert info.library_version == pytest.importorskip("onnxruntime").__version__
 
 
-def test_threads_stay_awake_for_a_moment_where_nobody_else_runs(graph_of: MakeGraph) -> None:
+def test_threads_stay_awake_for_a_moment_in_the_whole_graph_alone(graph_of: MakeGraph) -> None:
     x = _array(1, 12, 8, 16)
-    graph = graph_of([_node("Softmax", ["x"], "h"), _node("Relu", ["h"], "y")], {"x": x})
+    nodes = [_node("MaxPool", ["x"], "p", kernel_shape=[2, 2]), _node("Flatten", ["p"], "y")]
+    graph = graph_of(nodes, {"x": x})
     backend, target = OnnxRuntimeBackend(), Target(threads=2)
-    alone = backend.variants(_whole(graph), target)
-    beside = backend.variants(Subgraph(graph, [graph.nodes[0].id]), target)
-    assert not isinstance(alone, Refusal)
-    assert not isinstance(beside, Refusal)
-    assert [dict(v.options) for v in alone] == [{"waiting": "SPIN_BRIEFLY"}]
-    assert [v.options for v in beside] == [()]
+
+    def options(subgraph: Subgraph) -> list[dict[str, str]]:
+        variants = backend.variants(subgraph, target)
+        assert not isinstance(variants, Refusal)
+        return [dict(v.options) for v in variants]
+
+    assert options(_whole(graph)) == [{"waiting": "SPIN_BRIEFLY"}, {}]
+    assert options(_part(graph, "p")) == [{}, {}], "what follows is a view, and yet another group"
