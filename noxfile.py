@@ -58,7 +58,7 @@ def types(session: nox.Session) -> None:
     _install_editable(session, MYPY, "nox", *TEST_TOOLS)
     # One package at a time: several have a module tests.conftest.
     for sources in (
-        ["collage_core", "collage_cli", "tests", "noxfile.py"],
+        ["collage_core", "collage_cli", "tests", "conftest.py", "noxfile.py"],
         *([str(p)] for p in PACKAGES[1:]),
     ):
         session.run("mypy", *sources, *session.posargs)
