@@ -26,7 +26,9 @@ _Group = tuple[Subgraph, Variant]
 
 
 class OpenvinoKernel(Kernel):
-    """A compiled group. Its scratch memory is the library's own, one for each `bind`."""
+    """A compiled group. Its scratch memory is the library's own and belongs to the compiled model: calls of
+    one kernel from several threads take turns.
+    """
 
     def __init__(self, model: CompiledModel, inputs: Sequence[Layout], outputs: Sequence[Layout]) -> None:
         self._model = model
@@ -82,6 +84,8 @@ def _compiled(
 
 def _check(kind: str, values: Sequence[tuple[Subgraph, str, Format]], ports: Sequence[Port]) -> None:
     """BackendError where the library has inferred another type than ONNX, as it does for some attributes."""
+    if len(values) != len(ports):
+        raise BackendError(f"OpenVINO's model has {len(ports)} {kind}s; the group has {len(values)}")
     for (subgraph, name, format), port in zip(values, ports, strict=True):
         shape = subgraph.graph.shape_of(name)
         expected = Port(port.name, format.dtype, tuple(shape[d] for d in format.layout))

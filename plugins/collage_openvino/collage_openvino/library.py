@@ -201,18 +201,17 @@ class Library:
         pairs = (_Property * len(properties))(
             *[_Property(k.encode(), v.encode()) for k, v in properties.items()]
         )
-        pointer = ctypes.c_void_p()
-        self.call(
+        compiled = self.new(
+            CompiledModel,
+            "ov_compiled_model_free",
             "ov_core_compile_model_props",
             self._core,
             read,
             _DEVICE,
             ctypes.c_size_t(len(properties)),
             pairs,
-            ctypes.byref(pointer),
         )
-        compiled = CompiledModel(pointer.value)
-        compiled.free, compiled.library = self._dll.ov_compiled_model_free, self
+        compiled.library = self
         return compiled
 
     def tensor(self, array: Array) -> _Tensor:

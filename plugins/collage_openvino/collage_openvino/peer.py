@@ -31,6 +31,7 @@ class OpenvinoPeer(Peer):
             "device": "CPU",
             **properties(Target("cpu")),
             "INFERENCE_NUM_THREADS": "as the target",
+            "EXCLUSIVE_ASYNC_REQUESTS": "where the target has all processors",
             "tensors": "fixed buffers",
         }
         return PeerInfo(self.name, __version__, library_version(), settings=settings)

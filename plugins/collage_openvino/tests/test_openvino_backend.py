@@ -15,6 +15,7 @@ import pytest
 from collage_openvino import backend as module
 from collage_openvino import plugin
 from collage_openvino.backend import OpenvinoBackend
+from collage_openvino.kernel import _check
 from collage_openvino.library import load
 from collage_openvino.settings import properties
 from onnx import TensorProto, helper
@@ -306,6 +307,13 @@ def test_dropped_kernels_free_their_memory_and_threads(group: Group) -> None:
         run()
     assert _resident_bytes() - before < 4 * w.nbytes
     assert len(os.listdir("/proc/self/task")) <= threads
+
+
+def test_another_number_of_ports_is_an_error(group: Group) -> None:
+    subgraph = group([helper.make_node("Neg", ["x"], ["o"])], {"x": f(64)})
+    values = [(subgraph, "x", plain("float32", (64,)))]
+    with pytest.raises(BackendError, match="model has 0 inputs; the group has 1"):
+        _check("input", values, [])
 
 
 @pytest.mark.parametrize("threads", [1, 2])
