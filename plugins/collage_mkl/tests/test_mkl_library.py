@@ -18,9 +18,9 @@ from collage_mkl.library import LIBRARY_VARIABLE, find_library
 from onnx import helper
 
 from collage_core import Constraints, build, optimize
-from collage_core.backend import BackendKind, Bound
+from collage_core.backend import BackendKind, Bound, Kernel
 from collage_core.device import Target
-from collage_core.formats import Array, empty
+from collage_core.formats import Array, empty, plain
 from collage_core.ir import Subgraph
 from collage_core.plugins import Registry
 
@@ -155,23 +155,27 @@ def test_the_threads_of_the_target_and_no_other(threads: int, variables: dict[st
     assert int(_run(code, OPENBLAS_NUM_THREADS="1", **variables)) == threads - 1
 
 
-def _bound(graph_of: Any, threads: int) -> tuple[Bound, Array]:
-    """A product of ones [40, 50] @ [50, 40], and its output."""
+def _kernel(graph_of: Any, threads: int) -> Kernel:
+    """[40, 50] @ ones [50, 40]"""
     values = {"a": np.ones((40, 50), np.float32)}
     node = helper.make_node("MatMul", ["a", "b"], ["y"])
     graph = graph_of([node], values, {"b": np.ones((50, 40), np.float32)})
     backend, subgraph, target = MklBackend(), Subgraph(graph, graph.all_nodes), Target("cpu", threads)
     variants = backend.variants(subgraph, target)
     assert isinstance(variants, list)
-    kernel = backend.build(subgraph, variants[0], target)
-    a, out = empty((40, 50), variants[0].inputs[0]), empty((40, 40), variants[0].outputs[0])
-    a[...] = 1
+    return backend.build(subgraph, variants[0], target)
+
+
+def _bound(kernel: Kernel, value: float = 1) -> tuple[Bound, Array]:
+    """A call with `value` everywhere, and its output."""
+    a, out = (empty(shape, plain("float32", shape)) for shape in ((40, 50), (40, 40)))
+    a[...] = value
     return kernel.bind([a], [out], np.empty(0, np.uint8)), out
 
 
 def test_a_call_runs_on_the_threads_that_its_kernel_was_built_for(graph_of: Any) -> None:
     """The calling thread may have been given another number since."""
-    calls = [_bound(graph_of, threads) for threads in (1, 2)]
+    calls = [_bound(_kernel(graph_of, threads)) for threads in (1, 2)]
     service = ctypes.PyDLL(str(find_library()))
     for threads, (call, out) in ((1, calls[0]), (2, calls[1]), (1, calls[0])):
         service.MKL_Set_Num_Threads_Local(5)
@@ -186,7 +190,8 @@ def test_a_call_runs_on_the_threads_that_its_kernel_was_built_for(graph_of: Any)
 
 
 def test_two_threads_may_call_one_kernel_at_once(graph_of: Any) -> None:
-    calls = [_bound(graph_of, 2) for _ in range(2)]
+    kernel = _kernel(graph_of, 2)
+    calls = [_bound(kernel, value) for value in (1, 2)]
 
     def many(index: int) -> int:
         call, out = calls[index]
@@ -194,7 +199,7 @@ def test_two_threads_may_call_one_kernel_at_once(graph_of: Any) -> None:
         for _ in range(200):
             out[...] = np.nan
             call()
-            wrong += int((out != 50).sum())
+            wrong += int((out != 50 * (index + 1)).sum())
         return wrong
 
     with ThreadPoolExecutor(2) as pool:

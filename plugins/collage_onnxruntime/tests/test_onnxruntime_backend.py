@@ -7,6 +7,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -311,6 +312,33 @@ def test_bound_calls_of_one_kernel_are_independent(
         expected = evaluate(graph, {k: v.astype(np.float32) for k, v in g.items()})
         for name, output in zip(part.outputs, b.outputs, strict=True):
             np.testing.assert_allclose(output, expected[name], atol=1e-4 * np.abs(expected[name]).max())
+
+
+def test_two_threads_may_call_one_kernel_at_once(
+    graph_of: MakeGraph, backend: OnnxRuntimeBackend, target: Target, get_ready: GetReady
+) -> None:
+    """Each with buffers of its own, and answers that are its own."""
+    graph, inputs = _block(graph_of)
+    part = _whole(graph)
+    variant = _variants(backend, part)[0]
+    kernel = backend.build(part, variant, target)
+    bound = [get_ready(kernel, part, variant, {k: v * f for k, v in inputs.items()}) for f in (1.0, -2.0)]
+    expected = []
+    for b in bound:
+        b.call()
+        expected.append([output.copy() for output in b.outputs])
+    assert not np.array_equal(expected[0][0], expected[1][0])
+
+    def many(index: int) -> None:
+        for _ in range(200):
+            for output in bound[index].outputs:
+                output[...] = np.nan
+            bound[index].call()
+            for output, right in zip(bound[index].outputs, expected[index], strict=True):
+                np.testing.assert_array_equal(output, right)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(many, range(2)))
 
 
 def test_it_reads_and_writes_the_arrays_themselves(
