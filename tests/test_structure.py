@@ -39,6 +39,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "patterns": {"errors", "ir"},
     "rules": {"errors", "ir"},
     "backend": {"device", "errors", "formats", "ir", "patterns", "rules"},
+    "graph_library": {"backend", "errors", "formats", "ir"},
     "hookspecs": {"backend"},
     "placement": {"backend", "device", "errors", "formats"},
     "plugins": {"backend", "errors", "hookspecs", "reference"},

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from onnx import TensorProto
 
-from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
+from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant
 from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
-from collage_core.formats import Array, Format, channels_last
-from collage_core.ir import Graph, Subgraph, subgraph_model
+from collage_core.formats import Array, Format
+from collage_core.graph_library import border_variants
+from collage_core.ir import Subgraph, subgraph_model
 from collage_onnxruntime import __version__
 from collage_onnxruntime.session import DISTRIBUTION, Waiting, bind, check, library_version, open_session
 
@@ -23,25 +24,6 @@ __all__ = ["OnnxRuntimeBackend", "OnnxRuntimeKernel"]
 
 _INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 _BORDER_DTYPES = frozenset(["float32", "bool", *_INTEGERS])
-
-_IMAGE_OPS = frozenset(
-    [
-        "AveragePool",
-        "BatchNormalization",
-        "Conv",
-        "ConvTranspose",
-        "DepthToSpace",
-        "GlobalAveragePool",
-        "GlobalMaxPool",
-        "InstanceNormalization",
-        "LpPool",
-        "LRN",
-        "MaxPool",
-        "Resize",
-        "SpaceToDepth",
-    ]
-)
-
 
 _WAITING = "waiting"
 """Option of a variant: the name of a `Waiting`."""
@@ -70,7 +52,7 @@ class OnnxRuntimeBackend(Backend):
         for v in (*subgraph.inputs, *subgraph.outputs):
             if (dtype := graph.type_of(v).dtype) not in _BORDER_DTYPES:
                 return Refusal(f"{v!r} is {dtype}, which is not handed over", subgraph.nodes[0].name)
-        plain, *others = _border_variants(subgraph)
+        plain, *others = border_variants(subgraph)
         if subgraph.node_set == graph.all_nodes:
             plain = replace(plain, options=((_WAITING, Waiting.SPIN_BRIEFLY.name),))
         return [plain, *others]
@@ -111,30 +93,6 @@ class OnnxRuntimeKernel(Kernel):
             _stored(self._inputs, self._variant.inputs, inputs),
             _stored(self._outputs, self._variant.outputs, outputs),
         )
-
-
-def _border_variants(subgraph: Subgraph) -> list[Variant]:
-    """The plain one first."""
-    graph, plain = subgraph.graph, plain_variant(subgraph)
-    if not _is_about_images(subgraph):
-        return [plain]
-    last = Variant(
-        tuple(_last(graph, v, f) for v, f in zip(subgraph.inputs, plain.inputs, strict=True)),
-        tuple(_last(graph, v, f) for v, f in zip(subgraph.outputs, plain.outputs, strict=True)),
-    )
-    return list(dict.fromkeys([plain, last]))
-
-
-def _is_about_images(subgraph: Subgraph) -> bool:
-    graph = subgraph.graph
-    before = [p for v in subgraph.inputs if (p := graph.producer(v)) is not None]
-    after = [n for v in subgraph.outputs for n in graph.consumers(v)]
-    return any(n.op_type in _IMAGE_OPS and not n.domain for n in (*subgraph.nodes, *before, *after))
-
-
-def _last(graph: Graph, name: str, plain: Format) -> Format:
-    shape = graph.shape_of(name)
-    return channels_last("float32", shape) if plain.dtype == "float32" and len(shape) in (4, 5) else plain
 
 
 def _model(subgraph: Subgraph, variant: Variant) -> tuple[bytes, dict[str, Array]]:

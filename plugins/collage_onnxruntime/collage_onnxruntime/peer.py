@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from collage_core.backend import Peer, PeerInfo, PeerSession
 from collage_core.device import Target
-from collage_core.errors import BackendError, InputError
-from collage_core.formats import Array, empty, plain
+from collage_core.errors import BackendError
+from collage_core.graph_library import BufferedPeerSession
+from collage_core.ir import TensorType
 from collage_onnxruntime import __version__
 from collage_onnxruntime.session import DISTRIBUTION, Waiting, bind, library_version, open_session
 
@@ -51,8 +51,8 @@ class OnnxRuntimePeer(Peer):
         return OnnxRuntimeSession(model, target)
 
 
-class OnnxRuntimeSession(PeerSession):
-    """One model and its buffers, which `run` reads and writes in place.
+class OnnxRuntimeSession(BufferedPeerSession):
+    """One model on buffers of its own.
 
     waiting: spinning, its default, is its best. A contender is stopped while it is not its turn, so its
     threads spin into nobody's time.
@@ -63,33 +63,12 @@ class OnnxRuntimeSession(PeerSession):
             session = open_session(model, target.threads, waiting)
         except BackendError as error:
             raise BackendError(f"cannot load {model.name}: {error}") from error
-        self._inputs = _buffers(session.get_inputs())
-        self._outputs = _buffers(session.get_outputs())
-        for array in self._inputs.values():
-            array.fill(0)
-        self._run = bind(session, self._inputs, self._outputs)
-
-    def set_inputs(self, inputs: Mapping[str, Array]) -> None:
-        if set(inputs) != set(self._inputs):
-            raise InputError(f"inputs must be {sorted(self._inputs)}, not {sorted(inputs)}")
-        for name, buffer in self._inputs.items():
-            given = np.asarray(inputs[name])
-            if (given.dtype, given.shape) != (buffer.dtype, buffer.shape):
-                raise InputError(
-                    f"input {name!r} must be {buffer.dtype}{list(buffer.shape)}, "
-                    f"not {given.dtype}{list(given.shape)}"
-                )
-            np.copyto(buffer, given)
-
-    def run(self) -> None:
-        self._run()
-
-    def outputs(self) -> dict[str, Array]:
-        return {name: buffer.copy() for name, buffer in self._outputs.items()}
+        inputs, outputs = _types(session.get_inputs()), _types(session.get_outputs())
+        super().__init__(inputs, outputs, partial(bind, session))
 
 
-def _buffers(infos: Sequence[Any]) -> dict[str, Array]:
-    result: dict[str, Array] = {}
+def _types(infos: Sequence[Any]) -> dict[str, TensorType]:
+    result: dict[str, TensorType] = {}
     for info in infos:
         kind = info.type.removeprefix("tensor(").removesuffix(")")
         if kind not in _DTYPES:
@@ -97,5 +76,5 @@ def _buffers(infos: Sequence[Any]) -> dict[str, Array]:
         for size in info.shape:
             if not isinstance(size, int):
                 raise BackendError(f"dimension {size!r} of {info.name!r} is not known")
-        result[info.name] = empty(info.shape, plain(_DTYPES[kind], info.shape))
+        result[info.name] = TensorType(_DTYPES[kind], tuple(info.shape))
     return result
