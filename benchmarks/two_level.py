@@ -38,7 +38,6 @@ from collage_core.backend import BackendKind
 from collage_core.cli.arguments import seconds_of
 from collage_core.cli.progress import ProgressBars
 from collage_core.costs.record import CostRecord
-from collage_core.costs.samples import median_uncertainty_ms
 from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.pipeline.benchmark import PEER, benchmark
@@ -100,7 +99,7 @@ def _graph(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     level = report["second_level"]
     tried = [t["median_ms"] for t in level.get("evaluations", ()) if t["median_ms"]]
     assert placed.comparison is not None
-    apart_ms = sum(_uncertainty_ms(placed.comparison.records[n]) for n in (COLLAGE, best) if n in latency_ms)
+    apart_ms = sum(placed.comparison.records[n].uncertainty_ms for n in (COLLAGE, best) if n in latency_ms)
     yield {
         "network": name,
         "chosen": report["chosen"],
@@ -112,7 +111,9 @@ def _graph(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         "beyond spread": len(shares) > 1 and latency_ms[best] - latency_ms[COLLAGE] > apart_ms,
         "op level": latency_ms.get(MIX, latency_ms[COLLAGE] if report["chosen"] == MIX else None),
         "tries": len(tried),
-        "gain of the graph level": level["op_level_ms"] / level["best_ms"] - 1 if tried else None,
+        "gain of the graph level": level["op_level_ms"] / level["best_ms"] - 1
+        if tried and level["op_level_ms"]
+        else None,
         "peak MiB": peak_bytes() >> 20,
         "met": ratio <= _LARGEST_RATIO,
         "report": report,
@@ -182,7 +183,7 @@ def _ablation(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         slower_ms = 0.0
         if before is not None and before is not record:
             slower_ms = (record.median_ms or 0.0) - (before.median_ms or 0.0)
-        apart_ms = _uncertainty_ms(record) + (_uncertainty_ms(before) if before else 0.0)
+        apart_ms = record.uncertainty_ms + (before.uncertainty_ms if before else 0.0)
         yield {
             "network": name,
             "backends": label,
@@ -258,10 +259,6 @@ def _median_ms(records: Mapping[str, CostRecord], name: str) -> float:
     if record.median_ms is None:
         raise CollageError(f"{name}: {record.reason}")
     return record.median_ms
-
-
-def _uncertainty_ms(record: CostRecord) -> float:
-    return median_uncertainty_ms(record.spread_ms or 0.0, record.runs)
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -10,7 +10,7 @@ __all__ = ["infeasible"]
 
 
 def infeasible(error: WorkerError) -> CostRecord:
-    """The record of what a worker was at when it failed; `UNAVAILABLE` where there was no worker."""
+    """The record of what a worker was at when it died or hung; `UNAVAILABLE` where neither was it."""
     status = {WorkerCrash: "crashed", WorkerTimeout: "timeout"}.get(type(error), UNAVAILABLE)
     said = getattr(error, "output", "") or getattr(error, "traceback", "")
     details = {"output": said, "cause": getattr(error, "cause", "")}

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from collage_core.costs.samples import median_uncertainty_ms
+
 __all__ = ["UNAVAILABLE", "CostKey", "CostRecord", "Policy", "Status"]
 
 Status = str
@@ -86,3 +88,8 @@ class CostRecord:
     @property
     def ok(self) -> bool:
         return self.status == "ok"
+
+    @property
+    def uncertainty_ms(self) -> float:
+        """By how much the median may be off: see `median_uncertainty_ms`."""
+        return median_uncertainty_ms(self.spread_ms or 0.0, self.runs)

@@ -14,7 +14,7 @@ from collage_core.device import Target
 from collage_core.errors import Refusal, WorkerError
 from collage_core.ir import Subgraph, load_stored
 from collage_core.plugins import backend_of, default_registry
-from collage_core.worker import RemoteError, Worker, WorkerTimeout
+from collage_core.worker import RemoteError, Worker
 
 __all__ = ["SupportJob", "run_support"]
 
@@ -23,8 +23,8 @@ _GROUP_S = 1.0
 _NO_LIBRARY = frozenset(
     {"BackendUnavailableError", "ImportError", "MemoryError", "ModuleNotFoundError", "OSError"}
 )
-_MAX_HANGS = 3
-"""A library that has hung so often is not waited for any longer."""
+_MAX_FAILURES = 3
+"""A library that fails on so many groups one after the other, each by itself, is not asked any further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,29 +63,30 @@ class _Asking:
     def __init__(self, job: SupportJob, environment: Mapping[str, str]) -> None:
         self._job = job
         self._environment = environment
-        self._hangs = 0
+        self._failures = 0
 
     def about(self, groups: tuple[tuple[int, ...], ...]) -> list[CostRecord]:
         """All in one worker; where that fails, each half by itself, so that the culprit is found."""
         if not groups:
             return []
-        if self._hangs >= _MAX_HANGS:
-            reason = f"not asked: it gave no answer {_MAX_HANGS} times"
+        if self._failures >= _MAX_FAILURES:
+            reason = f"not asked: it failed on {_MAX_FAILURES} groups one after the other"
             return [CostRecord(UNAVAILABLE, reason=reason) for _ in groups]
         start = time.monotonic()
         try:
             answers = self._ask(groups)
         except WorkerError as error:
-            self._hangs += isinstance(error, WorkerTimeout)
             record = infeasible(error)
             if isinstance(error, RemoteError) and error.type_name not in _NO_LIBRARY:
                 record = replace(record, status="failed")
             if record.status == UNAVAILABLE:
                 return [record for _ in groups]
             if len(groups) == 1:
+                self._failures += 1
                 return [record]
             middle = len(groups) // 2
             return self.about(groups[:middle]) + self.about(groups[middle:])
+        self._failures = 0
         seconds = (time.monotonic() - start) / len(groups)
         return [
             CostRecord(

@@ -30,6 +30,7 @@ from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW, Placement
 from collage_core.plugins import Registry, default_registry
 from collage_core.search.candidates import Candidate, CandidateSet, Constraints, Taken, offers_for
+from collage_core.search.library_groups import ALL_TAKEN
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.searcher import Searcher, SearchResult, SearchTask
 from collage_core.search.transitions import Transitions
@@ -202,12 +203,13 @@ def optimize_graph(
         second_level = None
         if searcher is not None and searcher is not op_search:
             task = run.task(candidates, taken, costs, transitions, constraints)
-            task = replace(task, budget_s=budget_s, seed=seed)
+            task = replace(task, op_level=op_level, budget_s=budget_s, seed=seed)
             if rounds:
                 task = replace(task, measure=run.trials(op_level.placement, costs))
             progress.phase(f"searching, level {searcher.name}")
             second_level = run.costed(searcher.search(task), candidates, costs, transitions)
-            if second_level.placement.digest != op_level.placement.digest:
+            known = [op_level.placement, *(s.placement for s in singles if s.placement is not None)]
+            if all(second_level.placement.digest != p.digest for p in known):
                 found[searcher.name] = second_level.placement
         proof = Proof(op_level.placement, MIX)
         if rounds:
@@ -273,7 +275,7 @@ class _Run:
             costs.record_of,
             costs.converters(None, transitions),
             transitions,
-            offer,
+            offer=offer,
             on_best=lambda ms: self.progress.step(f"best {ms:.3f} ms"),
         )
 
@@ -294,7 +296,9 @@ class _Run:
     def costed(
         self, result: SearchResult, candidates: CandidateSet, costs: Costs, transitions: Transitions
     ) -> SearchResult:
-        """The result with every group's cost: the search may have made groups that nobody had measured."""
+        """The result with every group's cost: the search may have made groups that nobody had measured. Where
+        one of them cannot be measured by itself, nothing is predicted of the whole.
+        """
         placement, graph = result.placement, candidates.graph
         chosen = tuple(
             Candidate(Subgraph(graph, g.nodes), g.backend, g.variant, "search") for g in placement.groups
@@ -305,9 +309,16 @@ class _Run:
         try:
             again = search_placement(own, more, OpLevelSearch(), transitions=transitions).placement
         except PlacementError:  # a group runs in the whole, but not by itself
-            return result
-        if again.digest != placement.digest:
-            return result
+            again = None
+        if again is None or again.digest != placement.digest:
+            records = [more.record_of(c) for c in chosen]
+            groups = tuple(
+                replace(g, cost_ms=r.median_ms, spread_ms=r.spread_ms) if r is not None else g
+                for g, r in zip(placement.groups, records, strict=True)
+            )
+            return replace(
+                result, placement=replace(placement, groups=groups, predicted_ms=None, terms_ms={})
+            )
         return replace(result, placement=replace(again, method=placement.method, optimal=placement.optimal))
 
     def comparing(self, rounds: int) -> Compare:
@@ -339,6 +350,12 @@ def _single(
     searcher: Searcher,
     transitions: Transitions,
 ) -> Single:
+    """What the backend makes of the graph on its own. A graph library gets it in as few groups as it takes:
+    that is how it is used on its own; of what splits gain the op level knows.
+    """
+    if candidates.kinds[name] is BackendKind.GRAPH:
+        kept = [c for c in candidates.candidates if c.backend != name or c.origin == ALL_TAKEN]
+        candidates = replace(candidates, candidates=tuple(kept))
     try:
         found = search_placement(candidates, costs, searcher, [name], transitions)
         return Single(name, found.placement, alone=True)

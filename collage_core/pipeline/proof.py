@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from collage_core.costs.record import CostRecord
-from collage_core.costs.samples import median_uncertainty_ms
 from collage_core.errors import BackendError
 from collage_core.pipeline.comparison import Comparison
 from collage_core.placement import Placement
@@ -91,7 +90,7 @@ def prove(
     untried = [label for label in placements if label != favourite and label not in rivals]
     last = sorted(untried, key=lambda label: placements[label].predicted_ms or math.inf)
     for label in (*sorted(times, key=times.__getitem__), *last):
-        standing = {name: p for name, p in rivals.items() if name in times}
+        standing = {name: p for name, p in placements.items() if name in times and name != label}
         confirming = compare("confirming", {COLLAGE: placements[label], **standing}, True)
         comparisons.append(confirming)
         if confirming.records[COLLAGE].ok:
@@ -125,11 +124,7 @@ def _ranked(records: Mapping[str, CostRecord], alone: set[str]) -> dict[str, flo
     ours = [label for label in times if label in alone]
     if ours and fastest not in alone:
         best = min(ours, key=times.__getitem__)
-        tie_ms = _uncertainty_ms(records[best]) + _uncertainty_ms(records[fastest])
+        tie_ms = records[best].uncertainty_ms + records[fastest].uncertainty_ms
         if times[best] - times[fastest] <= tie_ms:
             times[best] = math.nextafter(times[fastest], 0.0)
     return times
-
-
-def _uncertainty_ms(record: CostRecord) -> float:
-    return median_uncertainty_ms(record.spread_ms or 0.0, record.runs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collage_core.errors import CollageError
+from collage_core.pipeline.proof import COLLAGE, MIX
 from collage_core.plugins import Registry
 from collage_core.search.graph_level import GraphLevelSearch
 from collage_core.search.op_level import OpLevelSearch
@@ -17,7 +18,10 @@ def search_named(name: str, registry: Registry) -> Searcher:
     """
     known: dict[str, Searcher] = {}
     for search in (OpLevelSearch(), GraphLevelSearch(), *registry.brought("collage_searchers", Searcher)):
-        if (key := search.name.lower()) in known:
+        key = search.name.lower()
+        if key in (COLLAGE, MIX) or key in registry.backends:
+            raise CollageError(f"a search must not be named {key!r}: in reports that is something else")
+        if key in known:
             owners = f"{type(known[key]).__module__} and {type(search).__module__}"
             raise CollageError(f"two searches are named {key!r}: {owners}")
         known[key] = search

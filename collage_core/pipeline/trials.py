@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.limits import candidate_limit_s
+from collage_core.costs.lock import measuring_lock
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.costs.rounds import measure_rounds
 from collage_core.pipeline.comparison import (
@@ -40,8 +41,8 @@ class Trials:
     are those taken, times what the anchor took in the first batch over what it took in this one. So records
     compare though the machine's speed drifts.
 
-    Each placement is measured once, and the record kept, failures too: `collage costs prune --failed` has
-    them tried again.
+    Each placement is measured once, and the record kept, failures too (`collage costs prune --failed` has
+    them tried again); nothing is kept of a batch in which the anchor itself failed.
     """
 
     def __init__(
@@ -59,8 +60,9 @@ class Trials:
         self._workspace = workspace
         self._registry = registry
         self._progress = progress
-        identity = [_TITLE, graph_digest(workspace.graph), workspace.inputs_digest, anchor.digest]
-        self._identity = "\n".join([*identity, str(anchor.target)])
+        identity = [_TITLE, graph_digest(workspace.graph), workspace.inputs_digest, str(anchor.target)]
+        beside = placement_entrant(_ANCHOR, anchor, registry)
+        self._identity = "\n".join([*identity, anchor.digest, str(sorted(beside.environment.items()))])
 
     def measure(self, placements: Sequence[Placement]) -> list[CostRecord]:
         """Records in the order of the placements. `seconds` is each one's share of its batch's time, opening
@@ -79,13 +81,11 @@ class Trials:
 
     def _at_once(self) -> int:
         constants_bytes = sum(a.nbytes for a in self._workspace.graph.constants.values())
-        fitting = (
-            _MOST_BYTES // max(_COPIES_OF_CONSTANTS * constants_bytes, 1) - 1
-        )  # the anchor is there, too
+        # The anchor is there, too.
+        fitting = _MOST_BYTES // max(_COPIES_OF_CONSTANTS * constants_bytes, 1) - 1
         return max(1, min(_MOST_AT_ONCE, fitting))
 
     def _measure_batch(self, placements: Sequence[Placement]) -> dict[str, CostRecord]:
-        start = time.monotonic()
         anchor_key = self._key(self._anchor)
         reference = self._database.get(anchor_key)
         others = [p for p in placements if p.digest != self._anchor.digest]
@@ -93,24 +93,27 @@ class Trials:
             placement_entrant(name, p, self._registry)
             for name, p in [(_ANCHOR, self._anchor), *((p.digest, p) for p in others)]
         ]
-        outcomes = measure_rounds(
-            [e.contender(self._workspace) for e in entrants],
-            _ROUNDS,
-            _RUNS_PER_ROUND,
-            _WARMUP_RUNS,
-            open_limit_s=candidate_limit_s(),
-            on_wait=self._progress.note,
-        )
         expected = self._workspace.expected_outputs()
-        seconds = (time.monotonic() - start) / max(len(placements), 1)
-        records = {name: record_of_outcome(o, expected) for name, o in outcomes.items()}
-        anchor = records.pop(_ANCHOR)
-        if reference is None:
-            reference = replace(anchor, seconds=seconds)
-            self._keep(anchor_key, reference)
-        found = {
-            name: replace(_rescaled(r, anchor, reference), seconds=seconds) for name, r in records.items()
+        with measuring_lock(self._progress.note):
+            start = time.monotonic()  # waiting for other measurements is nobody's share
+            outcomes = measure_rounds(
+                [e.contender(self._workspace) for e in entrants],
+                _ROUNDS,
+                _RUNS_PER_ROUND,
+                _WARMUP_RUNS,
+                open_limit_s=candidate_limit_s(),
+            )
+            seconds = (time.monotonic() - start) / max(len(placements), 1)
+        records = {
+            name: replace(record_of_outcome(o, expected), seconds=seconds) for name, o in outcomes.items()
         }
+        anchor = records.pop(_ANCHOR)
+        if not anchor.ok:  # nothing to compare with: not to be recalled
+            return {self._anchor.digest: anchor, **records}
+        if reference is None:
+            reference = anchor
+            self._keep(anchor_key, reference)
+        found = {name: _rescaled(r, anchor, reference) for name, r in records.items()}
         for p in others:
             self._keep(self._key(p), found[p.digest])
         return {self._anchor.digest: reference, **found}
@@ -130,7 +133,7 @@ class Trials:
 
 
 def _rescaled(record: CostRecord, anchor: CostRecord, reference: CostRecord) -> CostRecord:
-    """In the time of the batch in which `reference` was taken; unchanged where the anchor did not run."""
+    """In the time of the batch in which `reference` was taken."""
     if not record.ok or record.median_ms is None or not anchor.median_ms or not reference.median_ms:
         return record
     scale = reference.median_ms / anchor.median_ms

@@ -270,12 +270,12 @@ def _prediction(o: Optimization, placed: Mapping[str, Any], parts_ms: Sequence[f
     """What the predicted latency is made of, what the same took in place, and which groups miss."""
     group_ms = o.transitions.group_ms
     steps = [*placed["groups"], *placed["conversions"]]
-    expected = [s["cost_ms"] + group_ms.get(s["backend"], 0.0) for s in steps]
     misses = []
-    for i, (step, predicted_ms) in enumerate(zip(steps, expected, strict=True)):
+    for i, step in enumerate(steps):
         took_ms = step["in_place_ms"]
-        if took_ms is None:
+        if took_ms is None or step["cost_ms"] is None:
             continue
+        predicted_ms = step["cost_ms"] + group_ms.get(step["backend"], 0.0)
         off_ms = abs(predicted_ms - took_ms)
         if off_ms > max(_MISS * took_ms, _MISS_OF_WHOLE * sum(parts_ms)):
             is_group = i < len(placed["groups"])

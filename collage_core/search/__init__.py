@@ -1,7 +1,7 @@
 """Choosing among candidates: the problem as numbers, what a placement costs, and the searches."""
 
 from collage_core.search.cost import Conversion, CostBreakdown, breakdown, total_ms
-from collage_core.search.evolution import Evaluation, Evolution, Evolved, Generation, StoppedBy, evolve
+from collage_core.search.evolution import Evaluation, Evolution, Evolved, StoppedBy, evolve
 from collage_core.search.exhaustive import ExhaustiveSearch
 from collage_core.search.fitness import Fitness, Genome
 from collage_core.search.graph_level import GraphLevelSearch
@@ -20,7 +20,6 @@ __all__ = [
     "Evolved",
     "ExhaustiveSearch",
     "Fitness",
-    "Generation",
     "Genome",
     "GraphLevelSearch",
     "OpLevelSearch",

@@ -198,9 +198,12 @@ def _offers(
     refusals: list[Refusal] = []
     is_library = backend.info().kind is BackendKind.GRAPH
     for variant in variants:
-        if (misfit := _misfit(subgraph, variant)) is not None:
+        misfit = _misfit(subgraph, variant)
+        if misfit is None and is_library and not _plain_at_the_ends(subgraph, variant):
+            misfit = Refusal("not in plain formats at the model's ends", subgraph.nodes[0].name)
+        if misfit is not None:
             refusals.append(misfit)
-        elif not is_library or _plain_at_the_ends(subgraph, variant):
+        else:
             found.append(Candidate(subgraph, backend.name, variant, origin))
     return found, refusals
 

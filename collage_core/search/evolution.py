@@ -13,7 +13,7 @@ from typing import Literal
 from collage_core.search.fitness import Fitness, Genome
 from collage_core.search.variation import Parent, Variation
 
-__all__ = ["Evaluation", "Evolution", "Evolved", "Generation", "StoppedBy", "evolve"]
+__all__ = ["Evaluation", "Evolution", "Evolved", "StoppedBy", "evolve"]
 
 StoppedBy = Literal["saturated", "budget", "exhausted", "interrupted"]
 """Why an evolution ended: no improvement for long enough; no seconds left; no genome left; Ctrl-C."""
@@ -64,19 +64,6 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
-    """What is known once a generation was evaluated: its evaluations, and the best genome of all so far with
-    its fitness (None while none could be run). seconds: all evaluations so far together.
-    """
-
-    number: int
-    evaluations: tuple[Evaluation, ...]
-    best: Genome | None
-    fitness: Fitness | None
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Evolved:
     """The best genome with its fitness (None where none could be run), and how it was found.
 
@@ -91,10 +78,6 @@ class Evolved:
     seed: int
     stopped_by: StoppedBy
 
-    @property
-    def interrupted(self) -> bool:
-        return self.stopped_by == "interrupted"
-
 
 def evolve(
     digits: int,
@@ -105,7 +88,6 @@ def evolve(
     settings: Evolution | None = None,
     seed: int = 0,
     budget_s: float | None = None,
-    on_generation: Callable[[Generation], object] | None = None,
 ) -> Evolved:
     """The fastest genome of `digits` digits 0..values-1 that `evaluate` finds for the children of `seeds`.
 
@@ -114,15 +96,16 @@ def evolve(
     Spaces no larger than a population are gone through from end to end. seed: of all chance.
 
     budget_s: how many seconds the evaluations may take in all, by their own account, so that the same answers
-    give the same run. A generation is cut to what will fit if it goes on as before; the seeds are always
-    evaluated. KeyboardInterrupt ends the search; what was returned or yielded before counts.
+    give the same run. A generation is cut to what will fit if it goes on as before, and ends with the
+    evaluation that uses the budget up; the seeds are always evaluated. KeyboardInterrupt ends the search;
+    what was returned or yielded before counts.
 
     Raises ValueError where seeds are no such genomes or `evaluate` answers for more or fewer than it was
     asked.
     """
     settings = settings or Evolution()
     _check(digits, values, seeds, budget_s)
-    search = _Search(evaluate, settings, budget_s, on_generation)
+    search = _Search(evaluate, settings, budget_s)
     try:
         stopped_by = search.run(digits, values, seeds, seed)
     except KeyboardInterrupt:
@@ -146,14 +129,12 @@ class _Search:
         evaluate: Callable[[Sequence[Genome]], Iterable[Fitness]],
         settings: Evolution,
         budget_s: float | None,
-        on_generation: Callable[[Generation], object] | None,
     ) -> None:
         self.best: Parent | None = None
         self.history: list[Evaluation] = []
         self._evaluate = evaluate
         self._settings = settings
         self._budget_s = budget_s
-        self._on_generation = on_generation
         self._known: set[Genome] = set()
         self._parents: list[Parent] = []
         self._seconds = 0.0
@@ -194,26 +175,18 @@ class _Search:
         if self._budget_s is not None and self._seconds > 0.0:
             mean_s = self._seconds / len(self.history)
             fitting = int(max(0.0, min(fitting, (self._budget_s - self._seconds) / mean_s)))
-        if fitting:
-            self._measure(genomes[:fitting])
-        return fitting == len(genomes)
+        return self._measure(genomes[:fitting], self._budget_s) and fitting == len(genomes)
 
-    def _measure(self, genomes: Sequence[Genome]) -> None:
-        start = len(self.history)
-        for genome, fitness in zip(genomes, self._evaluate(genomes), strict=True):
+    def _measure(self, genomes: Sequence[Genome], budget_s: float | None = None) -> bool:
+        """Evaluate them, or as many as there is budget for; say whether those are all."""
+        done = 0
+        for genome, fitness in zip(genomes, self._evaluate(genomes) if genomes else (), strict=True):
             self._take(Parent(genome, fitness))
-        if self._on_generation is not None:
-            best = self.best
-            self._on_generation(
-                Generation(
-                    number=self._generation,
-                    evaluations=tuple(self.history[start:]),
-                    best=best.genome if best else None,
-                    fitness=best.fitness if best else None,
-                    seconds=self._seconds,
-                )
-            )
-        self._generation += 1
+            done += 1
+            if budget_s is not None and self._seconds >= budget_s:
+                break
+        self._generation += done > 0
+        return done == len(genomes)
 
     def _take(self, new: Parent) -> None:
         fitness = new.fitness

@@ -11,7 +11,6 @@ from typing import Any
 
 from collage_core.backend import BackendKind
 from collage_core.costs.record import CostRecord
-from collage_core.costs.samples import median_uncertainty_ms
 from collage_core.errors import PlacementError, Refusal
 from collage_core.ir import NodeSet
 from collage_core.ir.views import is_view
@@ -50,19 +49,22 @@ class GraphLevelSearch:
         """The fastest placement measured; the op level's where none is faster beyond the spread, or where
         nothing else can be tried, which the history then says. PlacementError where the op level finds none.
         """
-        op_level = OpLevelSearch().search(task)
+        op_level = task.op_level or OpLevelSearch().search(task)
         kinds = task.candidates.kinds
         libraries = [name for name, kind in kinds.items() if kind is BackendKind.GRAPH]
         if task.measure is None or not libraries:
             why = "no graph library takes part" if task.measure else "nothing may be measured"
             return replace(op_level, history={"stopped_by": why})
-        start = _fitness(task.measure([op_level.placement])[0])
-        space = _Space(task, libraries, op_level.placement)
+        try:
+            start = _fitness(task.measure([op_level.placement])[0])
+            space = _Space(task, libraries, op_level.placement)
+        except KeyboardInterrupt:  # as in the middle of it: what there is, is kept
+            return replace(op_level, history={"stopped_by": "interrupted"})
         evolved = evolve(
             len(space.units),
             len(libraries) + 1,
             space.seeds(),
-            _Judge(task, space).evaluate,
+            _Judge(task, space, start).evaluate,
             settings=self.settings,
             seed=task.seed,
             budget_s=task.budget_s,
@@ -199,11 +201,11 @@ class _Space:
 class _Judge:
     """Genomes' fitness: each placement is measured once, whichever genomes stand for it."""
 
-    def __init__(self, task: SearchTask, space: _Space) -> None:
+    def __init__(self, task: SearchTask, space: _Space, op_level: Fitness) -> None:
         self._task = task
         self._space = space
         self._known: dict[str, Fitness] = {}
-        self._best_ms: float | None = None
+        self._best_ms = op_level.median_ms
 
     def evaluate(self, genomes: Sequence[Genome]) -> Iterator[Fitness]:
         for first in range(0, len(genomes), _TOGETHER):
@@ -233,8 +235,7 @@ class _Judge:
 def _fitness(record: CostRecord) -> Fitness:
     if not record.ok or record.median_ms is None:
         return Fitness(None, 0.0, record.seconds, f"{record.status}: {record.reason}")
-    uncertainty_ms = median_uncertainty_ms(record.spread_ms or 0.0, record.runs)
-    return Fitness(record.median_ms, uncertainty_ms, record.seconds)
+    return Fitness(record.median_ms, record.uncertainty_ms, record.seconds)
 
 
 def _history(evolved: Evolved, space: _Space, op_level: Fitness) -> Mapping[str, Any]:

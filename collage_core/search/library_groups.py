@@ -8,7 +8,10 @@ from collage_core.ir import Graph, NodeSet
 from collage_core.ir.views import is_view
 from collage_core.search.offload import offloaded_groups
 
-__all__ = ["connected_groups", "library_groups"]
+__all__ = ["ALL_TAKEN", "connected_groups", "library_groups"]
+
+ALL_TAKEN = "all that it takes"
+"""What has found a library's largest groups: the whole graph, where it takes everything."""
 
 
 def library_groups(graph: Graph, taken: NodeSet, offered: Iterable[NodeSet]) -> dict[NodeSet, str]:
@@ -29,7 +32,7 @@ def library_groups(graph: Graph, taken: NodeSet, offered: Iterable[NodeSet]) -> 
         found.setdefault(NodeSet([i]), "single operator")
     for nodes in connected_groups(graph, dict.fromkeys(taken, 1)).get(1, ()):
         if not nodes <= views:
-            found.setdefault(nodes, "all that it takes")
+            found[nodes] = ALL_TAKEN
     return found
 
 

@@ -28,6 +28,8 @@ class SearchTask:
     candidates: all that backends offer; cost_of: what one costs, None where it has no record. converters: for
     each possible conversion the cheapest backend and its cost in ms. transitions: see there.
 
+    op_level: what the op level found of it, None where it was not asked.
+
     offer: further candidates of a backend for any connected nodes, none where it declines; of graph libraries
     above all. measure: runs placements end to end and returns a record for each, in order, recalled where
     it was measured before; None where nothing may be run. Records of one task compare with each other, taken
@@ -42,6 +44,7 @@ class SearchTask:
     cost_of: Callable[[Candidate], CostRecord | None]
     converters: Mapping[ConversionKey, tuple[str, float]]
     transitions: Transitions = field(default_factory=Transitions)
+    op_level: SearchResult | None = None
     offer: Callable[[str, NodeSet], Sequence[Candidate]] = _nothing
     measure: Callable[[Sequence[Placement]], Sequence[CostRecord]] | None = None
     budget_s: float | None = None

@@ -10,13 +10,13 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collage_core.search import Evolution, Evolved, Fitness, Generation, Genome, evolve
+from collage_core.search import Evolution, Evolved, Fitness, Genome, evolve
 from collage_core.search.variation import Parent, Variation
 
 Latency = Callable[[Genome], float]
@@ -147,7 +147,6 @@ def test_what_holds_of_every_run(
 ) -> None:
     evaluate = noisy(seed)
     asked: list[Genome] = []
-    told: list[Generation] = []
 
     def remember(genomes: Sequence[Genome]) -> list[Fitness]:
         assert 0 < len(genomes) <= max(population, values) or not asked
@@ -164,11 +163,12 @@ def test_what_holds_of_every_run(
         settings=chosen,
         seed=seed,
         budget_s=budget_s,
-        on_generation=told.append,
     )
     assert len(set(asked)) == len(asked)
     assert all(len(g) == digits and all(0 <= d < values for d in g) for g in asked)
-    assert [e.genome for e in found.history] == asked
+    taken = [e.genome for e in found.history]
+    assert taken == asked[: len(taken)]
+    assert taken == asked or found.stopped_by == "budget"
     assert asked[: len(set(seeds))] == list(dict.fromkeys(seeds))
     assert (found.settings, found.seed) == (chosen, seed)
 
@@ -182,15 +182,12 @@ def test_what_holds_of_every_run(
     assert found.best == next((e.genome for e in reversed(found.history) if e.is_best), None)
     assert not any(best and f.beats(best) for f in fitnesses)
 
-    assert [e for g in told for e in g.evaluations] == list(found.history)
-    assert [g.number for g in told] == list(range(len(told)))
-    assert all(e.generation == g.number for g in told for e in g.evaluations)
-    assert told[-1].seconds == sum(e.seconds for e in found.history)
-    assert (told[-1].best, told[-1].fitness) == (found.best, found.fitness)
+    generations = [e.generation for e in found.history]
+    assert generations == sorted(generations)
 
-    everything = len(asked) == values**digits
+    everything = len(taken) == values**digits
     if found.stopped_by == "saturated":
-        assert not any(e.is_best for g in told[-patience:] for e in g.evaluations)
+        assert not any(e.is_best for e in found.history if e.generation > generations[-1] - patience)
     elif found.stopped_by == "budget":
         assert budget_s is not None
     else:
@@ -205,7 +202,7 @@ def test_the_same_answers_give_the_same_run(
 ) -> None:
     """As when the costs come from the database: it answers by genome, and whatever else is at hand."""
 
-    def once(evaluate: Callable[[Sequence[Genome]], list[Fitness]]) -> Evolved:
+    def once(evaluate: Callable[[Sequence[Genome]], Iterable[Fitness]]) -> Evolved:
         chosen = Evolution(population=population, patience=patience)
         return evolve(
             digits, values, [(0,) * digits], evaluate, settings=chosen, seed=seed, budget_s=budget_s
@@ -214,7 +211,7 @@ def test_the_same_answers_give_the_same_run(
     first = once(noisy(seed))
     records = {e.genome: Fitness(e.median_ms, e.uncertainty_ms, e.seconds, e.reason) for e in first.history}
     random.seed(digits)
-    assert once(lambda genomes: [records[g] for g in genomes]) == first
+    assert once(lambda genomes: (records[g] for g in genomes)) == first
 
 
 def test_the_seed_decides() -> None:
@@ -231,7 +228,7 @@ def test_the_budget_is_in_the_seconds_of_the_evaluations() -> None:
     assert [sum(e.generation == n for e in found.history) for n in range(4)] == [2, 10, 3, 0]
 
 
-def test_evaluations_that_grow_slower_overrun_by_one_generation_at_most() -> None:
+def test_evaluations_that_grow_slower_overrun_by_one_at_most() -> None:
     durations = itertools.chain([1.0] * 12, itertools.repeat(10.0))
     found = evolve(
         14,
@@ -241,7 +238,7 @@ def test_evaluations_that_grow_slower_overrun_by_one_generation_at_most() -> Non
         budget_s=40.0,
     )
     assert found.stopped_by == "budget"
-    assert [e.generation for e in found.history[-10:]] == [2] * 10
+    assert [e.generation for e in found.history] == [0] * 2 + [1] * 10 + [2] * 3
 
 
 @pytest.mark.parametrize("digits", [3, 14])
@@ -264,7 +261,6 @@ def test_interrupted_within_a_generation_keeps_what_came_back() -> None:
             yield Fitness(20.0 - len(finished), 0.1, 1.0)
 
     found = evolve(14, 2, [KEEP, OFFLOAD], one_by_one)
-    assert found.interrupted
     assert found.stopped_by == "interrupted"
     assert [e.genome for e in found.history] == finished
     assert found.best == finished[-1]
@@ -282,7 +278,7 @@ def test_interrupted_in_a_batch_keeps_those_before() -> None:
         return [Fitness(run_gains_ms(g), 0.01, 1.0) for g in genomes]
 
     found = evolve(14, 2, [KEEP, OFFLOAD], in_batches)
-    assert found.interrupted
+    assert found.stopped_by == "interrupted"
     assert len(found.history) == 12
     assert found.best is not None
 
@@ -292,7 +288,8 @@ def test_interrupted_before_anything_came_back() -> None:
         raise KeyboardInterrupt
 
     found = evolve(14, 2, [KEEP], evaluate)
-    assert (found.best, found.fitness, found.history, found.interrupted) == (None, None, (), True)
+    assert (found.best, found.fitness, found.history) == (None, None, ())
+    assert found.stopped_by == "interrupted"
 
 
 def test_other_errors_are_the_callers() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -76,6 +76,11 @@ class OnnxRuntimeBackend(Backend):
         waiting = Waiting[dict(variant.options).get(_WAITING, Waiting.SPIN_WITHIN.name)]
         session = open_session(model, target.threads, waiting, constants)
         return OnnxRuntimeKernel(session, subgraph, variant)
+
+    def environment(self, target: Target) -> Mapping[str, str]:
+        # Threads of GNU OpenMP spin for some 5 ms after a kernel of theirs, on a core that this library's
+        # threads then want (docs/adr/0016): in executables with both they give it up after some 20 us.
+        return {"GOMP_SPINCOUNT": "1000"}
 
 
 class OnnxRuntimeKernel(Kernel):

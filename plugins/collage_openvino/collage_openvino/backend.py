@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant, plain_variant
 from collage_core.device import Target
@@ -52,6 +52,11 @@ class OpenvinoBackend(Backend):
         from collage_openvino.kernel import build_kernel
 
         return build_kernel(subgraph, variant, target)
+
+    def environment(self, target: Target) -> Mapping[str, str]:
+        # Threads of GNU OpenMP spin for some 5 ms after a kernel of theirs, on a core that this library's
+        # threads then want (docs/adr/0016): in executables with both they give it up after some 20 us.
+        return {"GOMP_SPINCOUNT": "1000"}
 
 
 def _refusals(subgraphs: Sequence[Subgraph], target: Target) -> list[Refusal | None]:
