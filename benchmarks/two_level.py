@@ -99,7 +99,8 @@ def _graph(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     level = report["second_level"]
     tried = [t["median_ms"] for t in level.get("evaluations", ()) if t["median_ms"]]
     assert placed.comparison is not None
-    apart_ms = sum(placed.comparison.records[n].uncertainty_ms for n in (COLLAGE, best) if n in latency_ms)
+    records = placed.comparison.records
+    apart_ms = sum(records[n].uncertainty_ms for n in (COLLAGE, best) if n in records)
     yield {
         "network": name,
         "chosen": report["chosen"],
