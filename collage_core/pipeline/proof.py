@@ -24,6 +24,9 @@ MIX = "mix"
 _HOPELESS = 20.0
 """What is predicted to be this many times slower than the mix is not run: its prediction says enough."""
 
+_SIMPLER = 0.01
+"""What one library may be slower than a mix of several, relative to it, and still be preferred."""
+
 Compare = Callable[[str, Mapping[str, Placement], bool], Comparison]
 """(title, placements by contender's name, whether to time the parts of the one named `COLLAGE`)."""
 
@@ -124,7 +127,9 @@ def _ranked(records: Mapping[str, CostRecord], alone: set[str]) -> dict[str, flo
     ours = [label for label in times if label in alone]
     if ours and fastest not in alone:
         best = min(ours, key=times.__getitem__)
-        tie_ms = records[best].uncertainty_ms + records[fastest].uncertainty_ms
+        unknown_ms = records[best].uncertainty_ms + records[fastest].uncertainty_ms
+        # What may well be real is not given away for being simple.
+        tie_ms = min(unknown_ms, _SIMPLER * times[fastest])
         if times[best] - times[fastest] <= tie_ms:
             times[best] = math.nextafter(times[fastest], 0.0)
     return times
