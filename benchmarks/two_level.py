@@ -48,7 +48,7 @@ from collage_core.pipeline.proof import COLLAGE, MIX
 from collage_core.plugins import default_registry
 from collage_core.report.summary import optimization_json
 from collage_core.report.text import table
-from collage_core.search import GraphLevelSearch
+from collage_core.search import GraphLevelSearch, Searcher
 
 _NETWORKS = ("resnext50", "bert_base", "dcgan", "squeezenet", "densenet121", "inception_v2")
 _LARGEST_RATIO = 1.02
@@ -56,6 +56,7 @@ _REAL_SHARE = 0.03
 _ADDED = ("dnnl", "tvm", "mkl", "onnxruntime", "openvino")
 """The order in which the ablation adds backends: as the issue's plugins were built."""
 _MEMORY_EVERY_S = 0.25
+_GRAPH_LEVEL = GraphLevelSearch()
 
 
 def main() -> int:
@@ -126,7 +127,7 @@ def _alone(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     libraries = [b.name for b in registry.available() if b.info().kind is BackendKind.GRAPH]
     for library in libraries:
         with _model(name) as (model, progress):
-            placed = _placed(model, args, progress, [library])
+            placed = _placed(model, args, progress, [library], level=None)
             ours = placement_entrant(COLLAGE, placed.placement, registry)
             found = benchmark(
                 placed.graph,
@@ -204,7 +205,11 @@ _MODES: Mapping[str, Callable[[str, argparse.Namespace], Iterator[dict[str, Any]
 
 
 def _placed(
-    model: Path, args: argparse.Namespace, progress: Progress, backends: Sequence[str] | None
+    model: Path,
+    args: argparse.Namespace,
+    progress: Progress,
+    backends: Sequence[str] | None,
+    level: Searcher | None = _GRAPH_LEVEL,
 ) -> Optimization:
     return optimize(
         model,
@@ -212,7 +217,7 @@ def _placed(
         target=Target("cpu", args.threads),
         costs=args.costs,
         inputs=NETWORKS[model.stem].inputs(),
-        searcher=GraphLevelSearch(),
+        searcher=level,
         budget_s=seconds_of("--budget", args.budget),
         seed=args.seed,
         rounds=args.rounds,
