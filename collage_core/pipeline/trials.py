@@ -89,9 +89,11 @@ class Trials:
         anchor_key = self._key(self._anchor)
         reference = self._database.get(anchor_key)
         others = [p for p in placements if p.digest != self._anchor.digest]
+        # Never the anchor alone: what takes no turns with others finds its threads awake and its caches full.
+        beside = others or [self._anchor]
         entrants = [
             placement_entrant(name, p, self._registry)
-            for name, p in [(_ANCHOR, self._anchor), *((p.digest, p) for p in others)]
+            for name, p in [(_ANCHOR, self._anchor), *((p.digest, p) for p in beside)]
         ]
         expected = self._workspace.expected_outputs()
         with measuring_lock(self._progress.note):
@@ -109,14 +111,14 @@ class Trials:
         }
         anchor = records.pop(_ANCHOR)
         if not anchor.ok:  # nothing to compare with: not to be recalled
-            return {self._anchor.digest: anchor, **records}
+            return {**records, self._anchor.digest: anchor}
         if reference is None:
             reference = anchor
             self._keep(anchor_key, reference)
         found = {name: _rescaled(r, anchor, reference) for name, r in records.items()}
         for p in others:
             self._keep(self._key(p), found[p.digest])
-        return {self._anchor.digest: reference, **found}
+        return {**found, self._anchor.digest: reference}
 
     def _keep(self, key: CostKey, record: CostRecord) -> None:
         self._database.put(key, record)

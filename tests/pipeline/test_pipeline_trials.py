@@ -79,10 +79,15 @@ def test_times_are_those_of_the_first_batch(
         _placement(graph, *b)
         for b in (("operators", "operators"), ("pairs", "operators"), ("operators", "pairs"))
     )
-    played.batches = [{"anchor": 10.0}, {"anchor": 10.0, "other": 20.0}, {"anchor": 20.0, "other": 20.0}]
+    played.batches = [
+        {"anchor": 10.0, "other": 11.0},
+        {"anchor": 10.0, "other": 20.0},
+        {"anchor": 20.0, "other": 20.0},
+    ]
     with CostDatabase(tmp_path / "c.sqlite") as database:
         trials = Trials(anchor, database, workspace, registry, Silent())
         assert [r.median_ms for r in trials.measure([anchor])] == [10.0]
+        assert played.asked == [["anchor", anchor.digest]], "beside itself, rather than alone"
         assert [r.median_ms for r in trials.measure([one, anchor])] == [20.0, 10.0]
         (record,) = trials.measure([two])  # the machine has become half as fast
         assert record.median_ms == 10.0
