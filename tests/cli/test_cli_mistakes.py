@@ -88,7 +88,7 @@ def test_options_of_optimize(options: list[str], said: str, model: Path, mistake
 
 def test_options_of_bench(bundle: Path, mistake: Mistake) -> None:
     assert mistake("bench", bundle, "--against", "nobody") == (
-        "collage: unknown peer 'nobody'; installed: onnxruntime"
+        "collage: unknown peer 'nobody'; installed: onnxruntime, openvino"
     )
     assert "--rounds must be at least 1" in mistake("bench", bundle, "--rounds", "0")
 
