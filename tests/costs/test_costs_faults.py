@@ -125,7 +125,7 @@ _LIMITS = {"COLLAGE_CANDIDATE_LIMIT_S": "4", "COLLAGE_WORKER_MEMORY_MIB": "700"}
         ("change input", [f"wrong: it changed its input {v!r}" for v in "xrm"]),
         ("change input later", [f"wrong: it changed its input {v!r}" for v in "xrm"]),
         ("in the whole: crash", [f"mix: the worker process died: {_CRASH}"]),
-        ("in the whole: raise", ["mix: RuntimeError: no more runs today"]),
+        ("in the whole: raise", ["step bad: nodes 1 failed: RuntimeError: no more runs today"]),
         ("in the whole: wrong", ["mix: output 'y' has error"]),
     ],
 )
