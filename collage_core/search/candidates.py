@@ -181,16 +181,9 @@ def _require_pins(
 
 
 def offers_for(
-    graph: Graph, nodes: NodeSet, origin: str, backend: Backend, target: Target
-) -> tuple[list[Candidate], list[Refusal]]:
-    """What a backend offers for these nodes, whoever found them, and why not."""
-    subgraph = Subgraph(graph, nodes)
-    return _offers(subgraph, origin, backend, target)
-
-
-def _offers(
     subgraph: Subgraph, origin: str, backend: Backend, target: Target
 ) -> tuple[list[Candidate], list[Refusal]]:
+    """What a backend offers for a group, whoever has found it, and why not."""
     variants = _asked(backend.variants, subgraph, backend, target)
     if isinstance(variants, Refusal):
         return [], [variants if variants.node else Refusal(variants.reason, subgraph.nodes[0].name)]
@@ -223,7 +216,7 @@ def _offers_of(
         groups.setdefault(nodes, (Subgraph(graph, nodes), origin))
     candidates: list[Candidate] = []
     for subgraph, origin in groups.values():
-        offered, declined = _offers(subgraph, origin, backend, target)
+        offered, declined = offers_for(subgraph, origin, backend, target)
         candidates += offered
         refusals += declined
     return candidates, refusals
