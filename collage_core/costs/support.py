@@ -23,6 +23,7 @@ _GROUP_S = 1.0
 _NO_LIBRARY = frozenset(
     {"BackendUnavailableError", "ImportError", "MemoryError", "ModuleNotFoundError", "OSError"}
 )
+"""What is raised where nothing can be asked: it says nothing about the groups."""
 _MAX_FAILURES = 3
 """A library that fails on so many groups one after the other, each by itself, is not asked any further."""
 

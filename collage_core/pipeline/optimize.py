@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +12,6 @@ import onnx
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
-from collage_core.costs.record import CostRecord
 from collage_core.device import Target
 from collage_core.errors import PlacementError
 from collage_core.formats import Array
@@ -202,12 +201,19 @@ def optimize_graph(
         found = {MIX: op_level.placement}
         second_level = None
         if searcher is not None and searcher is not op_search:
-            task = run.task(candidates, taken, costs, transitions, constraints)
-            task = replace(task, op_level=op_level, budget_s=budget_s, seed=seed)
-            if rounds:
-                task = replace(task, measure=run.trials(op_level.placement, costs))
+            trials = Trials(op_level.placement, database, workspace, registry, progress)
+            task = replace(
+                run.task(candidates, taken, costs, transitions, constraints),
+                op_level=op_level,
+                measure=trials.measure if rounds else None,
+                budget_s=budget_s,
+                seed=seed,
+            )
             progress.phase(f"searching, level {searcher.name}")
-            second_level = run.costed(searcher.search(task), candidates, costs, transitions)
+            second_level = searcher.search(task)
+            costs.measured, costs.cached = costs.measured + trials.measured, costs.cached + trials.cached
+            if second_level.placement.digest != op_level.placement.digest:
+                second_level = run.costed(second_level, candidates, costs, transitions)
             known = [op_level.placement, *(s.placement for s in singles if s.placement is not None)]
             if all(second_level.placement.digest != p.digest for p in known):
                 found[searcher.name] = second_level.placement
@@ -267,7 +273,9 @@ class _Run:
         def offer(name: str, nodes: NodeSet) -> Sequence[Candidate]:
             if name not in taken or not nodes <= taken[name].nodes:
                 return ()
-            offers, _ = offers_for(candidates.graph, nodes, "search", self.backends[name], self.target)
+            offers, _ = offers_for(
+                Subgraph(candidates.graph, nodes), "search", self.backends[name], self.target
+            )
             return [c for c in offers if constraints.allows(c.subgraph, name)]
 
         return SearchTask(
@@ -278,20 +286,6 @@ class _Run:
             offer=offer,
             on_best=lambda ms: self.progress.step(f"best {ms:.3f} ms"),
         )
-
-    def trials(
-        self, anchor: Placement, costs: Costs
-    ) -> Callable[[Sequence[Placement]], Sequence[CostRecord]]:
-        """End-to-end records beside the anchor's; what is measured and recalled is counted in `costs`."""
-        trials = Trials(anchor, self.database, self.workspace, self.registry, self.progress)
-
-        def measure(placements: Sequence[Placement]) -> Sequence[CostRecord]:
-            records = trials.measure(placements)
-            costs.measured, costs.cached = costs.measured + trials.measured, costs.cached + trials.cached
-            trials.measured = trials.cached = 0
-            return records
-
-        return measure
 
     def costed(
         self, result: SearchResult, candidates: CandidateSet, costs: Costs, transitions: Transitions
