@@ -32,6 +32,7 @@ _VENDORS = re.compile(
 _MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "folders": set(),
+    "shared_library": set(),
     "formats": set(),
     "operators": set(),
     "device": {"errors"},

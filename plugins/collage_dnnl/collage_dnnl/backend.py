@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,7 +13,7 @@ from collage_core.ir import Subgraph, TensorType
 from collage_core.patterns import BackendPattern
 from collage_core.rules import PatternRule
 from collage_dnnl import __version__
-from collage_dnnl.library import DISTRIBUTION, LIBRARY_VARIABLE, find_library
+from collage_dnnl.library import LIBRARY_FILE
 from collage_dnnl.patterns import patterns
 from collage_dnnl.rules import POST_OPS_RULE
 from collage_dnnl.variants import own_variants, variants
@@ -36,11 +34,8 @@ class DnnlBackend(Backend):
     name = "dnnl"
 
     def info(self) -> BackendInfo:
-        reason = None
-        if find_library() is None:
-            named = os.environ.get(LIBRARY_VARIABLE)
-            reason = f"{LIBRARY_VARIABLE}={named} is no file" if named else f"{DISTRIBUTION} is not installed"
-        return BackendInfo(self.name, BackendKind.OPERATOR, __version__, _library_version(), reason=reason)
+        version, reason = LIBRARY_FILE.version(), LIBRARY_FILE.missing()
+        return BackendInfo(self.name, BackendKind.OPERATOR, __version__, version, reason=reason)
 
     def patterns(self) -> Sequence[BackendPattern]:
         return patterns()
@@ -122,13 +117,3 @@ class DnnlBackend(Backend):
         # Waiting threads spin for a moment (the default): with OMP_WAIT_POLICY=passive every small call costs
         # 40 us.
         return {"OMP_NUM_THREADS": str(target.threads), "OMP_DYNAMIC": "false"}
-
-
-def _library_version() -> str | None:
-    """Of the wheel, or the name of the file that stands in for it."""
-    if named := os.environ.get(LIBRARY_VARIABLE):
-        return named
-    try:
-        return importlib.metadata.version(DISTRIBUTION)
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -5,9 +5,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.metadata
-import os
-import sys
 import weakref
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -17,23 +14,23 @@ import numpy as np
 
 from collage_core.errors import BackendError, BackendUnavailableError
 from collage_core.formats import Array
+from collage_core.shared_library import SharedLibrary
 from collage_dnnl.enums import Alg, Arg, Query, status_name
 
 __all__ = [
-    "DISTRIBUTION",
+    "LIBRARY_FILE",
     "LIBRARY_VARIABLE",
     "Descriptor",
     "Library",
     "PostOp",
     "Primitive",
     "PrimitiveDescriptor",
-    "find_library",
     "load",
 ]
 
 DISTRIBUTION = "onednn-cpu-gomp"
 LIBRARY_VARIABLE = "COLLAGE_DNNL_LIBRARY"
-_FILE = "libdnnl.so.3"
+LIBRARY_FILE = SharedLibrary(DISTRIBUTION, "libdnnl.so.3", LIBRARY_VARIABLE)
 _F32 = 3
 _FORMAT_TAG_ANY = 1
 _MAX_NDIMS = 12
@@ -57,22 +54,6 @@ class _Version(ctypes.Structure):
         ("cpu_runtime", ctypes.c_uint),
         ("gpu_runtime", ctypes.c_uint),
     )
-
-
-def find_library() -> Path | None:
-    """The library file: the one that COLLAGE_DNNL_LIBRARY names, else the wheel's, else the environment's;
-    None if there is none.
-    """
-    if named := os.environ.get(LIBRARY_VARIABLE):
-        path = Path(named)
-        return path if path.is_file() else None
-    try:
-        files = importlib.metadata.files(DISTRIBUTION) or []
-    except importlib.metadata.PackageNotFoundError:
-        files = []
-    found = [Path(str(f.locate())) for f in files if f.name == _FILE]
-    candidates = [*found, Path(sys.prefix) / "lib" / _FILE]
-    return next((p.resolve() for p in candidates if p.is_file()), None)
 
 
 class _Handle:
@@ -298,13 +279,7 @@ def _argument(value: object) -> object:
 @cache
 def load() -> Library:
     """The process's library, loaded on the first call. BackendError if there is none or it does not load."""
-    path = find_library()
+    path = LIBRARY_FILE.find()
     if path is None:
-        named = os.environ.get(LIBRARY_VARIABLE)
-        where = (
-            f"{LIBRARY_VARIABLE} names {named}"
-            if named
-            else f"the distribution {DISTRIBUTION} is not installed"
-        )
-        raise BackendUnavailableError(f"oneDNN's library is not found: {where}")
+        raise BackendUnavailableError(f"oneDNN's library is not found: {LIBRARY_FILE.missing()}")
     return Library(path)

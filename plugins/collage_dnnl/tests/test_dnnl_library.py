@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from collage_dnnl import plugin
-from collage_dnnl.library import LIBRARY_VARIABLE, find_library, load
+from collage_dnnl.library import LIBRARY_FILE, LIBRARY_VARIABLE, load
 from collage_dnnl.tensor import Tensor, collapse, dense, regroup
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,13 +49,13 @@ assert "libdnnl" in open("/proc/self/maps").read()
 
 
 def test_a_setting_names_the_library(monkeypatch: pytest.MonkeyPatch, backend: Any, tmp_path: Path) -> None:
-    found = find_library()
+    found = LIBRARY_FILE.find()
     assert found is not None
     monkeypatch.setenv(LIBRARY_VARIABLE, str(tmp_path / "missing.so"))
-    assert find_library() is None
+    assert LIBRARY_FILE.find() is None
     assert "missing.so" in backend.info().reason
     monkeypatch.setenv(LIBRARY_VARIABLE, str(found))
-    assert find_library() == found
+    assert LIBRARY_FILE.find() == found
     assert backend.info().available
 
 
@@ -80,7 +80,7 @@ def test_a_call_runs_on_the_threads_that_its_kernel_was_built_for() -> None:
         kernel = backend.build_conversion(type, formats[0], formats[1], Target("cpu", threads))
         arrays = [empty(shape, f) for f in formats]
         bound.append(kernel.bind(arrays[:1], arrays[1:], np.empty(kernel.workspace_bytes, np.uint8)))
-    openmp = ctypes.PyDLL(str(find_library()))
+    openmp = ctypes.PyDLL(str(LIBRARY_FILE.find()))
     for threads, call in ((1, bound[0]), (2, bound[1]), (1, bound[0])):
         openmp.omp_set_num_threads(5)
         assert not call()

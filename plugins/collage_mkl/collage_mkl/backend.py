@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
 from collections.abc import Mapping, Sequence
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
@@ -12,7 +10,7 @@ from collage_core.errors import Refusal
 from collage_core.ir import Subgraph
 from collage_core.patterns import BackendPattern
 from collage_mkl import __version__
-from collage_mkl.library import DISTRIBUTION, LIBRARY_VARIABLE, find_library, load
+from collage_mkl.library import LIBRARY_FILE, load
 from collage_mkl.patterns import patterns
 from collage_mkl.variants import variants
 
@@ -25,11 +23,8 @@ class MklBackend(Backend):
     name = "mkl"
 
     def info(self) -> BackendInfo:
-        reason = None
-        if find_library() is None:
-            named = os.environ.get(LIBRARY_VARIABLE)
-            reason = f"{LIBRARY_VARIABLE}={named} is no file" if named else f"{DISTRIBUTION} is not installed"
-        return BackendInfo(self.name, BackendKind.OPERATOR, __version__, _library_version(), reason=reason)
+        version, reason = LIBRARY_FILE.version(), LIBRARY_FILE.missing()
+        return BackendInfo(self.name, BackendKind.OPERATOR, __version__, version, reason=reason)
 
     def patterns(self) -> Sequence[BackendPattern]:
         return patterns()
@@ -52,13 +47,3 @@ class MklBackend(Backend):
             "MKL_DYNAMIC": "FALSE",
             "OMP_DYNAMIC": "false",
         }
-
-
-def _library_version() -> str | None:
-    """Of the wheel, or the name of the file that stands in for it."""
-    if named := os.environ.get(LIBRARY_VARIABLE):
-        return named
-    try:
-        return importlib.metadata.version(DISTRIBUTION)
-    except importlib.metadata.PackageNotFoundError:
-        return None

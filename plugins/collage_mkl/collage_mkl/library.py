@@ -5,9 +5,6 @@ of `load`.
 from __future__ import annotations
 
 import ctypes
-import importlib.metadata
-import os
-import sys
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -16,13 +13,14 @@ import numpy as np
 
 from collage_core.errors import BackendUnavailableError
 from collage_core.formats import Array
+from collage_core.shared_library import SharedLibrary
 from collage_mkl.product import Matrix, Product
 
-__all__ = ["DISTRIBUTION", "LIBRARY_VARIABLE", "Library", "find_library", "load"]
+__all__ = ["LIBRARY_FILE", "LIBRARY_VARIABLE", "Library", "load"]
 
 DISTRIBUTION = "mkl"
 LIBRARY_VARIABLE = "COLLAGE_MKL_LIBRARY"
-_FILE_PREFIX = "libmkl_rt.so."
+LIBRARY_FILE = SharedLibrary(DISTRIBUTION, "libmkl_rt.so.*", LIBRARY_VARIABLE)
 
 _LP64 = 0
 _GNU_THREADING = 3
@@ -37,22 +35,6 @@ _PREFIXES: dict[str, tuple[str, type[ctypes.c_float] | type[ctypes.c_double]]] =
     "float32": ("cblas_s", ctypes.c_float),
     "float64": ("cblas_d", ctypes.c_double),
 }
-
-
-def find_library() -> Path | None:
-    """The library file: the one that COLLAGE_MKL_LIBRARY names, else the wheel's, else the environment's;
-    None if there is none.
-    """
-    if named := os.environ.get(LIBRARY_VARIABLE):
-        path = Path(named)
-        return path if path.is_file() else None
-    try:
-        files = importlib.metadata.files(DISTRIBUTION) or []
-    except importlib.metadata.PackageNotFoundError:
-        files = []
-    found = [Path(str(f.locate())) for f in files if f.name.startswith(_FILE_PREFIX)]
-    candidates = [*found, *sorted(Path(sys.prefix, "lib").glob(f"{_FILE_PREFIX}*"))]
-    return next((p.resolve() for p in candidates if p.is_file()), None)
 
 
 class Library:
@@ -209,13 +191,7 @@ def load() -> Library:
     """The process's library, loaded on the first call. BackendUnavailableError if there is none or it does
     not load.
     """
-    path = find_library()
+    path = LIBRARY_FILE.find()
     if path is None:
-        named = os.environ.get(LIBRARY_VARIABLE)
-        where = (
-            f"{LIBRARY_VARIABLE} names {named}"
-            if named
-            else f"the distribution {DISTRIBUTION} is not installed"
-        )
-        raise BackendUnavailableError(f"MKL's library is not found: {where}")
+        raise BackendUnavailableError(f"MKL's library is not found: {LIBRARY_FILE.missing()}")
     return Library(path)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from collage_mkl import plugin
 from collage_mkl.backend import MklBackend
-from collage_mkl.library import LIBRARY_VARIABLE, find_library
+from collage_mkl.library import LIBRARY_FILE, LIBRARY_VARIABLE
 from onnx import helper
 
 from collage_core import Constraints, build, optimize
@@ -62,13 +62,13 @@ assert "libmkl" in open("/proc/self/maps").read()
 
 
 def test_a_setting_names_the_library(monkeypatch: pytest.MonkeyPatch, backend: Any, tmp_path: Path) -> None:
-    found = find_library()
+    found = LIBRARY_FILE.find()
     assert found is not None
     monkeypatch.setenv(LIBRARY_VARIABLE, str(tmp_path / "missing.so"))
-    assert find_library() is None
+    assert LIBRARY_FILE.find() is None
     assert "missing.so" in backend.info().reason
     monkeypatch.setenv(LIBRARY_VARIABLE, str(found))
-    assert find_library() == found
+    assert LIBRARY_FILE.find() == found
     assert backend.info().available
 
 
@@ -83,9 +83,9 @@ def test_environment(backend: Any) -> None:
 def test_it_does_not_decide_on_fewer_threads_itself() -> None:
     code = """
 import ctypes
-from collage_mkl.library import find_library, load
+from collage_mkl.library import LIBRARY_FILE, load
 load()
-print(ctypes.CDLL(str(find_library())).MKL_Get_Dynamic())
+print(ctypes.CDLL(str(LIBRARY_FILE.find())).MKL_Get_Dynamic())
 """
     assert [_run(code, MKL_DYNAMIC=v).strip() for v in ("TRUE", "FALSE")] == ["0", "0"]
 
@@ -95,9 +95,9 @@ def test_another_threading_layer_is_an_error() -> None:
     output = _run("""
 import ctypes
 from collage_core.errors import BackendUnavailableError
-from collage_mkl.library import find_library, load
+from collage_mkl.library import LIBRARY_FILE, load
 SEQUENTIAL = 1
-other = ctypes.CDLL(str(find_library()))
+other = ctypes.CDLL(str(LIBRARY_FILE.find()))
 other.MKL_Set_Threading_Layer(SEQUENTIAL)
 other.MKL_Get_Max_Threads()
 try:
@@ -176,7 +176,7 @@ def _bound(kernel: Kernel, value: float = 1) -> tuple[Bound, Array]:
 def test_a_call_runs_on_the_threads_that_its_kernel_was_built_for(graph_of: Any) -> None:
     """The calling thread may have been given another number since."""
     calls = [_bound(_kernel(graph_of, threads)) for threads in (1, 2)]
-    service = ctypes.PyDLL(str(find_library()))
+    service = ctypes.PyDLL(str(LIBRARY_FILE.find()))
     for threads, (call, out) in ((1, calls[0]), (2, calls[1]), (1, calls[0])):
         service.MKL_Set_Num_Threads_Local(5)
         out[...] = np.nan
