@@ -128,7 +128,7 @@ def _parts(found: Optimization, parts_ms: Sequence[float]) -> dict[str, tuple[in
         f"conversion by {c.backend}" for c in placement.conversions
     ]
     sums: dict[str, tuple[int, float]] = {}
-    for name, ms in zip([*names, "inputs and outputs copied"], parts_ms, strict=True):
+    for name, ms in zip(names, parts_ms, strict=True):
         if not name.startswith(VIEW):
             times, total_ms = sums.get(name, (0, 0.0))
             sums[name] = times + 1, total_ms + ms

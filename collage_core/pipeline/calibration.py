@@ -37,7 +37,7 @@ from collage_core.runtime.plan import Step, schedule
 from collage_core.search.candidates import CandidateSet
 from collage_core.search.formulate import Formulation, formulate
 from collage_core.search.op_level import OpLevelSearch
-from collage_core.search.transitions import Transitions, copied_mib
+from collage_core.search.transitions import Transitions
 
 __all__ = ["TRANSITIONS", "calibrate", "calibrated_backends", "calibration_environment"]
 
@@ -89,7 +89,7 @@ def calibrate(
             return Transitions(), 0
         database.put(key, known)
     details: Mapping[str, Any] = known.details
-    return Transitions(details["group_ms"], details["crossing_ms"], details["copy_ms_per_mib"]), measured
+    return Transitions(details["group_ms"], details["crossing_ms"]), measured
 
 
 def calibration_environment(backends: Mapping[str, Backend], target: Target) -> dict[str, str]:
@@ -173,14 +173,12 @@ def _measure(
             on_wait=progress.note,
         )
     excess: list[tuple[str, int, float]] = []
-    copies_ms: list[float] = []
     for i, placement in enumerate(placements):
         if parts_ms := outcomes[str(i)].parts_ms:
             excess += _excess(graph, placement, parts_ms)
-            copies_ms.append(parts_ms[-1])
-    if not copies_ms:
+    if not excess:
         raise BackendError("; ".join(sorted({o.reason for o in outcomes.values() if o.reason})))
-    return _fit(excess, list(backends), median(copies_ms) / copied_mib(graph)), costs.measured + 1
+    return _fit(excess, list(backends)), costs.measured + 1
 
 
 def _placements(candidates: CandidateSet, costs: Costs, backends: Sequence[str]) -> list[Placement]:
@@ -211,7 +209,7 @@ def _solved(formulation: Formulation, factors: Sequence[float]) -> Placement:
 def _excess(graph: Graph, placement: Placement, parts_ms: Sequence[float]) -> list[tuple[str, int, float]]:
     """Of each step its backend, how many values it reads that cross, and its time in place less its cost."""
     parts = (*placement.groups, *placement.conversions)
-    took_ms = dict(zip(parts, parts_ms, strict=False))
+    took_ms = dict(zip(parts, parts_ms, strict=True))
     home: dict[object, str] = {}
     result = []
     for step in schedule(graph, placement):
@@ -229,9 +227,7 @@ def _home_of(step: Step, home: Mapping[object, str]) -> str:
     return home.get(step.reads[0], VIEW) if step.is_view else step.what.backend
 
 
-def _fit(
-    excess: Sequence[tuple[str, int, float]], backends: Sequence[str], copy_ms_per_mib: float
-) -> CostRecord:
+def _fit(excess: Sequence[tuple[str, int, float]], backends: Sequence[str]) -> CostRecord:
     """Medians: of steps whose operands come from their own backend the constants per group, of the others
     what remains per value.
     """
@@ -246,7 +242,6 @@ def _fit(
     details: dict[str, object] = {
         "group_ms": group_ms,
         "crossing_ms": crossing_ms,
-        "copy_ms_per_mib": copy_ms_per_mib,
         "steps": len(excess),
     }
     return CostRecord("ok", runs=_ROUNDS * _RUNS_PER_ROUND, details=details)

@@ -292,7 +292,6 @@ def _prediction(o: Optimization, placed: Mapping[str, Any], parts_ms: Sequence[f
         "terms_ms": dict(o.placement.terms_ms),
         "transitions": asdict(o.transitions),
         "in_place_ms": sum(parts_ms) if parts_ms else None,
-        "copies_in_place_ms": parts_ms[-1] if parts_ms else None,
         "misses": sorted(misses, key=lambda m: -abs(m["predicted_ms"] - m["in_place_ms"])),
     }
 

@@ -261,15 +261,11 @@ def _prediction(prediction: Mapping[str, Any]) -> list[str]:
     lines = [
         "predicted: " + ", ".join(f"{what} {_ms(ms)}" for what, ms in prediction["terms_ms"].items()) + " ms",
         f"calibrated: us per group of {constants or 'no backend'}; "
-        f"{1e3 * transitions['crossing_ms']:.1f} us per value that crosses; "
-        f"{1e3 * transitions['copy_ms_per_mib']:.1f} us per MiB of inputs and outputs",
+        f"{1e3 * transitions['crossing_ms']:.1f} us per value that crosses",
     ]
     if prediction["in_place_ms"] is None:
         return ["\n".join(lines)]
-    lines.append(
-        f"in place: {_ms(prediction['in_place_ms'])} ms, of which copying inputs and outputs "
-        f"{_ms(prediction['copies_in_place_ms'])}"
-    )
+    lines.append(f"in place: {_ms(prediction['in_place_ms'])} ms")
     if not prediction["misses"]:
         lines.append("no group misses its prediction by more than a tenth and 1 % of the whole")
         return ["\n".join(lines)]

@@ -26,6 +26,10 @@ Inputs = Mapping[str, Array] | Sequence[Array] | Array
 class Context:
     """One set of activation buffers for an executable's kernels. Not for use by two threads at once: give
     each its own. A thread that finds it running gets a CollageError, and the run goes on undisturbed.
+
+    inputs, outputs: the buffers themselves, by name, row-major, for callers that would rather not have their
+    arrays copied: write into the first, `execute`, read from the second. Inputs stay as written; outputs are
+    the last run's until the next begins.
     """
 
     def __init__(self, executable: Executable) -> None:
@@ -41,10 +45,10 @@ class Context:
             reads, writes = [self._view(s) for s in step.reads], [self._view(s) for s in step.writes]
             self._bound.append(kernel.bind(reads, writes, self._arena.piece(*plan.workspaces[i])))
             self._steps.append(i)
-        self._inputs = {
+        self.inputs: Mapping[str, Array] = {
             v: self._view((v, plain(t.dtype, t.static_shape))) for v, t in executable.inputs.items()
         }
-        self._outputs = {
+        self.outputs: Mapping[str, Array] = {
             v: executable.constant_outputs[v]
             if v in executable.constant_outputs
             else self._view((v, plain(t.dtype, t.static_shape)))
@@ -72,28 +76,22 @@ class Context:
         with self._alone:
             self._bring(inputs, None)
             self._execute(self._bound)
-            return {name: np.array(array, order="C") for name, array in self._outputs.items()}
+            return {name: np.array(array, order="C") for name, array in self.outputs.items()}
 
     def execute(self) -> None:
-        """Run the steps on whatever the input buffers hold."""
+        """Run once on what `inputs` hold; `outputs` hold the answer then. Copies nothing."""
         with self._alone:
             self._execute(self._bound)
 
-    def run_timed(self, inputs: Inputs, outputs: Mapping[str, Array] | None = None) -> list[float]:
-        """As `run`. Returns milliseconds: of each of the plan's steps (0 for views), then of copying inputs
-        and outputs.
-        """
+    def execute_timed(self) -> list[float]:
+        """As `execute`. Returns the milliseconds of each of the plan's steps (0 for views)."""
         with self._alone:
-            start_ns = perf_counter_ns()
-            self._bring(inputs, outputs)
             times_ns = [perf_counter_ns()]
             self._execute(self._timed(times_ns))
-            self._deliver(outputs)
-            end_ns = perf_counter_ns()
         steps_ms = [0.0] * len(self._executable.plan.steps)
         for step, before_ns, after_ns in zip(self._steps, times_ns, times_ns[1:], strict=False):
             steps_ms[step] = (after_ns - before_ns) / 1e6
-        return [*steps_ms, (times_ns[0] - start_ns + end_ns - times_ns[-1]) / 1e6]
+        return steps_ms
 
     def _execute(self, calls: Iterable[Bound]) -> None:
         try:
@@ -117,12 +115,12 @@ class Context:
         given = self._executable.named(inputs)
         if outputs is not None:
             self._check_outputs(outputs)
-        for name, destination in self._inputs.items():
+        for name, destination in self.inputs.items():
             np.copyto(destination, given[name])
 
     def _deliver(self, outputs: Mapping[str, Array] | None) -> None:
         for name, array in (outputs or {}).items():
-            np.copyto(array, self._outputs[name])
+            np.copyto(array, self.outputs[name])
 
     def _step(self, call: Bound) -> Step:
         return self._executable.plan.steps[self._steps[self._bound.index(call)]]

@@ -118,16 +118,16 @@ def _check_formats(graph: Graph, subgraph: Subgraph, group: Group, name: str) ->
 def lay_out(graph: Graph, steps: Sequence[Step], kernels: Sequence[Kernel | None]) -> Plan:
     """Give every slot and workspace its place. `kernels` are those of `steps`, None for views."""
     first = {(v, graph.plain_format(v)): -1 for v in graph.inputs}
-    last: dict[Slot, int] = dict(first)
+    last: dict[Slot, int] = {}
     for i, step in enumerate(steps):
         for slot in step.reads:
             last[slot] = i
         for slot in step.writes:
             first[slot] = last[slot] = i
-    end = len(steps)
-    for v in graph.outputs:
+    # A caller may fill an input's buffer once and run on it again and again: nothing else may lie there.
+    for v in (*graph.inputs, *graph.outputs):
         if not graph.is_constant(v):
-            last[v, graph.plain_format(v)] = end
+            last[v, graph.plain_format(v)] = len(steps)
     owner = _share(graph, steps, kernels, last)
     blocks: dict[Slot, Block] = {}
     for slot in first:

@@ -22,35 +22,31 @@ __all__ = ["ExecutableSession", "load_arrays", "open_peer", "open_placement", "s
 
 
 class ExecutableSession(PeerSession):
-    """An executable run as a caller would run it: inputs copied in, outputs copied out into arrays that it
-    owns.
-    """
+    """An executable run on its own input and output buffers, as peers are on theirs."""
 
     def __init__(self, executable: Executable) -> None:
         self._executable = executable
         self._context: Context = executable.context()
-        self._inputs = {v: np.zeros(t.static_shape, t.dtype) for v, t in executable.inputs.items()}
-        self._outputs = {v: np.zeros(t.static_shape, t.dtype) for v, t in executable.outputs.items()}
 
     def set_inputs(self, inputs: Mapping[str, Array]) -> None:
         for name, array in inputs.items():
-            np.copyto(self._inputs[name], array)
+            np.copyto(self._context.inputs[name], array)
 
     def run(self) -> None:
-        self._context.run(self._inputs, self._outputs)
+        self._context.execute()
 
     def parts_ms(self) -> list[float]:
-        """Run once, and return what it took, in the order of the placement: groups (0 for views),
-        conversions, and then the copying of inputs and outputs.
+        """Run once, and return what it took, in the order of the placement: groups (0 for views), then
+        conversions.
         """
         placement, steps = self._executable.placement, self._executable.plan.steps
-        *steps_ms, copies_ms = self._context.run_timed(self._inputs, self._outputs)
+        steps_ms = self._context.execute_timed()
         by_part = dict(zip((step.what for step in steps), steps_ms, strict=True))
         groups_ms = [by_part[group] for group in placement.groups]
-        return [*groups_ms, *(by_part[c] for c in placement.conversions), copies_ms]
+        return [*groups_ms, *(by_part[c] for c in placement.conversions)]
 
     def outputs(self) -> dict[str, Array]:
-        return {v: a.copy() for v, a in self._outputs.items()}
+        return {v: a.copy() for v, a in self._context.outputs.items()}
 
 
 def open_placement(graph_folder: Path, placement: Placement, inputs_file: Path) -> PeerSession:

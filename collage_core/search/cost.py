@@ -38,7 +38,6 @@ class CostBreakdown:
     group_ms: float
     crossings: tuple[int, ...]
     crossing_ms: float
-    fixed_ms: float
 
     @property
     def conversions_ms(self) -> float:
@@ -46,9 +45,7 @@ class CostBreakdown:
 
     @property
     def total_ms(self) -> float:
-        return math.fsum(
-            (self.kernels_ms, self.conversions_ms, self.group_ms, self.crossing_ms, self.fixed_ms)
-        )
+        return math.fsum((self.kernels_ms, self.conversions_ms, self.group_ms, self.crossing_ms))
 
 
 def total_ms(problem: Problem, choices: Sequence[int]) -> float:
@@ -106,7 +103,6 @@ def breakdown(problem: Problem, choices: Sequence[int]) -> CostBreakdown:
         group_ms=math.fsum(group_constant_ms(problem, c) for c in chosen),
         crossings=tuple(crossings),
         crossing_ms=len(crossings) * problem.crossing_ms if crossings else 0.0,
-        fixed_ms=problem.fixed_ms,
     )
 
 

@@ -14,7 +14,7 @@ from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.cost import breakdown
 from collage_core.search.problem import NO_BACKEND, Choice, Problem, ProblemValue, Solution
-from collage_core.search.transitions import Transitions, copied_mib
+from collage_core.search.transitions import Transitions
 
 __all__ = ["ConversionKey", "Formulation", "formulate", "needed_conversions"]
 
@@ -95,7 +95,6 @@ class Formulation:
                 "conversions": parts.conversions_ms,
                 "groups": parts.group_ms,
                 "crossings": parts.crossing_ms,
-                "copies": parts.fixed_ms,
             },
         )
 
@@ -188,7 +187,6 @@ def formulate(
         conversion_ms,
         {index: transitions.group_ms.get(name, 0.0) for name, index in backends.items()},
         transitions.crossing_ms,
-        transitions.copy_ms_per_mib * copied_mib(graph),
     )
     return Formulation(
         candidates, problem, tuple(kept), tuple(records), tuple(names), tuple(formats), converters

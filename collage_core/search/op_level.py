@@ -56,7 +56,7 @@ class OpLevelSearch:
             outcome = self._rescue(problem, layout, left_ms, outcome.dropped_ms)
         assert outcome.choices is not None
         result = breakdown(problem, outcome.choices)
-        bound_ms = min(outcome.dropped_ms + problem.fixed_ms, result.total_ms)
+        bound_ms = min(outcome.dropped_ms, result.total_ms)
         return Solution(
             choices=result.order,
             total_ms=result.total_ms,

@@ -55,7 +55,7 @@ class Problem:
     conversion_ms[(value, from, to)]: cost of the cheapest conversion; a pair that is missing is impossible.
     conversions belong to no backend's crossing. group_ms[backend]: constant per group of a backend.
     crossing_ms: once per value of which some consumer's backend differs from its producer's (neither being
-    NO_BACKEND; model inputs and outputs belong to NO_BACKEND). fixed_ms: what every placement costs.
+    NO_BACKEND; model inputs and outputs belong to NO_BACKEND).
     """
 
     node_count: int
@@ -64,7 +64,6 @@ class Problem:
     conversion_ms: Mapping[tuple[int, int, int], float]
     group_ms: Mapping[int, float] = field(default_factory=dict)
     crossing_ms: float = 0.0
-    fixed_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,7 @@ def test_the_prediction_adds_up(optimised: Optimised) -> None:
     assert sum(prediction["terms_ms"].values()) == pytest.approx(report["predicted_ms"])
     parts = [*report["groups"], *report["conversions"]]
     assert all(p["in_place_ms"] > 0 for p in parts if p["backend"] != "view")
-    in_place_ms = sum(p["in_place_ms"] for p in parts) + prediction["copies_in_place_ms"]
+    in_place_ms = sum(p["in_place_ms"] for p in parts)
     assert prediction["in_place_ms"] == pytest.approx(in_place_ms)
     for miss in prediction["misses"]:
         off_ms = abs(miss["predicted_ms"] - miss["in_place_ms"])
@@ -186,21 +186,21 @@ def test_the_prediction_adds_up(optimised: Optimised) -> None:
 def test_groups_that_miss_are_named(optimised: Optimised) -> None:
     report = dict(optimised.second)
     prediction = report["prediction"] | {
-        "transitions": {"group_ms": {"dnnl": 0.0015}, "crossing_ms": 0.0025, "copy_ms_per_mib": 0.1},
+        "transitions": {"group_ms": {"dnnl": 0.0015}, "crossing_ms": 0.0025},
         "misses": [
             {"group": 3, "backend": "dnnl", "what": "Conv+Relu", "predicted_ms": 0.5, "in_place_ms": 0.4},
             {"group": None, "backend": "tvm", "what": "convert y", "predicted_ms": 0.1, "in_place_ms": 0.2},
         ],
     }
     lines = explain_text(report | {"prediction": prediction}).splitlines()
-    constants = "dnnl 1.5; 2.5 us per value that crosses; 100.0 us per MiB of inputs and outputs"
+    constants = "dnnl 1.5; 2.5 us per value that crosses"
     assert f"calibrated: us per group of {constants}" in lines
     start = lines.index("off by more than a tenth and by more than 1 % of the whole")
     assert lines[start + 2].split() == ["3", "dnnl", "Conv+Relu", "0.5000", "0.4000", "+25%"]
     assert lines[start + 3].split() == ["-", "tvm", "convert", "y", "0.1000", "0.2000", "-50%"]
     text = explain_text(report | {"prediction": prediction | {"misses": []}})
     assert "no group misses its prediction by more than a tenth" in text
-    never_run = prediction | {"in_place_ms": None, "copies_in_place_ms": None, "misses": []}
+    never_run = prediction | {"in_place_ms": None, "misses": []}
     assert "in place:" not in explain_text(report | {"prediction": never_run})
 
 

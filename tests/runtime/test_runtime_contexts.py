@@ -130,7 +130,7 @@ def test_a_further_context_is_one_more_arena(executable: Executable) -> None:
     assert {c.arena_bytes for c in contexts} == {executable.plan.arena_bytes}
 
 
-@pytest.mark.parametrize("way", ["run", "run_timed", "call", "execute", "executable"])
+@pytest.mark.parametrize("way", ["run", "call", "execute", "execute_timed", "executable"])
 def test_a_context_in_use_says_so(meeting: Meeting, executable: Executable, way: str) -> None:
     """The second thread gets one clear line, the first its right numbers, and the context works on."""
     context = executable.context()
@@ -147,9 +147,9 @@ def test_a_context_in_use_says_so(meeting: Meeting, executable: Executable, way:
     meeting.barrier.wait(_TIMEOUT_S)
     ways: dict[str, Callable[[], object]] = {
         "run": lambda: context.run(twos),
-        "run_timed": lambda: context.run_timed(twos),
         "call": lambda: context(twos),
         "execute": context.execute,
+        "execute_timed": context.execute_timed,
         "executable": lambda: executable(twos),
     }
     with pytest.raises(

@@ -221,6 +221,21 @@ def test_results_are_left_alone_by_later_calls_and_run_writes_into_the_callers_a
     np.testing.assert_array_equal(given_out, np.maximum(_x(graph, 2), 0))
 
 
+def test_a_contexts_own_buffers_keep_the_inputs_and_hold_the_answer(registry: Registry) -> None:
+    """Enough short-lived values for one of them to be laid where the input was, once that is read."""
+    steps = [("Relu", ["x"], "a"), ("Neg", ["a"], "b"), ("Neg", ["b"], "c"), ("Neg", ["c"], "y")]
+    graph = _graph(steps, ["y"])
+    context = build(graph, _placement(graph, ["reference"] * 4), registry).context()
+    x = _x(graph)
+    context.inputs["x"][...] = x
+    for _ in range(2):
+        context.execute()
+        np.testing.assert_array_equal(context.inputs["x"], x)
+        np.testing.assert_array_equal(context.outputs["y"], -np.maximum(x, 0))
+    context(_x(graph, 1))
+    np.testing.assert_array_equal(context.inputs["x"], _x(graph, 1))
+
+
 def test_run_allocates_nothing(registry: Registry) -> None:
     graph = _graph([("Relu", ["x"], "a"), ("Relu", ["a"], "y")], ["y"], shape=(64, 64))
     executable = build(graph, _placement(graph, ["numpy", "numpy"]), registry)
@@ -304,7 +319,7 @@ def test_whatever_a_step_raises_is_a_backends_error(registry: Registry, op: str,
     graph = _graph([("Relu", ["x"], "a"), (op, ["a"], "b"), ("Relu", ["b"], "y")], ["y"])
     context = build(graph, _placement(graph, ["numpy"] * 3), registry).context()
     x = _x(graph)
-    runs = (lambda: context(x), lambda: context.run(x), lambda: context.run_timed(x), context.execute)
+    runs = (lambda: context(x), lambda: context.run(x), context.execute, context.execute_timed)
     for run in runs:
         with pytest.raises(BackendError) as failure:
             run()

@@ -128,7 +128,7 @@ class _Program:
         if status != cp_model.OPTIMAL:
             raise RuntimeError(f"CP-SAT stopped with {solver.status_name(status)} after {time_limit_s} s")
         chosen = tuple(c for c, x in enumerate(self.chosen) if solver.value(x))
-        return chosen, solver.objective_value / UNITS_PER_MS + self.problem.fixed_ms
+        return chosen, solver.objective_value / UNITS_PER_MS
 
 
 def _waiting_for_each_other(problem: Problem, choices: tuple[int, ...]) -> list[int]:

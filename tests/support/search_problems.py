@@ -75,5 +75,4 @@ def random_problem(seed: int, nodes: int, formats: int, backends: int) -> Proble
         conversion_ms,
         {b: cost(1.0) for b in range(backends)},
         rng.choice((0.0, 0.3, cost(2.0), cost(2.0))),
-        rng.choice((0.0, cost(2.0))),
     )
