@@ -5,11 +5,11 @@ from collections.abc import Collection
 from collage_core.errors import CollageError
 from collage_core.ir.graph import Graph
 from collage_core.ir.passes.base import Pass, run_passes
-from collage_core.ir.passes.batch_norm import FOLD_BATCH_NORM
 from collage_core.ir.passes.cleaning import DEAD_CODE, DROP_IDENTITIES
 from collage_core.ir.passes.constants import FOLD_CONSTANTS
 from collage_core.ir.passes.opset import UPGRADE_OPSET
 from collage_core.ir.passes.recompose import RECOMPOSE_GELU
+from collage_core.ir.passes.scale_shift import FOLD_SCALE_SHIFT
 
 __all__ = ["PASSES", "Pass", "normalise", "run_passes"]
 
@@ -18,7 +18,7 @@ PASSES: tuple[Pass, ...] = (
     UPGRADE_OPSET,
     FOLD_CONSTANTS,
     DROP_IDENTITIES,
-    FOLD_BATCH_NORM,
+    FOLD_SCALE_SHIFT,
     RECOMPOSE_GELU,
     DEAD_CODE,
 )
