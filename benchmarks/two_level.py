@@ -6,8 +6,10 @@
 
 graph: each network on all installed backends; the placement chosen beside every backend alone, in the
 confirmation run, which did not choose. Columns: the chosen one's time over the best backend's alone (at most
-1.02), backends with more than 3 % of the time in it, the op level's own time, what the graph level measured
-it to gain, and the resident memory of all processes together at its highest.
+1.02; the median of the rounds' quotients and half its 95 % confidence interval), backends with more than 3 %
+of the time in it, whether it is a mix that is faster than every backend alone beyond that interval, the op
+level's own time, what the graph level measured it to gain, and the resident memory of all processes together
+at its highest.
 
 alone: each network on one graph library at a time, beside the same library called directly at its own best
 settings (its peer), in one run of alternating rounds; the ratio may be at most 1.02.
@@ -37,7 +39,7 @@ from collage_benchmarks.networks import NETWORKS
 from collage_core.backend import BackendKind
 from collage_core.cli.arguments import seconds_of
 from collage_core.cli.progress import ProgressBars
-from collage_core.costs.record import CostRecord
+from collage_core.costs.ratio import Ratio
 from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.pipeline.benchmark import PEER, benchmark
@@ -57,6 +59,7 @@ _ADDED = ("dnnl", "tvm", "mkl", "onnxruntime", "openvino")
 """The order in which the ablation adds backends: as the issue's plugins were built."""
 _MEMORY_EVERY_S = 0.25
 _GRAPH_LEVEL = GraphLevelSearch()
+_ITSELF = Ratio(1.0, 0.0, 1)
 
 
 def main() -> int:
@@ -93,31 +96,30 @@ def _graph(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         placed = _placed(model, args, progress, None)
     report = optimization_json(placed, name)
     latency_ms: Mapping[str, float] = {k: v for k, v in report["latency_ms"].items() if v is not None}
-    alone = {s["backend"] for s in report["singles"] if s["alone"]}
-    best = min((b for b in alone if b in latency_ms), key=lambda b: latency_ms[b])
-    ratio = latency_ms[COLLAGE] / latency_ms[best]
+    alone = [s["backend"] for s in report["singles"] if s["alone"] and s["backend"] in latency_ms]
+    assert placed.comparison is not None
+    ratios = {b: placed.comparison.ratio(COLLAGE, b) or _ITSELF for b in alone}
+    best = max(alone, key=lambda b: ratios[b].median)
     shares = {b: s["share"] for b, s in report["shares"].items() if s["share"] > _REAL_SHARE}
     level = report["second_level"]
     tried = [t["median_ms"] for t in level.get("evaluations", ()) if t["median_ms"]]
-    assert placed.comparison is not None
-    records = placed.comparison.records
-    apart_ms = sum(records[n].uncertainty_ms for n in (COLLAGE, best) if n in records)
     yield {
         "network": name,
         "chosen": report["chosen"],
         "ms": latency_ms[COLLAGE],
         "IQR": report["spread_ms"][COLLAGE],
         "best alone": f"{best} {latency_ms[best]:.3f}",
-        "ratio": ratio,
+        "ratio": ratios[best].median,
+        "+-": ratios[best].uncertainty,
         "mix": " ".join(f"{b} {share:.0%}" for b, share in sorted(shares.items(), key=lambda s: -s[1])),
-        "beyond spread": len(shares) > 1 and latency_ms[best] - latency_ms[COLLAGE] > apart_ms,
+        "beyond spread": len(shares) > 1 and all(r.is_below_one for r in ratios.values()),
         "op level": latency_ms.get(MIX, latency_ms[COLLAGE] if report["chosen"] == MIX else None),
         "tries": len(tried),
         "gain of the graph level": level["op_level_ms"] / level["best_ms"] - 1
         if tried and level["op_level_ms"]
         else None,
         "peak MiB": peak_bytes() >> 20,
-        "met": ratio <= _LARGEST_RATIO,
+        "met": ratios[best].median <= _LARGEST_RATIO,
         "report": report,
     }
 
@@ -129,7 +131,7 @@ def _alone(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         with _model(name) as (model, progress):
             placed = _placed(model, args, progress, [library], level=None)
             ours = placement_entrant(COLLAGE, placed.placement, registry)
-            found = benchmark(
+            comparison = benchmark(
                 placed.graph,
                 [ours],
                 [registry.peer(library)],
@@ -138,17 +140,20 @@ def _alone(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 costs=args.costs,
                 rounds=args.rounds,
                 progress=progress,
-            ).comparison.records
-        ratio = _median_ms(found, COLLAGE) / _median_ms(found, PEER + library)
+            ).comparison
+        found, ratio = comparison.records, comparison.ratio(COLLAGE, PEER + library)
+        if ratio is None:
+            raise CollageError("; ".join(f"{name}: {r.reason}" for name, r in found.items() if not r.ok))
         yield {
             "network": name,
             "library": library,
-            "ms": _median_ms(found, COLLAGE),
+            "ms": found[COLLAGE].median_ms,
             "IQR": found[COLLAGE].spread_ms,
-            "directly": _median_ms(found, PEER + library),
+            "directly": found[PEER + library].median_ms,
             "IQR directly": found[PEER + library].spread_ms,
-            "ratio": ratio,
-            "met": ratio <= _LARGEST_RATIO,
+            "ratio": ratio.median,
+            "+-": ratio.uncertainty,
+            "met": ratio.median <= _LARGEST_RATIO,
         }
 
 
@@ -159,16 +164,16 @@ def _ablation(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     with _model(name) as (model, progress):
         sets = [added[: n + 1] for n in range(len(added))]
         placed = {"+".join(backends): _placed(model, args, progress, backends) for backends in sets}
-        # Of placements that did not change one is enough.
-        first: dict[str, str] = {}
+        # Of placements that did not change one is enough. Whatever comes first goes by Collage's name.
+        names: dict[str, str] = {}
         for label, o in placed.items():
-            first.setdefault(o.placement.digest, label)
-        entrants = [
-            placement_entrant(COLLAGE if n == 0 else label, placed[label].placement, registry)
-            for n, label in enumerate(first.values())
-        ]
+            names.setdefault(o.placement.digest, label if names else COLLAGE)
         *_, last = placed.values()
-        records = benchmark(
+        entrants = [
+            placement_entrant(names[digest], placement, registry)
+            for digest, placement in {o.placement.digest: o.placement for o in placed.values()}.items()
+        ]
+        comparison = benchmark(
             last.graph,
             entrants,
             [],
@@ -177,24 +182,22 @@ def _ablation(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             costs=args.costs,
             rounds=args.rounds,
             progress=progress,
-        ).comparison.records
-    before: CostRecord | None = None
+        ).comparison
+    before = COLLAGE
     for label, o in placed.items():
-        same = first[o.placement.digest]
-        record = records[COLLAGE if same == next(iter(first.values())) else same]
-        slower_ms = 0.0
-        if before is not None and before is not record:
-            slower_ms = (record.median_ms or 0.0) - (before.median_ms or 0.0)
-        apart_ms = record.uncertainty_ms + (before.uncertainty_ms if before else 0.0)
+        now = names[o.placement.digest]
+        ratio = (comparison.ratio(now, before) if now != before else None) or _ITSELF
         yield {
             "network": name,
             "backends": label,
-            "chosen": o.chosen if same == label else f"as {same}",
-            "ms": record.median_ms,
-            "IQR": record.spread_ms,
-            "met": slower_ms <= apart_ms,
+            "chosen": o.chosen if now in (COLLAGE, label) else f"as {now}",
+            "ms": comparison.records[now].median_ms,
+            "IQR": comparison.records[now].spread_ms,
+            "of the one before": ratio.median,
+            "+-": ratio.uncertainty,
+            "met": comparison.records[now].ok and ratio.median <= 1.0 + ratio.uncertainty,
         }
-        before = record
+        before = now
 
 
 _MODES: Mapping[str, Callable[[str, argparse.Namespace], Iterator[dict[str, Any]]]] = {
@@ -258,13 +261,6 @@ def _peak_memory() -> Iterator[Callable[[], int]]:
     finally:
         stop.set()
         watcher.join()
-
-
-def _median_ms(records: Mapping[str, CostRecord], name: str) -> float:
-    record = records[name]
-    if record.median_ms is None:
-        raise CollageError(f"{name}: {record.reason}")
-    return record.median_ms
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:

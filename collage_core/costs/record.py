@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from collage_core.costs.samples import median_uncertainty_ms
+from collage_core.costs.samples import median_uncertainty
 
 __all__ = ["UNAVAILABLE", "CostKey", "CostRecord", "Policy", "Status"]
 
@@ -91,5 +91,5 @@ class CostRecord:
 
     @property
     def uncertainty_ms(self) -> float:
-        """By how much the median may be off: see `median_uncertainty_ms`."""
-        return median_uncertainty_ms(self.spread_ms or 0.0, self.runs)
+        """By how much the median may be off: see `median_uncertainty`."""
+        return median_uncertainty(self.spread_ms or 0.0, self.runs)

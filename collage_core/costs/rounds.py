@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -60,13 +61,15 @@ class Contender:
 class Outcome:
     """What a contender has shown: its samples and the outputs of its last run, or the reason why it has none.
 
-    open_s: how long it took to open. parts_ms: medians of what its parts took, where that was asked for.
+    open_s: how long it took to open. turns_ms: the median of the runs of each
+    turn. parts_ms: medians of what its parts took, where that was asked for.
     """
 
     samples: Samples | None
     outputs: Mapping[str, Array] = field(default_factory=dict)
     reason: str | None = None
     open_s: float = 0.0
+    turns_ms: tuple[float, ...] = ()
     parts_ms: tuple[float, ...] = ()
 
     @property
@@ -126,6 +129,7 @@ class _Seat:
         self.contender = contender
         self._worker: Worker | None = None
         self._times_ms: list[float] = []
+        self._turns_ms: list[float] = []
         self._parts_ms: list[list[float]] = []
         self._reason: str | None = None
         self._open_s = 0.0
@@ -144,6 +148,7 @@ class _Seat:
                 _run, warmup, warmup_s, runs, self.contender.parts, timeout_s=limit_s
             )
             self._times_ms += times_ms
+            self._turns_ms.append(median(times_ms))
             self._parts_ms += parts_ms
 
         self._asking(run)
@@ -157,9 +162,10 @@ class _Seat:
 
         self._asking(fetch)
         if self._reason is not None or not self._times_ms:
-            return Outcome(None, {}, self._reason or "it was not run", self._open_s)
+            return Outcome(None, reason=self._reason or "it was not run", open_s=self._open_s)
         parts_ms = tuple(np.median(self._parts_ms, axis=0).tolist()) if self._parts_ms else ()
-        return Outcome(Samples(tuple(self._times_ms)), outputs, None, self._open_s, parts_ms)
+        samples = Samples(tuple(self._times_ms))
+        return Outcome(samples, outputs, None, self._open_s, tuple(self._turns_ms), parts_ms)
 
     def _asking(self, ask: Callable[[Worker], object]) -> None:
         """Do it unless the contender is out, and stop its process afterwards; if it fails, the contender is

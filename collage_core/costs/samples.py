@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-__all__ = ["Samples", "median_uncertainty_ms"]
+__all__ = ["Samples", "interquartile_range", "median_uncertainty"]
 
 
-def median_uncertainty_ms(spread_ms: float, runs: int) -> float:
-    """Half the 95 % confidence interval of a median of `runs` runs whose interquartile range is `spread_ms`:
-    1.57 IQR / sqrt(runs) (McGill, Tukey, Larsen 1978).
+def interquartile_range(values: Sequence[float]) -> float:
+    """0 for a single value."""
+    if len(values) < 2:
+        return 0.0
+    first, _, third = quantiles(values, n=4, method="inclusive")
+    return third - first
+
+
+def median_uncertainty(spread: float, count: int) -> float:
+    """Half the 95 % confidence interval of a median of `count` values whose interquartile range is `spread`,
+    in its unit: 1.57 IQR / sqrt(count) (McGill, Tukey, Larsen 1978).
     """
-    return 1.57 * spread_ms / math.sqrt(max(runs, 1))
+    return 1.57 * spread / math.sqrt(max(count, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +46,11 @@ class Samples:
     @property
     def spread_ms(self) -> float:
         """Interquartile range; 0 for a single run."""
-        if self.runs < 2:
-            return 0.0
-        first, _, third = quantiles(self.times_ms, n=4, method="inclusive")
-        return third - first
+        return interquartile_range(self.times_ms)
 
     @property
-    def median_uncertainty(self) -> float:
-        """`median_uncertainty_ms`, relative to the median."""
+    def relative_uncertainty(self) -> float:
+        """`median_uncertainty`, relative to the median."""
         if self.runs < 2 or not self.median_ms:
             return math.inf
-        return median_uncertainty_ms(self.spread_ms, self.runs) / self.median_ms
+        return median_uncertainty(self.spread_ms, self.runs) / self.median_ms

@@ -76,7 +76,7 @@ def _time(bound: Bound, prepare: Callable[[], object], policy: Policy) -> Sample
             return _undisturbed(times_ms, preempted_ms)
         if len(times_ms) >= policy.min_runs:
             samples = Samples(tuple(times_ms), len(preempted_ms))
-            if samples.median_uncertainty <= policy.target_relative_spread:
+            if samples.relative_uncertainty <= policy.target_relative_spread:
                 return samples
 
 

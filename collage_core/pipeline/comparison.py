@@ -13,6 +13,7 @@ from collage_core.backend import Backend, Peer
 from collage_core.costs.check import Difference, compare_all
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, environment_of, source_hash
+from collage_core.costs.ratio import TURNS, Ratio, ratio_of
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.costs.rounds import Contender, Outcome, measure_rounds
 from collage_core.device import Target
@@ -71,6 +72,11 @@ class Comparison:
     def median_ms(self, name: str) -> float | None:
         record = self.records.get(name)
         return record.median_ms if record is not None and record.ok else None
+
+    def ratio(self, name: str, other: str) -> Ratio | None:
+        """What one takes over what another takes; None where one of them did not run."""
+        one, two = self.records.get(name), self.records.get(other)
+        return ratio_of(one, two) if one is not None and two is not None else None
 
 
 def placement_entrant(name: str, placement: Placement, registry: Registry, *, parts: bool = False) -> Entrant:
@@ -191,7 +197,10 @@ def record_of_outcome(outcome: Outcome, expected: Mapping[str, Array]) -> CostRe
     if outcome.samples is None:
         return CostRecord("failed", seconds=outcome.open_s, reason=outcome.reason)
     samples = outcome.samples
-    details: dict[str, object] = {"times_ms": [round(t, 4) for t in samples.times_ms]}
+    details: dict[str, object] = {
+        "times_ms": [round(t, 4) for t in samples.times_ms],
+        TURNS: [round(t, 6) for t in outcome.turns_ms],
+    }
     difference = compare_all(outcome.outputs, expected) if expected else Difference(None, None, None)
     if outcome.parts_ms:
         details[PARTS] = [round(t, 6) for t in outcome.parts_ms]

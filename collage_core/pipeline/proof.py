@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from collage_core.costs.ratio import ratio_of
 from collage_core.costs.record import CostRecord
 from collage_core.errors import BackendError
 from collage_core.pipeline.comparison import Comparison
@@ -117,19 +118,20 @@ def _distinct(placements: Mapping[str, Placement]) -> dict[str, Placement]:
 
 
 def _ranked(records: Mapping[str, CostRecord], alone: set[str]) -> dict[str, float]:
-    """Medians in ms of those that ran, in which one library comes before a mix of several where no difference
-    can be told: it is simpler.
+    """What those that ran take, relative to one of them; one library comes before a mix of several where no
+    difference can be told: it is simpler.
     """
-    times = {label: r.median_ms for label, r in records.items() if r.ok and r.median_ms is not None}
-    if not times:
+    ran = {label: r for label, r in records.items() if r.ok}
+    if not ran:
         return {}
+    first, *_ = ran.values()
+    times = {label: ratio.median for label, r in ran.items() if (ratio := ratio_of(r, first)) is not None}
     fastest = min(times, key=times.__getitem__)
     ours = [label for label in times if label in alone]
     if ours and fastest not in alone:
         best = min(ours, key=times.__getitem__)
-        unknown_ms = records[best].uncertainty_ms + records[fastest].uncertainty_ms
+        ratio = ratio_of(ran[best], ran[fastest])
         # What may well be real is not given away for being simple.
-        tie_ms = min(unknown_ms, _SIMPLER * times[fastest])
-        if times[best] - times[fastest] <= tie_ms:
+        if ratio is not None and ratio.median - 1.0 <= min(ratio.uncertainty, _SIMPLER):
             times[best] = math.nextafter(times[fastest], 0.0)
     return times

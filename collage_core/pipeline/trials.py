@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from dataclasses import replace
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.limits import candidate_limit_s
 from collage_core.costs.lock import measuring_lock
+from collage_core.costs.ratio import ratio_of
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.costs.rounds import measure_rounds
 from collage_core.pipeline.comparison import (
@@ -26,7 +26,7 @@ from collage_core.plugins import Registry
 
 __all__ = ["Trials"]
 
-_ROUNDS, _RUNS_PER_ROUND = 5, 3
+_ROUNDS, _RUNS_PER_ROUND = 10, 3
 _WARMUP_RUNS = 1
 _ANCHOR = "anchor"
 _TITLE = "trial"
@@ -37,9 +37,10 @@ _COPIES_OF_CONSTANTS = 4
 
 
 class Trials:
-    """Measures placements beside the placement `anchor`, which takes part in every batch: a record's times
-    are those taken, times what the anchor took in the first batch over what it took in this one. So records
-    compare though the machine's speed drifts.
+    """Measures placements beside the placement `anchor`, which takes part in every batch: a record's
+    median is the ratio to the anchor's turns, round by round, times what the anchor took in the first batch,
+    and its spread the ratio's. So records compare though the machine's speed drifts; the anchor's own spread
+    is 0, for nothing is uncertain about its ratio to itself.
 
     Each placement is measured once, and the record kept, failures too (`collage costs prune --failed` has
     them tried again); nothing is kept of a batch in which the anchor itself failed.
@@ -113,9 +114,9 @@ class Trials:
         if not anchor.ok:  # nothing to compare with: not to be recalled
             return {**records, self._anchor.digest: anchor}
         if reference is None:
-            reference = anchor
+            reference = replace(anchor, spread_ms=0.0)
             self._keep(anchor_key, reference)
-        found = {name: _rescaled(r, anchor, reference) for name, r in records.items()}
+        found = {name: _in_units_of(r, anchor, reference) for name, r in records.items()}
         for p in others:
             self._keep(self._key(p), found[p.digest])
         return {**found, self._anchor.digest: reference}
@@ -134,15 +135,15 @@ class Trials:
         return CostKey("end_to_end", structure, _TITLE, placement.digest, machine, policy)
 
 
-def _rescaled(record: CostRecord, anchor: CostRecord, reference: CostRecord) -> CostRecord:
-    """In the time of the batch in which `reference` was taken."""
-    if not record.ok or record.median_ms is None or not anchor.median_ms or not reference.median_ms:
+def _in_units_of(record: CostRecord, anchor: CostRecord, reference: CostRecord) -> CostRecord:
+    """As if taken in the batch in which `reference`, the anchor's first record, was."""
+    ratio = ratio_of(record, anchor)
+    if ratio is None or reference.median_ms is None:
         return record
-    scale = reference.median_ms / anchor.median_ms
-    median_ms = record.median_ms * scale
-    # The anchor's own spread is part of what is not known about the quotient.
-    relative = math.hypot(
-        (record.spread_ms or 0.0) / record.median_ms, (anchor.spread_ms or 0.0) / anchor.median_ms
+    return replace(
+        record,
+        median_ms=ratio.median * reference.median_ms,
+        spread_ms=ratio.spread * reference.median_ms,
+        runs=ratio.rounds,
+        details={**record.details, "taken_ms": record.median_ms, "anchor_ms": anchor.median_ms},
     )
-    details = {**record.details, "taken_ms": record.median_ms, "anchor_ms": anchor.median_ms}
-    return replace(record, median_ms=median_ms, spread_ms=relative * median_ms, details=details)

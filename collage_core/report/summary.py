@@ -159,6 +159,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
         "threads": o.placement.target.threads,
         "latency_ms": latency_ms,
         "spread_ms": spread_ms,
+        "relative": _relative(o.comparison) if o.comparison is not None else {},
         "predicted_ms": o.placement.predicted_ms,
         "prediction": _prediction(o, placed, parts_ms),
         "chosen": o.chosen,
@@ -211,11 +212,24 @@ def bench_json(
     return {
         "latency_ms": {name: r.median_ms for name, r in records.items()},
         "spread": {name: r.spread_ms for name, r in records.items()},
+        "relative": _relative(comparison),
         "runs": {name: r.runs for name, r in records.items()},
         "ratio_to_best_peer": best / ours if best is not None and ours else None,
         "max_rel_error": {name: d.relative for name, d in differences.items() if d.relative is not None},
         "disagrees": {name: d.reason for name, d in differences.items() if d.reason is not None},
         "failed": {name: r.reason for name, r in records.items() if not r.ok},
+    }
+
+
+def _relative(comparison: Comparison) -> dict[str, dict[str, float]]:
+    """What the others take relative to Collage, round by round, and by how much that may be off: half its
+    95 % confidence interval.
+    """
+    ratios = {name: comparison.ratio(name, COLLAGE) for name in comparison.records if name != COLLAGE}
+    return {
+        name: {"median": ratio.median, "uncertainty": ratio.uncertainty}
+        for name, ratio in ratios.items()
+        if ratio is not None
     }
 
 

@@ -128,12 +128,13 @@ def bench_text(report: Mapping[str, Any]) -> str:
             name,
             _ms(ms),
             _ms(report["spread"][name]),
+            _relative(report, name),
             str(report["runs"][name]),
             report["failed"].get(name) or "",
         )
         for name, ms in _fastest_first(report["latency_ms"])
     ]
-    text = table(("contender", "median ms", "IQR ms", "runs", ""), rows, right=[1, 2, 3])
+    text = table(("contender", "median ms", "IQR ms", "of collage's", "runs", ""), rows, right=[1, 2, 3, 4])
     if report["ratio_to_best_peer"] is not None:
         text += f"\n\nbest peer / collage: {report['ratio_to_best_peer']:.3f}"
     for peer, error in report["max_rel_error"].items():
@@ -157,7 +158,7 @@ def _fastest_first(latency_ms: Mapping[str, float | None]) -> list[tuple[str, fl
 
 def _latencies(report: Mapping[str, Any]) -> str:
     rows = [
-        (name, _ms(ms), _ms(report["spread_ms"].get(name)), "")
+        (name, _ms(ms), _ms(report["spread_ms"].get(name)), _relative(report, name), "")
         for name, ms in _fastest_first(report["latency_ms"])
         if ms is not None
     ]
@@ -168,8 +169,14 @@ def _latencies(report: Mapping[str, Any]) -> str:
             why = "not run: " + (
                 f"predicted {s['predicted_ms']:.4g} ms" if s["predicted_ms"] else s["reason"]
             )
-            rows.append((label, "-", "-", why))
-    return table(("contender", "median ms", "IQR ms", ""), rows, right=[1, 2])
+            rows.append((label, "-", "-", "", why))
+    return table(("contender", "median ms", "IQR ms", "of collage's", ""), rows, right=[1, 2, 3])
+
+
+def _relative(report: Mapping[str, Any], name: str) -> str:
+    """What a contender takes relative to Collage, and by how much that may be off."""
+    ratio = report["relative"].get(name)
+    return f"{ratio['median']:.3f} +-{ratio['uncertainty']:.3f}" if ratio else ""
 
 
 def _verdict(report: Mapping[str, Any]) -> str:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
-from collage_core import Constraints, CostDatabase, Optimization, Target, optimize
+from collage_core import Constraints, CostDatabase, CostRecord, Optimization, Placement, Target, optimize
+from collage_core.costs.ratio import TURNS
 from collage_core.errors import BackendError
+from collage_core.pipeline.comparison import Comparison
+from collage_core.pipeline.proof import MIX, Single, prove
 from collage_core.report.summary import optimization_json
 
 if TYPE_CHECKING:
@@ -93,3 +99,34 @@ def test_what_only_the_mix_can_run_is_kept(parse: Parse, tmp_path: Path) -> None
     assert singles["reference"].label == "reference"
     assert result.comparison is not None
     assert list(result.comparison.records) == ["collage"]
+
+
+@pytest.mark.parametrize(
+    ("mix", "noise", "chosen"),
+    [
+        (0.98, 0.001, MIX),
+        (0.995, 0.001, MIX),  # little, but certain
+        (0.995, 0.1, "one"),  # little and uncertain: one library is simpler
+        (0.96, 0.1, MIX),  # uncertain, but more than is given away for being simple
+        (1.01, 0.001, "one"),
+    ],
+)
+def test_one_library_is_preferred_only_where_no_difference_can_be_told(
+    mix: float, noise: float, chosen: str
+) -> None:
+    def record(turns_ms: list[float]) -> CostRecord:
+        return CostRecord("ok", median(turns_ms), 1.0, len(turns_ms), details={TURNS: turns_ms})
+
+    ours, theirs = (Placement((), (), Target("cpu", n), predicted_ms=1.0) for n in (1, 2))
+    random = np.random.default_rng(0)
+    drifting_ms = random.uniform(1.0, 2.0, 41)
+    quotients = mix * (1.0 + noise * random.permutation(np.linspace(-1.0, 1.0, 41)))
+    taken_ms = {ours.digest: quotients * drifting_ms, theirs.digest: drifting_ms}
+
+    def compare(title: str, placements: Mapping[str, Placement], parts: bool) -> Comparison:
+        records = {label: record(taken_ms[p.digest].tolist()) for label, p in placements.items()}
+        return Comparison(records, measured=True)
+
+    proof = prove({MIX: ours}, [Single("one", theirs, alone=True)], compare, lambda _: None)
+    assert proof.label == chosen
+    assert [len(c.records) for c in proof.comparisons] == [2, 2]

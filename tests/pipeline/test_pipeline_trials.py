@@ -59,7 +59,9 @@ class _Machine:
         for c in contenders:
             ms = times["anchor" if c.name == "anchor" else "other"]
             samples = Samples((ms, ms, ms)) if ms is not None else None
-            outcomes[c.name] = Outcome(samples, self._outputs, None if ms else "the worker process died")
+            reason = None if samples else "the worker process died"
+            turns_ms = samples.times_ms if samples else ()
+            outcomes[c.name] = Outcome(samples, self._outputs, reason, turns_ms=turns_ms)
         return outcomes
 
 
