@@ -46,6 +46,7 @@ from collage_core import (
     plain_variant,
     wildcard,
 )
+from collage_core.costs.ratio import TURNS
 from collage_core.formats import Format
 from collage_core.ir import Graph, Operator, OpKind, from_model
 from collage_core.patterns import Pattern, match_all
