@@ -47,23 +47,24 @@ def vector_lanes() -> int:
 
 
 def compile_function(
-    parameters: Sequence[Any], body: Any, target: Target, *, keep: bool = True
+    parameters: Sequence[Any], body: Any, target: Target, *, keep: bool = True, flat: bool = True
 ) -> MachineCode:
     """The function of a loop nest over buffers, given as pointers to their elements.
 
     Compiled once on this machine: the object file is kept under the text of the very function, in which
     everything is that the code has baked in, and of what compiles it. keep: whether it is worth keeping.
+    flat: whether all buffers, those that the nest allocates too, have one dimension.
     """
     function = _over_pointers(parameters, body)
     if not keep:
-        return load(_compiled(function, target), _ENTRY, len(parameters), target.threads)
+        return load(_compiled(function, target, flat), _ENTRY, len(parameters), target.threads)
     versions = f"{tvm.__version__} {tvm_ffi.__version__} {_lowering()} {tvm_target(target.threads)}"
     text = f"{versions}\n{ir.save_json(function)}"
     key = hashlib.sha256(text.encode()).hexdigest()
     objects = _objects(user_folder() / "tvm" / "objects")
     data = objects.get(key)
     if data is None:
-        data = _compiled(function, target)
+        data = _compiled(function, target, flat)
         objects.put(key, data)
     return load(data, _ENTRY, len(parameters), target.threads)
 
@@ -92,10 +93,10 @@ def _over_pointers(parameters: Sequence[Any], body: Any) -> Any:
     return tirx.PrimFunc(pointers, whole, ret_type=ir.PrimType("int32"), attrs=attributes)
 
 
-def _compiled(function: Any, target: Target) -> bytes:
+def _compiled(function: Any, target: Target, flat: bool) -> bytes:
     """The object file."""
     module = tvm.compile(
-        tvm.IRModule({_ENTRY: function}), tvm_target(target.threads), tir_pipeline=_pipeline()
+        tvm.IRModule({_ENTRY: function}), tvm_target(target.threads), tir_pipeline=_pipeline(flat)
     ).mod
     with tempfile.TemporaryDirectory(prefix="collage-tvm-") as folder:
         path = Path(folder, "kernel.o")
@@ -104,19 +105,22 @@ def _compiled(function: Any, target: Target) -> bytes:
 
 
 @cache
-def _pipeline() -> str:
+def _pipeline(flat: bool) -> str:
     """The name of the passes that lower our loop nests.
 
     TVM's own lists begin with a simplifier that puts every variable's value in place of the variable. Nests
     written here keep what is used twice in variables, some of them twenty deep: their code would grow
-    exponentially.
+    exponentially. Buffers that are flat are left as they are: TVM's flattening adds 0 to all lanes of a
+    vector's index, so that the code generator no longer sees that they are neighbours, and takes the vector
+    apart.
     """
+    flattening = [] if flat else [tirx.transform.FlattenBuffer()]
 
     def lower(module: Any, context: Any) -> Any:
         passes = [
             tirx.transform.LowerTIRx(),
             tirx.transform.LowerTIRxOpaque(),
-            tirx.transform.FlattenBuffer(),
+            *flattening,
             tirx.transform.BF16ComputeLegalize(),
             tirx.transform.VectorizeLoop(True),
             tirx.transform.UnrollLoop(),
@@ -127,7 +131,7 @@ def _pipeline() -> str:
         ]
         return tvm.ir.transform.Sequential(passes)(module)
 
-    name = "collage"
+    name = "collage" if flat else "collage_flattening"
     lowering = tvm.transform.module_pass(lower, opt_level=0)
     stages = tirx.compilation_pipeline
     stages.register_tir_pipeline(

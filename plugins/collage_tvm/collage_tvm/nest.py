@@ -28,10 +28,12 @@ __all__ = [
     "boxes_of",
     "free_variables",
     "integer",
+    "lanes_from",
     "loop",
     "merge",
     "nested",
     "new_scope",
+    "prefetched",
     "put",
     "sequence",
     "stride_of",
@@ -139,6 +141,18 @@ def variable(name: str) -> Any:
 
 def sequence(body: Sequence[Stmt]) -> Stmt:
     return body[0] if len(body) == 1 else tirx.SeqStmt(list(body))
+
+
+def lanes_from(offset: Expr, count: int) -> Expr:
+    """The indices of `count` elements from `offset` on, as one vector."""
+    return offset if count == 1 else tirx.Ramp(offset, integer(1), count)
+
+
+def prefetched(buffer: Any, offset: Expr, level: int) -> Stmt:
+    """Asks for the line of an element, which may lie behind the last, in the cache of a level (1 to 3)."""
+    address = tirx.address_of(tirx.BufferLoad(buffer, [offset]))
+    reading, locality, data = 0, 4 - level, 1  # as LLVM's prefetch numbers them
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, reading, locality, data))
 
 
 def substitute(body: Stmt, replace: Mapping[Any, Expr]) -> Stmt:

@@ -12,8 +12,8 @@ from tvm import tirx
 
 from collage_core.formats import Array
 from collage_tvm.contraction import Contraction, Kept, column_parts
-from collage_tvm.nest import Axis, integer, loop, nested, sequence, variable
-from collage_tvm.squares import SIDES, lanes_from, transposed_square
+from collage_tvm.nest import Axis, integer, lanes_from, loop, nested, sequence, variable
+from collage_tvm.squares import SIDES, transposed_square
 from collage_tvm.tensor import Tensor
 
 __all__ = ["Columns", "Operands", "Positions", "Tile"]

@@ -21,6 +21,7 @@ from collage_tvm.nest import (
     loop,
     merge,
     new_scope,
+    prefetched,
     put,
     sequence,
     stride_of,
@@ -28,17 +29,18 @@ from collage_tvm.nest import (
     template,
     variable,
 )
-from collage_tvm.output import Output
-from collage_tvm.squares import SIDES, prefetched, transposed_square
+from collage_tvm.output import Output, beyond_caches
+from collage_tvm.squares import SIDES, transposed_square
 from collage_tvm.tensor import Read
 from collage_tvm.vectors import vector_body
 
 _TILE = 16
 """Rows of a transposition that are written together, so that a cache line that is read is used whole."""
 _SQUARES_TOGETHER = 4
-"""Squares of a transposition whose lines are neighbours where they are read, as the memory likes it."""
-_AHEAD = 2
-"""How many blocks of columns ahead lines are asked for."""
+"""Squares of a transposition whose lines are neighbours where they are read, as the memory likes it; caches
+like one at a time."""
+_COLUMNS_AHEAD = 32
+"""How many columns ahead lines of a transposed input are asked for."""
 
 __all__ = ["pointwise_nests", "segments", "stored_value"]
 
@@ -107,7 +109,7 @@ def _box_nests(output: Output, box: Box, lanes: int) -> list[Nest]:
     nests: list[Nest] = []
     for part in segments(written.axes[-1].extent, lanes):
         first = 0
-        for squares in (_SQUARES_TOGETHER, 1):
+        for squares in (_SQUARES_TOGETHER, 1) if output.streams else (1,):
             count = (written.axes[tiled].extent - first) // (squares * lanes)
             if count and part[2] == lanes and turned.reads:
                 nests.append(turned.nest(part, first, count, squares))
@@ -194,10 +196,12 @@ class _Turned:
         return Nest(loops, sequence([turned, rows]), [*own.buffers, *self._squares])
 
     def _ahead(self, read: Read) -> list[Any]:
-        """Asks for the lines of the square that is read some blocks of columns later; in the second level, as
-        in the first those whose distance is a power of two would push each other out."""
+        """Asks for the lines of the square that is read some columns later, where it lies in no cache; in the
+        second level, as in the first those whose distance is a power of two would push each other out."""
+        if not beyond_caches(int(read.buffer.shape[0]), read.buffer.dtype):
+            return []
         apart = self._written.stride(read.offset, self._written.axes[-1]) or 0
-        later = [read.offset + (_AHEAD * self._side + k) * apart for k in range(self._side)]
+        later = [read.offset + (_COLUMNS_AHEAD + k) * apart for k in range(self._side)]
         return [prefetched(read.buffer, offset, 2) for offset in later]
 
     def _turn(self, read: Read, square: Any) -> Any:

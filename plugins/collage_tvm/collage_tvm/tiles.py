@@ -25,6 +25,7 @@ from collage_tvm.nest import (
     Nest,
     Template,
     integer,
+    lanes_from,
     loop,
     merge,
     nested,
@@ -38,7 +39,6 @@ from collage_tvm.operands import Columns, Operands, Positions, Tile
 from collage_tvm.output import Output
 from collage_tvm.pointwise import stored_value
 from collage_tvm.rows import tensors_below
-from collage_tvm.squares import lanes_from
 from collage_tvm.tensor import Tensor
 
 __all__ = ["contraction_nests", "contraction_of"]
@@ -330,10 +330,9 @@ class _Schedule:
     def _interleaved_at(self, tile: Tile, at: list[Expr], rows: Sequence[int]) -> Stmt:
         """The products of the last loop added to the sums of some rows: written as vectors, for TVM shuffles
         nothing in its loops over lanes."""
-        zero = variable("zero")  # where no number is known, TVM takes vectors as a whole
-        body: list[Stmt] = [tirx.Bind(zero, integer(0))]
+        body: list[Stmt] = []
         for v, width in enumerate(tile.columns.widths):
-            lanes = lanes_from(zero, width)
+            lanes = lanes_from(integer(0), width)
             right = []
             for k in range(self._c.summed[-1].extent):
                 value = self._operands.interleaved_right(tile, [*at, k], v)

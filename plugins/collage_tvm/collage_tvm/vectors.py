@@ -13,14 +13,15 @@ from collage_tvm.nest import (
     Template,
     free_variables,
     integer,
+    lanes_from,
+    prefetched,
     sequence,
     stride_of,
     substituted,
-    variable,
     vectorized,
 )
 from collage_tvm.output import Output, beyond_caches
-from collage_tvm.squares import SIDES, lanes_from, prefetched
+from collage_tvm.squares import SIDES
 from collage_tvm.tensor import Read
 
 __all__ = ["fence", "lines_ahead", "vector_body", "with_streams"]
@@ -31,8 +32,8 @@ Stmt = Any
 _LLVM_TYPES = {"float32": "float", "float64": "double", "int32": "i32", "int64": "i64"}
 """Of the elements that are stored past the caches."""
 _LINE_BYTES = 64
-_AHEAD = 2048
-"""Elements: how much later what is asked for now will be read."""
+_ELEMENTS_AHEAD = 2048
+"""How much later what is asked for now will be read."""
 _FENCE = "define void @collage_fence() {\n  fence seq_cst\n  ret void\n}\n"
 
 
@@ -72,23 +73,17 @@ def _read_every_other(
         if stride_of(offset, own.lane) == 2 and not bound & free_variables(offset):
             slot = own.buffer(read.var.ty)
             for first in range(0, own.width, lanes):
-                before += _every_other(read, substituted(offset, {own.lane: first}), slot, first, lanes)
+                before.append(_every_other(read, substituted(offset, {own.lane: first}), slot, first, lanes))
             taken[read.var] = tirx.BufferLoad(slot, [own.lane])
     return before
 
 
-def _every_other(read: Read, offset: Expr, slot: Any, first: int, lanes: int) -> list[Stmt]:
+def _every_other(read: Read, offset: Expr, slot: Any, first: int, lanes: int) -> Stmt:
     """slot[first + k] = element offset + 2 k: two vectors that overlap by one, so that nothing behind the
     last element is touched."""
-    zero = variable("zero")  # where no number is known, TVM takes vectors as a whole
-    halves = [
-        tirx.BufferLoad(read.buffer, [lanes_from(zero + offset + more, lanes)]) for more in (0, lanes - 1)
-    ]
+    halves = [tirx.BufferLoad(read.buffer, [lanes_from(offset + more, lanes)]) for more in (0, lanes - 1)]
     which = [integer(2 * k if 2 * k < lanes else 2 * k + 1) for k in range(lanes)]
-    return [
-        tirx.Bind(zero, integer(0)),
-        tirx.BufferStore(slot, tirx.Shuffle(halves, which), [lanes_from(zero + first, lanes)]),
-    ]
+    return tirx.BufferStore(slot, tirx.Shuffle(halves, which), [lanes_from(integer(first), lanes)])
 
 
 def _streamed(
@@ -107,10 +102,10 @@ def _streamed(
         or not sym.Analyzer().can_prove(tirx.floormod(firsts[0], lanes) == 0)
     ):
         return template, []
-    slot, zero = own.buffer(buffer.dtype), variable("zero")
-    after: list[Stmt] = [tirx.Bind(zero, integer(0))]
+    slot = own.buffer(buffer.dtype)
+    after: list[Stmt] = []
     for k, first in enumerate(firsts):
-        stored = tirx.BufferLoad(slot, [lanes_from(zero + k * lanes, lanes)])
+        stored = tirx.BufferLoad(slot, [lanes_from(integer(k * lanes), lanes)])
         to = tirx.address_of(tirx.BufferLoad(buffer, [first]))
         after.append(tirx.Evaluate(tirx.call_extern("void", _stream_name(buffer.dtype), to, stored)))
     return dataclasses.replace(template, stores=[*stores, (slot, own.lane, value)]), after
@@ -124,7 +119,7 @@ def lines_ahead(template: Template, replace: Mapping[Any, Expr], first: Mapping[
         far = beyond_caches(int(read.buffer.shape[0]), read.buffer.dtype)
         offset = substituted(substituted(read.offset, replace), first)
         if far and not bound & free_variables(offset):
-            lines.append(prefetched(read.buffer, offset + _AHEAD, 1))
+            lines.append(prefetched(read.buffer, offset + _ELEMENTS_AHEAD, 1))
     return lines
 
 

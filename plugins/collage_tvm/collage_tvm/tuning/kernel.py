@@ -59,7 +59,7 @@ def compiled(module: Any, target: Target, *, keep: bool = True) -> MachineCode:
     ]
     with tvm_target(target.threads):
         function = tvm.ir.transform.Sequential(passes)(module)["main"]
-    return compile_function(list(function.params), function.body, target, keep=keep)
+    return compile_function(list(function.params), function.body, target, keep=keep, flat=False)
 
 
 def tuned_kernel(subgraph: Subgraph, variant: Variant, text: str, target: Target) -> Kernel:
@@ -100,7 +100,7 @@ def _repacked(schedule: TvmSchedule, workload: Workload) -> list[Array]:
         body = store
         for axis in reversed(block.iter_vars):
             body = loop(axis.var, int(axis.dom.extent), body)
-        copy = compile_function([store.value.source, store.buffer], body, Target(threads=1))
+        copy = compile_function([store.value.source, store.buffer], body, Target(threads=1), flat=False)
         shape = [int(d) for d in store.buffer.shape]
         packed = empty([math.prod(shape)], plain(str(held[place].dtype), [math.prod(shape)]))
         if error := copy(*(a.ctypes.data_as(ctypes.c_void_p) for a in (held[place], packed))):
