@@ -124,11 +124,18 @@ class Lanes:
 
 @dataclass
 class Nest:
-    """Loops, outermost first, around a body that allocates `buffers` for each thread."""
+    """Loops, outermost first, around a body that allocates `buffers` for each thread. before: what comes
+    before the innermost loop."""
 
     loops: list[Axis]
     body: Stmt
     buffers: list[Any] = field(default_factory=list)
+    before: list[Stmt] = field(default_factory=list)
+
+    def within(self, outer: int) -> Stmt:
+        """What is inside the outermost `outer` loops."""
+        loops = self.loops[outer:]
+        return nested(loops[:-1], sequence([*self.before, nested(loops[-1:], self.body)]))
 
 
 def integer(value: int) -> Expr:
@@ -309,7 +316,7 @@ def assemble(nests: Sequence[Nest], threads: int, last: Sequence[Stmt] = ()) -> 
     buffers = {id(b): b for nest in nests for b in nest.buffers}
     body: list[Stmt] = [tirx.AllocBuffer(b) for b in buffers.values()]
     for nest in nests:
-        body.append(_share(nest, t, threads) if threads > 1 else nested(nest.loops, nest.body))
+        body.append(_share(nest, t, threads) if threads > 1 else nest.within(0))
     body += last
     return loop(t, threads, sequence(body), tirx.ForKind.PARALLEL) if threads > 1 else sequence(body)
 
@@ -324,7 +331,7 @@ def _beside_each_other(nests: Sequence[Nest], threads: int) -> list[Nest]:
             joined += parts
             continue
         outermost = Axis(variable("o"), extent)
-        bodies = [substitute(nested(n.loops[1:], n.body), {n.loops[0].var: outermost.var}) for n in parts]
+        bodies = [substitute(n.within(1), {n.loops[0].var: outermost.var}) for n in parts]
         joined.append(Nest([outermost], sequence(bodies), [b for n in parts for b in n.buffers]))
     return joined
 
@@ -347,7 +354,7 @@ def _share(nest: Nest, t: Any, threads: int) -> Stmt:
         if count % threads == 0 or count >= 8 * threads:
             break
         count, taken = count * axis.extent, taken + 1
-    inner = nested(nest.loops[taken:], nest.body)
+    inner = nest.within(taken)
     if count == 1:
         return tirx.IfThenElse(t == 0, substitute(inner, {a.var: 0 for a in nest.loops[:taken]}), None)
     p = variable("p")

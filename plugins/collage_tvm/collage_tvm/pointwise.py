@@ -26,6 +26,7 @@ from collage_tvm.nest import (
     sequence,
     stride_of,
     substitute,
+    substituted,
     template,
     variable,
 )
@@ -133,14 +134,31 @@ def _strip(
     block, lane = variable("b"), variable("l")
     own = Lanes(lane, width)
     moved = put(written.replace, inner.var, block * width + lane + start)
-    statement = vector_body(written.body, moved, own, written.lanes, output=written.output)
+    before, taken = _read_first(written) if tiled is None else ([], {})
+    statement = vector_body(written.body, moved, own, written.lanes, taken=taken, output=written.output)
     loops = [*outer, Axis(block, blocks)]
     if tiled is not None:
         along, (first, tiles, size) = loops.pop(tiled), tile
         around, row = variable("t"), variable("r")
         statement = loop(row, size, substitute(statement, {along.var: around * size + row + first}))
         loops.insert(len(loops) - 1, Axis(around, tiles))
-    return Nest(loops, statement, own.buffers)
+    return Nest(loops, statement, own.buffers, before)
+
+
+def _read_first(written: _Written) -> tuple[list[Any], dict[Any, Any]]:
+    """Where places of elements are read from memory, as a gather's are: what reads before the innermost loop
+    whatever is the same all along it, and what stands for these reads. LLVM would read it for every vector,
+    as it must assume that stores past the caches change it."""
+    before: list[Any] = []
+    taken: dict[Any, Any] = {}
+    if len(written.reads) == len(written.body.reads):
+        return before, taken
+    for read in written.reads:
+        if written.stride(read.offset, written.axes[-1]) == 0:
+            taken[read.var] = tirx.Var(read.var.name, read.var.ty)
+            offset = substituted(read.offset, written.replace)
+            before.append(tirx.Bind(taken[read.var], tirx.BufferLoad(read.buffer, [offset])))
+    return before, taken
 
 
 def _read_along(written: _Written) -> int | None:

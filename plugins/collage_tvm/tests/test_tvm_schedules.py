@@ -3,18 +3,22 @@ that run beside each other."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 from collage_tvm.backend import TvmBackend
-from collage_tvm.library import compile_function
+from collage_tvm.library import compile_function, vector_lanes
 from collage_tvm.machine_code import MachineCode
 from onnx import TensorProto, helper
 
 from collage_core.device import Target
 from collage_core.errors import Refusal
+from collage_core.ir import Subgraph
 
 RNG = np.random.default_rng(0)
 
@@ -188,3 +192,76 @@ def test_only_outputs_larger_than_the_cache_go_past_it(
     [body] = bodies
     assert ("collage_stream_float32" in body) is past
     assert ("collage_fence" in body) is past
+
+
+@pytest.fixture
+def llvm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
+    """What LLVM makes of the kernel of a group's first variant."""
+    texts: list[str] = []
+    compile_module = tvm.compile
+
+    def compiled(*arguments: Any, **options: Any) -> Any:
+        executable = compile_module(*arguments, **options)
+        texts.append(executable.mod.inspect_source("ll"))
+        return executable
+
+    def of(subgraph: Subgraph) -> str:
+        variants = TvmBackend().variants(subgraph, Target("cpu", 2))
+        assert not isinstance(variants, Refusal)
+        TvmBackend().build(subgraph, variants[0], Target("cpu", 2))
+        return texts[-1]
+
+    monkeypatch.setenv("COLLAGE_HOME", str(tmp_path))
+    monkeypatch.setattr("collage_tvm.library.tvm.compile", compiled)
+    return of
+
+
+@pytest.mark.usefixtures("no_cache")
+def test_a_product_is_stored_plainly(group: Callable[..., Any], llvm: Callable[..., str]) -> None:
+    node = helper.make_node("MatMul", ["x", "w"], ["o"])
+    text = llvm(group([node], {"x": _random((32, 64))}, constants={"w": _random((64, 64))})[1])
+    assert "collage_stream" not in text
+    assert "fence" not in text
+
+
+_ACCESS = re.compile(r"= load (<\d+ x float>|float),|store (<\d+ x float>|float) ")
+"""A load or a store of float32 in LLVM's assembly, and how many elements go together."""
+
+
+def test_squares_are_turned_in_whole_vectors(group: Callable[..., Any], llvm: Callable[..., str]) -> None:
+    node = helper.make_node("Transpose", ["x"], ["o"], perm=[1, 0])
+    text = llvm(group([node], {"x": _random((64, 128))})[1])
+    assert {a or b for a, b in _ACCESS.findall(text)} == {f"<{vector_lanes()} x float>"}
+    assert "insertelement" not in text
+
+
+@pytest.mark.usefixtures("no_cache")
+def test_where_a_row_lies_is_read_once_a_row(group: Callable[..., Any], llvm: Callable[..., str]) -> None:
+    columns = 4 * vector_lanes()
+    node = helper.make_node("Gather", ["table", "ids"], ["o"])
+    inputs = {"table": _random((50, columns)), "ids": RNG.integers(-50, 50, 99)}
+    text = llvm(group([node], inputs)[1])
+    places = len(re.findall("= load i64,", text))
+    assert places > 0
+    assert text.count("!nontemporal !") == 4 * places, "four vectors to a row"
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("rows", [1, 2, 7, 24])
+def test_gathers_past_the_caches(
+    check: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, rows: int, threads: int
+) -> None:
+    """Also with fewer rows than threads, with places that differ along the innermost loop, and with a gather
+    of what tells the places."""
+    monkeypatch.setattr("collage_tvm.output.last_cache_bytes", lambda: 0)
+    table, ids = _random((50, 6, 160)), RNG.integers(-50, 50, (2, rows))
+    for axis, more in ((0, 50), (1, 6), (2, 160)):
+        gather = helper.make_node("Gather", ["table", "ids"], ["o"], axis=axis)
+        check([gather], {"table": table, "ids": ids % more}, threads=threads)
+    nodes = [
+        helper.make_node("Gather", ["names", "ids"], ["n"]),
+        helper.make_node("Gather", ["table", "n"], ["t"]),
+        helper.make_node("Add", ["t", "y"], ["o"]),
+    ]
+    inputs = {"table": table, "names": RNG.integers(0, 50, 50), "ids": ids, "y": _random((2, rows, 1, 160))}
+    check(nodes, inputs, threads=threads)
