@@ -57,7 +57,9 @@ class _Parameters:
     def output(self, tensor: Tensor, layout: Layout) -> Output:
         buffer = _buffer(f"out{len(self.outputs)}", tensor.shape, tensor.dtype)
         self.outputs.append(buffer)
-        return Output(tensor, buffer, layout, beyond_caches(math.prod(tensor.shape), tensor.dtype))
+        streams = contraction_of(tensor) is None and tensor.scan is None  # their schedules store plainly
+        streams = streams and beyond_caches(math.prod(tensor.shape), tensor.dtype)
+        return Output(tensor, buffer, layout, streams)
 
     def all(self) -> list[Any]:
         return [*self.inputs, *self.held, *self.outputs]

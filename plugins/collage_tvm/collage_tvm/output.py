@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ def strides_of(shape: Sequence[int], layout: Layout) -> tuple[int, ...]:
     )
 
 
-@cache
 def last_cache_bytes() -> int:
     return cache_sizes_bytes()[-1]
 

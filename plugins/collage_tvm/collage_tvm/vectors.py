@@ -124,7 +124,8 @@ def lines_ahead(template: Template, replace: Mapping[Any, Expr], first: Mapping[
 
 
 def fence() -> Stmt:
-    """Behind it, other threads see what has been stored past the caches."""
+    """Behind it, other threads see what has been stored past the caches: such stores are not ordered with the
+    ordinary one by which a thread tells the others that it is done."""
     return tirx.Evaluate(tirx.call_extern("void", "collage_fence"))
 
 
