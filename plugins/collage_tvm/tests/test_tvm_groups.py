@@ -90,6 +90,32 @@ def test_deep_chain_of_selections_compiles_in_linear_time(check: Check) -> None:
     check(nodes, {"v0": _f(3, 40)}, [f"v{len(ops)}"])
 
 
+@pytest.mark.parametrize("fmod", [0, 1])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_remainder_of_a_remainder(check: Check, dtype: str, fmod: int) -> None:
+    largest = np.iinfo(dtype).max
+    x = _random.integers(-99, 99, (3, 37)).astype(dtype)
+    x[0, :4] = largest, -largest, largest - 1, 0
+    y = _random.choice(np.array([-largest, -7, -3, -1, 1, 2, 5, largest], dtype), x.shape)
+    z = np.array([[-4]], dtype)
+
+    def mod(a: str, b: str, to: str) -> Any:
+        return node("Mod", [a, b], [to], fmod=fmod)
+
+    check([mod("x", "y", "m"), mod("m", "z", "o")], {"x": x, "y": y, "z": z})
+    check([mod("x", "z", "m"), mod("y", "m", "o")], {"x": x | 1, "y": y, "z": z})
+    # of which TVM knows what it is
+    zero = [node("Sub", ["x", "x"], ["d"]), mod("d", "z", "m"), mod("m", "y", "o")]
+    check(zero, {"x": x, "y": z + 1, "z": z})
+    padded = [
+        mod("x", "y", "m"),
+        mod("m", "z", "r"),
+        node("Pad", ["r", "w"], ["p"]),
+        node("Reshape", ["p", "s"], ["o"]),
+    ]
+    check(padded, {"x": x, "y": y, "z": z}, constants={"w": np.array([1, 2, 2, 1]), "s": np.array([20, 12])})
+
+
 def test_heads_are_split_and_joined(check: Check) -> None:
     split = [node("Reshape", ["x", "s"], ["r"]), node("Transpose", ["r"], ["o"], perm=[0, 2, 1, 3])]
     check(split, {"x": _f(1, 33, 96)}, constants={"s": np.array([1, 33, 4, 24])})

@@ -237,12 +237,20 @@ def _cast_bool(x: Expr) -> Expr:
 @lowering("Mod")
 def _mod(node: LoweringContext) -> list[Tensor]:
     x, y = node.tensor(0), node.tensor(1)
-    fmod = node.attribute("fmod", 0)
+    zero = constant(0, x.dtype)
 
-    def combine(s: Scope, a: Expr, b: Expr) -> Expr:
-        return tirx.truncmod(a, b) if fmod else tirx.floormod(a, b)
+    def truncated(s: Scope, a: Expr, b: Expr) -> Expr:
+        return tirx.truncmod(a, b)
 
-    return [pointwise(node, [x, y], ARITHMETIC, combine)]
+    def floored(s: Scope, a: Expr, b: Expr) -> Expr:
+        # TVM would write floormod with a name inside the expression, and fail on a name that its analysis
+        # meets twice and knows more of the second time
+        b = s.let(b)
+        rest = s.let(tirx.truncmod(a, b))
+        apart = tirx.And(tirx.min(rest, b) < zero, tirx.max(rest, b) > zero)
+        return rest + tirx.Select(apart, b, zero)
+
+    return [pointwise(node, [x, y], ARITHMETIC, truncated if node.attribute("fmod", 0) else floored)]
 
 
 @lowering("PRelu")
