@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from tvm import sym, tirx
+import tvm_ffi
+from tvm import ir, sym, tirx
 
 from collage_tvm.contraction import Contraction
 
@@ -146,10 +147,10 @@ class Scope:
     """Where expressions are written: one body of a loop nest.
 
     bindings: variables of the body and what they hold, in order. accesses: offsets of all loads. escaped:
-    index expressions used other than to load. guards: how many conditions hold around what is written now;
-    guarded: whether there was any. reads: the loads outside conditions, each in a variable, so that the
-    schedule may load it in a way of its own. stored: values that the schedule has at hand already, by id of
-    the tensor.
+    index expressions used other than to load. guards: the conditions around what is written now, outermost
+    first; guarded: whether there was any. reads: the loads outside conditions, each in a variable, so that
+    the schedule may load it in a way of its own. stored: values that the schedule has at hand already, by id
+    of the tensor.
     """
 
     analyzer: sym.Analyzer
@@ -158,34 +159,39 @@ class Scope:
     bindings: list[tuple[Any, Expr]] = field(default_factory=list)
     accesses: list[Expr] = field(default_factory=list)
     escaped: list[Expr] = field(default_factory=list)
-    guards: int = 0
+    guards: list[Expr] = field(default_factory=list)
     guarded: bool = False
     reads: list[Read] = field(default_factory=list)
-    _memo: dict[tuple[object, ...], tuple[Expr, Index]] = field(default_factory=dict)
+    _memos: list[dict[tuple[object, ...], tuple[Expr, Index]]] = field(default_factory=lambda: [{}])
+    """What has been written, outside conditions and under each of `guards`."""
 
     def value(self, tensor: Tensor, index: Index) -> Expr:
         """The expression of one element; a value that several others read is computed once."""
         if (stored := self.stored.get(id(tensor))) is not None:
             return stored(index)
         key = (id(tensor), *(i if isinstance(i, int) else ("v", id(i)) for i in index))
-        if (found := self._memo.get(key)) is not None:
-            return found[0]
+        for memo in self._memos:
+            if (found := memo.get(key)) is not None:
+                return found[0]
         result = tensor.element(self, index)
-        if tensor.weight and self.uses.get(id(tensor), 0) > 1:
+        # the time of TVM's analyses would grow exponentially with the depth of conditions on conditions
+        if tensor.weight and (tensor.dtype == "bool" or self.uses.get(id(tensor), 0) > 1):
             result = self.let(result)
-        if not self.guards:
-            self._memo[key] = (result, index)
+        self._memos[-1][key] = (result, index)
         return result
 
     def let(self, value: Expr) -> Expr:
-        """`value` in a variable of its own; the expression itself where evaluating it early could read out of
-        bounds."""
+        """`value` in a variable of its own. Where the conditions around it do not hold, the variable is some
+        number."""
         simple = isinstance(value, tirx.FloatImm | tirx.IntImm)
         if isinstance(value, tirx.Var):
             simple = not any(read.var.same_as(value) for read in self.reads)
-        if self.guards or simple:
+        if simple:
             return value
         var = tirx.Var(f"v{len(self.bindings)}", value.ty)
+        if self.guards and _may_trap(value):
+            for condition in reversed(self.guards):
+                value = tirx.if_then_else(condition, value, constant(0, value.ty.dtype))
         self.bindings.append((var, value))
         return var
 
@@ -212,11 +218,28 @@ class Scope:
         if (known := as_int(simple)) is not None:
             return then() if known else otherwise()
         self.escaped.append(simple)
-        self.guards, self.guarded = self.guards + 1, True
+        self.guarded = True
+        return tirx.if_then_else(simple, self._under(simple, then), self._under(tirx.Not(simple), otherwise))
+
+    def _under(self, condition: Expr, write: Callable[[], Expr]) -> Expr:
+        self.guards.append(condition)
+        self._memos.append({})
         try:
-            return tirx.if_then_else(simple, then(), otherwise())
+            return write()
         finally:
-            self.guards -= 1
+            self.guards.pop()
+            self._memos.pop()
+
+
+def _may_trap(value: Expr) -> bool:
+    """Whether evaluating it without need could read out of bounds or divide an integer by zero."""
+
+    def judge(part: Expr) -> Any:
+        harmless = isinstance(part, tirx.Div | tirx.Mod) and part.ty.dtype.startswith("float")
+        return None if harmless else tvm_ffi.VisitInterrupt(part)
+
+    suspects = (tirx.Div, tirx.Mod, ir.expr.TensorLoad)
+    return tvm_ffi.structural_walk(value, (suspects, judge), order="pre") is not None
 
 
 def linear(index: Index, strides: Sequence[int]) -> Expr:

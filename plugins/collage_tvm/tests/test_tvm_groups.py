@@ -90,6 +90,36 @@ def test_deep_chain_of_selections_compiles_in_linear_time(check: Check) -> None:
     check(nodes, {"v0": _f(3, 40)}, [f"v{len(ops)}"])
 
 
+@pytest.mark.parametrize(
+    ("op", "data", "depth"),
+    [
+        ("Abs", _random.integers(-9, 9, (9, 33)), 16),
+        ("Mod", _random.integers(-9, 9, (9, 33)), 8),
+        ("Sigmoid", _f(9, 33), 8),
+        ("Tanh", _f(9, 33).astype(np.float64), 8),
+        ("Xor", _random.integers(0, 2, (9, 33)).astype(bool), 12),
+    ],
+    ids=["Abs", "Mod", "Sigmoid", "Tanh", "Xor"],
+)
+@pytest.mark.parametrize("guarded", [False, True])
+def test_deep_chain_of_one_operator_compiles_in_linear_time(
+    check: Check, op: str, data: Any, depth: int, guarded: bool
+) -> None:
+    more = ["y"] if op in ("Mod", "Xor") else []
+    nodes = [node(op, [f"v{k}", *more], [f"v{k + 1}"]) for k in range(depth)]
+    inputs = {"v0": data} | {m: np.array([[-5]], data.dtype) for m in more}
+    if not guarded:
+        check(nodes, inputs, [f"v{depth}"])
+        return
+    # the border of the padding is no border of the reshaped value: a condition that no loop decides
+    nodes += [
+        node("Pad", [f"v{depth}", "w"], ["p"]),
+        node("Reshape", ["p", "s"], ["r"]),
+        node("Transpose", ["r"], ["o"]),
+    ]
+    check(nodes, inputs, constants={"w": np.array([1, 2, 2, 1]), "s": np.array([36, 12])})
+
+
 @pytest.mark.parametrize("fmod", [0, 1])
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_remainder_of_a_remainder(check: Check, dtype: str, fmod: int) -> None:

@@ -168,7 +168,7 @@ def _cast(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
 
 
 _ONCE: dict[str, Math] = {
-    "Abs": lambda s, x, t, n: tirx.abs(x),
+    "Abs": lambda s, x, t, n: tirx.abs(s.let(x)),  # of integers TVM makes a selection
     "Cast": _cast,
     "Ceil": lambda s, x, t, n: tirx.ceil(x),
     "Dropout": lambda s, x, t, n: x,

@@ -101,7 +101,7 @@ def erf(scope: Scope, x: Expr, dtype: str) -> Expr:
 
 def tanh(scope: Scope, x: Expr, dtype: str) -> Expr:
     if dtype != "float32":
-        return tirx.tanh(x)
+        return tirx.tanh(scope.let(x))  # TVM writes it with its operand four times
     return _odd_rational(scope, x, _TANH_P, _TANH_Q, _TANH_LIMIT)
 
 
