@@ -6,10 +6,10 @@
 
 graph: each network on all installed backends; the placement chosen beside every backend alone, in the
 confirmation run, which did not choose. Columns: the chosen one's time over the best backend's alone (at most
-1.02; the median of the rounds' quotients and half its 95 % confidence interval), backends with more than 3 %
-of the time in it, whether it is a mix that is faster than every backend alone beyond that interval, the op
-level's own time, what the graph level measured it to gain, and the resident memory of all processes together
-at its highest.
+1.02; the median of the sittings' quotients and half its 95 % confidence interval), backends with more than
+3 % of the time in it, whether it is a mix that is faster than every backend alone beyond that interval, the
+op level's own time, what the graph level measured it to gain, and the resident memory of all processes
+together at its highest.
 
 alone: each network on one graph library at a time, beside the same library called directly at its own best
 settings (its peer), in one run of alternating rounds; the ratio may be at most 1.02.

@@ -61,15 +61,15 @@ class Contender:
 class Outcome:
     """What a contender has shown: its samples and the outputs of its last run, or the reason why it has none.
 
-    open_s: how long it took to open. turns_ms: the median of the runs of each
-    turn. parts_ms: medians of what its parts took, where that was asked for.
+    open_s: how long it took to open. turns_ms: by sitting, the median of the
+    runs of each turn. parts_ms: medians of what its parts took, where that was asked for.
     """
 
     samples: Samples | None
     outputs: Mapping[str, Array] = field(default_factory=dict)
     reason: str | None = None
     open_s: float = 0.0
-    turns_ms: tuple[float, ...] = ()
+    turns_ms: tuple[tuple[float, ...], ...] = ()
     parts_ms: tuple[float, ...] = ()
 
     @property
@@ -83,6 +83,7 @@ def measure_rounds(
     runs_per_round: int = 1,
     warmup: int = 1,
     *,
+    sittings: int = 1,
     warmup_s: float = 0.02,
     open_limit_s: float | None = 600.0,
     run_limit_s: float | None = 60.0,
@@ -91,6 +92,9 @@ def measure_rounds(
 ) -> dict[str, Outcome]:
     """Run all contenders in turn, `rounds` times over, `runs_per_round` timed runs at a turn after `warmup`
     untimed ones or more, that take `warmup_s` at least: threads wake and caches fill.
+
+    The rounds are spread over `sittings`, each in new processes: where a process's memory happens to lie
+    makes it up to two percent faster or slower than another that does just the same, for as long as it lives.
 
     Each lives in a worker that is stopped (SIGSTOP) while it is not its turn, so that no idle thread of one
     spins into another's time. Who comes first and the direction change from round to round. A contender that
@@ -106,9 +110,11 @@ def measure_rounds(
         seats = [_Seat(c) for c in contenders]
         for seat in seats:
             stack.callback(seat.close)
-        for seat in seats:
-            seat.open(max(warmup, 1) + 1, open_limit_s)
+        starts = {sitting * rounds // sittings for sitting in range(sittings)}
         for number in range(rounds):
+            if number in starts:
+                for seat in seats:
+                    seat.open(max(warmup, 1) + 1, open_limit_s)
             for seat in _order(seats, number):
                 seat.turn(warmup, warmup_s, runs_per_round, run_limit_s)
             if on_round is not None:
@@ -129,13 +135,18 @@ class _Seat:
         self.contender = contender
         self._worker: Worker | None = None
         self._times_ms: list[float] = []
-        self._turns_ms: list[float] = []
+        self._turns_ms: list[list[float]] = []
         self._parts_ms: list[list[float]] = []
         self._reason: str | None = None
         self._open_s = 0.0
 
     def open(self, first_runs: int, limit_s: float | None) -> None:
+        """In a new process, and the one before is gone."""
+        self.close()
+        if self._reason is not None:
+            return
         c = self.contender
+        self._turns_ms.append([])
         start = time.monotonic()
         self._worker = Worker(c.environment, plugins=c.plugins, memory_limit_bytes=worker_memory_bytes())
         self._asking(lambda worker: worker.call(_open, c.open, c.args, first_runs, timeout_s=limit_s))
@@ -148,7 +159,7 @@ class _Seat:
                 _run, warmup, warmup_s, runs, self.contender.parts, timeout_s=limit_s
             )
             self._times_ms += times_ms
-            self._turns_ms.append(median(times_ms))
+            self._turns_ms[-1].append(median(times_ms))
             self._parts_ms += parts_ms
 
         self._asking(run)
@@ -165,7 +176,8 @@ class _Seat:
             return Outcome(None, reason=self._reason or "it was not run", open_s=self._open_s)
         parts_ms = tuple(np.median(self._parts_ms, axis=0).tolist()) if self._parts_ms else ()
         samples = Samples(tuple(self._times_ms))
-        return Outcome(samples, outputs, None, self._open_s, tuple(self._turns_ms), parts_ms)
+        turns_ms = tuple(map(tuple, self._turns_ms))
+        return Outcome(samples, outputs, None, self._open_s, turns_ms, parts_ms)
 
     def _asking(self, ask: Callable[[Worker], object]) -> None:
         """Do it unless the contender is out, and stop its process afterwards; if it fails, the contender is

@@ -38,6 +38,8 @@ __all__ = [
 ]
 
 
+_ROUNDS_PER_SITTING = 5
+
 PARTS = "parts_ms"
 """Among a record's details: what the parts of a placement took in place (`ExecutableSession.parts_ms`)."""
 
@@ -153,6 +155,7 @@ def compare(
         [e.contender(workspace) for e in entrants],
         rounds,
         runs_per_round,
+        sittings=max(1, rounds // _ROUNDS_PER_SITTING),
         on_round=lambda done: progress.step(),
         on_wait=progress.note,
     )
@@ -199,7 +202,7 @@ def record_of_outcome(outcome: Outcome, expected: Mapping[str, Array]) -> CostRe
     samples = outcome.samples
     details: dict[str, object] = {
         "times_ms": [round(t, 4) for t in samples.times_ms],
-        TURNS: [round(t, 6) for t in outcome.turns_ms],
+        TURNS: [[round(t, 6) for t in turns] for turns in outcome.turns_ms],
     }
     difference = compare_all(outcome.outputs, expected) if expected else Difference(None, None, None)
     if outcome.parts_ms:

@@ -26,7 +26,7 @@ from collage_core.plugins import Registry
 
 __all__ = ["Trials"]
 
-_ROUNDS, _RUNS_PER_ROUND = 10, 3
+_SITTINGS, _ROUNDS, _RUNS_PER_ROUND = 2, 10, 3
 _WARMUP_RUNS = 1
 _ANCHOR = "anchor"
 _TITLE = "trial"
@@ -104,6 +104,7 @@ class Trials:
                 _ROUNDS,
                 _RUNS_PER_ROUND,
                 _WARMUP_RUNS,
+                sittings=_SITTINGS,
                 open_limit_s=candidate_limit_s(),
             )
             seconds = (time.monotonic() - start) / max(len(placements), 1)
@@ -144,6 +145,6 @@ def _in_units_of(record: CostRecord, anchor: CostRecord, reference: CostRecord) 
         record,
         median_ms=ratio.median * reference.median_ms,
         spread_ms=ratio.spread * reference.median_ms,
-        runs=ratio.rounds,
+        runs=ratio.count,
         details={**record.details, "taken_ms": record.median_ms, "anchor_ms": anchor.median_ms},
     )

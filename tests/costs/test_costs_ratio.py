@@ -16,7 +16,7 @@ from collage_core.pipeline.proof import COLLAGE
 def _record(turns_ms: Sequence[float]) -> CostRecord:
     spread_ms = float(np.subtract(*np.percentile(turns_ms, [75, 25])))
     return CostRecord(
-        "ok", float(np.median(turns_ms)), spread_ms, len(turns_ms), details={TURNS: [*turns_ms]}
+        "ok", float(np.median(turns_ms)), spread_ms, len(turns_ms), details={TURNS: [[*turns_ms]]}
     )
 
 
@@ -32,7 +32,7 @@ def test_drift_that_both_share_is_not_uncertain() -> None:
     assert slow.uncertainty_ms + fast.uncertainty_ms > 0.1  # the medians alone tell nothing
     ratio = ratio_of(slow, fast)
     assert ratio is not None
-    assert ratio.rounds == 40
+    assert ratio.count == 40
     assert ratio.median == pytest.approx(1.02, abs=0.005)
     assert ratio.uncertainty < 0.005
     back = ratio_of(fast, slow)
@@ -46,6 +46,19 @@ def test_noise_of_their_own_is_uncertain() -> None:
     assert ratio is not None
     assert ratio.uncertainty > 0.02
     assert not ratio.is_below_one
+
+
+def test_how_processes_differ_is_uncertain_however_many_rounds_they_take() -> None:
+    """Each of five processes is up to two percent faster or slower than the one before."""
+    processes = [1.0, 1.02, 0.98, 1.01, 0.99]
+    turns = [[p * t for t in _turns_ms(1.0, 0.001, i, 100)] for i, p in enumerate(processes)]
+    others = [_turns_ms(1.0, 0.001, 10 + i, 100) for i in range(5)]
+    ran = [CostRecord("ok", 1.0, 0.1, 500, details={TURNS: sittings}) for sittings in (turns, others)]
+    ratio = ratio_of(*ran)
+    assert ratio is not None
+    assert ratio.count == 5
+    assert ratio.median == pytest.approx(1.0, abs=0.001)
+    assert ratio.uncertainty == pytest.approx(1.57 * 0.02 / 5**0.5, rel=0.1)
 
 
 def test_what_did_not_run_has_no_ratio() -> None:

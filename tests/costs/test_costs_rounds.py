@@ -45,6 +45,20 @@ def test_times_are_those_of_the_runs() -> None:
     assert 2 <= min(fast.times_ms) < 10
 
 
+def test_every_sitting_has_new_processes(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    contenders = [contender("a", log, seconds=0.002), contender("b", log, do="raise")]
+    outcomes = measure_rounds(contenders, 7, 2, 1, sittings=3, warmup_s=0)
+    processes = Counter(line for line in log.read_text().splitlines() if line.startswith("a "))
+    assert [*processes.values()] == [2 + 3 * n for n in (2, 2, 3)]
+    found = outcomes["a"]
+    assert found.samples is not None
+    assert [len(turns) for turns in found.turns_ms] == [2, 2, 3]
+    assert min(t for turns in found.turns_ms for t in turns) > 2
+    assert found.outputs["y"].tolist() == [11]
+    assert outcomes["b"].reason is not None, "out in one sitting is out in all"
+
+
 @pytest.mark.parametrize(
     ("do", "reason"),
     [

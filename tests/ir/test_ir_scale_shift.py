@@ -38,12 +38,12 @@ def _constants() -> dict[str, Array]:
     return {v: random.uniform(0.5, 2.0, shape).astype(np.float32) for v, shape in _SHAPES.items()}
 
 
-def _graph(*lines: str, channels: int = 4, outputs: Sequence[str] = ("y",)) -> Graph:
-    """Of nodes from x, (1, channels, 5, 5), to the outputs."""
+def _graph(*lines: str, batch: str = "1", channels: int = 4, outputs: Sequence[str] = ("y",)) -> Graph:
+    """Of nodes from x, (batch, channels, 5, 5), to the outputs."""
     body, declared = "\n".join(lines), ", ".join(f"float {v}" for v in outputs)
     model = onnx.parser.parse_model(
         f"""<ir_version: 9, opset_import: ["" : 20]>
-        g (float[1, {channels}, 5, 5] x) => ({declared}) {{ {body} }}"""
+        g (float[{batch}, {channels}, 5, 5] x) => ({declared}) {{ {body} }}"""
     )
     used = {v for n in model.graph.node for v in n.input}
     model.graph.initializer.extend(
@@ -111,6 +111,11 @@ def test_what_else_a_node_does_is_kept(after: tuple[str, ...]) -> None:
     graph = normalise(source)
     assert [n.op_type for n in graph.nodes] == [n.op_type for n in source.nodes]
     _assert_same_numbers(source, graph)
+
+
+def test_symbolic_sizes_are_no_obstacle() -> None:
+    graph = normalise(_graph("h = Conv (x, w)", "y = Mul (h, c)", batch="N"))
+    assert [n.op_type for n in graph.nodes] == ["Conv"]
 
 
 def test_a_weight_that_is_computed_is_left_alone() -> None:

@@ -60,7 +60,7 @@ class _Machine:
             ms = times["anchor" if c.name == "anchor" else "other"]
             samples = Samples((ms, ms, ms)) if ms is not None else None
             reason = None if samples else "the worker process died"
-            turns_ms = samples.times_ms if samples else ()
+            turns_ms = (samples.times_ms,) if samples else ()
             outcomes[c.name] = Outcome(samples, self._outputs, reason, turns_ms=turns_ms)
         return outcomes
 

@@ -59,7 +59,6 @@ def _can_take(graph: Graph, host: Node, output: str, constants: Mapping[str, Arr
     return (
         host.op_type in ("Conv", "ConvTranspose", "BatchNormalization")
         and not host.domain
-        and len(graph.shape_of(output)) > 1
         and (not _is_norm(host) or _is_inference_norm(host))
         and all(v in constants for v in host.inputs[1:] if v)
         and len(graph.consumers(output)) == 1
@@ -75,19 +74,22 @@ def _scale_shift(graph: Graph, node: Node, read: str) -> _ScaleShift | None:
     """What the node does to the channels (axis 1) of `read`, if that is all it does."""
     if node.domain:
         return None
-    channels = graph.shape_of(read)[1]
+    type = graph.type_of(read)
+    if graph.type_of(node.outputs[0]) != type or len(type.shape) < 2 or not isinstance(type.shape[1], int):
+        return None
+    rank, channels = len(type.shape), type.shape[1]
     if _is_norm(node):
         if not _is_inference_norm(node) or not all(graph.is_constant(v) for v in node.inputs[1:]):
             return None
-        return _norm_scale_shift(node, graph.constants)
+        factor, summand = _norm_scale_shift(node, graph.constants)
+        return (factor, summand) if len(factor) == channels else None
     if node.op_type not in ("Add", "Sub", "Mul", "Div"):
         return None
     first = node.inputs[0] == read
     other = node.inputs[1 if first else 0]
-    if not graph.is_constant(other) or graph.shape_of(node.outputs[0]) != graph.shape_of(read):
+    if not graph.is_constant(other):
         return None
     data = graph.constants[other]
-    rank = len(graph.shape_of(read))
     shape = (1,) * (rank - data.ndim) + data.shape
     if any(size != 1 for axis, size in enumerate(shape) if axis != 1):
         return None
