@@ -26,8 +26,10 @@ from collage_core.plugins import Registry
 
 __all__ = ["Trials"]
 
-_SITTINGS, _ROUNDS, _RUNS_PER_ROUND = 2, 10, 3
+_ROUNDS, _RUNS_PER_ROUND = 10, 3
 _WARMUP_RUNS = 1
+_BETWEEN_PROCESSES = 0.02
+"""By how much processes of one placement may differ for as long as they live: a try has but one."""
 _ANCHOR = "anchor"
 _TITLE = "trial"
 _MOST_AT_ONCE = 4
@@ -39,8 +41,8 @@ _COPIES_OF_CONSTANTS = 4
 class Trials:
     """Measures placements beside the placement `anchor`, which takes part in every batch: a record's
     median is the ratio to the anchor's turns, round by round, times what the anchor took in the first batch,
-    and its spread the ratio's. So records compare though the machine's speed drifts; the anchor's own spread
-    is 0, for nothing is uncertain about its ratio to itself.
+    and its spread the ratio's and what processes differ by. So records compare though the machine's speed
+    drifts; the anchor's own spread is 0, for nothing is uncertain about its ratio to itself.
 
     Each placement is measured once, and the record kept, failures too (`collage costs prune --failed` has
     them tried again); nothing is kept of a batch in which the anchor itself failed.
@@ -104,7 +106,6 @@ class Trials:
                 _ROUNDS,
                 _RUNS_PER_ROUND,
                 _WARMUP_RUNS,
-                sittings=_SITTINGS,
                 open_limit_s=candidate_limit_s(),
             )
             seconds = (time.monotonic() - start) / max(len(placements), 1)
@@ -144,7 +145,7 @@ def _in_units_of(record: CostRecord, anchor: CostRecord, reference: CostRecord) 
     return replace(
         record,
         median_ms=ratio.median * reference.median_ms,
-        spread_ms=ratio.spread * reference.median_ms,
+        spread_ms=(ratio.spread + _BETWEEN_PROCESSES) * reference.median_ms,
         runs=ratio.count,
         details={**record.details, "taken_ms": record.median_ms, "anchor_ms": anchor.median_ms},
     )
