@@ -59,7 +59,7 @@ _ADDED = ("dnnl", "tvm", "mkl", "onnxruntime", "openvino")
 """The order in which the ablation adds backends: as the issue's plugins were built."""
 _MEMORY_EVERY_S = 0.25
 _GRAPH_LEVEL = GraphLevelSearch()
-_ITSELF = Ratio(1.0, 0.0, 1)
+_ITSELF = Ratio(1.0, 0.0)
 
 
 def main() -> int:
@@ -143,7 +143,7 @@ def _alone(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             ).comparison
         found, ratio = comparison.records, comparison.ratio(COLLAGE, PEER + library)
         if ratio is None:
-            raise CollageError("; ".join(f"{name}: {r.reason}" for name, r in found.items() if not r.ok))
+            raise CollageError("; ".join(f"{who}: {r.reason}" for who, r in found.items() if not r.ok))
         yield {
             "network": name,
             "library": library,
@@ -183,21 +183,22 @@ def _ablation(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             rounds=args.rounds,
             progress=progress,
         ).comparison
-    before = COLLAGE
+    before: str | None = None
     for label, o in placed.items():
         now = names[o.placement.digest]
-        ratio = (comparison.ratio(now, before) if now != before else None) or _ITSELF
+        ratio = _ITSELF if before in (None, now) else comparison.ratio(now, before)
+        ran = comparison.records[now].ok
         yield {
             "network": name,
             "backends": label,
-            "chosen": o.chosen if now in (COLLAGE, label) else f"as {now}",
+            "chosen": o.chosen if before is None or now == label else f"as {now}",
             "ms": comparison.records[now].median_ms,
             "IQR": comparison.records[now].spread_ms,
-            "of the one before": ratio.median,
-            "+-": ratio.uncertainty,
-            "met": comparison.records[now].ok and ratio.median <= 1.0 + ratio.uncertainty,
+            "of the one before": ratio.median if ran and ratio else None,
+            "+-": ratio.uncertainty if ran and ratio else None,
+            "met": ran and ratio is not None and ratio.median <= 1.0 + ratio.uncertainty,
         }
-        before = now
+        before = now if ran else before
 
 
 _MODES: Mapping[str, Callable[[str, argparse.Namespace], Iterator[dict[str, Any]]]] = {

@@ -41,8 +41,11 @@ class SharedLibrary:
         """Why there is none; None where there is."""
         if self.find() is not None:
             return None
-        named = os.environ.get(self.variable)
-        return f"{self.variable}={named} is no file" if named else f"{self.distribution} is not installed"
+        if named := os.environ.get(self.variable):
+            return f"{self.variable}={named} is no file"
+        if self.version() is None:
+            return f"{self.distribution} is not installed"
+        return f"{self.distribution} is installed, but without {self.file}"
 
     def version(self) -> str | None:
         """Of the distribution, or the name of the file that stands in for it."""

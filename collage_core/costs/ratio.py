@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from collage_core.costs.record import CostRecord
-from collage_core.costs.samples import interquartile_range, median_uncertainty
+from collage_core.costs.samples import half_interval
 
 __all__ = ["TURNS", "Ratio", "ratio_of"]
 
@@ -17,27 +18,25 @@ TURNS = "turns_ms"
 rounds.
 """
 
-_ENOUGH_SITTINGS = 3
-"""From so many on they are what a ratio is told from, rather than their rounds."""
+_ENOUGH_SITTINGS = 8
+"""From so many on, how they differ tells how processes differ."""
+_BETWEEN_PROCESSES = 0.02
+"""By how much two processes of one placement may differ for as long as they live (docs/adr/0020), relative to
+either.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
     """The median of the quotients of two contenders' turns, round by round: a machine whose speed drifts
-    takes both along. Where there are several sittings it is the median of their medians, since each sitting
-    has processes of its own, and rounds in one process tell nothing of how another would do.
+    takes both along. From eight sittings on it is the median of their medians, since each sitting has
+    processes of its own, and rounds in one process tell nothing of how another would do.
 
-    spread: interquartile range of what it is the median of. count: how many those are.
+    uncertainty: half of about its 95 % confidence interval; inf where it comes from a single round.
     """
 
     median: float
-    spread: float
-    count: int
-
-    @property
-    def uncertainty(self) -> float:
-        """By how much the median may be off: see `median_uncertainty`."""
-        return median_uncertainty(self.spread, self.count)
+    uncertainty: float
 
     @property
     def is_below_one(self) -> bool:
@@ -56,9 +55,12 @@ def ratio_of(record: CostRecord, other: CostRecord) -> Ratio | None:
         [a / b for a, b in zip(turns, theirs, strict=True)]
         for turns, theirs in zip(sittings, others, strict=True)
     ]
-    enough = len(quotients) >= _ENOUGH_SITTINGS
-    told_from = [median(q) for q in quotients] if enough else [q for rounds in quotients for q in rounds]
-    return Ratio(median(told_from), interquartile_range(told_from), len(told_from))
+    if len(quotients) >= _ENOUGH_SITTINGS:
+        medians = [median(q) for q in quotients]
+        return Ratio(median(medians), half_interval(medians))
+    rounds = [q for sitting in quotients for q in sitting]
+    between = _BETWEEN_PROCESSES / math.sqrt(len(quotients))
+    return Ratio(median(rounds), math.hypot(half_interval(rounds), between))
 
 
 def _sittings(record: CostRecord) -> Sequence[Sequence[float]]:

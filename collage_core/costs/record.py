@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 
 from collage_core.costs.samples import median_uncertainty
 
-__all__ = ["UNAVAILABLE", "CostKey", "CostRecord", "Policy", "Status"]
+__all__ = ["UNAVAILABLE", "UNCERTAINTY", "CostKey", "CostRecord", "Policy", "Status"]
+
+UNCERTAINTY = "uncertainty_ms"
+"""Among a record's details, where more is known of it than what its runs tell: by how much the median may be
+off.
+"""
 
 Status = str
 """"ok", or why the candidate is infeasible: "declined", "failed" (raised), "crashed", "timeout", "wrong"
@@ -91,5 +96,8 @@ class CostRecord:
 
     @property
     def uncertainty_ms(self) -> float:
-        """By how much the median may be off: see `median_uncertainty`."""
+        """By how much the median may be off: as was told with it, else by `median_uncertainty`."""
+        told = self.details.get(UNCERTAINTY)
+        if isinstance(told, float):
+            return told
         return median_uncertainty(self.spread_ms or 0.0, self.runs)

@@ -61,7 +61,7 @@ class Contender:
 class Outcome:
     """What a contender has shown: its samples and the outputs of its last run, or the reason why it has none.
 
-    open_s: how long it took to open. turns_ms: by sitting, the median of the
+    open_s: how long it took to open, the longest of the sittings. turns_ms: by sitting, the median of the
     runs of each turn. parts_ms: medians of what its parts took, where that was asked for.
     """
 
@@ -150,7 +150,7 @@ class _Seat:
         start = time.monotonic()
         self._worker = Worker(c.environment, plugins=c.plugins, memory_limit_bytes=worker_memory_bytes())
         self._asking(lambda worker: worker.call(_open, c.open, c.args, first_runs, timeout_s=limit_s))
-        self._open_s = time.monotonic() - start
+        self._open_s = max(self._open_s, time.monotonic() - start)
 
     def turn(self, warmup: int, warmup_s: float, runs: int, limit_s: float | None) -> None:
         def run(worker: Worker) -> None:

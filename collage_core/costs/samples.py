@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-__all__ = ["Samples", "interquartile_range", "median_uncertainty"]
+__all__ = ["Samples", "half_interval", "interquartile_range", "median_uncertainty"]
 
 
 def interquartile_range(values: Sequence[float]) -> float:
@@ -19,10 +19,22 @@ def interquartile_range(values: Sequence[float]) -> float:
 
 
 def median_uncertainty(spread: float, count: int) -> float:
-    """Half the 95 % confidence interval of a median of `count` values whose interquartile range is `spread`,
-    in its unit: 1.57 IQR / sqrt(count) (McGill, Tukey, Larsen 1978).
+    """How far off a median of `count` values may be whose interquartile range is `spread`, in its unit, when
+    it is compared with another that is uncertain as well: 1.57 IQR / sqrt(count). Medians further apart than
+    both uncertainties together differ at about the 95 % level (McGill, Tukey, Larsen 1978).
     """
     return 1.57 * spread / math.sqrt(max(count, 1))
+
+
+def half_interval(values: Sequence[float]) -> float:
+    """Half the 95 % confidence interval of the values' median, to compare with a number: 1.96 standard errors
+    of 1.2533 sigma / sqrt(n) each, sigma being IQR / 1.349, and more where few values tell sigma, as
+    Student's t has it (1 + 1.21 / (n - 1), to the first order). inf for fewer than two values.
+    """
+    n = len(values)
+    if n < 2:
+        return math.inf
+    return 1.82 * (1.0 + 1.21 / (n - 1)) * interquartile_range(values) / math.sqrt(n)
 
 
 @dataclass(frozen=True, slots=True)

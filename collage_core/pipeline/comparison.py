@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,8 @@ __all__ = [
 
 
 _ROUNDS_PER_SITTING = 5
+_RUN = "run"
+"""Among the details: what all records of one comparison share."""
 
 PARTS = "parts_ms"
 """Among a record's details: what the parts of a placement took in place (`ExecutableSession.parts_ms`)."""
@@ -139,15 +142,26 @@ def compare(
     """
     policy = Policy(warmup_runs=1, min_runs=rounds * runs_per_round, max_runs=rounds * runs_per_round)
     together = sorted(f"{e.name} {e.identity} {sorted(e.environment.items())}" for e in entrants)
+    sittings = max(1, rounds // _ROUNDS_PER_SITTING)
     structure = hashlib.sha256(
-        "\n".join([title, graph_digest(graph), workspace.inputs_digest, str(target), *together]).encode()
+        "\n".join(
+            [
+                title,
+                f"{sittings} sittings",
+                graph_digest(graph),
+                workspace.inputs_digest,
+                str(target),
+                *together,
+            ]
+        ).encode()
     ).hexdigest()[:32]
     machine = end_to_end_machine(target)
     keys = {e.name: CostKey("end_to_end", structure, title, e.name, machine, policy) for e in entrants}
     if not fresh:
         known = {name: database.get(key) for name, key in keys.items()}
         found = {name: record for name, record in known.items() if record is not None}
-        if len(found) == len(entrants):
+        # Of different runs, where something failed in the last one, they do not compare.
+        if len(found) == len(entrants) and len({r.details.get(_RUN) for r in found.values()}) == 1:
             return Comparison(found, measured=False)
     progress.phase(title, rounds)
     right = expected() if expected else {}
@@ -155,11 +169,13 @@ def compare(
         [e.contender(workspace) for e in entrants],
         rounds,
         runs_per_round,
-        sittings=max(1, rounds // _ROUNDS_PER_SITTING),
+        sittings=sittings,
         on_round=lambda done: progress.step(),
         on_wait=progress.note,
     )
-    records = {name: record_of_outcome(outcome, right) for name, outcome in outcomes.items()}
+    run = {_RUN: uuid.uuid4().hex}
+    told = {name: record_of_outcome(outcome, right) for name, outcome in outcomes.items()}
+    records = {name: replace(r, details={**r.details, **run}) for name, r in told.items()}
     for name, record in records.items():
         if record.status != "failed":  # a crash or a full disk may not happen again; wrong numbers will
             database.put(keys[name], record)

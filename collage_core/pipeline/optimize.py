@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
@@ -201,17 +202,22 @@ def optimize_graph(
         found = {MIX: op_level.placement}
         second_level = None
         if searcher is not None and searcher is not op_search:
-            trials = Trials(op_level.placement, database, workspace, registry, progress)
+            trials = None
+            if rounds:
+                anchor = _anchor(op_level.placement, singles)
+                trials = Trials(anchor, database, workspace, registry, progress)
             task = replace(
                 run.task(candidates, taken, costs, transitions, constraints),
                 op_level=op_level,
-                measure=trials.measure if rounds else None,
+                measure=trials.measure if trials is not None else None,
                 budget_s=budget_s,
                 seed=seed,
             )
             progress.phase(f"searching, level {searcher.name}")
             second_level = searcher.search(task)
-            costs.measured, costs.cached = costs.measured + trials.measured, costs.cached + trials.cached
+            if trials is not None:
+                costs.measured += trials.measured
+                costs.cached += trials.cached
             if second_level.placement.digest != op_level.placement.digest:
                 second_level = run.costed(second_level, candidates, costs, transitions)
             known = [op_level.placement, *(s.placement for s in singles if s.placement is not None)]
@@ -334,6 +340,14 @@ class _Run:
             )
 
         return run
+
+
+def _anchor(op_level: Placement, singles: Sequence[Single]) -> Placement:
+    """What the second level's tries are measured beside: the library predicted to be the fastest alone. One
+    library's threads keep one pace; a mix, where threads of several wait for each other, may not.
+    """
+    alone = [s.placement for s in singles if s.alone and s.placement is not None]
+    return min(alone, key=lambda p: p.predicted_ms or math.inf, default=op_level)
 
 
 def _single(

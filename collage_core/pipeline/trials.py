@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from collage_core.costs.database import CostDatabase
 from collage_core.costs.limits import candidate_limit_s
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.ratio import ratio_of
-from collage_core.costs.record import CostKey, CostRecord, Policy
+from collage_core.costs.record import UNCERTAINTY, CostKey, CostRecord, Policy
 from collage_core.costs.rounds import measure_rounds
 from collage_core.pipeline.comparison import (
     end_to_end_machine,
@@ -28,8 +29,7 @@ __all__ = ["Trials"]
 
 _ROUNDS, _RUNS_PER_ROUND = 10, 3
 _WARMUP_RUNS = 1
-_BETWEEN_PROCESSES = 0.02
-"""By how much processes of one placement may differ for as long as they live: a try has but one."""
+_LAYOUT = "one sitting"
 _ANCHOR = "anchor"
 _TITLE = "trial"
 _MOST_AT_ONCE = 4
@@ -41,8 +41,8 @@ _COPIES_OF_CONSTANTS = 4
 class Trials:
     """Measures placements beside the placement `anchor`, which takes part in every batch: a record's
     median is the ratio to the anchor's turns, round by round, times what the anchor took in the first batch,
-    and its spread the ratio's and what processes differ by. So records compare though the machine's speed
-    drifts; the anchor's own spread is 0, for nothing is uncertain about its ratio to itself.
+    and so is its uncertainty (`UNCERTAINTY`): records compare though the machine's speed drifts. The anchor's
+    own uncertainty is 0, for there is none about its ratio to itself.
 
     Each placement is measured once, and the record kept, failures too (`collage costs prune --failed` has
     them tried again); nothing is kept of a batch in which the anchor itself failed.
@@ -63,7 +63,13 @@ class Trials:
         self._workspace = workspace
         self._registry = registry
         self._progress = progress
-        identity = [_TITLE, graph_digest(workspace.graph), workspace.inputs_digest, str(anchor.target)]
+        identity = [
+            _TITLE,
+            _LAYOUT,
+            graph_digest(workspace.graph),
+            workspace.inputs_digest,
+            str(anchor.target),
+        ]
         beside = placement_entrant(_ANCHOR, anchor, registry)
         self._identity = "\n".join([*identity, anchor.digest, str(sorted(beside.environment.items()))])
 
@@ -116,7 +122,7 @@ class Trials:
         if not anchor.ok:  # nothing to compare with: not to be recalled
             return {**records, self._anchor.digest: anchor}
         if reference is None:
-            reference = replace(anchor, spread_ms=0.0)
+            reference = replace(anchor, details={**anchor.details, UNCERTAINTY: 0.0})
             self._keep(anchor_key, reference)
         found = {name: _in_units_of(r, anchor, reference) for name, r in records.items()}
         for p in others:
@@ -142,10 +148,11 @@ def _in_units_of(record: CostRecord, anchor: CostRecord, reference: CostRecord) 
     ratio = ratio_of(record, anchor)
     if ratio is None or reference.median_ms is None:
         return record
-    return replace(
-        record,
-        median_ms=ratio.median * reference.median_ms,
-        spread_ms=(ratio.spread + _BETWEEN_PROCESSES) * reference.median_ms,
-        runs=ratio.count,
-        details={**record.details, "taken_ms": record.median_ms, "anchor_ms": anchor.median_ms},
-    )
+    told = {
+        "taken_ms": record.median_ms,
+        "anchor_ms": anchor.median_ms,
+        # Of the ratio of two processes. Tries are compared with each other, and bring one each.
+        UNCERTAINTY: ratio.uncertainty / math.sqrt(2.0) * reference.median_ms,
+    }
+    median_ms = ratio.median * reference.median_ms
+    return replace(record, median_ms=median_ms, details={**record.details, **told})

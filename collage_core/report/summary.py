@@ -4,6 +4,7 @@ from.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -201,33 +202,35 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
 def bench_json(
     comparison: Comparison, peers: Sequence[str], differences: Mapping[str, Difference]
 ) -> dict[str, Any]:
-    """A comparison with peers: `ratio_to_best_peer` is the best peer's time over Collage's, above 1 where
-    Collage is faster.
+    """A comparison with peers: `ratio_to_best_peer` is the best peer's time over Collage's, round by round,
+    above 1 where Collage is faster.
 
     differences: of Collage's outputs from each peer's; those beyond the tolerance are in `disagrees`.
     """
     records = comparison.records
-    best = min((ms for p in peers if (ms := comparison.median_ms(p)) is not None), default=None)
-    ours = comparison.median_ms(COLLAGE)
+    ratios = [ratio.median for p in peers if (ratio := comparison.ratio(p, COLLAGE)) is not None]
     return {
         "latency_ms": {name: r.median_ms for name, r in records.items()},
         "spread": {name: r.spread_ms for name, r in records.items()},
         "relative": _relative(comparison),
         "runs": {name: r.runs for name, r in records.items()},
-        "ratio_to_best_peer": best / ours if best is not None and ours else None,
+        "ratio_to_best_peer": min(ratios, default=None),
         "max_rel_error": {name: d.relative for name, d in differences.items() if d.relative is not None},
         "disagrees": {name: d.reason for name, d in differences.items() if d.reason is not None},
         "failed": {name: r.reason for name, r in records.items() if not r.ok},
     }
 
 
-def _relative(comparison: Comparison) -> dict[str, dict[str, float]]:
-    """What the others take relative to Collage, round by round, and by how much that may be off: half its
-    95 % confidence interval.
+def _relative(comparison: Comparison) -> dict[str, dict[str, float | None]]:
+    """What the others take relative to Collage, round by round, and by how much that may be off; None where a
+    single round tells nothing of that.
     """
     ratios = {name: comparison.ratio(name, COLLAGE) for name in comparison.records if name != COLLAGE}
     return {
-        name: {"median": ratio.median, "uncertainty": ratio.uncertainty}
+        name: {
+            "median": ratio.median,
+            "uncertainty": ratio.uncertainty if math.isfinite(ratio.uncertainty) else None,
+        }
         for name, ratio in ratios.items()
         if ratio is not None
     }

@@ -175,8 +175,11 @@ def _latencies(report: Mapping[str, Any]) -> str:
 
 def _relative(report: Mapping[str, Any], name: str) -> str:
     """What a contender takes relative to Collage, and by how much that may be off."""
-    ratio = report["relative"].get(name)
-    return f"{ratio['median']:.3f} +-{ratio['uncertainty']:.3f}" if ratio else ""
+    ratio = report.get("relative", {}).get(name)  # of reports saved before there were any
+    if ratio is None:
+        return ""
+    known = "" if ratio["uncertainty"] is None else f" +-{ratio['uncertainty']:.3f}"
+    return f"{ratio['median']:.3f}{known}"
 
 
 def _verdict(report: Mapping[str, Any]) -> str:

@@ -29,7 +29,8 @@ class Context:
 
     inputs, outputs: the buffers themselves, by name, row-major, for callers that would rather not have their
     arrays copied: write into the first, `execute`, read from the second. Inputs stay as written; outputs are
-    the last run's until the next begins.
+    the last run's until the next begins, but for one that is nothing else than an input seen in another
+    shape: it shares that input's buffer.
     """
 
     def __init__(self, executable: Executable) -> None:
@@ -49,7 +50,7 @@ class Context:
             v: self._view((v, plain(t.dtype, t.static_shape))) for v, t in executable.inputs.items()
         }
         self.outputs: Mapping[str, Array] = {
-            v: executable.constant_outputs[v]
+            v: _read_only(executable.constant_outputs[v])
             if v in executable.constant_outputs
             else self._view((v, plain(t.dtype, t.static_shape)))
             for v, t in executable.outputs.items()
@@ -141,6 +142,12 @@ class Context:
             check_array("output", name, array, type)
             if not array.flags.writeable:
                 raise InputError(f"output {name!r} is read-only")
+
+
+def _read_only(array: Array) -> Array:
+    seen = array.view()
+    seen.flags.writeable = False
+    return seen
 
 
 class _OneAtATime:

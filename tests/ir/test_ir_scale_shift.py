@@ -35,7 +35,8 @@ _SHAPES = {
 
 def _constants() -> dict[str, Array]:
     random = np.random.default_rng(0)
-    return {v: random.uniform(0.5, 2.0, shape).astype(np.float32) for v, shape in _SHAPES.items()}
+    constants = {v: random.uniform(0.5, 2.0, shape).astype(np.float32) for v, shape in _SHAPES.items()}
+    return {**constants, "huge": np.full((4, 1, 1), 1e38, np.float32)}
 
 
 def _graph(*lines: str, batch: str = "1", channels: int = 4, outputs: Sequence[str] = ("y",)) -> Graph:
@@ -110,6 +111,23 @@ def test_what_else_a_node_does_is_kept(after: tuple[str, ...]) -> None:
     source = _graph(f"h = {host}", *after)
     graph = normalise(source)
     assert [n.op_type for n in graph.nodes] == [n.op_type for n in source.nodes]
+    _assert_same_numbers(source, graph)
+
+
+def test_what_the_weights_type_cannot_hold_is_not_folded() -> None:
+    """Weights of about 1 times 1e38 times 1e38; the activations may well be small."""
+    graph = normalise(_graph("h = Conv (x, w)", "y = Mul (h, huge)", "z = Mul (y, huge)", outputs=("z",)))
+    assert [n.op_type for n in graph.nodes] == ["Conv", "Mul"]
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_a_transposed_convolution_with_strides_and_a_bias(group: int) -> None:
+    host = (
+        f"ConvTranspose <group: int = {group}, strides: ints = [2, 2]> (x, {'w' if group == 1 else 'tw'}, b)"
+    )
+    source = _graph(f"h = {host}", "y = BatchNormalization <epsilon: float = 1e-3> (h, s, b, b, v)")
+    graph = normalise(source)
+    assert [n.op_type for n in graph.nodes] == ["ConvTranspose"]
     _assert_same_numbers(source, graph)
 
 

@@ -115,7 +115,9 @@ def test_one_library_is_preferred_only_where_no_difference_can_be_told(
     mix: float, noise: float, chosen: str
 ) -> None:
     def record(turns_ms: list[float]) -> CostRecord:
-        return CostRecord("ok", median(turns_ms), 1.0, len(turns_ms), details={TURNS: [turns_ms]})
+        return CostRecord(
+            "ok", median(turns_ms), 1.0, len(turns_ms), details={TURNS: [[ms] for ms in turns_ms]}
+        )
 
     ours, theirs = (Placement((), (), Target("cpu", n), predicted_ms=1.0) for n in (1, 2))
     random = np.random.default_rng(0)

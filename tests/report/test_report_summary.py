@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,9 @@ from collage_core import (
 from collage_core.backend import Peer, PeerInfo, PeerSession
 from collage_core.costs import CostRecord
 from collage_core.costs.check import Difference
+from collage_core.costs.ratio import TURNS
 from collage_core.pipeline.comparison import Comparison
+from collage_core.pipeline.proof import COLLAGE
 from collage_core.plugins import hookimpl
 from collage_core.report.summary import backends_json, bench_json, placement_json, shares
 from collage_core.report.text import backends_text, bench_text, explain_text, optimization_text, table
@@ -112,7 +115,7 @@ def _comparison(**times_ms: float | None) -> Comparison:
     records = {
         name.replace("peer_", "peer:"): CostRecord("failed", reason="it crashed")
         if ms is None
-        else CostRecord("ok", ms, ms / 10, 30)
+        else CostRecord("ok", ms, ms / 10, 30, details={TURNS: [[ms, ms, ms * 2]]})
         for name, ms in times_ms.items()
     }
     return Comparison(records, measured=True)
@@ -128,10 +131,23 @@ def test_bench_compares_with_the_fastest_peer() -> None:
     assert report["spread"]["peer:a"] == pytest.approx(0.3)
     assert report["ratio_to_best_peer"] == 1.5
     assert report["failed"] == {"peer:c": "it crashed"}
+    assert report["relative"]["peer:a"] == {"median": 1.5, "uncertainty": pytest.approx(0.02)}
+    assert report["relative"].keys() == {"peer:a", "peer:b"}
     text = bench_text(report)
+    assert "1.500 +-0.020" in text
     assert "best peer / collage: 1.500" in text
     assert "it crashed" in text
     assert "largest difference from peer:b: 2.0e-06" in text
+
+
+def test_a_single_round_tells_nothing_of_what_is_uncertain() -> None:
+    records = {
+        n: CostRecord("ok", ms, details={TURNS: [[ms]]}) for n, ms in ((COLLAGE, 2.0), ("peer:a", 3.0))
+    }
+    report = bench_json(Comparison(records, measured=True), ["peer:a"], {})
+    assert report["relative"] == {"peer:a": {"median": 1.5, "uncertainty": None}}
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert "1.500  " in bench_text(report)
 
 
 @pytest.mark.parametrize(
@@ -167,6 +183,11 @@ def test_a_placement_in_names(optimised: Optimised) -> None:
     text = explain_text(report)
     assert text.startswith("groups, in order\n")
     assert ("\n\nconversions\n" in text) == bool(report["conversions"])
+
+
+def test_reports_from_before_ratios_can_be_read(optimised: Optimised) -> None:
+    report = {name: part for name, part in optimised.second.items() if name != "relative"}
+    assert "of collage's" in explain_text(report)
 
 
 def test_the_prediction_adds_up(optimised: Optimised) -> None:

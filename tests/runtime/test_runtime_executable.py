@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import onnx.parser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from collage_core.device import Target
 from collage_core.errors import BackendError, BundleError, InputError, PlacementError, Refusal
 from collage_core.formats import Array, Format, channels_last, plain
 from collage_core.ir import Graph, NodeSet, Subgraph, TensorType, from_model
+from collage_core.ir.passes import normalise
 from collage_core.ir.views import input_format, output_format
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.plugins import Registry
@@ -234,6 +236,20 @@ def test_a_contexts_own_buffers_keep_the_inputs_and_hold_the_answer(registry: Re
         np.testing.assert_array_equal(context.outputs["y"], -np.maximum(x, 0))
     context(_x(graph, 1))
     np.testing.assert_array_equal(context.inputs["x"], _x(graph, 1))
+
+
+def test_constant_outputs_cannot_be_written_into(registry: Registry) -> None:
+    """They are the graph's own, and every context's."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 20]>
+        g (float[2] x) => (float[2] y, float[2] c) <float[2] c = {1, 2}> { y = Relu(x) }"""
+    )
+    graph = normalise(from_model(model))
+    context = build(graph, _placement(graph, ["numpy"]), registry).context()
+    assert context.outputs["c"].tolist() == [1, 2]
+    with pytest.raises(ValueError, match="read-only"):
+        context.outputs["c"][0] = 3
+    context.outputs["y"][0] = 3
 
 
 def test_run_allocates_nothing(registry: Registry) -> None:

@@ -33,9 +33,11 @@ def _fold(graph: Graph) -> Graph:
             found = _scale_shift(graph, node, v)
             if found is None:
                 continue
-            made = (
-                _norm_with(host, found, constants) if _is_norm(host) else _conv_with(host, found, constants)
-            )
+            fold = _norm_with if _is_norm(host) else _conv_with
+            with np.errstate(over="ignore"):
+                made = fold(host, found, constants)
+            if not all(np.isfinite(data).all() for data in made.values()):
+                continue  # beyond what the weights' type can hold, which the activations need not have been
             names = {i: f"{node.name}/folded_{what}" for i, what in ((1, "weight"), (2, "bias"))}
             for i, name in names.items():
                 constants[name] = made[i]

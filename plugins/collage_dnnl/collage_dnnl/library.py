@@ -28,9 +28,8 @@ __all__ = [
     "load",
 ]
 
-DISTRIBUTION = "onednn-cpu-gomp"
 LIBRARY_VARIABLE = "COLLAGE_DNNL_LIBRARY"
-LIBRARY_FILE = SharedLibrary(DISTRIBUTION, "libdnnl.so.3", LIBRARY_VARIABLE)
+LIBRARY_FILE = SharedLibrary("onednn-cpu-gomp", "libdnnl.so.3", LIBRARY_VARIABLE)
 _F32 = 3
 _FORMAT_TAG_ANY = 1
 _MAX_NDIMS = 12

@@ -18,9 +18,8 @@ from collage_mkl.product import Matrix, Product
 
 __all__ = ["LIBRARY_FILE", "LIBRARY_VARIABLE", "Library", "load"]
 
-DISTRIBUTION = "mkl"
 LIBRARY_VARIABLE = "COLLAGE_MKL_LIBRARY"
-LIBRARY_FILE = SharedLibrary(DISTRIBUTION, "libmkl_rt.so.*", LIBRARY_VARIABLE)
+LIBRARY_FILE = SharedLibrary("mkl", "libmkl_rt.so.*", LIBRARY_VARIABLE)
 
 _LP64 = 0
 _GNU_THREADING = 3

@@ -58,7 +58,7 @@ def compile_function(
     function = _over_pointers(parameters, body)
     if not keep:
         return load(_compiled(function, target, flat), _ENTRY, len(parameters), target.threads)
-    versions = f"{tvm.__version__} {tvm_ffi.__version__} {_lowering()} {tvm_target(target.threads)}"
+    versions = f"{tvm.__version__} {tvm_ffi.__version__} {_lowering()} {flat} {tvm_target(target.threads)}"
     text = f"{versions}\n{ir.save_json(function)}"
     key = hashlib.sha256(text.encode()).hexdigest()
     objects = _objects(user_folder() / "tvm" / "objects")

@@ -1,0 +1,91 @@
+"""Comparisons: how their rounds are laid out, and when they are recalled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from collage_core import CostDatabase, Target
+from collage_core.costs import Contender
+from collage_core.costs.rounds import Outcome
+from collage_core.costs.samples import Samples
+from collage_core.ir import from_model
+from collage_core.pipeline.comparison import Comparison, Entrant, compare
+from collage_core.pipeline.progress import Silent
+from collage_core.pipeline.workspace import Workspace
+from collage_core.runtime.session import open_placement
+
+if TYPE_CHECKING:
+    from tests.pipeline.conftest import Parse
+
+
+class _Machine:
+    """In place of `measure_rounds`: whoever is in `failing` fails, the others take 1 ms."""
+
+    def __init__(self) -> None:
+        self.failing: set[str] = set()
+        self.sittings: list[int] = []
+
+    def __call__(
+        self, contenders: Sequence[Contender], rounds: int, runs: int, *, sittings: int, **_: Any
+    ) -> dict[str, Outcome]:
+        self.sittings.append(sittings)
+        ran = Outcome(Samples((1.0,) * rounds), turns_ms=((1.0,) * rounds,))
+        failed = Outcome(None, reason="it crashed")
+        return {c.name: failed if c.name in self.failing else ran for c in contenders}
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> _Machine:
+    machine = _Machine()
+    monkeypatch.setattr("collage_core.pipeline.comparison.measure_rounds", machine)
+    return machine
+
+
+def _contender(name: str, _: Workspace) -> Contender:
+    return Contender(name, {}, open_placement)  # never opened
+
+
+class _Runs:
+    """One comparison of two contenders after the other, over one database."""
+
+    def __init__(self, workspace: Workspace, database: CostDatabase) -> None:
+        self._workspace, self._database = workspace, database
+
+    def __call__(self, rounds: int = 4) -> Comparison:
+        entrants = [Entrant(name, name, {}, partial(_contender, name)) for name in ("a", "b")]
+        workspace = self._workspace
+        target = Target("cpu", 1)
+        return compare(
+            workspace.graph, entrants, target, self._database, workspace, Silent(), title="t", rounds=rounds
+        )
+
+
+@pytest.fixture
+def run(parse: Parse, tmp_path: Path) -> Iterator[_Runs]:
+    graph = from_model(parse("(float[8] x) => (float y) { y = Relu(x) }"))
+    with Workspace(graph) as workspace, CostDatabase(tmp_path / "c.sqlite") as database:
+        yield _Runs(workspace, database)
+
+
+def test_processes_start_anew_every_five_rounds(machine: _Machine, run: _Runs) -> None:
+    for rounds in (1, 9, 10, 15, 30, 40):
+        run(rounds)
+    assert machine.sittings == [1, 1, 2, 3, 6, 8]
+
+
+def test_records_of_different_runs_are_not_recalled_as_one(machine: _Machine, run: _Runs) -> None:
+    """A failure is not kept, and what an earlier run kept of that contender stays."""
+    machine.failing = {"a"}
+    assert not run().records["a"].ok
+    machine.failing = {"b"}
+    assert not run().records["b"].ok
+    machine.failing = set()
+    third = run()
+    assert third.measured
+    assert {r.status for r in third.records.values()} == {"ok"}
+    assert not run().measured
