@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 from collage_core.costs.record import CostRecord
 from collage_core.costs.samples import half_interval
 
-__all__ = ["TURNS", "Ratio", "ratio_of"]
+__all__ = ["TURNS", "Ratio", "ratio_of", "with_turns_of"]
 
 TURNS = "turns_ms"
 """Among an end-to-end record's details: by sitting, the median of the runs of each turn, in the order of the
@@ -61,6 +61,13 @@ def ratio_of(record: CostRecord, other: CostRecord) -> Ratio | None:
     rounds = [q for sitting in quotients for q in sitting]
     between = _BETWEEN_PROCESSES / math.sqrt(len(quotients))
     return Ratio(median(rounds), math.hypot(half_interval(rounds), between))
+
+
+def with_turns_of(record: CostRecord, later: CostRecord) -> CostRecord:
+    """`record` with the sittings of a later comparison beside its own. Its ratios to others that were given
+    theirs of the same two comparisons are told from all sittings; its other figures stay as they were.
+    """
+    return replace(record, details={**record.details, TURNS: [*_sittings(record), *_sittings(later)]})
 
 
 def _sittings(record: CostRecord) -> Sequence[Sequence[float]]:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from collage_core.costs.ratio import ratio_of
+from collage_core.costs.ratio import ratio_of, with_turns_of
 from collage_core.costs.record import CostRecord
 from collage_core.errors import BackendError
 from collage_core.pipeline.comparison import Comparison
@@ -69,6 +69,7 @@ def prove(
     note: Callable[[str], object],
 ) -> Proof:
     """Choose the fastest end to end, then measure all again: the run that chooses flatters what it chose.
+    Where that second run contradicts the first, both together choose again, and a third one confirms.
 
     found: what the searches found, by label, the last search's last. What fails or answers wrongly as a whole
     is not chosen. BackendError if nothing is left.
@@ -82,26 +83,42 @@ def prove(
         if label != favourite and (label in found or (p.predicted_ms or 0.0) <= limit_ms)
     }
     comparisons: list[Comparison] = []
-    times: dict[str, float] = {favourite: 0.0}
-    reasons: list[str] = []
+    records: dict[str, CostRecord] = {}
+    alone = {s.label for s in singles if s.alone}
+    order, reasons = [favourite], []
     if rivals:
         choosing = compare("choosing", {COLLAGE: placement, **rivals}, False)
         comparisons.append(choosing)
-        named = {favourite: choosing.records[COLLAGE], **{label: choosing.records[label] for label in rivals}}
-        times = _ranked(named, {s.label for s in singles if s.alone})
-        reasons = [f"{label}: {r.reason}" for label, r in named.items() if not r.ok]
+        records = _by_label(choosing, favourite)
+        order = _ranked(records, alone)
+        reasons = [f"{label}: {r.reason}" for label, r in records.items() if not r.ok]
+    running = list(order)
     # What was hopelessly slow is better than nothing: the reference, above all.
     untried = [label for label in placements if label != favourite and label not in rivals]
-    last = sorted(untried, key=lambda label: placements[label].predicted_ms or math.inf)
-    for label in (*sorted(times, key=times.__getitem__), *last):
-        standing = {name: p for name, p in placements.items() if name in times and name != label}
+    order += sorted(untried, key=lambda label: placements[label].predicted_ms or math.inf)
+    chosen_anew = False
+    while order:
+        label = order.pop(0)
+        standing = {name: placements[name] for name in placements if name in running and name != label}
         confirming = compare("confirming", {COLLAGE: placements[label], **standing}, True)
         comparisons.append(confirming)
-        if confirming.records[COLLAGE].ok:
-            for reason in reasons:
-                note(f"not chosen, {reason}")
-            return Proof(placements[label], label, tuple(comparisons), tuple(reasons))
-        reasons.append(f"{label}: {confirming.records[COLLAGE].reason}")
+        if not confirming.records[COLLAGE].ok:
+            reasons.append(f"{label}: {confirming.records[COLLAGE].reason}")
+            continue
+        if not chosen_anew and (better := _beaten_by(confirming)):
+            # Once: what then confirms has chosen nothing, whatever it says.
+            chosen_anew = True
+            again = _by_label(confirming, label)
+            both = {k: with_turns_of(r, again[k]) for k, r in records.items() if k in again and again[k].ok}
+            first = next((k for k in _ranked(both, alone) if k == label or k in order), label)
+            if first != label:
+                note(f"{label}, chosen first, was slower than {better} in the run to confirm it; {first} now")
+                order.remove(first)
+                order.insert(0, first)
+                continue
+        for reason in reasons:
+            note(f"not chosen, {reason}")
+        return Proof(placements[label], label, tuple(comparisons), tuple(reasons))
     raise BackendError(f"no placement runs as a whole: {'; '.join(reasons)}")
 
 
@@ -117,21 +134,43 @@ def _distinct(placements: Mapping[str, Placement]) -> dict[str, Placement]:
     return {label: p for label, p in placements.items() if first[p.digest] == label}
 
 
-def _ranked(records: Mapping[str, CostRecord], alone: set[str]) -> dict[str, float]:
-    """What those that ran take, relative to one of them; one library comes before a mix of several where no
-    difference can be told: it is simpler.
+def _by_label(comparison: Comparison, ours: str) -> dict[str, CostRecord]:
+    """The records of a comparison in which `COLLAGE` was the placement labelled `ours`."""
+    return {ours if name == COLLAGE else name: r for name, r in comparison.records.items()}
+
+
+def _beaten_by(confirming: Comparison) -> str | None:
+    """What was faster than the chosen placement beyond what is uncertain or given away for being simple."""
+    for name in confirming.records:
+        ratio = confirming.ratio(COLLAGE, name) if name != COLLAGE else None
+        if ratio is not None and ratio.median - 1.0 > max(ratio.uncertainty, _SIMPLER):
+            return name
+    return None
+
+
+def _ranked(records: Mapping[str, CostRecord], alone: set[str]) -> list[str]:
+    """Labels of those that ran, the best first: whose time over that of whatever beats it most is the least.
+
+    Each is compared with every other directly. Their ratios to a third one, taken round by round, would add
+    that one's noise to theirs, and may contradict the direct ones. One library comes before a mix of several
+    where no difference can be told: it is simpler.
     """
     ran = {label: r for label, r in records.items() if r.ok}
-    if not ran:
-        return {}
-    first, *_ = ran.values()
-    times = {label: ratio.median for label, r in ran.items() if (ratio := ratio_of(r, first)) is not None}
-    fastest = min(times, key=times.__getitem__)
-    ours = [label for label in times if label in alone]
-    if ours and fastest not in alone:
-        best = min(ours, key=times.__getitem__)
-        ratio = ratio_of(ran[best], ran[fastest])
+    ratios = {
+        (label, other): ratio
+        for label, r in ran.items()
+        for other, theirs in ran.items()
+        if label != other and (ratio := ratio_of(r, theirs)) is not None
+    }
+    losses = {
+        label: max((r.median for (one, _), r in ratios.items() if one == label), default=1.0) for label in ran
+    }
+    order = sorted(losses, key=losses.__getitem__)
+    best = next((label for label in order if label in alone), None)
+    if best is not None and order[0] not in alone:
+        ratio = ratios.get((best, order[0]))
         # What may well be real is not given away for being simple.
         if ratio is not None and ratio.median - 1.0 <= min(ratio.uncertainty, _SIMPLER):
-            times[best] = math.nextafter(times[fastest], 0.0)
-    return times
+            order.remove(best)
+            order.insert(0, best)
+    return order
