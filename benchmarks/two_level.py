@@ -164,10 +164,12 @@ def _ablation(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     with _model(name) as (model, progress):
         sets = [added[: n + 1] for n in range(len(added))]
         placed = {"+".join(backends): _placed(model, args, progress, backends) for backends in sets}
-        # Of placements that did not change one is enough. Whatever comes first goes by Collage's name.
-        names: dict[str, str] = {}
+        # Of placements that did not change one is enough.
+        first: dict[str, str] = {}
         for label, o in placed.items():
-            names.setdefault(o.placement.digest, label if names else COLLAGE)
+            first.setdefault(o.placement.digest, label)
+        # Whatever comes first goes by Collage's name.
+        names = {digest: label if label != next(iter(placed)) else COLLAGE for digest, label in first.items()}
         *_, last = placed.values()
         entrants = [
             placement_entrant(names[digest], placement, registry)
@@ -185,13 +187,13 @@ def _ablation(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         ).comparison
     before: str | None = None
     for label, o in placed.items():
-        now = names[o.placement.digest]
+        now, same = names[o.placement.digest], first[o.placement.digest]
         ratio = _ITSELF if before in (None, now) else comparison.ratio(now, before)
         ran = comparison.records[now].ok
         yield {
             "network": name,
             "backends": label,
-            "chosen": o.chosen if before is None or now == label else f"as {now}",
+            "chosen": o.chosen if label == same else f"as {same}",
             "ms": comparison.records[now].median_ms,
             "IQR": comparison.records[now].spread_ms,
             "of the one before": ratio.median if ran and ratio else None,

@@ -57,6 +57,6 @@ def optimised(tmp_path_factory: pytest.TempPathFactory) -> Optimised:
     collage = Collage(tmp_path_factory.mktemp("optimised"))
     model, bundle = collage.folder / "tiny_conv.onnx", collage.folder / "tiny_conv.collage"
     onnx.save(NETWORKS["tiny_conv"].build(), model)
-    first = collage.json("optimize", model, "--threads", "1")
-    second = collage.json("optimize", model, "--threads", "1", "-o", bundle)
+    first = collage.json("optimize", model, "--threads", "1", "--rounds", "4")
+    second = collage.json("optimize", model, "--threads", "1", "--rounds", "4", "-o", bundle)
     return Optimised(collage, model, first, second, bundle)

@@ -18,6 +18,7 @@ __all__ = [
     "constraints_of",
     "names_of",
     "pairs_of",
+    "rounds_of",
     "seconds_of",
     "shapes_of",
     "target_of",
@@ -61,6 +62,12 @@ def add_placing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of what such a search leaves to chance (default: 0)"
     )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        metavar="N",
+        help="alternating rounds of each end-to-end comparison (default: 15, or 30 beside peers)",
+    )
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
@@ -86,6 +93,12 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 def target_of(args: argparse.Namespace) -> Target:
     return Target(args.device, Target.default().threads if args.threads is None else args.threads)
+
+
+def rounds_of(args: argparse.Namespace, default: int) -> int:
+    if args.rounds is not None and args.rounds < 1:
+        raise CollageError("--rounds must be at least 1")
+    return default if args.rounds is None else int(args.rounds)
 
 
 def names_of(text: str | None) -> list[str] | None:

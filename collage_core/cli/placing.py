@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from collage_core.cli.arguments import constraints_of, names_of, seconds_of, shapes_of, target_of
-from collage_core.pipeline.optimize import Optimization, optimize
+from collage_core.cli.arguments import constraints_of, names_of, rounds_of, seconds_of, shapes_of, target_of
+from collage_core.pipeline.optimize import ROUNDS, Optimization, optimize
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.searches import search_named
 from collage_core.plugins import default_registry
@@ -27,5 +27,6 @@ def optimize_from(args: argparse.Namespace, progress: Progress) -> Optimization:
         searcher=search_named(args.level, registry),
         budget_s=seconds_of("--budget", args.budget),
         seed=args.seed,
+        rounds=rounds_of(args, ROUNDS),
         progress=progress,
     )

@@ -35,14 +35,26 @@ from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.searcher import Searcher, SearchResult, SearchTask
 from collage_core.search.transitions import Transitions
 
-__all__ = ["COLLAGE", "MIX", "Optimization", "Single", "optimize", "optimize_graph", "search_placement"]
+__all__ = [
+    "COLLAGE",
+    "MIX",
+    "ROUNDS",
+    "Optimization",
+    "Single",
+    "optimize",
+    "optimize_graph",
+    "search_placement",
+]
+
+ROUNDS = 15
+"""Of an end-to-end comparison, where nobody says otherwise: three sittings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Optimization:
     """What `optimize_graph` found.
 
-    placement: the fastest in the deciding run: what a search found, or a single backend's, which also wins
+    placement: the fastest in the choosing runs: what a search found, or a single backend's, which also wins
     where no difference can be told. chosen: "mix" (the op level's), the name of the further search, or the
     single's label. op_level: what the search of measured costs found. second_level: what the further search
     found that was asked for, None where none was.
@@ -89,7 +101,7 @@ def optimize(
     inputs: Mapping[str, Array] | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
-    rounds: int = 15,
+    rounds: int = ROUNDS,
     budget_s: float | None = None,
     seed: int = 0,
 ) -> Optimization:
@@ -156,7 +168,7 @@ def optimize_graph(
     inputs: Mapping[str, Array] | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
-    rounds: int = 15,
+    rounds: int = ROUNDS,
     budget_s: float | None = None,
     seed: int = 0,
 ) -> Optimization:
@@ -165,8 +177,8 @@ def optimize_graph(
 
     backends: those that may take part; core's reference is added, so that every model places. inputs: what to
     record values with, by name (made up where None). transitions: constants per group and crossing; where
-    None, calibrated, or those known if `executor` measures or `rounds` is 0. rounds: of each of the two
-    end-to-end comparisons, 0 for none. searcher: a further search after the op level, or the op level's own
+    None, calibrated, or those known if `executor` measures or `rounds` is 0. rounds: of each
+    end-to-end comparison, 0 for none. searcher: a further search after the op level, or the op level's own
     with other limits; budget_s and seed: see `SearchTask`.
 
     ModelError for an open dimension, PlacementError where no backend, not even the reference, runs a node.

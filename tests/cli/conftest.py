@@ -34,7 +34,17 @@ def place(optimised: Optimised, capsys: pytest.CaptureFixture[str]) -> Place:
 
     def run(*options: str) -> Any:
         costs = str(optimised.collage.home / "costs.sqlite")
-        arguments = ["optimize", str(optimised.model), "--threads", "1", "--costs", costs, "--json"]
+        arguments = [
+            "optimize",
+            str(optimised.model),
+            "--threads",
+            "1",
+            "--rounds",
+            "4",
+            "--costs",
+            costs,
+            "--json",
+        ]
         assert main([*arguments, *options]) == 0
         return json.loads(capsys.readouterr().out)
 

@@ -103,7 +103,7 @@ def test_plugins_that_fail_cost_only_themselves(
         assert report[name]["reason"].startswith(said)
     assert report["dnnl"]["available"] is True
     assert report["abacus"]["reason"] == "its library is not here"
-    placed = collage.json("optimize", model, "--threads", "1")
+    placed = collage.json("optimize", model, "--threads", "1", "--rounds", "4")
     assert {g["backend"] for g in placed["groups"]} <= {"dnnl", "tvm", "reference"}
     assert refused("optimize", model, "--backends", "abacus,dnnl") == (
         "collage: backend 'abacus' is not available: its library is not here"
@@ -135,7 +135,7 @@ def test_a_bundle_whose_backend_is_not_available(
     installed: Path, collage: Collage, model: Path, refused: Refused
 ) -> None:
     bundle = collage.folder / "m.collage"
-    collage.run("optimize", model, "--threads", "1", "--backends", "reference", "-o", bundle)
+    collage.run("optimize", model, "--threads", "1", "--rounds", "4", "--backends", "reference", "-o", bundle)
     code = """
 import dataclasses, sys
 from collage_core import save

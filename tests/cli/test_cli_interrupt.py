@@ -48,7 +48,7 @@ def _costs(collage: Collage) -> int:
 def test_interrupted_while_measuring(collage: Collage) -> None:
     model = collage.folder / "m.onnx"
     onnx.save(onnx.parser.parse_model(_MODEL), model)
-    arguments = ("optimize", model, "--threads", "1", "--backends", "dnnl,tvm")
+    arguments = ("optimize", model, "--threads", "1", "--rounds", "4", "--backends", "dnnl,tvm")
     process = collage.start(*arguments)
     deadline = time.monotonic() + 60
     while _costs(collage) < 5:
@@ -78,7 +78,7 @@ def test_interrupted_while_measuring(collage: Collage) -> None:
 def test_interrupted_while_comparing(collage: Collage) -> None:
     model, bundle = collage.folder / "m.onnx", collage.folder / "m.collage"
     onnx.save(onnx.parser.parse_model(_MODEL), model)
-    collage.run("optimize", model, "--threads", "1", "--backends", "reference", "-o", bundle)
+    collage.run("optimize", model, "--threads", "1", "--rounds", "4", "--backends", "reference", "-o", bundle)
     process = collage.start("bench", bundle, "--against", "onnxruntime", "--rounds", "100000")
     deadline = time.monotonic() + 60
     while len(_processes_of(collage)) < 3:
@@ -103,7 +103,7 @@ def _trials(collage: Collage) -> int:
 def test_interrupted_at_the_graph_level_it_keeps_the_best_so_far(collage: Collage) -> None:
     model = collage.folder / "m.onnx"
     onnx.save(onnx.parser.parse_model(_MODEL), model)
-    backends = ("--threads", "1", "--backends", "dnnl,onnxruntime")
+    backends = ("--threads", "1", "--rounds", "4", "--backends", "dnnl,onnxruntime")
     process = collage.start("optimize", model, *backends, "--level", "graph", "--json")
     deadline = time.monotonic() + 100
     while _trials(collage) < 2:

@@ -35,7 +35,7 @@ def test_bad_models(what: str, tmp_path: Path, mistake: Mistake) -> None:
     make, said = BAD_MODELS[what]
     path = tmp_path / "bad.onnx"
     path.write_bytes(make().SerializeToString())
-    line = mistake("optimize", path, "--backends", "reference", "--threads", "1")
+    line = mistake("optimize", path, "--backends", "reference", "--threads", "1", "--rounds", "4")
     assert said in line
     assert "collage_core" not in line, "a person is told of the model, not of the program"
     with pytest.raises(CollageError) as caught:
@@ -228,7 +228,7 @@ def test_a_dimension_of_size_zero(collage: Collage) -> None:
     spoilt.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 0
     spoilt.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 0
     onnx.save(spoilt, model)
-    collage.run("optimize", model, "--threads", "1", "-o", bundle)
+    collage.run("optimize", model, "--threads", "1", "--rounds", "4", "-o", bundle)
     np.save(collage.folder / "x.npy", np.zeros((0, 3), np.float32))
     collage.run(
         "run", bundle, "--input", f"x={collage.folder}/x.npy", "--output", f"y={collage.folder}/y.npy"

@@ -37,7 +37,7 @@ def _backend_of(report: Any) -> dict[str, str]:
 
 
 def _optimize(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Any:
-    assert main(["optimize", *map(str, arguments), "--threads", "1", "--json"]) == 0
+    assert main(["optimize", *map(str, arguments), "--threads", "1", "--rounds", "4", "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 

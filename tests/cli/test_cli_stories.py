@@ -136,7 +136,7 @@ def test_costs_go_out_and_come_in(optimised: Optimised) -> None:
 
     other = collage.folder / "other.sqlite"
     assert collage.run("costs", "--costs", other, "import", exported).startswith(f"{count} costs merged")
-    arguments = ("optimize", optimised.model, "--threads", "1", "--costs", other)
+    arguments = ("optimize", optimised.model, "--threads", "1", "--rounds", "4", "--costs", other)
     report = collage.json(*arguments)
     assert report["search"]["measured"] == 0
     assert report["groups"] == optimised.second["groups"]
@@ -151,7 +151,7 @@ def test_costs_go_out_and_come_in(optimised: Optimised) -> None:
 
 
 def test_texts_for_people(optimised: Optimised) -> None:
-    text = optimised.collage.run("optimize", optimised.model, "--threads", "1")
+    text = optimised.collage.run("optimize", optimised.model, "--threads", "1", "--rounds", "4")
     assert text.startswith(f"{optimised.model} on cpu, 1 threads\n")
     assert "collage" in text
     assert " 0 measured" in text
@@ -173,7 +173,7 @@ def test_calibration_is_measured_once_and_is_not_stale(
     collage: Collage, optimised: Optimised, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLLAGE_CALIBRATION")
-    arguments = ("optimize", optimised.model, "--threads", "1")
+    arguments = ("optimize", optimised.model, "--threads", "1", "--rounds", "4")
     first, second = collage.json(*arguments), collage.json(*arguments)
     assert first["search"]["measured"] > optimised.first["search"]["measured"]
     assert second["search"]["measured"] == 0

@@ -72,7 +72,7 @@ def test_stopped_and_started_again_it_goes_on(tuner: Collage, model: Path, numbe
     assert sum(t["new_trials"] for t in report["tuned"]) == 40 - tried
     assert all(t["faster"] for t in report["tuned"])
     backends = ("--backends", "steady,trier", "--exclude", "reference")
-    placed = tuner.json("optimize", model, *backends, "--threads", "1")
+    placed = tuner.json("optimize", model, *backends, "--threads", "1", "--rounds", "4")
     assert {g["backend"] for g in placed["groups"]} == {"trier"}
 
 

@@ -60,7 +60,18 @@ def _optimized(collage: Collage, model: Path, fault: str, variables: dict[str, s
     )
     bundle = collage.folder / "m.collage"
     process = collage.start(
-        "optimize", model, "--threads", "1", "--backends", "good,bad", "--exclude", "reference", "-o", bundle
+        "optimize",
+        model,
+        "--threads",
+        "1",
+        "--rounds",
+        "4",
+        "--backends",
+        "good,bad",
+        "--exclude",
+        "reference",
+        "-o",
+        bundle,
     )
     _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err

@@ -80,7 +80,18 @@ def _layered(path: Path, last: int) -> Path:
 
 
 def _arguments(model: Path) -> tuple[str | Path, ...]:
-    return "optimize", model, "--threads", "1", "--backends", "logging", "-o", model.with_suffix(".collage")
+    return (
+        "optimize",
+        model,
+        "--threads",
+        "1",
+        "--rounds",
+        "4",
+        "--backends",
+        "logging",
+        "-o",
+        model.with_suffix(".collage"),
+    )
 
 
 def _stored(collage: Collage) -> dict[str, float]:

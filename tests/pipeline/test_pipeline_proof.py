@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -101,6 +101,16 @@ def test_what_only_the_mix_can_run_is_kept(parse: Parse, tmp_path: Path) -> None
     assert list(result.comparison.records) == ["collage"]
 
 
+def _record(turns_ms: Iterable[float]) -> CostRecord:
+    """Of as many sittings as turns."""
+    turns = [[float(ms)] for ms in turns_ms]
+    return CostRecord("ok", median(ms for (ms,) in turns), 1.0, len(turns), details={TURNS: turns})
+
+
+def _placements(count: int) -> list[Placement]:
+    return [Placement((), (), Target("cpu", n), predicted_ms=1.0) for n in range(1, count + 1)]
+
+
 @pytest.mark.parametrize(
     ("mix", "noise", "chosen"),
     [
@@ -114,21 +124,58 @@ def test_what_only_the_mix_can_run_is_kept(parse: Parse, tmp_path: Path) -> None
 def test_one_library_is_preferred_only_where_no_difference_can_be_told(
     mix: float, noise: float, chosen: str
 ) -> None:
-    def record(turns_ms: list[float]) -> CostRecord:
-        return CostRecord(
-            "ok", median(turns_ms), 1.0, len(turns_ms), details={TURNS: [[ms] for ms in turns_ms]}
-        )
-
-    ours, theirs = (Placement((), (), Target("cpu", n), predicted_ms=1.0) for n in (1, 2))
+    ours, theirs = _placements(2)
     random = np.random.default_rng(0)
     drifting_ms = random.uniform(1.0, 2.0, 41)
     quotients = mix * (1.0 + noise * random.permutation(np.linspace(-1.0, 1.0, 41)))
     taken_ms = {ours.digest: quotients * drifting_ms, theirs.digest: drifting_ms}
 
     def compare(title: str, placements: Mapping[str, Placement], parts: bool) -> Comparison:
-        records = {label: record(taken_ms[p.digest].tolist()) for label, p in placements.items()}
+        records = {label: _record(taken_ms[p.digest]) for label, p in placements.items()}
         return Comparison(records, measured=True)
 
     proof = prove({MIX: ours}, [Single("one", theirs, alone=True)], compare, lambda _: None)
     assert proof.label == chosen
     assert [len(c.records) for c in proof.comparisons] == [2, 2]
+
+
+def test_contenders_are_compared_with_each_other_not_with_a_third() -> None:
+    """By their ratios to the mix "one" takes 0.55 and "two" 1; directly "one" takes 1.1 times as long."""
+    mix, one, two = _placements(3)
+    turns_ms = {mix.digest: [0.2, 2.0, 1.0], one.digest: [1.1, 1.1, 0.5], two.digest: [1.0, 1.0, 1.0]}
+
+    def compare(title: str, placements: Mapping[str, Placement], parts: bool) -> Comparison:
+        return Comparison({label: _record(turns_ms[p.digest]) for label, p in placements.items()}, True)
+
+    singles = [Single("one", one, alone=True), Single("two", two, alone=True)]
+    assert prove({MIX: mix}, singles, compare, lambda _: None).label == "two"
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "chosen", "runs"),
+    [
+        ([0.9], MIX, 2),
+        ([1.005], MIX, 2),  # slower, but by no more than is given away for being simple
+        ([1.05], MIX, 2),  # slower this time, not in both together
+        ([1.3], "one", 3),
+        ([1.3, 0.7], "one", 3),  # the new choice is contradicted: what confirms never chooses
+    ],
+)
+def test_what_is_slower_when_confirmed_is_chosen_anew_once(
+    confirmed: Sequence[float], chosen: str, runs: int
+) -> None:
+    ours, theirs = _placements(2)
+    confirming = iter(confirmed)
+    notes: list[str] = []
+
+    def compare(title: str, placements: Mapping[str, Placement], parts: bool) -> Comparison:
+        mix = 0.9 if title == "choosing" else next(confirming, 1.0)
+        taken = {ours.digest: mix * np.linspace(0.99, 1.01, 9), theirs.digest: np.ones(9)}
+        return Comparison({label: _record(taken[p.digest]) for label, p in placements.items()}, True)
+
+    proof = prove({MIX: ours}, [Single("one", theirs, alone=True)], compare, notes.append)
+    assert proof.label == chosen
+    assert len(proof.comparisons) == runs
+    assert notes == (
+        ["mix, chosen first, was slower than one in the run to confirm it; one now"] if runs == 3 else []
+    )

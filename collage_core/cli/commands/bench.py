@@ -7,7 +7,7 @@ import json
 import zipfile
 from pathlib import Path
 
-from collage_core.cli.arguments import add_json, add_placing, names_of
+from collage_core.cli.arguments import add_json, add_placing, names_of, rounds_of
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
 from collage_core.errors import CollageError
@@ -28,22 +28,20 @@ SUMMARY = (
     "stopped while it is not its turn."
 )
 
+_ROUNDS = 30
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="an ONNX file, which is optimised first, or a bundle")
     parser.add_argument(
         "--against", metavar="A,B", help="peers to compare with (default: all that are available)"
     )
-    parser.add_argument(
-        "--rounds", type=int, default=30, metavar="N", help="alternating rounds (default: 30)"
-    )
     add_placing(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    if args.rounds < 1:
-        raise CollageError("--rounds must be at least 1")
+    rounds = rounds_of(args, _ROUNDS)
     registry = default_registry()
     wanted = names_of(args.against)
     peers = (
@@ -64,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
             placement.target,
             model_file,
             costs=args.costs,
-            rounds=args.rounds,
+            rounds=rounds,
             progress=progress,
         )
     report = bench_json(result.comparison, result.peers, result.differences)
