@@ -76,7 +76,9 @@ class GuardedBuffers:
 def _huge(inner: int) -> tuple[Array, int]:
     """At least `inner` bytes of whole huge pages between two guard regions, and how many they are."""
     inner = -(-inner // _HUGE_BYTES) * _HUGE_BYTES
-    memory = mmap.mmap(-1, inner + _HUGE_BYTES + 2 * _GUARD_BYTES)
+    # Private: of shared mappings, Python's default, few systems make huge pages.
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    memory = mmap.mmap(-1, inner + _HUGE_BYTES + 2 * _GUARD_BYTES, flags=private)
     with suppress(OSError):  # a kernel without huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     raw = np.frombuffer(memory, np.uint8)
