@@ -13,8 +13,10 @@ import faulthandler
 import os
 import pickle
 import resource
+import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from multiprocessing.connection import Connection
@@ -36,8 +38,11 @@ def main(arguments: list[str]) -> None:
     fd, guardian_fd, parent = map(int, arguments[:3])
     if not _tie_to_parent(parent, signal.SIGKILL):
         os._exit(1)
-    _leave_guardian(guardian_fd, arguments[3].encode())
+    folder = _own_temporary_folder()
+    _leave_guardian(guardian_fd, arguments[3].encode(), folder)
     os.close(guardian_fd)
+    if folder is not None:
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
     faulthandler.enable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
@@ -67,16 +72,25 @@ def _tie_to_parent(parent: int, number: signal.Signals) -> bool:
     return os.getppid() == parent
 
 
-def _leave_guardian(fd: int, mark: bytes) -> None:
+def _own_temporary_folder() -> str | None:
+    """A new folder for temporary files, which libraries leave behind when they are killed; None where none
+    can be made, and whoever needs one will say so.
+    """
+    with contextlib.suppress(OSError):
+        return tempfile.mkdtemp(prefix="collage-worker-")
+    return None
+
+
+def _leave_guardian(fd: int, mark: bytes, folder: str | None) -> None:
     """Fork a process that waits for this one's end, which may be a SIGKILL, and then ends whatever this one
-    has started: the parent may not be there any more to do it.
+    has started and removes `folder`: the parent may not be there any more to do it.
     """
     worker = os.getpid()
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     guardian = os.fork()
     if guardian == 0:
         try:
-            _guard(worker, fd, mark)
+            _guard(worker, fd, mark, folder)
         finally:
             os._exit(1)
     # A group of its own before any call is answered, neither halted nor killed with this one; but this
@@ -85,7 +99,7 @@ def _leave_guardian(fd: int, mark: bytes) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 
 
-def _guard(worker: int, fd: int, mark: bytes) -> NoReturn:
+def _guard(worker: int, fd: int, mark: bytes, folder: str | None) -> NoReturn:
     os.setpgid(0, 0)
     os.closerange(0, fd)
     os.closerange(fd + 1, os.sysconf("SC_OPEN_MAX"))
@@ -104,6 +118,8 @@ def _guard(worker: int, fd: int, mark: bytes) -> NoReturn:
         if not found and not unknown:
             break
         time.sleep(_SWEEP_S)
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)
 
 

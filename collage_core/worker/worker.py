@@ -44,9 +44,9 @@ class Worker:
     """A child process for code that may crash, hang, leak or print: vendor libraries, above all.
 
     It has its own session (a terminal's Ctrl-C does not reach it), dies with this process however this
-    process dies, and takes all processes with it that it has started. It writes its stdout and stderr to a
-    file without a name, whose end becomes part of a crash's reason. One call at a time, from one thread at a
-    time.
+    process dies, and takes all processes with it that it has started, and its temporary files: it has a
+    $TMPDIR of its own. It writes its stdout and stderr to a file without a name, whose end becomes part of a
+    crash's reason. One call at a time, from one thread at a time.
 
     environment: variables set in the child on top of this process's own. plugins: modules that the child's
     `default_registry()` loads besides the installed ones. memory_limit_bytes: resident memory of the child

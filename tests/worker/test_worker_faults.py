@@ -136,6 +136,33 @@ def test_many_crashes_leave_no_descriptors_and_no_processes() -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
+_MAKE_FILE = "__import__('tempfile').mkstemp()[1]"
+
+
+@pytest.mark.parametrize("end", ["closed", "killed", "crashed"])
+def test_temporary_files_go_with_the_worker(end: str, tmp_path: Path) -> None:
+    with Worker({"TMPDIR": str(tmp_path)}) as worker:
+        made = Path(worker.call(eval, _MAKE_FILE))
+        assert made.is_file()
+        assert made.is_relative_to(tmp_path)
+        if end == "killed":
+            worker.kill()
+        if end == "crashed":
+            with pytest.raises(WorkerCrash):
+                worker.call(os._exit, 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_temporary_files_go_with_a_killed_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    process, _ = parent(f"print(busy.call(eval, {_MAKE_FILE!r}), flush=True)\ntime.sleep(60)")
+    assert process.stdout is not None
+    assert Path(process.stdout.readline().strip()).is_file()
+    process.kill()
+    process.communicate(timeout=10)
+    assert wait_until(lambda: not list(tmp_path.iterdir()))
+
+
 PARENT = """
 import os, sys, threading, time
 from collage_core.worker import Worker
