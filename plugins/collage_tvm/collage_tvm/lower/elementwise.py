@@ -61,8 +61,12 @@ def _nary(op: str, function: Callable[[Expr, Expr, str], Expr], mean: bool = Fal
         return [pointwise(node, inputs, ARITHMETIC * max(1, len(inputs) - 1), combine)]
 
 
-def _divide(x: Expr, y: Expr, dtype: str) -> Expr:
-    return x / y if dtype.startswith("float") else tirx.truncdiv(x, y)
+def _divisor(y: Expr, dtype: str) -> Expr:
+    """`y`, or 1 where dividing an integer by it ends the process: by 0, and the least number by -1."""
+    traps = tirx.EQ(y, constant(0, dtype))
+    if dtype.startswith("int"):
+        traps = tirx.Or(traps, tirx.EQ(y, constant(-1, dtype)))
+    return tirx.Select(traps, _one(dtype), y)
 
 
 def _one(dtype: str) -> Expr:
@@ -215,7 +219,6 @@ for _op, _function in _COSTLY.items():
 _nary("Add", lambda x, y, t: x + y)
 _nary("Sub", lambda x, y, t: x - y)
 _nary("Mul", lambda x, y, t: x * y)
-_nary("Div", _divide)
 _nary("Max", lambda x, y, t: tirx.max(x, y))
 _nary("Min", lambda x, y, t: tirx.min(x, y))
 _nary("Sum", lambda x, y, t: x + y)
@@ -234,23 +237,44 @@ def _cast_bool(x: Expr) -> Expr:
     return tirx.Select(x, constant(1, "int32"), constant(0, "int32"))
 
 
+@lowering("Div")
+def _div(node: LoweringContext) -> list[Tensor]:
+    x, y = node.tensor(0), node.tensor(1)
+    zero = constant(0, x.dtype)
+
+    def exact(s: Scope, a: Expr, b: Expr) -> Expr:
+        return a / b
+
+    def truncated(s: Scope, a: Expr, b: Expr) -> Expr:
+        # As NumPy has it: 0 of a division by 0, and the least number of its division by -1.
+        a, b = s.let(a), s.let(b)
+        quotient = tirx.Select(tirx.EQ(b, zero), zero, tirx.truncdiv(a, _divisor(b, x.dtype)))
+        if not x.dtype.startswith("int"):
+            return quotient
+        return tirx.Select(tirx.EQ(b, constant(-1, x.dtype)), zero - a, quotient)
+
+    return [pointwise(node, [x, y], ARITHMETIC, exact if x.dtype.startswith("float") else truncated)]
+
+
 @lowering("Mod")
 def _mod(node: LoweringContext) -> list[Tensor]:
     x, y = node.tensor(0), node.tensor(1)
     zero = constant(0, x.dtype)
 
-    def truncated(s: Scope, a: Expr, b: Expr) -> Expr:
-        return tirx.truncmod(a, b)
+    def rest(s: Scope, a: Expr, b: Expr) -> Expr:
+        if x.dtype.startswith("float"):
+            return tirx.truncmod(a, b)
+        return tirx.truncmod(a, _divisor(s.let(b), x.dtype))
 
     def floored(s: Scope, a: Expr, b: Expr) -> Expr:
         # TVM would write floormod with a name inside the expression, and fail on a name that its analysis
         # meets twice and knows more of the second time
         b = s.let(b)
-        rest = s.let(tirx.truncmod(a, b))
-        apart = tirx.And(tirx.min(rest, b) < zero, tirx.max(rest, b) > zero)
-        return rest + tirx.Select(apart, b, zero)
+        left = s.let(rest(s, a, b))
+        apart = tirx.And(tirx.min(left, b) < zero, tirx.max(left, b) > zero)
+        return left + tirx.Select(apart, b, zero)
 
-    return [pointwise(node, [x, y], ARITHMETIC, truncated if node.attribute("fmod", 0) else floored)]
+    return [pointwise(node, [x, y], ARITHMETIC, rest if node.attribute("fmod", 0) else floored)]
 
 
 @lowering("PRelu")
