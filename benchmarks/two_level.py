@@ -15,7 +15,7 @@ alone: each network on one graph library at a time, beside the same library call
 settings (its peer), in one run of alternating rounds; the ratio may be at most 1.02.
 
 ablation: backends added one at a time, and the placements found with the first, the first two, ... compared
-in one run of alternating rounds; none may be slower than the one before beyond the spread.
+in one run of alternating rounds; none may be slower than the one before beyond the interval.
 
 The exit status is 1 if something misses its limit. Networks are built from code with seeded weights.
 """
@@ -169,7 +169,7 @@ def _ablation(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         for label, o in placed.items():
             first.setdefault(o.placement.digest, label)
         # Whatever comes first goes by Collage's name.
-        names = {digest: label if label != next(iter(placed)) else COLLAGE for digest, label in first.items()}
+        names = {**first, next(iter(first)): COLLAGE}
         *_, last = placed.values()
         entrants = [
             placement_entrant(names[digest], placement, registry)
@@ -185,11 +185,11 @@ def _ablation(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             rounds=args.rounds,
             progress=progress,
         ).comparison
-    before: str | None = None
+    before = COLLAGE
     for label, o in placed.items():
         now, same = names[o.placement.digest], first[o.placement.digest]
-        ratio = _ITSELF if before in (None, now) else comparison.ratio(now, before)
         ran = comparison.records[now].ok
+        ratio = _ITSELF if before == now and ran else comparison.ratio(now, before)
         yield {
             "network": name,
             "backends": label,

@@ -14,6 +14,7 @@ from collage_core.search.candidates import Constraints
 __all__ = [
     "add_json",
     "add_placing",
+    "add_rounds",
     "add_target",
     "constraints_of",
     "names_of",
@@ -62,11 +63,15 @@ def add_placing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of what such a search leaves to chance (default: 0)"
     )
+
+
+def add_rounds(parser: argparse.ArgumentParser, what: str, default: int) -> None:
     parser.add_argument(
         "--rounds",
         type=int,
+        default=default,
         metavar="N",
-        help="alternating rounds of each end-to-end comparison (default: 15, or 30 beside peers)",
+        help=f"alternating rounds of {what} (default: {default})",
     )
 
 
@@ -95,10 +100,12 @@ def target_of(args: argparse.Namespace) -> Target:
     return Target(args.device, Target.default().threads if args.threads is None else args.threads)
 
 
-def rounds_of(args: argparse.Namespace, default: int) -> int:
-    if args.rounds is not None and args.rounds < 1:
+def rounds_of(args: argparse.Namespace) -> int:
+    """What `add_rounds` asks for; CollageError if there are none."""
+    rounds: int = args.rounds
+    if rounds < 1:
         raise CollageError("--rounds must be at least 1")
-    return default if args.rounds is None else int(args.rounds)
+    return rounds
 
 
 def names_of(text: str | None) -> list[str] | None:

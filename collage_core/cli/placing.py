@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from collage_core.cli.arguments import constraints_of, names_of, rounds_of, seconds_of, shapes_of, target_of
+from collage_core.cli.arguments import constraints_of, names_of, seconds_of, shapes_of, target_of
 from collage_core.pipeline.optimize import ROUNDS, Optimization, optimize
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.searches import search_named
@@ -13,7 +13,7 @@ from collage_core.plugins import default_registry
 __all__ = ["optimize_from"]
 
 
-def optimize_from(args: argparse.Namespace, progress: Progress) -> Optimization:
+def optimize_from(args: argparse.Namespace, progress: Progress, rounds: int = ROUNDS) -> Optimization:
     """Optimise `args.model` as the options of `add_placing` say."""
     registry = default_registry()
     return optimize(
@@ -27,6 +27,6 @@ def optimize_from(args: argparse.Namespace, progress: Progress) -> Optimization:
         searcher=search_named(args.level, registry),
         budget_s=seconds_of("--budget", args.budget),
         seed=args.seed,
-        rounds=rounds_of(args, ROUNDS),
+        rounds=rounds,
         progress=progress,
     )

@@ -45,8 +45,8 @@ class Ratio:
 
 
 def ratio_of(record: CostRecord, other: CostRecord) -> Ratio | None:
-    """What `record` takes over what `other` takes, both of one comparison; None where one of them has no
-    turns.
+    """What `record` takes over what `other` takes, both of the same comparisons; None where one of them has
+    no turns. ValueError if they have different numbers of them.
     """
     sittings, others = _sittings(record), _sittings(other)
     if not sittings or not others:

@@ -69,7 +69,8 @@ def prove(
     note: Callable[[str], object],
 ) -> Proof:
     """Choose the fastest end to end, then measure all again: the run that chooses flatters what it chose.
-    Where that second run contradicts the first, both together choose again, and a third one confirms.
+    Where that second run contradicts the first, both together choose again; if they choose another one, a
+    third run confirms it.
 
     found: what the searches found, by label, the last search's last. What fails or answers wrongly as a whole
     is not chosen. BackendError if nothing is left.
@@ -84,7 +85,7 @@ def prove(
     }
     comparisons: list[Comparison] = []
     records: dict[str, CostRecord] = {}
-    alone = {s.label for s in singles if s.alone}
+    alone = _alone(placements, singles)
     order, reasons = [favourite], []
     if rivals:
         choosing = compare("choosing", {COLLAGE: placement, **rivals}, False)
@@ -110,16 +111,23 @@ def prove(
             chosen_anew = True
             again = _by_label(confirming, label)
             both = {k: with_turns_of(r, again[k]) for k, r in records.items() if k in again and again[k].ok}
-            first = next((k for k in _ranked(both, alone) if k == label or k in order), label)
-            if first != label:
-                note(f"{label}, chosen first, was slower than {better} in the run to confirm it; {first} now")
-                order.remove(first)
-                order.insert(0, first)
+            ranked = [k for k in _ranked(both, alone) if k == label or k in order]
+            said = f"{label} was slower than {better} in the run to confirm it"
+            if ranked and ranked[0] != label:
+                note(f"{said}, and than {ranked[0]} in both together, which is chosen now")
+                order = [*ranked, *(k for k in order if k not in ranked)]
                 continue
+            note(f"{said}, but of both together it is still the best")
         for reason in reasons:
             note(f"not chosen, {reason}")
         return Proof(placements[label], label, tuple(comparisons), tuple(reasons))
     raise BackendError(f"no placement runs as a whole: {'; '.join(reasons)}")
+
+
+def _alone(placements: Mapping[str, Placement], singles: Sequence[Single]) -> set[str]:
+    """Labels of what is one library's alone, be it that a search found it."""
+    simple = {s.placement.digest for s in singles if s.alone and s.placement is not None}
+    return {label for label, p in placements.items() if p.digest in simple}
 
 
 def _of(singles: Sequence[Single]) -> dict[str, Placement]:
@@ -140,12 +148,16 @@ def _by_label(comparison: Comparison, ours: str) -> dict[str, CostRecord]:
 
 
 def _beaten_by(confirming: Comparison) -> str | None:
-    """What was faster than the chosen placement beyond what is uncertain or given away for being simple."""
-    for name in confirming.records:
-        ratio = confirming.ratio(COLLAGE, name) if name != COLLAGE else None
-        if ratio is not None and ratio.median - 1.0 > max(ratio.uncertainty, _SIMPLER):
-            return name
-    return None
+    """Of what was faster than the chosen placement, beyond what is uncertain or given away for being simple,
+    the fastest.
+    """
+    ratios = {name: confirming.ratio(COLLAGE, name) for name in confirming.records if name != COLLAGE}
+    better = {
+        name: r.median
+        for name, r in ratios.items()
+        if r is not None and r.median - 1.0 > max(r.uncertainty, _SIMPLER)
+    }
+    return max(better, key=better.__getitem__, default=None)
 
 
 def _ranked(records: Mapping[str, CostRecord], alone: set[str]) -> list[str]:
@@ -163,7 +175,8 @@ def _ranked(records: Mapping[str, CostRecord], alone: set[str]) -> list[str]:
         if label != other and (ratio := ratio_of(r, theirs)) is not None
     }
     losses = {
-        label: max((r.median for (one, _), r in ratios.items() if one == label), default=1.0) for label in ran
+        label: max((r.median for (one, _), r in ratios.items() if one == label), default=math.inf)
+        for label in ran
     }
     order = sorted(losses, key=losses.__getitem__)
     best = next((label for label in order if label in alone), None)

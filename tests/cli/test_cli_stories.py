@@ -30,6 +30,12 @@ def test_the_second_run_measures_nothing(optimised: Optimised) -> None:
         assert second[key] == first[key]
 
 
+def test_comparisons_have_as_many_rounds_as_were_asked_for(optimised: Optimised) -> None:
+    with CostDatabase(optimised.collage.home / "costs.sqlite") as database:
+        compared = [i.record for i in database.items() if i.key.variant in ("choosing", "confirming")]
+    assert {record.runs for record in compared if record.ok} == {4 * 3}
+
+
 def test_what_optimize_prints(optimised: Optimised) -> None:
     report = optimised.second
     assert report["model"] == str(optimised.model)

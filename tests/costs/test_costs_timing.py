@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -192,3 +193,27 @@ ctypes.string_at(raw.ctypes.data + {place}, 1)
         else:
             with pytest.raises(WorkerCrash, match=outcome):
                 worker.call(exec, touch)
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").is_dir(), reason="no huge pages here")
+def test_large_buffers_may_lie_on_huge_pages() -> None:
+    """As an executable's arena does; of shared mappings few systems make any."""
+    raw = GuardedBuffers().bytes(4 << 20, "raw")
+    permissions, flags = _mapping(raw.ctypes.data)
+    assert permissions == "rw-p"
+    assert "hg" in flags
+    raw = GuardedBuffers().bytes(4096, "raw")
+    assert "hg" not in _mapping(raw.ctypes.data)[1]
+
+
+def _mapping(address: int) -> tuple[str, list[str]]:
+    """Permissions and flags of the mapping of this process that holds an address (proc(5), smaps)."""
+    permissions = ""
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, *rest = line.split()
+        if "-" in first and not first.endswith(":"):
+            start, end = (int(a, 16) for a in first.split("-"))
+            permissions = rest[0] if start <= address < end else ""
+        elif first == "VmFlags:" and permissions:
+            return permissions, rest
+    raise AssertionError(f"no mapping holds {address:#x}")

@@ -7,7 +7,7 @@ import json
 import zipfile
 from pathlib import Path
 
-from collage_core.cli.arguments import add_json, add_placing, names_of, rounds_of
+from collage_core.cli.arguments import add_json, add_placing, add_rounds, names_of, rounds_of
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
 from collage_core.errors import CollageError
@@ -28,20 +28,19 @@ SUMMARY = (
     "stopped while it is not its turn."
 )
 
-_ROUNDS = 30
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="an ONNX file, which is optimised first, or a bundle")
     parser.add_argument(
         "--against", metavar="A,B", help="peers to compare with (default: all that are available)"
     )
+    add_rounds(parser, "the comparison with peers", 30)
     add_placing(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    rounds = rounds_of(args, _ROUNDS)
+    rounds = rounds_of(args)
     registry = default_registry()
     wanted = names_of(args.against)
     peers = (

@@ -7,10 +7,11 @@ import json
 import os
 from pathlib import Path
 
-from collage_core.cli.arguments import add_json, add_placing
+from collage_core.cli.arguments import add_json, add_placing, add_rounds, rounds_of
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
 from collage_core.errors import BundleError
+from collage_core.pipeline.optimize import ROUNDS
 from collage_core.report.summary import optimization_json
 from collage_core.report.text import optimization_text
 from collage_core.runtime.bundle import Bundle, save
@@ -25,6 +26,7 @@ SUMMARY = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="an ONNX file")
     parser.add_argument("-o", "--output", metavar="FILE", help="bundle to write (default: none)")
+    add_rounds(parser, "each end-to-end comparison", ROUNDS)
     add_placing(parser)
     add_json(parser)
 
@@ -32,8 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.output:
         _require_writable(args.output)
+    rounds = rounds_of(args)
     with ProgressBars() as progress:
-        optimization = optimize_from(args, progress)
+        optimization = optimize_from(args, progress, rounds)
         report = optimization_json(optimization, args.model)
         if args.output:
             progress.phase("writing the bundle")
