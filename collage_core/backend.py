@@ -19,7 +19,10 @@ The smallest complete backend::
 
     class NegateKernel(Kernel):
         def bind(self, inputs, outputs, workspace):
-            return partial(np.negative, inputs[0], outputs[0])
+            def call() -> None:
+                np.negative(inputs[0], out=outputs[0])
+
+            return call
 
 Which process calls what: `info`, `patterns`, `rules`, `variants`, `tunable` and `converts` run in the process
 of the user and must not load the vendor's library; `supported`, `build`, `build_conversion` and `tune` run in

@@ -60,6 +60,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
         "registration",
         "rules",
     },
+    "testing": {"backend", "costs", "device", "errors", "formats", "ir", "reference"},
     "runtime": {"backend", "device", "errors", "formats", "ir", "placement", "plugins"},
     "pipeline": {
         *(

@@ -1,0 +1,313 @@
+"""What the tests of a backend need: groups from ONNX nodes, kernels on buffers of their own, and one check of
+everything that a backend offers for a group::
+
+    x = np.linspace(-1, 1, 12, dtype=np.float32)
+    group = make_group([node("Neg", ["x"], "y")], {"x": x})
+    check_group(Negate(), group, {"x": x}, Target("cpu", 2))
+
+It needs no test framework. Whatever is wrong is an AssertionError that names the group and the variant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+
+from collage_core.backend import Backend, Bound, Kernel, Variant
+from collage_core.costs.check import compare
+from collage_core.costs.guarded import GuardedBuffers
+from collage_core.device import Target
+from collage_core.errors import Refusal
+from collage_core.formats import Array, Format
+from collage_core.ir import Graph, Subgraph, TensorType, from_model, to_value_info
+from collage_core.reference import evaluate
+
+__all__ = ["BoundKernel", "bind", "check_group", "make_graph", "make_group", "make_model", "node"]
+
+_Build = Callable[[Subgraph, Variant, Target], Kernel]
+
+
+def node(op: str, inputs: Sequence[str], output: str | Sequence[str], **attributes: Any) -> onnx.NodeProto:
+    """An ONNX node that is named after its first output.
+
+    output: one name, or one for each output. attributes: the operator's; `domain` and `name`, too, where they
+    are to be others.
+    """
+    outputs = [output] if isinstance(output, str) else list(output)
+    return helper.make_node(op, list(inputs), outputs, **{"name": _first(outputs), **attributes})
+
+
+def make_model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, Array],
+    constants: Mapping[str, npt.ArrayLike] | None = None,
+    outputs: Sequence[str] | None = None,
+    *,
+    opset: int = 20,
+    types: Mapping[str, TensorType] | None = None,
+) -> onnx.ModelProto:
+    """A model of `nodes`, which are in topological order.
+
+    inputs: arrays of the shapes and dtypes that it is to take, by name. constants: by name; what has no dtype
+    gets NumPy's. outputs: what it returns, in that order; the first output of the last node, if None. opset:
+    ONNX's; other domains have version 1. types: those of `outputs` that ONNX cannot infer.
+    """
+    known = types or {}
+    domains = sorted({n.domain for n in nodes} - {""})
+    graph = helper.make_graph(
+        list(nodes),
+        "test",
+        [to_value_info(name, TensorType(str(a.dtype), a.shape)) for name, a in inputs.items()],
+        [
+            to_value_info(name, known[name]) if name in known else onnx.ValueInfoProto(name=name)
+            for name in ([_first(nodes[-1].output)] if outputs is None else outputs)
+        ],
+        [numpy_helper.from_array(np.asarray(a), name) for name, a in (constants or {}).items()],
+    )
+    versions = [("", opset), *((domain, 1) for domain in domains)]
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid(*v) for v in versions])
+
+
+def make_graph(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, Array],
+    constants: Mapping[str, npt.ArrayLike] | None = None,
+    outputs: Sequence[str] | None = None,
+    *,
+    opset: int = 20,
+    types: Mapping[str, TensorType] | None = None,
+) -> Graph:
+    """The graph of `make_model`'s model; no pass has changed it. ModelError where that is none."""
+    return from_model(make_model(nodes, inputs, constants, outputs, opset=opset, types=types))
+
+
+def make_group(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, Array],
+    constants: Mapping[str, npt.ArrayLike] | None = None,
+    outputs: Sequence[str] | None = None,
+    *,
+    opset: int = 20,
+    types: Mapping[str, TensorType] | None = None,
+) -> Subgraph:
+    """All of `make_graph`'s graph, with `outputs` in their order."""
+    graph = make_graph(nodes, inputs, constants, outputs, opset=opset, types=types)
+    return Subgraph(graph, graph.all_nodes, outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundKernel:
+    """A kernel bound to buffers of its own.
+
+    call: what `Kernel.bind` returned. inputs, outputs: arrays of the logical shapes of the subgraph's values,
+    in the formats of the variant. workspace: uint8. buffers: where all of them lie; they tell who has written
+    beside them.
+    """
+
+    call: Bound
+    inputs: Sequence[Array]
+    outputs: Sequence[Array]
+    workspace: Array
+    buffers: GuardedBuffers
+
+    def load(self, inputs: Sequence[Array]) -> None:
+        """Copy other inputs in."""
+        for array, value in zip(self.inputs, inputs, strict=True):
+            array[...] = value
+
+
+def bind(
+    kernel: Kernel,
+    subgraph: Subgraph,
+    variant: Variant,
+    inputs: Mapping[str, Array] | None = None,
+    alias: Mapping[int, int] | None = None,
+) -> BoundKernel:
+    """Bind `kernel` to new buffers, 64-byte aligned and full of bytes of 0xFF, the workspace too.
+
+    inputs: by the names of `subgraph.inputs`, copied in once the kernel is bound, for it must not have read
+    them before. alias: as `Kernel.may_alias`: outputs that get the buffer of an input.
+    """
+    buffers, graph, shared = GuardedBuffers(protect=False), subgraph.graph, alias or {}
+
+    def array(name: str, format: Format, what: str) -> Array:
+        made = buffers.array(graph.shape_of(name), format, f"{what} {name!r}")
+        _fill(made, format, 0xFF)
+        return made
+
+    given = [array(v, f, "input") for v, f in zip(subgraph.inputs, variant.inputs, strict=True)]
+    results = [
+        given[shared[i]] if i in shared else array(v, f, "output")
+        for i, (v, f) in enumerate(zip(subgraph.outputs, variant.outputs, strict=True))
+    ]
+    workspace = buffers.bytes(kernel.workspace_bytes, "the workspace")
+    workspace.fill(0xFF)
+    bound = BoundKernel(kernel.bind(given, results, workspace), given, results, workspace, buffers)
+    if inputs is not None:
+        bound.load([inputs[v] for v in subgraph.inputs])
+    return bound
+
+
+def check_group(
+    backend: Backend,
+    subgraph: Subgraph,
+    inputs: Mapping[str, Array],
+    target: Target,
+    *,
+    other_inputs: Mapping[str, Array] | None = None,
+    expected: Mapping[str, Array] | None = None,
+    tolerances: Mapping[str, float] | None = None,
+    build: _Build | None = None,
+) -> dict[Variant, Kernel]:
+    """Build and run every variant that `backend` offers for `subgraph`, and compare it with the reference.
+
+    Formats have the dtypes of the values. A kernel is bound once and called twice on the same inputs, with
+    other bytes in its outputs and its workspace before each call; both answers are right, and equal to the
+    last bit. It is called once more for each output that may share the buffer of an input, lying there. It
+    returns nothing truthy, and writes neither an input (but that one) nor beside its buffers.
+
+    inputs: those of the graph, of which `subgraph` may be a part, row-major, by name. other_inputs: the same
+    for a third call, which reads what the buffers hold then. expected: `subgraph`'s outputs for `inputs`, by
+    name, where they are not to be the reference's. tolerances: largest errors by dtype, where smaller than
+    core's (docs/adr/0007), which hold, too. build: called in place of `backend.build`.
+
+    Returns the kernels by variant, in the order of the offer. Raises AssertionError if nothing is offered,
+    `supported` declines, or a variant cannot be built, fails or is wrong; ModelError if the reference lacks
+    an operator that it is asked for.
+    """
+    where = f"{backend.name}, {subgraph}"
+    offered = backend.variants(subgraph, target)
+    if isinstance(offered, Refusal) or not offered:
+        raise AssertionError(f"{where}: no variant is offered: {offered}")
+    if (declined := list(backend.supported([subgraph], target))) != [None]:
+        raise AssertionError(f"{where}: variants are offered, and yet `supported` says {declined}")
+    if len(set(offered)) < len(offered):
+        raise AssertionError(f"{where}: a variant is offered twice: {', '.join(map(str, offered))}")
+    runs = [_Run.of(subgraph, inputs, expected)] * 2
+    if other_inputs is not None:
+        runs.append(_Run.of(subgraph, other_inputs, None))
+    kernels: dict[Variant, Kernel] = {}
+    for variant in offered:
+        with _naming(f"{where}, {variant}"):
+            _check_formats(subgraph, variant, runs[0])
+            kernels[variant] = kernel = (build or backend.build)(subgraph, variant, target)
+            _check_calls(kernel, subgraph, variant, runs, tolerances or {})
+            _check_aliases(kernel, subgraph, variant, runs[0], tolerances or {})
+    return kernels
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What a kernel is given, and what it should answer, in the order of its subgraph's values."""
+
+    inputs: Sequence[Array]
+    outputs: Sequence[Array]
+
+    @classmethod
+    def of(
+        cls, subgraph: Subgraph, inputs: Mapping[str, Array], expected: Mapping[str, Array] | None
+    ) -> _Run:
+        asked = subgraph.outputs if expected is None else ()
+        values = evaluate(subgraph.graph, inputs, keep=(*subgraph.inputs, *asked))
+        answers = values if expected is None else expected
+        return cls([values[v] for v in subgraph.inputs], [answers[v] for v in subgraph.outputs])
+
+
+def _check_formats(subgraph: Subgraph, variant: Variant, run: _Run) -> None:
+    for what, names, formats, values in (
+        ("input", subgraph.inputs, variant.inputs, run.inputs),
+        ("output", subgraph.outputs, variant.outputs, run.outputs),
+    ):
+        if len(formats) != len(names):
+            raise AssertionError(f"it has {len(formats)} formats of {len(names)} {what}s")
+        for name, format, value in zip(names, formats, values, strict=True):
+            if format.dtype != str(value.dtype) or sorted(format.layout) != list(range(value.ndim)):
+                raise AssertionError(f"{what} {name!r} is {value.dtype}{list(value.shape)}, not {format}")
+
+
+def _check_calls(
+    kernel: Kernel,
+    subgraph: Subgraph,
+    variant: Variant,
+    runs: Sequence[_Run],
+    tolerances: Mapping[str, float],
+) -> None:
+    bound = bind(kernel, subgraph, variant)
+    answers: list[list[bytes]] = []
+    for run in runs:
+        # what it leaves out, or has left there in the call before, must not look right twice
+        byte = 0x00 if len(answers) % 2 else 0xFF
+        bound.load(run.inputs)
+        bound.workspace.fill(byte)
+        for output, format in zip(bound.outputs, variant.outputs, strict=True):
+            _fill(output, format, byte)
+        with _naming(f"call {len(answers) + 1}"):
+            _call(bound, subgraph, run, range(len(run.inputs)), tolerances)
+        answers.append([output.tobytes() for output in bound.outputs])
+    if answers[0] != answers[1]:
+        raise AssertionError("the second call answers otherwise than the first, on the same inputs")
+
+
+def _check_aliases(
+    kernel: Kernel, subgraph: Subgraph, variant: Variant, run: _Run, tolerances: Mapping[str, float]
+) -> None:
+    for output, source in kernel.may_alias.items():
+        # other shapes or formats are never made to share: core tells that by itself
+        alike = variant.outputs[output] == variant.inputs[source]
+        if alike and run.outputs[output].shape == run.inputs[source].shape:
+            values = dict(zip(subgraph.inputs, run.inputs, strict=True))
+            others = [i for i in range(len(run.inputs)) if i != source]
+            with _naming(f"output {output} in the buffer of input {source}"):
+                bound = bind(kernel, subgraph, variant, values, {output: source})
+                _call(bound, subgraph, run, others, tolerances)
+
+
+def _call(
+    bound: BoundKernel,
+    subgraph: Subgraph,
+    run: _Run,
+    kept: Sequence[int],
+    tolerances: Mapping[str, float],
+) -> None:
+    """Call once; its outputs are the run's, and the inputs that `kept` numbers are what they were."""
+    before = [bound.inputs[i].tobytes() for i in kept]
+    if code := bound.call():
+        raise AssertionError(f"it returned error code {code!r}")
+    if (beside := bound.buffers.trespass()) is not None:
+        raise AssertionError(f"it wrote outside its buffers, {beside}")
+    for i, held in zip(kept, before, strict=True):
+        if bound.inputs[i].tobytes() != held:
+            raise AssertionError(f"it changed its input {subgraph.inputs[i]!r}")
+    for name, output, expected in zip(subgraph.outputs, bound.outputs, run.outputs, strict=True):
+        error, wrong = compare(name, output, expected)
+        if wrong is not None:
+            raise AssertionError(str(wrong))
+        allowed = tolerances.get(str(expected.dtype))
+        if allowed is not None and not (error is not None and error <= allowed):
+            raise AssertionError(f"output {name!r} has error {error}, more than {allowed:g}")
+
+
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Whatever is raised inside is an AssertionError that begins with `where`."""
+    try:
+        yield
+    except Exception as error:
+        said = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+        raise AssertionError(f"{where}: {said}") from error
+
+
+def _fill(array: Array, format: Format, byte: int) -> None:
+    array.transpose(format.layout).reshape(-1).view(np.uint8).fill(byte)
+
+
+def _first(names: Sequence[str]) -> str:
+    """The first output that is not left out."""
+    return next(name for name in names if name)
