@@ -16,6 +16,7 @@ from collage_core.errors import Refusal
 from collage_core.ir import NodeSet, Subgraph
 from collage_core.reference import evaluate
 from collage_core.rules import generate
+from collage_core.testing import make_graph
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 node = helper.make_node
@@ -35,21 +36,21 @@ def test_a_residual_is_summed_in_place(run_group: Any) -> None:
     first, inputs, constants = conv()
     nodes = [first, node("Add", ["r", "c"], ["s"]), node("Relu", ["s"], ["y"])]
     outcome = run_group(nodes, {**inputs, "r": values(1, 16, 9, 9, seed=3)}, constants)
-    for built in outcome.built:
-        assert built.kernel.may_alias == {0: outcome.subgraph.inputs.index("r")}
+    for kernel in outcome.kernels:
+        assert kernel.may_alias == {0: outcome.subgraph.inputs.index("r")}
 
 
 def test_a_residual_that_the_anchor_reads_too_is_never_overwritten(run_group: Any) -> None:
     first, inputs, constants = conv()
     outcome = run_group([first, node("Add", ["c", "x"], ["y"])], inputs, constants)
-    assert all(not built.kernel.may_alias for built in outcome.built)
+    assert all(not kernel.may_alias for kernel in outcome.kernels)
 
 
 def test_an_operand_read_twice_is_never_overwritten(run_group: Any) -> None:
     first, inputs, constants = conv()
     nodes = [first, node("Add", ["c", "r"], ["s"]), node("Mul", ["s", "r"], ["y"])]
     outcome = run_group(nodes, {**inputs, "r": values(1, 16, 9, 9, seed=3)}, constants)
-    assert all(not built.kernel.may_alias for built in outcome.built)
+    assert all(not kernel.may_alias for kernel in outcome.kernels)
 
 
 @pytest.mark.parametrize("anchor", ["MatMul", "Conv", "ConvTranspose"])
@@ -60,7 +61,7 @@ def test_constant_per_channel_addend_becomes_the_bias(run_group: Any, anchor: st
         x, w, b = values(1, 16, 5, 5), values(16, 16, 3, 3, seed=1), values(16, 1, 1, seed=2)
     nodes = [node(anchor, ["x", "w"], ["p"]), node("Add", ["b", "p"], ["s"]), node("Gelu", ["s"], ["y"])]
     outcome = run_group(nodes, {"x": x}, {"w": w, "b": b})
-    assert all(built.kernel.may_alias == {} for built in outcome.built)
+    assert all(kernel.may_alias == {} for kernel in outcome.kernels)
     assert not any(outcome.declined) or anchor != "MatMul"
 
 
@@ -83,10 +84,10 @@ def test_attention_scores_with_scale_and_mask(run_group: Any) -> None:
     ],
     ids=["swish", "hardswish", "mish"],
 )
-def test_branches_that_join_are_one_step(run_group: Any, graph_of: Any, branch: list[onnx.NodeProto]) -> None:
+def test_branches_that_join_are_one_step(run_group: Any, branch: list[onnx.NodeProto]) -> None:
     first, inputs, constants = conv()
     run_group([first, *branch], inputs, constants)
-    graph = graph_of([first, *branch], inputs, constants)
+    graph = make_graph([first, *branch], inputs, constants)
     assert graph.all_nodes in generate(graph, POST_OPS_RULE).groups
     run_group(branch, {"c": values(2, 3, 4)})
 
@@ -162,7 +163,7 @@ _STEP = st.one_of(
 )
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_drawn_chains(
-    run_group: Any, graph_of: Any, backend: Any, target: Any, steps: list[Any], anchor: str, random: Any
+    run_group: Any, backend: Any, target: Any, steps: list[Any], anchor: str, random: Any
 ) -> None:
     """Any chain that the rule finds as a whole is right in every variant; what it does not find, `variants`
     declines too.
@@ -199,7 +200,7 @@ def test_drawn_chains(
             (constants if kind == "constant" else inputs)[f"o{i}"] = values(*shape, seed=10 + i)
             random.shuffle(operands)
         nodes.append(node(op, operands, [f"v{i + 1}"]))
-    graph = graph_of(nodes, inputs, constants)
+    graph = make_graph(nodes, inputs, constants)
     declined = backend.variants(Subgraph(graph, graph.all_nodes), target)
     assert isinstance(declined, Refusal) == (graph.all_nodes not in generate(graph, POST_OPS_RULE).groups)
     if isinstance(declined, Refusal):
@@ -208,7 +209,7 @@ def test_drawn_chains(
         run_group(nodes, inputs, constants)
 
 
-def test_the_rule_finds_what_can_be_fused_and_nothing_else(graph_of: Any) -> None:
+def test_the_rule_finds_what_can_be_fused_and_nothing_else() -> None:
     """A residual block: conv+relu and conv+add+relu, but not across the branch."""
     w = values(8, 8, 3, 3)
     nodes = [
@@ -218,7 +219,7 @@ def test_the_rule_finds_what_can_be_fused_and_nothing_else(graph_of: Any) -> Non
         node("Add", ["c", "b"], ["d"], name="add"),
         node("Relu", ["d"], ["y"], name="r2"),
     ]
-    graph = graph_of(nodes, {"x": values(1, 8, 6, 6)}, {"w": w})
+    graph = make_graph(nodes, {"x": values(1, 8, 6, 6)}, {"w": w})
     found = {
         tuple(sorted(graph.node(i).name for i in group)) for group in generate(graph, POST_OPS_RULE).groups
     }
@@ -226,18 +227,18 @@ def test_the_rule_finds_what_can_be_fused_and_nothing_else(graph_of: Any) -> Non
     assert found == singles | {("c1", "r1"), ("add", "c2"), ("add", "c2", "r2"), ("add", "r2")}
 
 
-def test_a_value_read_elsewhere_stays_visible(graph_of: Any, backend: Any, target: Any) -> None:
+def test_a_value_read_elsewhere_stays_visible(backend: Any, target: Any) -> None:
     nodes = [node("Relu", ["x"], ["a"]), node("Tanh", ["a"], ["b"])]
-    graph = graph_of(nodes, {"x": values(3)}, outputs=["a", "b"])
+    graph = make_graph(nodes, {"x": values(3)}, outputs=["a", "b"])
     declined = backend.variants(Subgraph(graph, graph.all_nodes), target)
     assert isinstance(declined, Refusal)
     assert "outside" in declined.reason
 
 
-def test_bound_kernels_read_what_the_buffers_hold_then(graph_of: Any, backend: Any, target: Any) -> None:
+def test_bound_kernels_read_what_the_buffers_hold_then(backend: Any, target: Any) -> None:
     """Two bindings of one kernel are independent, and new inputs are seen."""
     first, inputs, constants = conv()
-    graph = graph_of([first], inputs, constants)
+    graph = make_graph([first], inputs, constants)
     group = Subgraph(graph, NodeSet([graph.nodes[0].id]))
     variant = backend.variants(group, target)[0]
     kernel = backend.build(group, variant, target)

@@ -13,8 +13,9 @@ from onnx import helper
 
 from collage_core.backend import Variant
 from collage_core.errors import BackendError, Refusal
-from collage_core.ir import Operator, OpKind, Subgraph
+from collage_core.ir import Operator, OpKind, Subgraph, TensorType
 from collage_core.rules import generate
+from collage_core.testing import make_graph
 
 node = helper.make_node
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -142,7 +143,6 @@ CASES = [
 
 @pytest.mark.parametrize(("made", "inputs", "constants", "declared", "reason"), CASES)
 def test_single_operators(
-    graph_of: Any,
     backend: Any,
     target: Any,
     made: Any,
@@ -151,7 +151,8 @@ def test_single_operators(
     declared: Any,
     reason: str,
 ) -> None:
-    graph = graph_of([made], inputs, constants, declared=declared)
+    types = None if declared is None else {made.output[0]: TensorType("float32", declared)}
+    graph = make_graph([made], inputs, constants, types=types)
     said = backend.variants(Subgraph(graph, graph.all_nodes), target)
     assert isinstance(said, Refusal)
     assert reason in said.reason
@@ -160,16 +161,16 @@ def test_single_operators(
     assert backend.supported([Subgraph(graph, graph.all_nodes)], target) == [said]
 
 
-def test_softmax_over_several_axes_of_old_opsets(graph_of: Any) -> None:
+def test_softmax_over_several_axes_of_old_opsets() -> None:
     made = node("Softmax", ["x"], ["y"], axis=1)
     for shape, ok in (((2, 3, 4), False), ((2, 3), True)):
-        graph = graph_of([made], {"x": zeros(*shape)}, opset=11)
+        graph = make_graph([made], {"x": zeros(*shape)}, opset=11)
         assert bool(valid_op(Operator(graph, graph.nodes[0]))) == ok
 
 
-def test_a_symbolic_dimension_is_named(graph_of: Any) -> None:
-    graph = graph_of([node("Relu", ["x"], ["y"])], {"x": zeros(2, 3)})
-    from collage_core.ir import TensorType, Value, ValueKind
+def test_a_symbolic_dimension_is_named() -> None:
+    graph = make_graph([node("Relu", ["x"], ["y"])], {"x": zeros(2, 3)})
+    from collage_core.ir import Value, ValueKind
 
     values = {
         **graph.values,
@@ -181,14 +182,14 @@ def test_a_symbolic_dimension_is_named(graph_of: Any) -> None:
     assert "batch" in said.reason
 
 
-def test_fusion_rule_declines_with_reasons(graph_of: Any) -> None:
+def test_fusion_rule_declines_with_reasons() -> None:
     nodes = [
         node("LayerNormalization", ["x", "s"], ["a"]),
         node("Relu", ["a"], ["b"]),
         node("Softmax", ["b"], ["c"]),
         node("Add", ["c", "wide"], ["d"]),
     ]
-    graph = graph_of(nodes, {"x": zeros(1, 4), "wide": zeros(3, 4)}, {"s": zeros(4)})
+    graph = make_graph(nodes, {"x": zeros(1, 4), "wide": zeros(3, 4)}, {"s": zeros(4)})
     ops = [Operator(graph, n) for n in graph.nodes]
     for (src, sink), reason in zip(
         itertools.pairwise(ops), ["nothing to", "no post-op", "broadcast"], strict=True
@@ -200,9 +201,9 @@ def test_fusion_rule_declines_with_reasons(graph_of: Any) -> None:
     assert not opaque
 
 
-def test_too_long_a_chain_is_not_one_group(graph_of: Any, backend: Any, target: Any) -> None:
+def test_too_long_a_chain_is_not_one_group(backend: Any, target: Any) -> None:
     nodes = [node("Tanh", [f"v{i}"], [f"v{i + 1}"]) for i in range(12)]
-    graph = graph_of(nodes, {"v0": zeros(3)})
+    graph = make_graph(nodes, {"v0": zeros(3)})
     longest = max(len(g) for g in generate(graph, POST_OPS_RULE).groups)
     assert longest == 9
     said = backend.variants(Subgraph(graph, graph.all_nodes), target)
@@ -210,19 +211,17 @@ def test_too_long_a_chain_is_not_one_group(graph_of: Any, backend: Any, target: 
     assert "at most 8" in said.reason
 
 
-def test_parts_that_are_no_chain_are_declined(graph_of: Any, backend: Any, target: Any) -> None:
+def test_parts_that_are_no_chain_are_declined(backend: Any, target: Any) -> None:
     nodes = [node("Relu", ["x"], ["a"]), node("Tanh", ["x"], ["b"]), node("Add", ["a", "b"], ["y"])]
-    graph = graph_of(nodes, {"x": zeros(3)})
+    graph = make_graph(nodes, {"x": zeros(3)})
     said = backend.variants(Subgraph(graph, graph.all_nodes), target)
     assert isinstance(said, Refusal)
     assert graph.all_nodes not in generate(graph, POST_OPS_RULE).groups
 
 
-def test_formats_for_which_only_slow_code_exists_are_declined_at_build(
-    graph_of: Any, backend: Any, target: Any
-) -> None:
+def test_formats_for_which_only_slow_code_exists_are_declined_at_build(backend: Any, target: Any) -> None:
     """Softmax over channels has compiled code for channels-last only."""
-    graph = graph_of([node("Softmax", ["x"], ["y"], axis=1)], {"x": zeros(2, 16, 5, 5)})
+    graph = make_graph([node("Softmax", ["x"], ["y"], axis=1)], {"x": zeros(2, 16, 5, 5)})
     group = Subgraph(graph, graph.all_nodes)
     plain, last = backend.variants(group, target)
     with pytest.raises(BackendError, match="uncompiled"):
@@ -231,22 +230,22 @@ def test_formats_for_which_only_slow_code_exists_are_declined_at_build(
 
 
 @pytest.mark.parametrize("op", ["Relu", "Softmax", "MatMul", "Conv", "MaxPool", "ReduceSum", "Concat"])
-def test_a_dead_node_is_declined(graph_of: Any, backend: Any, target: Any, op: str) -> None:
+def test_a_dead_node_is_declined(backend: Any, target: Any, op: str) -> None:
     operands = {"Conv": ["x", "w"], "MatMul": ["x", "x"], "Concat": ["x", "x"]}.get(op, ["x"])
     attributes: Any = {"MaxPool": {"kernel_shape": [2, 2]}, "Concat": {"axis": 0}}.get(op, {})
     nodes = [node(op, operands, ["dead"], name="n", **attributes), node("Neg", ["x"], ["y"])]
-    graph = graph_of(nodes, {"x": zeros(1, 1, 4, 4)}, {"w": zeros(1, 1, 2, 2)})
+    graph = make_graph(nodes, {"x": zeros(1, 1, 4, 4)}, {"w": zeros(1, 1, 2, 2)})
     said = backend.variants(Subgraph(graph, [graph.nodes[0].id]), target)
     assert said == Refusal("nothing reads what the group computes", "n")
 
 
-def test_a_transpose_that_is_none_is_no_neighbour(graph_of: Any, backend: Any, target: Any) -> None:
+def test_a_transpose_that_is_none_is_no_neighbour(backend: Any, target: Any) -> None:
     """Neither one of another domain nor one whose permutation does not fit changes what is offered."""
     relu = node("Relu", ["x"], ["y"])
-    alone = graph_of([relu], {"x": zeros(2, 3, 4, 5)})
+    alone = make_graph([relu], {"x": zeros(2, 3, 4, 5)})
     offered = backend.variants(Subgraph(alone, alone.all_nodes), target)
     for attributes in ({"domain": "elsewhere", "perm": [0, 1]}, {"perm": [0, 1]}, {"perm": [0, 1, 2, 9]}):
-        graph = graph_of([relu, node("Neg", ["y"], ["z"])], {"x": zeros(2, 3, 4, 5)})
+        graph = make_graph([relu, node("Neg", ["y"], ["z"])], {"x": zeros(2, 3, 4, 5)})
         first, after = graph.nodes
         made = {k: v for k, v in attributes.items() if k != "domain"}
         odd = dataclasses.replace(
@@ -258,9 +257,7 @@ def test_a_transpose_that_is_none_is_no_neighbour(graph_of: Any, backend: Any, t
 
 @pytest.mark.parametrize("axis", [1, 2, 3])
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
-def test_what_is_built_does_not_depend_on_neighbours(
-    graph_of: Any, backend: Any, target: Any, op: str, axis: int
-) -> None:
+def test_what_is_built_does_not_depend_on_neighbours(backend: Any, target: Any, op: str, axis: int) -> None:
     """Costs are kept per structural key and variant: what builds in one place builds in all."""
     group, x = node(op, ["a"], ["b"], axis=axis), {"x": zeros(1, 12, 16, 16)}
     places = [
@@ -270,7 +267,7 @@ def test_what_is_built_does_not_depend_on_neighbours(
     ]
     subgraphs = []
     for nodes in places:
-        graph = graph_of(nodes, x)
+        graph = make_graph(nodes, x)
         subgraphs.append(Subgraph(graph, [graph.nodes[1].id]))
     assert len({s.key for s in subgraphs}) == 1
     assert len({repr(backend.supported([s], target)) for s in subgraphs}) == 1

@@ -12,6 +12,7 @@ from onnx import helper
 
 from collage_core.errors import Refusal
 from collage_core.ir import Subgraph
+from collage_core.testing import make_graph
 
 _SETTINGS = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -120,11 +121,11 @@ def pools(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(pools())
 @_SETTINGS
-def test_pool(run_group: Any, graph_of: Any, backend: Any, target: Any, case: dict[str, Any]) -> None:
+def test_pool(run_group: Any, backend: Any, target: Any, case: dict[str, Any]) -> None:
     """What is offered is right; what is declined says why."""
     x = _values(case["x"], 0)
     node = helper.make_node(case["op"], ["x"], ["y"], **case["attributes"])
-    graph = graph_of([node], {"x": x})
+    graph = make_graph([node], {"x": x})
     offered = backend.variants(Subgraph(graph, graph.all_nodes), target)
     if isinstance(offered, Refusal):
         assert "padding" in offered.reason

@@ -23,6 +23,7 @@ from collage_core.device import Target
 from collage_core.formats import Array, empty, plain
 from collage_core.ir import Subgraph
 from collage_core.plugins import Registry
+from collage_core.testing import make_graph
 
 
 def _run(code: str, **variables: str) -> str:
@@ -109,11 +110,11 @@ except BackendUnavailableError as error:
 
 
 _COUNT_THREADS = """
-import os, sys
+import os
 import numpy as np
-sys.path.insert(0, {tests!r})
-from conftest import MklBackend, Subgraph, Target, make_graph, run_kernel
-from onnx import helper
+from collage_core.device import Target
+from collage_core.testing import check_group, make_group, node
+from collage_mkl.backend import MklBackend
 
 def tasks():
     return len(os.listdir("/proc/self/task"))
@@ -125,10 +126,8 @@ for weights in (False, True):
         values = {{n: v[0] for n, v in values.items()}}
     inputs = dict(values)
     constants = {{"b": inputs.pop("b")}} if weights else {{}}
-    graph = make_graph([helper.make_node("MatMul", ["a", "b"], ["y"])], inputs, constants)
-    subgraph, target = Subgraph(graph, graph.all_nodes), Target("cpu", {threads})
-    (variant,) = backend.variants(subgraph, target)
-    run_kernel(backend.build(subgraph, variant, target), subgraph, variant, inputs)
+    group = make_group([node("MatMul", ["a", "b"], "y")], inputs, constants)
+    assert len(check_group(backend, group, inputs, Target("cpu", {threads}))) == 1
 files = {{l.split()[-1] for l in open("/proc/self/maps") if "/" in l}}
 openmp = [os.path.basename(f) for f in files if "omp" in os.path.basename(f)]
 assert len(openmp) == 1 and openmp[0].startswith("libgomp.so.1"), openmp
@@ -151,15 +150,15 @@ def test_the_threads_of_the_target_and_no_other(threads: int, variables: dict[st
     """On GNU OpenMP alone, as many as the target says (more than there are processors, too), whatever the
     environment says.
     """
-    code = _COUNT_THREADS.format(tests=str(Path(__file__).parent), threads=threads)
+    code = _COUNT_THREADS.format(threads=threads)
     assert int(_run(code, OPENBLAS_NUM_THREADS="1", **variables)) == threads - 1
 
 
-def _kernel(graph_of: Any, threads: int) -> Kernel:
+def _kernel(threads: int) -> Kernel:
     """[40, 50] @ ones [50, 40]"""
     values = {"a": np.ones((40, 50), np.float32)}
     node = helper.make_node("MatMul", ["a", "b"], ["y"])
-    graph = graph_of([node], values, {"b": np.ones((50, 40), np.float32)})
+    graph = make_graph([node], values, {"b": np.ones((50, 40), np.float32)})
     backend, subgraph, target = MklBackend(), Subgraph(graph, graph.all_nodes), Target("cpu", threads)
     variants = backend.variants(subgraph, target)
     assert isinstance(variants, list)
@@ -173,9 +172,9 @@ def _bound(kernel: Kernel, value: float = 1) -> tuple[Bound, Array]:
     return kernel.bind([a], [out], np.empty(0, np.uint8)), out
 
 
-def test_a_call_runs_on_the_threads_that_its_kernel_was_built_for(graph_of: Any) -> None:
+def test_a_call_runs_on_the_threads_that_its_kernel_was_built_for() -> None:
     """The calling thread may have been given another number since."""
-    calls = [_bound(_kernel(graph_of, threads)) for threads in (1, 2)]
+    calls = [_bound(_kernel(threads)) for threads in (1, 2)]
     service = ctypes.PyDLL(str(LIBRARY_FILE.find()))
     for threads, (call, out) in ((1, calls[0]), (2, calls[1]), (1, calls[0])):
         service.MKL_Set_Num_Threads_Local(5)
@@ -189,8 +188,8 @@ def test_a_call_runs_on_the_threads_that_its_kernel_was_built_for(graph_of: Any)
     assert service.MKL_Get_Max_Threads() == 1
 
 
-def test_two_threads_may_call_one_kernel_at_once(graph_of: Any) -> None:
-    kernel = _kernel(graph_of, 2)
+def test_two_threads_may_call_one_kernel_at_once() -> None:
+    kernel = _kernel(2)
     calls = [_bound(kernel, value) for value in (1, 2)]
 
     def many(index: int) -> int:
@@ -247,7 +246,7 @@ print(len(os.listdir("/proc/self/task")) - before)
     assert int(output) == 1
 
 
-def test_a_model_is_placed_and_run(graph_of: Any, tmp_path: Path) -> None:
+def test_a_model_is_placed_and_run(tmp_path: Path) -> None:
     """Through `optimize`: measured in a worker, placed, built in this process, and right."""
     random = np.random.default_rng(0)
     x, w, v, c = (random.standard_normal(s).astype(np.float32) for s in ((64, 96), (96, 80), (40, 80), (40,)))
@@ -257,7 +256,7 @@ def test_a_model_is_placed_and_run(graph_of: Any, tmp_path: Path) -> None:
         helper.make_node("Gemm", ["q", "v", "c"], ["y"], name="second", transB=1),
     ]
     result = optimize(
-        graph_of(nodes, {"x": x}, {"w": w, "v": v, "c": c}),
+        make_graph(nodes, {"x": x}, {"w": w, "v": v, "c": c}),
         backends=["mkl"],
         target=Target("cpu", 2),
         registry=(registry := Registry([plugin], entry_points=False)),

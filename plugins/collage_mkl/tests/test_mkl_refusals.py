@@ -13,6 +13,7 @@ from collage_core.backend import Variant
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Format
 from collage_core.ir import Subgraph, TensorType
+from collage_core.testing import make_graph
 
 
 def _zeros(*shape: int, dtype: str = "float32") -> Any:
@@ -36,7 +37,6 @@ def _case(reason: str, op: str, inputs: dict[str, Any], constants: dict[str, Any
     ],
 )
 def test_declined(
-    graph_of: Any,
     backend: Any,
     target: Any,
     op: str,
@@ -45,7 +45,7 @@ def test_declined(
     reason: str,
 ) -> None:
     node = helper.make_node(op, [*inputs, *constants], ["y"], name="n")
-    graph = graph_of([node], inputs, constants)
+    graph = make_graph([node], inputs, constants)
     refusal = backend.variants(Subgraph(graph, graph.all_nodes), target)
     assert isinstance(refusal, Refusal)
     assert reason in refusal.reason
@@ -54,17 +54,17 @@ def test_declined(
 
 @pytest.mark.parametrize("names", [("a", "b", "c"), ("a", "a", "c")])
 def test_a_constant_product_to_which_a_value_is_added(
-    graph_of: Any, backend: Any, target: Any, names: tuple[str, ...]
+    backend: Any, target: Any, names: tuple[str, ...]
 ) -> None:
     node = helper.make_node("Gemm", names, ["y"], name="n", alpha=2.0)
     constants = {v: _zeros(3, 3) for v in names[:2]}
-    graph = graph_of([node], {"c": _zeros(3, 3)}, constants)
+    graph = make_graph([node], {"c": _zeros(3, 3)}, constants)
     refusal = backend.variants(Subgraph(graph, graph.all_nodes), target)
     assert refusal == Refusal("both factors are constant", "n")
 
 
-def test_unknown_dimensions(graph_of: Any, backend: Any, target: Any) -> None:
-    graph = graph_of(
+def test_unknown_dimensions(backend: Any, target: Any) -> None:
+    graph = make_graph(
         [helper.make_node("MatMul", ["a", "b"], ["y"], name="n")], {n: _zeros(3, 3) for n in "ab"}
     )
     unknown = dataclasses.replace(graph.values["a"], type=TensorType("float32", ("rows", 3)))
@@ -74,20 +74,20 @@ def test_unknown_dimensions(graph_of: Any, backend: Any, target: Any) -> None:
     assert "'rows' is not known" in refusal.reason
 
 
-def test_groups_of_several_operators(graph_of: Any, backend: Any, target: Any) -> None:
+def test_groups_of_several_operators(backend: Any, target: Any) -> None:
     nodes = [
         helper.make_node("MatMul", ["a", "b"], ["p"], name="n"),
         helper.make_node("Relu", ["p"], ["y"], name="r"),
     ]
-    graph = graph_of(nodes, {n: _zeros(3, 3) for n in "ab"})
+    graph = make_graph(nodes, {n: _zeros(3, 3) for n in "ab"})
     refusal = backend.variants(Subgraph(graph, graph.all_nodes), target)
     assert isinstance(refusal, Refusal)
     assert ("fuses nothing" in refusal.reason, refusal.node) == (True, "r")
 
 
-def test_formats_that_gemm_cannot_write(graph_of: Any, backend: Any, target: Any) -> None:
+def test_formats_that_gemm_cannot_write(backend: Any, target: Any) -> None:
     """A variant that was never offered fails to be built, with the reason."""
-    graph = graph_of(
+    graph = make_graph(
         [helper.make_node("MatMul", ["a", "b"], ["y"], name="n")],
         {"a": _zeros(2, 3, 4), "b": _zeros(2, 4, 5)},
     )

@@ -30,11 +30,10 @@ from collage_core.placement import Placement
 from collage_core.plugins import Registry
 from collage_core.reference import evaluate
 from collage_core.runtime import build
+from collage_core.testing import make_group
 
 NOTHING = np.empty(0, np.uint8)
 TARGET = Target("cpu", 2)
-
-Group = Callable[..., Subgraph]
 
 
 def f(*shape: int) -> Array:
@@ -115,9 +114,9 @@ def test_attention_with_shared_constants(check: Callable[..., list[Variant]]) ->
     assert len(variants) == 1
 
 
-def test_elementwise_groups_next_to_images_are_offered_channels_last(group: Group) -> None:
+def test_elementwise_groups_next_to_images_are_offered_channels_last() -> None:
     nodes, inputs, constants = _residual()
-    graph = group(nodes, inputs, ("g",), constants).graph
+    graph = make_group(nodes, inputs, constants, ["g"]).graph
     alone = Subgraph(graph, [n.id for n in graph.nodes if n.op_type in ("Add", "Relu")])
     variants = OpenvinoBackend().variants(alone, TARGET)
     assert not isinstance(variants, Refusal)
@@ -128,9 +127,9 @@ def _built(group: Subgraph, target: Target = TARGET) -> Any:
     return OpenvinoBackend().build(group, plain_variant(group), target)
 
 
-def test_binds_of_one_kernel_run_interleaved(group: Group) -> None:
+def test_binds_of_one_kernel_run_interleaved() -> None:
     nodes, inputs, constants = _residual()
-    subgraph = group(nodes, inputs, ("a", "g"), constants)
+    subgraph = make_group(nodes, inputs, constants, ["a", "g"])
     kernel, bounds = _built(subgraph), []
     for k in range(3):
         x = empty((1, 8, 9, 7), plain("float32", (1, 8, 9, 7)))
@@ -148,9 +147,9 @@ def test_binds_of_one_kernel_run_interleaved(group: Group) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_contexts_of_several_python_threads(group: Group, threads: int) -> None:
+def test_contexts_of_several_python_threads(threads: int) -> None:
     nodes, inputs, constants = _residual()
-    kernel = _built(group(nodes, inputs, ("g",), constants), Target("cpu", threads))
+    kernel = _built(make_group(nodes, inputs, constants, ["g"]), Target("cpu", threads))
 
     def context(scale: float) -> tuple[Any, Array, Array]:
         x, g = inputs["x"] * np.float32(scale), np.empty((1, 8, 1, 1), np.float32)
@@ -173,8 +172,8 @@ def test_contexts_of_several_python_threads(group: Group, threads: int) -> None:
         list(pool.map(run, range(4)))
 
 
-def test_arrays_are_read_and_written_in_place(group: Group) -> None:
-    subgraph = group([helper.make_node("Neg", ["x"], ["o"])], {"x": f(64)})
+def test_arrays_are_read_and_written_in_place() -> None:
+    subgraph = make_group([helper.make_node("Neg", ["x"], ["o"])], {"x": f(64)})
     x, o = np.zeros(64, np.float32), np.zeros(64, np.float32)
     bound = _built(subgraph).bind([x], [o], NOTHING)
     tensors = bound.__self__.tensors
@@ -185,10 +184,10 @@ def test_arrays_are_read_and_written_in_place(group: Group) -> None:
         assert (o == -value).all()
 
 
-def test_what_fails_when_it_runs_names_the_step(group: Group) -> None:
+def test_what_fails_when_it_runs_names_the_step() -> None:
     x, indices = f(3, 4), np.array([[0], [2]])
     node = helper.make_node("ScatterND", ["x", "i", "u"], ["o"])
-    subgraph = group([node], {"x": x, "i": indices}, constants={"u": f(2, 4)})
+    subgraph = make_group([node], {"x": x, "i": indices}, constants={"u": f(2, 4)})
     placed = placement.Group("openvino", (0,), plain_variant(subgraph))
     registry = Registry([plugin], entry_points=False)
     executable = build(subgraph.graph, Placement((placed,), (), TARGET), registry)
@@ -198,9 +197,11 @@ def test_what_fails_when_it_runs_names_the_step(group: Group) -> None:
         executable([x, indices + 1])
 
 
-def test_large_constants_outlive_their_file(group: Group) -> None:
+def test_large_constants_outlive_their_file() -> None:
     w = f(300, 200)
-    subgraph = group([helper.make_node("MatMul", ["x", "w"], ["o"])], {"x": f(5, 300)}, constants={"w": w})
+    subgraph = make_group(
+        [helper.make_node("MatMul", ["x", "w"], ["o"])], {"x": f(5, 300)}, constants={"w": w}
+    )
     kernel = _built(subgraph)
     x, o = f(5, 300), np.empty((5, 200), np.float32)
     assert not kernel.bind([x], [o], NOTHING)()
@@ -225,21 +226,19 @@ def test_large_constants_outlive_their_file(group: Group) -> None:
         (helper.make_node("Add", ["x", "x"], ["o"]), {"x": np.ones((0, 2), np.float32)}, "no elements"),
     ],
 )
-def test_refusals_carry_reason_and_node(
-    group: Group, node: Any, inputs: dict[str, Array], reason: str
-) -> None:
+def test_refusals_carry_reason_and_node(node: Any, inputs: dict[str, Array], reason: str) -> None:
     node.name = "culprit"
-    good = group([helper.make_node("Relu", ["x"], ["o"])], {"x": f(3)})
-    first, refusal, last = OpenvinoBackend().supported([good, group([node], inputs), good], TARGET)
+    good = make_group([helper.make_node("Relu", ["x"], ["o"])], {"x": f(3)})
+    first, refusal, last = OpenvinoBackend().supported([good, make_group([node], inputs), good], TARGET)
     assert first is last is None
     assert refusal is not None
     assert refusal.node == "culprit"
     assert reason in refusal.reason
 
 
-def test_variants_refuse_what_cannot_cross_the_border(group: Group) -> None:
+def test_variants_refuse_what_cannot_cross_the_border() -> None:
     answer = OpenvinoBackend().variants(
-        group([helper.make_node("Cast", ["x"], ["o"], to=TensorProto.DOUBLE)], {"x": f(3)}), TARGET
+        make_group([helper.make_node("Cast", ["x"], ["o"], to=TensorProto.DOUBLE)], {"x": f(3)}), TARGET
     )
     assert isinstance(answer, Refusal)
     assert answer.reason == "'o' is float64[3]; OpenVINO is given bool, float32, int8, int32, int64, uint8"
@@ -292,9 +291,11 @@ def _resident_bytes() -> int:
         return int(file.read().split()[1]) * 4096
 
 
-def test_dropped_kernels_free_their_memory_and_threads(group: Group) -> None:
+def test_dropped_kernels_free_their_memory_and_threads() -> None:
     w = f(1024, 1024)
-    subgraph = group([helper.make_node("MatMul", ["x", "w"], ["o"])], {"x": f(64, 1024)}, constants={"w": w})
+    subgraph = make_group(
+        [helper.make_node("MatMul", ["x", "w"], ["o"])], {"x": f(64, 1024)}, constants={"w": w}
+    )
     x, o = f(64, 1024), np.empty((64, 1024), np.float32)
 
     def run() -> None:
@@ -309,16 +310,16 @@ def test_dropped_kernels_free_their_memory_and_threads(group: Group) -> None:
     assert len(os.listdir("/proc/self/task")) <= threads
 
 
-def test_another_number_of_ports_is_an_error(group: Group) -> None:
-    subgraph = group([helper.make_node("Neg", ["x"], ["o"])], {"x": f(64)})
+def test_another_number_of_ports_is_an_error() -> None:
+    subgraph = make_group([helper.make_node("Neg", ["x"], ["o"])], {"x": f(64)})
     values = [(subgraph, "x", plain("float32", (64,)))]
     with pytest.raises(BackendError, match="model has 0 inputs; the group has 1"):
         _check("input", values, [])
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_the_library_takes_the_settings(group: Group, threads: int) -> None:
-    subgraph = group([helper.make_node("Neg", ["x"], ["o"])], {"x": f(64)})
+def test_the_library_takes_the_settings(threads: int) -> None:
+    subgraph = make_group([helper.make_node("Neg", ["x"], ["o"])], {"x": f(64)})
     model = _built(subgraph, Target("cpu", threads))._model
     for key, value in properties(Target("cpu", threads)).items():
         text = ctypes.c_char_p()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ from onnx import numpy_helper
 from collage_core.costs.check import compare
 from collage_core.device import Target
 from collage_core.errors import BackendError, ModelError, Refusal
-from collage_core.formats import Array, empty
+from collage_core.formats import Array
 from collage_core.ir import Subgraph, from_model
+from collage_core.testing import bind, make_group, node
 
 _LEFT_OPEN = re.compile("random|bernoulli|training_dropout")
 """Random numbers."""
@@ -62,16 +63,13 @@ def _fault(group: Subgraph, inputs: list[Array], outputs: list[Array]) -> str | 
     assert not isinstance(variants, Refusal)
     values = dict(zip(graph.inputs, inputs, strict=True))
     for variant in variants:
-        given = [empty(graph.shape_of(v), f) for v, f in zip(group.inputs, variant.inputs, strict=True)]
-        found = [empty(graph.shape_of(v), f) for v, f in zip(group.outputs, variant.outputs, strict=True)]
-        for name, array in zip(group.inputs, given, strict=True):
-            array[...] = values[name]
         try:
-            backend.build(group, variant, TARGET).bind(given, found, np.empty(0, np.uint8))()
+            bound = bind(backend.build(group, variant, TARGET), group, variant, values)
+            bound.call()
         except BackendError as error:
             return f"fails: {error}"
         expected = dict(zip(graph.outputs, outputs, strict=True))
-        for name, array in zip(group.outputs, found, strict=True):
+        for name, array in zip(group.outputs, bound.outputs, strict=True):
             _, wrong = compare(name, array, expected[name])
             if wrong is not None:
                 return f"{variant}: {wrong}"
@@ -90,10 +88,10 @@ def test_node_cases() -> None:
     assert not [name for name, fault in wrong.items() if fault.startswith("fails")]
 
 
-def test_a_refused_group_does_not_spoil_the_others(group: Callable[..., Subgraph]) -> None:
-    relu = group([onnx.helper.make_node("Relu", ["x"], ["o"])], {"x": np.ones((2, 2), np.float32)})
-    det = group([onnx.helper.make_node("Det", ["x"], ["o"])], {"x": np.ones((2, 2), np.float32)})
-    older = group([onnx.helper.make_node("Relu", ["x"], ["o"])], {"x": np.ones(2, np.float32)}, opset=17)
+def test_a_refused_group_does_not_spoil_the_others() -> None:
+    relu = make_group([node("Relu", ["x"], "o")], {"x": np.ones((2, 2), np.float32)})
+    det = make_group([node("Det", ["x"], "o")], {"x": np.ones((2, 2), np.float32)})
+    older = make_group([node("Relu", ["x"], "o")], {"x": np.ones(2, np.float32)}, opset=17)
     asked = [det if k in (3, 4, 39) else older if k == 7 else relu for k in range(45)]
     answers = OpenvinoBackend().supported(asked, TARGET)
     assert [k for k, answer in enumerate(answers) if answer is not None] == [3, 4, 39]

@@ -16,9 +16,8 @@ from collage_core.backend import Variant, plain_variant
 from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import Array
-from collage_core.ir import Subgraph
+from collage_core.testing import make_group
 
-Group = Callable[..., Subgraph]
 Check = Callable[..., list[Variant]]
 
 TARGET = Target("cpu", 1)
@@ -30,9 +29,9 @@ def _node(op: str, inputs: str, outputs: str, **attributes: Any) -> Any:
     return helper.make_node(op, inputs.split(), outputs.split(), name=outputs, **attributes)
 
 
-def test_the_library_has_32_bits(group: Group) -> None:
+def test_the_library_has_32_bits() -> None:
     """Should that change, nothing needs to be declined any more."""
-    part = group([_node("Add", "x c", "o")], {"x": WHOLE}, constants={"c": np.array(LARGE)})
+    part = make_group([_node("Add", "x c", "o")], {"x": WHOLE}, constants={"c": np.array(LARGE)})
     found = np.empty_like(WHOLE)
     kernel = OpenvinoBackend().build(part, plain_variant(part), TARGET)
     assert not kernel.bind([WHOLE], [found], np.empty(0, np.uint8))()
@@ -76,9 +75,9 @@ def test_the_library_has_32_bits(group: Group) -> None:
     ],
 )
 def test_calculating_with_them_is_declined(
-    group: Group, nodes: Sequence[Any], inputs: dict[str, Array], constants: dict[str, Array], reason: str
+    nodes: Sequence[Any], inputs: dict[str, Array], constants: dict[str, Array], reason: str
 ) -> None:
-    part = group(nodes, inputs, constants=constants)
+    part = make_group(nodes, inputs, constants, ["o"])
     refusal = OpenvinoBackend().variants(part, TARGET)
     assert isinstance(refusal, Refusal)
     assert str(refusal).startswith(reason)

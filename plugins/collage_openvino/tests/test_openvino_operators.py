@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,11 +10,10 @@ import pytest
 from collage_openvino.backend import OpenvinoBackend
 from onnx import helper
 
-from collage_core.backend import Variant, plain_variant
+from collage_core.backend import Variant
 from collage_core.device import Target
 from collage_core.formats import Array
-from collage_core.ir import Subgraph
-from collage_core.reference import evaluate
+from collage_core.testing import check_group, make_group
 
 RANDOM = np.random.default_rng(5)
 
@@ -213,9 +212,7 @@ def test_matrix_product(
 
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("symmetric", [False, True])
-def test_products_with_quantized_constants_are_exact(
-    group: Callable[..., Subgraph], per_channel: bool, symmetric: bool
-) -> None:
+def test_products_with_quantized_constants_are_exact(per_channel: bool, symmetric: bool) -> None:
     """What the constant is multiplied with is not quantized, too."""
     nodes = [
         helper.make_node("DequantizeLinear", ["q", "s", "z"][: 2 if symmetric else 3], ["w"], axis=1),
@@ -229,12 +226,9 @@ def test_products_with_quantized_constants_are_exact(
     }
     if symmetric:
         del constants["z"]
-    x, found = f(32, 256), np.empty((32, 128), np.float32)
-    part = group(nodes, {"x": x}, constants=constants)
-    kernel = OpenvinoBackend().build(part, plain_variant(part), Target("cpu", 2))
-    kernel.bind([x], [found], np.empty(0, np.uint8))()
-    expected = evaluate(part.graph, {"x": x})["o"]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    x = f(32, 256)
+    part = make_group(nodes, {"x": x}, constants)
+    check_group(OpenvinoBackend(), part, {"x": x}, Target("cpu", 2), tolerances={"float32": 1e-5})
 
 
 @pytest.mark.parametrize("transposed", [(0, 0), (1, 0), (0, 1)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,12 @@ from collage_tvm import backend, plugin
 from collage_tvm.backend import TvmBackend
 from onnx import helper
 
-from collage_core.backend import BackendKind, plain_variant
+from collage_core.backend import BackendKind, Kernel, plain_variant
 from collage_core.device import Target
 from collage_core.formats import Format, empty, plain
-from collage_core.ir import Subgraph, TensorType, from_model
+from collage_core.ir import TensorType
 from collage_core.plugins import Registry
+from collage_core.testing import make_group
 
 NOTHING = np.empty(0, np.uint8)
 
@@ -70,15 +70,14 @@ def test_unusable_versions_are_named(
     assert reason in str(info.reason)
 
 
-def _kernel(model: Callable[..., Any], nodes: list[Any], inputs: dict[str, Any]) -> tuple[Any, Subgraph]:
-    graph = from_model(model(nodes, inputs, ["o"], {}))
-    group = Subgraph(graph, graph.all_nodes)
-    return TvmBackend().build(group, plain_variant(group), Target("cpu", 2)), group
+def _kernel(nodes: list[Any], inputs: dict[str, Any]) -> Kernel:
+    group = make_group(nodes, inputs)
+    return TvmBackend().build(group, plain_variant(group), Target("cpu", 2))
 
 
-def test_bound_call_reads_what_its_buffers_hold_now(model: Callable[..., Any]) -> None:
+def test_bound_call_reads_what_its_buffers_hold_now() -> None:
     x, o = (empty((40, 50), plain("float32", (40, 50))) for _ in range(2))
-    kernel, _ = _kernel(model, [helper.make_node("Neg", ["x"], ["o"])], {"x": x})
+    kernel = _kernel([helper.make_node("Neg", ["x"], ["o"])], {"x": x})
     bound = kernel.bind([x], [o], NOTHING)
     for value in (1.0, 2.0):
         x[...] = value
@@ -86,36 +85,36 @@ def test_bound_call_reads_what_its_buffers_hold_now(model: Callable[..., Any]) -
         assert (o == -value).all()
 
 
-def test_output_may_take_the_place_of_an_input(model: Callable[..., Any]) -> None:
+def test_output_may_take_the_place_of_an_input() -> None:
     shape = (300, 401)
     x, y = empty(shape, plain("float32", shape)), empty((401,), plain("float32", (401,)))
     x[...], y[...] = np.random.default_rng(0).standard_normal(shape), 2.0
     nodes = [helper.make_node("Add", ["x", "y"], ["a"]), helper.make_node("Mul", ["a", "x"], ["o"])]
-    kernel, _ = _kernel(model, nodes, {"x": x, "y": y})
+    kernel = _kernel(nodes, {"x": x, "y": y})
     assert kernel.may_alias == {0: 0}
     expected = (x + y) * x
     kernel.bind([x, y], [x], NOTHING)()
     np.testing.assert_allclose(x, expected, rtol=1e-6)
 
 
-def test_movers_do_not_offer_the_place_of_their_input(model: Callable[..., Any]) -> None:
+def test_movers_do_not_offer_the_place_of_their_input() -> None:
     x = np.zeros((5, 5), np.float32)
-    kernel, _ = _kernel(model, [helper.make_node("Transpose", ["x"], ["o"])], {"x": x})
+    kernel = _kernel([helper.make_node("Transpose", ["x"], ["o"])], {"x": x})
     assert kernel.may_alias == {}
 
 
-def test_buffers_need_not_be_aligned_to_vectors(model: Callable[..., Any]) -> None:
+def test_buffers_need_not_be_aligned_to_vectors() -> None:
     """The final executable aligns what it plans; what a caller binds by hand may lie anywhere."""
     x, o = _unaligned(64), _unaligned(64)
     x[...] = np.arange(64)
-    kernel, _ = _kernel(model, [helper.make_node("Neg", ["x"], ["o"])], {"x": x})
+    kernel = _kernel([helper.make_node("Neg", ["x"], ["o"])], {"x": x})
     assert not kernel.bind([x], [o], NOTHING)()
     np.testing.assert_array_equal(o, -x)
 
 
-def test_a_buffer_of_another_layout_is_an_error(model: Callable[..., Any]) -> None:
+def test_a_buffer_of_another_layout_is_an_error() -> None:
     x = empty((8, 9), plain("float32", (8, 9)))
-    kernel, _ = _kernel(model, [helper.make_node("Neg", ["x"], ["o"])], {"x": x})
+    kernel = _kernel([helper.make_node("Neg", ["x"], ["o"])], {"x": x})
     with pytest.raises(ValueError, match="not dense in layout"):
         kernel.bind([x], [empty((9, 8), plain("float32", (9, 8))).T], NOTHING)
 

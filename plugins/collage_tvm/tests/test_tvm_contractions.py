@@ -16,8 +16,9 @@ from onnx import helper
 
 from collage_core.device import Target
 from collage_core.errors import Refusal
-from collage_core.ir import NodeSet, Subgraph, from_model
+from collage_core.ir import NodeSet, Subgraph
 from collage_core.rules import generate
+from collage_core.testing import bind, make_graph
 
 node = helper.make_node
 _random = np.random.default_rng(19)
@@ -313,7 +314,7 @@ def test_two_results_of_one_contraction_are_declined(refusal: Refusing) -> None:
 
 
 @pytest.mark.parametrize("turned", ["a", "b", "o", "ab", "abo"])
-def test_transposes_beside_a_product_are_taken_as_layouts(model: Callable[..., Any], turned: str) -> None:
+def test_transposes_beside_a_product_are_taken_as_layouts(turned: str) -> None:
     """As attention has them: heads are the third dimension of what the projections compute."""
     q, k = (("b", 33, 3, 24) if n in turned else ("b", 3, 33, 24) for n in "ab")
     a, b = _f(2, *q[1:]), _f(2, *k[1:])
@@ -326,34 +327,22 @@ def test_transposes_beside_a_product_are_taken_as_layouts(model: Callable[..., A
     nodes.append(node("MatMul", [left, "tb"], ["p" if "o" in turned else "o"]))
     if "o" in turned:
         nodes.append(node("Transpose", ["p"], ["o"], perm=[0, 2, 1, 3]))
-    graph = from_model(model(nodes, {"a": a, "b": b}, ["o"], {}))
+    graph = make_graph(nodes, {"a": a, "b": b})
     [product] = [n for n in graph.nodes if n.op_type == "MatMul"]
     group = Subgraph(graph, [product.id])
     target = Target("cpu", 2)
     variants = TvmBackend().variants(group, target)
     assert not isinstance(variants, Refusal)
     assert len(variants) == 2 ** (1 + ("a" in turned) + ("o" in turned))
-    _run_product(group, variants, target)
-
-
-def _run_product(group: Subgraph, variants: Any, target: Target) -> None:
-    from collage_core.formats import empty
-
-    graph = group.graph
-    given = [_f(*graph.shape_of(v)) for v in group.inputs]
-    expected = given[0] @ given[1]
+    values = {v: _f(*graph.shape_of(v)) for v in group.inputs}
+    expected = values[group.inputs[0]] @ values[group.inputs[1]]
     for variant in variants:
-        arrays = []
-        for data, format in zip(given, variant.inputs, strict=True):
-            arrays.append(empty(data.shape, format))
-            arrays[-1][...] = data
-        result = empty(expected.shape, variant.outputs[0])
-        kernel = TvmBackend().build(group, variant, target)
-        assert not kernel.bind(arrays, [result], np.empty(0, np.uint8))()
-        np.testing.assert_allclose(result, expected, atol=1e-5 * np.abs(expected).max())
+        bound = bind(TvmBackend().build(group, variant, target), group, variant, values)
+        assert not bound.call()
+        np.testing.assert_allclose(bound.outputs[0], expected, atol=1e-5 * np.abs(expected).max())
 
 
-def test_rule_generates_chains_after_contractions(model: Callable[..., Any]) -> None:
+def test_rule_generates_chains_after_contractions() -> None:
     nodes = [
         node("Relu", ["x"], ["r"]),
         node("Conv", ["r", "w"], ["c"], pads=[1] * 4),
@@ -362,7 +351,7 @@ def test_rule_generates_chains_after_contractions(model: Callable[..., Any]) -> 
         node("Mul", ["a", "s"], ["m"]),
         node("MaxPool", ["m"], ["o"], kernel_shape=[2, 2]),
     ]
-    graph = from_model(model(nodes, {"x": _f(1, 4, 8, 8)}, ["o"], {"w": _f(4, 4, 3, 3)}))
+    graph = make_graph(nodes, {"x": _f(1, 4, 8, 8)}, {"w": _f(4, 4, 3, 3)})
     target = Target("cpu", 2)
     offered = {
         g: TvmBackend().variants(Subgraph(graph, g), target) for g in generate(graph, tvm_rule()).groups

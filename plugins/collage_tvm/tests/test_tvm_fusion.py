@@ -15,22 +15,21 @@ from collage_core import CostRecord, OpLevelSearch, Target, build, formulate, ge
 from collage_core.backend import Variant
 from collage_core.costs.check import compare
 from collage_core.errors import Refusal
-from collage_core.formats import Array, Format, empty
+from collage_core.formats import Array
 from collage_core.ir import OpKind, Subgraph, op_kind
 from collage_core.plugins import Registry
 from collage_core.reference import evaluate
 from collage_core.search.candidates import Candidate
 from collage_core.search.formulate import needed_conversions
+from collage_core.testing import bind
 
 _TARGET = Target("cpu", 2)
-_NOTHING = np.empty(0, np.uint8)
 
 
 class _Comparison:
     """One case's answers by the reference, and what is compared with them."""
 
     def __init__(self, case: Case) -> None:
-        self._graph = case.graph
         every = [v for n in case.graph.nodes for v in n.outputs if v]
         self.expected = {**case.inputs, **evaluate(case.graph, case.inputs, keep=every)}
         rounded = [self.expected[v] for v in case.rounded]
@@ -49,26 +48,14 @@ class _Comparison:
 
     def run(self, group: Subgraph, variant: Variant) -> None:
         kernel = TvmBackend().build(group, variant, _TARGET)
-        given = []
-        for name, format in zip(group.inputs, variant.inputs, strict=True):
-            given.append(_filled(self._graph.shape_of(name), format))
-            given[-1][...] = self.expected[name]
-        results = [
-            _filled(self._graph.shape_of(v), f) for v, f in zip(group.outputs, variant.outputs, strict=True)
-        ]
-        assert not kernel.bind(given, results, _NOTHING)()
-        for name, result in zip(group.outputs, results, strict=True):
+        bound = bind(kernel, group, variant, self.expected)
+        assert not bound.call()
+        for name, result in zip(group.outputs, bound.outputs, strict=True):
             self.check(name, result, f"{group} {variant}")
         for output, input in kernel.may_alias.items():
-            results[output] = given[input]
-            assert not kernel.bind(given, results, _NOTHING)()
-            self.check(group.outputs[output], results[output], f"{group} {variant} in place")
-
-
-def _filled(shape: tuple[int, ...], format: Format) -> Array:
-    array = empty(shape, format)
-    array[...] = 77
-    return array
+            bound = bind(kernel, group, variant, self.expected, {output: input})
+            assert not bound.call()
+            self.check(group.outputs[output], bound.outputs[output], f"{group} {variant} in place")
 
 
 def _check(case: Case, seen: Counter[str]) -> None:

@@ -12,12 +12,13 @@ from collage_tvm.backend import TvmBackend
 from collage_tvm.rules import tvm_rule
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import helper
 
 from collage_core.device import Target
 from collage_core.errors import Refusal
-from collage_core.ir import NodeSet, Subgraph, from_model
+from collage_core.ir import NodeSet, Subgraph, TensorType
 from collage_core.rules import generate
+from collage_core.testing import make_graph, make_group
 
 node = helper.make_node
 _random = np.random.default_rng(11)
@@ -438,29 +439,27 @@ def test_refusals(refusal: Refusing, nodes: Any, inputs: Any, constants: Any, re
     ],
 )
 def test_what_onnx_cannot_infer_is_declined(
-    model: Callable[..., Any], made: Any, x: Any, constants: Any, declared: Any, reason: str
+    made: Any, x: Any, constants: Any, declared: Any, reason: str
 ) -> None:
-    proto = model([made], {"x": x}, ["o"], constants)
-    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("o", TensorProto.FLOAT, declared))
-    graph = from_model(proto)
-    said = TvmBackend().variants(Subgraph(graph, graph.all_nodes), Target("cpu", 2))
+    group = make_group([made], {"x": x}, constants, types={"o": TensorType("float32", declared)})
+    said = TvmBackend().variants(group, Target("cpu", 2))
     assert isinstance(said, Refusal)
     assert reason in said.reason
 
 
 @pytest.mark.parametrize("op", ["Relu", "Softmax", "MaxPool", "ReduceSum", "Concat", "Transpose"])
-def test_a_dead_node_is_declined(model: Callable[..., Any], op: str) -> None:
+def test_a_dead_node_is_declined(op: str) -> None:
     """As it may be where the pass that removes dead code is skipped."""
     attributes: Any = {"MaxPool": {"kernel_shape": [2, 2]}, "Concat": {"axis": 0}}.get(op, {})
     nodes = [node(op, ["x"], ["dead"], name="n", **attributes), node("Neg", ["x"], ["o"])]
-    graph = from_model(model(nodes, {"x": _f(1, 2, 4, 4)}, ["o"], {}))
+    graph = make_graph(nodes, {"x": _f(1, 2, 4, 4)})
     group = Subgraph(graph, [graph.nodes[0].id])
     assert not group.outputs
     said = TvmBackend().variants(group, Target("cpu", 2))
     assert said == Refusal("nothing reads what the group computes", "n")
 
 
-def test_rule_generates_what_the_backend_then_offers(model: Callable[..., Any]) -> None:
+def test_rule_generates_what_the_backend_then_offers() -> None:
     nodes = [
         node("MatMul", ["x", "w"], ["m"]),
         node("Add", ["m", "b"], ["a"]),
@@ -468,7 +467,7 @@ def test_rule_generates_what_the_backend_then_offers(model: Callable[..., Any]) 
         node("LayerNormalization", ["r", "g", "b"], ["n"]),
         node("Transpose", ["n"], ["o"]),
     ]
-    graph = from_model(model(nodes, {"x": _f(8, 8)}, ["o"], {"w": _f(8, 8), "b": _f(8), "g": _f(8)}))
+    graph = make_graph(nodes, {"x": _f(8, 8)}, {"w": _f(8, 8), "b": _f(8), "g": _f(8)})
     groups = set(generate(graph, tvm_rule()).groups)
     ids = {n.op_type + n.outputs[0]: n.id for n in graph.nodes}
     assert NodeSet([ids["Adda"], ids["Addr"], ids["LayerNormalizationn"]]) in groups

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,16 @@ from onnx import helper
 
 from collage_core.backend import Kernel, plain_variant
 from collage_core.device import Target
+from collage_core.testing import make_group
 
 KEY, OTHER = "a" * 64, "b" * 64
 
 
-def _scaled(group: Callable[..., Any], factor: float) -> tuple[Kernel, Any]:
+def _scaled(factor: float) -> tuple[Kernel, Any]:
     x = np.linspace(-1, 1, 33, dtype=np.float32)
     node = helper.make_node("Mul", ["x", "c"], ["o"])
-    _, subgraph, _ = group([node], {"x": x}, constants={"c": np.float32(factor)})
-    return TvmBackend().build(subgraph, plain_variant(subgraph), Target("cpu", 1)), x
+    group = make_group([node], {"x": x}, {"c": np.float32(factor)})
+    return TvmBackend().build(group, plain_variant(group), Target("cpu", 1)), x
 
 
 @pytest.fixture
@@ -85,17 +85,15 @@ def test_a_folder_that_cannot_be_made_keeps_nothing(tmp_path: Path) -> None:
     assert cache.get(KEY) is None
 
 
-def test_a_kernel_is_compiled_once(
-    group: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, x = _scaled(group, 3.0)
+def test_a_kernel_is_compiled_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, x = _scaled(3.0)
     assert len(list(home.rglob("*.object"))) == 1
 
     def never(*_: object) -> bytes:
         raise AssertionError("it was compiled again")
 
     monkeypatch.setattr(library, "_compiled", never)
-    again, _ = _scaled(group, 3.0)
+    again, _ = _scaled(3.0)
     for kernel in (first, again):
         o = np.empty_like(x)
         assert not kernel.bind([x], [o], np.empty(0, np.uint8))()
@@ -103,21 +101,21 @@ def test_a_kernel_is_compiled_once(
 
 
 @pytest.mark.usefixtures("home")
-def test_constants_that_the_code_has_baked_in_tell_kernels_apart(group: Callable[..., Any]) -> None:
+def test_constants_that_the_code_has_baked_in_tell_kernels_apart() -> None:
     """By as little as one unit in the last place."""
     for factor in (np.float32(0.1), np.nextafter(np.float32(0.1), np.float32(1))):
-        kernel, x = _scaled(group, float(factor))
+        kernel, x = _scaled(float(factor))
         o = np.empty_like(x)
         kernel.bind([x], [o], np.empty(0, np.uint8))()
         np.testing.assert_array_equal(o, x * factor)
 
 
-def test_another_process_finds_the_same_key(group: Callable[..., Any], home: Path) -> None:
+def test_another_process_finds_the_same_key(home: Path) -> None:
     """Names and order in a lowered function do not depend on what was compiled before, or on hash seeds."""
-    _scaled(group, 5.0)
+    _scaled(5.0)
     before = {p.name for p in home.rglob("*.object")}
-    source = "import sys; sys.path.insert(0, sys.argv[1]); import test_tvm_objects as t, conftest as c; "
-    source += "t._scaled(c.group_of, 7.0); t._scaled(c.group_of, 5.0)"
+    source = "import sys; sys.path.insert(0, sys.argv[1]); import conftest, test_tvm_objects as t; "
+    source += "t._scaled(7.0); t._scaled(5.0)"
     folder = str(Path(__file__).parent)
     subprocess.run(
         [sys.executable, "-c", source, folder], check=True, env=os.environ | {"PYTHONHASHSEED": "7"}
@@ -128,10 +126,10 @@ def test_another_process_finds_the_same_key(group: Callable[..., Any], home: Pat
 
 
 @pytest.mark.usefixtures("home")
-def test_threads_share_a_function_and_its_pool(group: Callable[..., Any]) -> None:
+def test_threads_share_a_function_and_its_pool() -> None:
     x = np.random.default_rng(0).standard_normal((64, 1000)).astype(np.float32)
-    _, subgraph, _ = group([helper.make_node("Abs", ["x"], ["o"])], {"x": x})
-    kernel = TvmBackend().build(subgraph, plain_variant(subgraph), Target("cpu", 2))
+    group = make_group([helper.make_node("Abs", ["x"], ["o"])], {"x": x})
+    kernel = TvmBackend().build(group, plain_variant(group), Target("cpu", 2))
     wrong: list[int] = []
 
     def work(seed: int) -> None:

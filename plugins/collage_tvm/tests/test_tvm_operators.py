@@ -11,6 +11,8 @@ import pytest
 from collage_tvm.support import SUPPORTED
 from onnx import helper
 
+from collage_core.testing import make_model
+
 Check = Callable[..., list[Any]]
 _random = np.random.default_rng(7)
 
@@ -343,7 +345,7 @@ def test_every_supported_operator_has_a_case_and_a_lowering() -> None:
 @pytest.mark.parametrize("scales", [(1, 1, 2, 2), (1, 1, 0.6, 2.5)])
 @pytest.mark.parametrize(("op", "opset"), [("Upsample", 7), ("Upsample", 9), ("Resize", 10)])
 def test_old_resizing_takes_the_pixel_below(
-    check: Check, model: Callable[..., Any], op: str, opset: int, scales: tuple[float, ...], mode: str
+    check: Check, op: str, opset: int, scales: tuple[float, ...], mode: str
 ) -> None:
     if op == "Upsample" and min(scales) < 1:
         scales = (1, 1, 1.4, 2.5)
@@ -356,7 +358,7 @@ def test_old_resizing_takes_the_pixel_below(
         coordinate_transformation_mode="asymmetric",
         nearest_mode="floor",
     )
-    today = model([made], {"x": x}, ["o"], {"s": factors})
+    today = make_model([made], {"x": x}, {"s": factors})
     if opset == 7:
         node = helper.make_node(op, ["x"], ["o"], mode=mode, scales=[float(s) for s in scales])
         check([node], {"x": x}, opset=opset, measure=today)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
@@ -15,10 +15,9 @@ from onnx import helper
 from collage_core.backend import Variant
 from collage_core.device import Target
 from collage_core.errors import Refusal
-from collage_core.ir import Graph, NodeSet, Subgraph, from_model
 from collage_core.rules import generate
+from collage_core.testing import make_group
 
-Model = Callable[..., onnx.ModelProto]
 Nodes = list[onnx.NodeProto]
 node = helper.make_node
 _CONSTANTS = {"one": np.array([1]), "nought": np.array(0), "rows": np.array([0])}
@@ -127,45 +126,44 @@ _INPUTS = {
 
 
 def _asked(
-    model: Model, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str] = ("o",)
+    nodes: Sequence[onnx.NodeProto], outputs: Sequence[str] = ("o",)
 ) -> tuple[bool, Sequence[Variant] | Refusal, list[Refusal]]:
     """Whether the rule forms a group of all nodes, what the backend says to it, what the rule declines."""
     read = {v for n in nodes for v in n.input}
     inputs, constants = ({k: v for k, v in d.items() if k in read} for d in (_INPUTS, _CONSTANTS))
-    graph: Graph = from_model(model(nodes, inputs, outputs, constants))
-    found = generate(graph, tvm_rule())
-    group = Subgraph(graph, graph.all_nodes)
+    group = make_group(nodes, inputs, constants, outputs)
+    found = generate(group.graph, tvm_rule())
     offered = TvmBackend().variants(group, Target("cpu", 2))
-    return NodeSet(graph.all_nodes) in found.groups, offered, list(found.refusals)
+    return group.node_set in found.groups, offered, list(found.refusals)
 
 
 @pytest.mark.parametrize("what", _FUSED)
-def test_fused(model: Model, what: str) -> None:
-    formed, offered, declined = _asked(model, _FUSED[what])
+def test_fused(what: str) -> None:
+    formed, offered, declined = _asked(_FUSED[what])
     assert formed, declined
     assert not isinstance(offered, Refusal), offered
 
 
 @pytest.mark.parametrize("what", _APART)
-def test_apart_with_the_reason_and_the_node(model: Model, what: str) -> None:
+def test_apart_with_the_reason_and_the_node(what: str) -> None:
     nodes, reason, at = _APART[what]
-    _, offered, _ = _asked(model, nodes)
+    _, offered, _ = _asked(nodes)
     assert isinstance(offered, Refusal)
     assert re.search(reason, offered.reason), offered
     assert offered.node == at
 
 
 @pytest.mark.parametrize("what", ["a split", "a mover after a reduction", "arithmetic before a window"])
-def test_the_rule_itself_does_not_form_it(model: Model, what: str) -> None:
+def test_the_rule_itself_does_not_form_it(what: str) -> None:
     nodes, reason, _ = _APART[what]
-    formed, _, declined = _asked(model, nodes)
+    formed, _, declined = _asked(nodes)
     assert not formed
     assert any(re.search(reason, r.reason) for r in declined), declined
 
 
-def test_a_group_may_have_several_outputs_but_not_with_a_reduction(model: Model) -> None:
-    _, offered, _ = _asked(model, _FUSED["a diamond"], ["a", "c", "o"])
+def test_a_group_may_have_several_outputs_but_not_with_a_reduction() -> None:
+    _, offered, _ = _asked(_FUSED["a diamond"], ["a", "c", "o"])
     assert not isinstance(offered, Refusal)
     assert [len(v.outputs) for v in offered] == [3]
-    _, offered, _ = _asked(model, _FUSED["arithmetic around a reduction"], ["n", "o"])
+    _, offered, _ = _asked(_FUSED["arithmetic around a reduction"], ["n", "o"])
     assert offered == Refusal("a kernel with a reduction has one output", "Softmax_1")

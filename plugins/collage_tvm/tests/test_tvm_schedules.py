@@ -19,6 +19,7 @@ from onnx import TensorProto, helper
 from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import Subgraph
+from collage_core.testing import make_group
 
 RNG = np.random.default_rng(0)
 
@@ -174,7 +175,7 @@ def test_windows_of_what_no_cache_holds(check: Callable[..., Any], op: str, widt
 
 @pytest.mark.parametrize(("cache_bytes", "past"), [(0, True), (1 << 30, False)])
 def test_only_outputs_larger_than_the_cache_go_past_it(
-    group: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, cache_bytes: int, past: bool
+    monkeypatch: pytest.MonkeyPatch, cache_bytes: int, past: bool
 ) -> None:
     bodies: list[str] = []
 
@@ -184,7 +185,7 @@ def test_only_outputs_larger_than_the_cache_go_past_it(
 
     monkeypatch.setattr("collage_tvm.output.last_cache_bytes", lambda: cache_bytes)
     monkeypatch.setattr("collage_tvm.build.compile_function", compiled)
-    _, subgraph, _ = group([helper.make_node("Relu", ["x"], ["o"])], {"x": _random((64, 64))})
+    subgraph = make_group([helper.make_node("Relu", ["x"], ["o"])], {"x": _random((64, 64))})
     variants = TvmBackend().variants(subgraph, Target("cpu", 2))
     assert not isinstance(variants, Refusal)
     variant = variants[0]
@@ -217,9 +218,9 @@ def llvm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
 
 
 @pytest.mark.usefixtures("no_cache")
-def test_a_product_is_stored_plainly(group: Callable[..., Any], llvm: Callable[..., str]) -> None:
+def test_a_product_is_stored_plainly(llvm: Callable[..., str]) -> None:
     node = helper.make_node("MatMul", ["x", "w"], ["o"])
-    text = llvm(group([node], {"x": _random((32, 64))}, constants={"w": _random((64, 64))})[1])
+    text = llvm(make_group([node], {"x": _random((32, 64))}, {"w": _random((64, 64))}))
     assert "collage_stream" not in text
     assert "fence" not in text
 
@@ -228,19 +229,19 @@ _ACCESS = re.compile(r"= load (<\d+ x float>|float),|store (<\d+ x float>|float)
 """A load or a store of float32 in LLVM's assembly, and how many elements go together."""
 
 
-def test_squares_are_turned_in_whole_vectors(group: Callable[..., Any], llvm: Callable[..., str]) -> None:
+def test_squares_are_turned_in_whole_vectors(llvm: Callable[..., str]) -> None:
     node = helper.make_node("Transpose", ["x"], ["o"], perm=[1, 0])
-    text = llvm(group([node], {"x": _random((64, 128))})[1])
+    text = llvm(make_group([node], {"x": _random((64, 128))}))
     assert {a or b for a, b in _ACCESS.findall(text)} == {f"<{vector_lanes()} x float>"}
     assert "insertelement" not in text
 
 
 @pytest.mark.usefixtures("no_cache")
-def test_where_a_row_lies_is_read_once_a_row(group: Callable[..., Any], llvm: Callable[..., str]) -> None:
+def test_where_a_row_lies_is_read_once_a_row(llvm: Callable[..., str]) -> None:
     columns = 4 * vector_lanes()
     node = helper.make_node("Gather", ["table", "ids"], ["o"])
     inputs = {"table": _random((50, columns)), "ids": RNG.integers(-50, 50, 99)}
-    text = llvm(group([node], inputs)[1])
+    text = llvm(make_group([node], inputs))
     places = len(re.findall("= load i64,", text))
     assert places > 0
     assert text.count("!nontemporal !") == 4 * places, "four vectors to a row"

@@ -19,16 +19,17 @@ import pytest
 from collage_tvm.backend import TvmBackend
 from collage_tvm.tuning.groups import anchor_of
 from collage_tvm.tuning.records import TUNED, Best, Schedule, folder_of, read_best, write_best
-from onnx import helper, numpy_helper
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from collage_core.backend import Variant
 from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
-from collage_core.formats import channels_last, empty, plain
+from collage_core.formats import channels_last, plain
 from collage_core.ir import Graph, Subgraph, from_model
 from collage_core.placement import Group, Placement
 from collage_core.runtime import Bundle, load, save
+from collage_core.testing import bind, make_model
 
 _TARGET = Target("cpu", 2)
 _RNG = np.random.default_rng(0)
@@ -45,17 +46,7 @@ class Case:
         self, nodes: Sequence[onnx.NodeProto], inputs: dict[str, Any], constants: dict[str, Any] | None = None
     ) -> None:
         self.inputs = inputs
-        graph = helper.make_graph(
-            list(nodes),
-            "g",
-            [
-                helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-                for k, v in inputs.items()
-            ],
-            [onnx.ValueInfoProto(name="o")],
-            [numpy_helper.from_array(np.asarray(v), k) for k, v in (constants or {}).items()],
-        )
-        self.model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+        self.model = make_model(nodes, inputs, constants, ["o"])
         self.graph: Graph = from_model(self.model)
         self.group = Subgraph(self.graph, self.graph.all_nodes)
 
@@ -70,14 +61,9 @@ class Case:
         return answer
 
     def answer(self, kernel: Any, variant: Variant) -> Any:
-        given = []
-        for name, format in zip(self.group.inputs, variant.inputs, strict=True):
-            given.append(empty(self.graph.shape_of(name), format))
-            given[-1][...] = self.inputs[name]
-        result = empty(self.graph.shape_of("o"), variant.outputs[0])
-        result[...] = np.nan
-        assert not kernel.bind(given, [result], np.empty(0, np.uint8))()
-        return result
+        bound = bind(kernel, self.group, variant, self.inputs)
+        assert not bound.call()
+        return bound.outputs[0]
 
     def check(self, kernel: Any, variant: Variant) -> None:
         got, want = self.answer(kernel, variant), self.expected()
