@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,10 @@ import onnx
 from collage_onnxruntime.backend import OnnxRuntimeBackend
 from onnx import numpy_helper
 
-from collage_core.backend import Kernel, Variant
 from collage_core.device import Target
 from collage_core.errors import BackendError, ModelError, Refusal
-from collage_core.formats import Array
 from collage_core.ir import Graph, Subgraph, from_model
+from collage_core.testing import bind
 
 _LEFT_OUT = re.compile("random|bernoulli|training_dropout|_expanded")
 """Random numbers, and the cases once more as functions of other operators."""
@@ -38,8 +37,6 @@ _WRONG = {
     "test_resize_downsample_scales_linear_align_corners",
 }
 """The library differs from ONNX: measuring finds out."""
-
-GetReady = Callable[[Kernel, Subgraph, Variant, Mapping[str, Array]], Any]
 
 
 @functools.cache
@@ -68,9 +65,7 @@ def _array(data: Any) -> npt.NDArray[Any]:
     return numpy_helper.to_array(data) if isinstance(data, onnx.TensorProto) else np.asarray(data)
 
 
-def _fault(
-    backend: OnnxRuntimeBackend, get_ready: GetReady, graph: Graph, inputs: list[Any], outputs: list[Any]
-) -> str | None:
+def _fault(backend: OnnxRuntimeBackend, graph: Graph, inputs: list[Any], outputs: list[Any]) -> str | None:
     """What is wrong, in any variant; "" where the backend declines what it could not build either."""
     target = Target("cpu", 1)
     part = Subgraph(graph, graph.all_nodes)
@@ -87,7 +82,7 @@ def _fault(
             return "" if refusal is not None else f"not built: {error}"
         if refusal is not None:
             return f"declined, and yet built: {refusal}"
-        bound = get_ready(kernel, part, variant, given)
+        bound = bind(kernel, part, variant, given)
         try:
             bound.call()
         except Exception as error:  # whatever the library raises
@@ -100,11 +95,8 @@ def _fault(
     return None
 
 
-def test_node_cases(backend: OnnxRuntimeBackend, get_ready: GetReady) -> None:
-    faults = {
-        name: _fault(backend, get_ready, graph, inputs, outputs)
-        for name, graph, inputs, outputs in _readable()
-    }
+def test_node_cases(backend: OnnxRuntimeBackend) -> None:
+    faults = {name: _fault(backend, graph, inputs, outputs) for name, graph, inputs, outputs in _readable()}
     assert sum(f is None for f in faults.values()) > 800
     found = {name: fault for name, fault in faults.items() if fault}
     assert {n for n, f in found.items() if f.startswith("fails")} <= _FAILS, found
