@@ -5,7 +5,8 @@ everything that a backend offers for a group::
     group = make_group([node("Neg", ["x"], "y")], {"x": x})
     check_group(Negate(), group, {"x": x}, Target("cpu", 2))
 
-It needs no test framework. Whatever is wrong is an AssertionError that names the group and the variant.
+It needs no test framework. Whatever is wrong is an AssertionError that names the group and, where it is about
+one, the variant.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from collage_core.backend import Backend, Bound, Kernel, Variant
 from collage_core.costs.check import compare
 from collage_core.costs.guarded import GuardedBuffers
 from collage_core.device import Target
-from collage_core.errors import Refusal
+from collage_core.errors import InputError, Refusal
 from collage_core.formats import Array, Format
 from collage_core.ir import Graph, Subgraph, TensorType, from_model, to_value_info
 from collage_core.reference import evaluate
@@ -72,7 +73,7 @@ def make_model(
         [numpy_helper.from_array(np.asarray(a), name) for name, a in (constants or {}).items()],
     )
     versions = [("", opset), *((domain, 1) for domain in domains)]
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid(*v) for v in versions])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid(*v) for v in versions], ir_version=10)
 
 
 def make_graph(
@@ -106,20 +107,30 @@ def make_group(
 class BoundKernel:
     """A kernel bound to buffers of its own.
 
-    call: what `Kernel.bind` returned. inputs, outputs: arrays of the logical shapes of the subgraph's values,
-    in the formats of the variant. workspace: uint8. buffers: where all of them lie; they tell who has written
-    beside them.
+    call: what `Kernel.bind` returned. names: those of `inputs`. inputs, outputs: arrays of the logical shapes
+    of the subgraph's values, in the formats of the variant. workspace: uint8. buffers: where all of them lie;
+    they tell who has written beside them.
     """
 
     call: Bound
+    names: Sequence[str]
     inputs: Sequence[Array]
     outputs: Sequence[Array]
     workspace: Array
     buffers: GuardedBuffers
 
-    def load(self, inputs: Sequence[Array]) -> None:
-        """Copy other inputs in."""
-        for array, value in zip(self.inputs, inputs, strict=True):
+    def load(self, inputs: Mapping[str, Array]) -> None:
+        """Copy other inputs in, by name; what the kernel does not read may be among them.
+
+        Raises InputError for one that is missing, or of another shape or dtype.
+        """
+        for name, array in zip(self.names, self.inputs, strict=True):
+            if name not in inputs:
+                raise InputError(f"input {name!r} is missing; given: {', '.join(inputs) or 'none'}")
+            value = np.asarray(inputs[name])
+            if (value.shape, value.dtype) != (array.shape, array.dtype):
+                given, held = (f"{a.dtype}{list(a.shape)}" for a in (value, array))
+                raise InputError(f"input {name!r} is {given}, not {held}")
             array[...] = value
 
 
@@ -133,7 +144,8 @@ def bind(
     """Bind `kernel` to new buffers, 64-byte aligned and full of bytes of 0xFF, the workspace too.
 
     inputs: by the names of `subgraph.inputs`, copied in once the kernel is bound, for it must not have read
-    them before. alias: as `Kernel.may_alias`: outputs that get the buffer of an input.
+    them before; InputError as `BoundKernel.load` says. alias: as `Kernel.may_alias`: outputs that get the
+    buffer of an input.
     """
     buffers, graph, shared = GuardedBuffers(protect=False), subgraph.graph, alias or {}
 
@@ -149,9 +161,10 @@ def bind(
     ]
     workspace = buffers.bytes(kernel.workspace_bytes, "the workspace")
     workspace.fill(0xFF)
-    bound = BoundKernel(kernel.bind(given, results, workspace), given, results, workspace, buffers)
+    call = kernel.bind(given, results, workspace)
+    bound = BoundKernel(call, subgraph.inputs, given, results, workspace, buffers)
     if inputs is not None:
-        bound.load([inputs[v] for v in subgraph.inputs])
+        bound.load(inputs)
     return bound
 
 
@@ -164,32 +177,33 @@ def check_group(
     other_inputs: Mapping[str, Array] | None = None,
     expected: Mapping[str, Array] | None = None,
     tolerances: Mapping[str, float] | None = None,
+    repeatable: bool = True,
     build: _Build | None = None,
 ) -> dict[Variant, Kernel]:
     """Build and run every variant that `backend` offers for `subgraph`, and compare it with the reference.
 
     Formats have the dtypes of the values. A kernel is bound once and called twice on the same inputs, with
-    other bytes in its outputs and its workspace before each call; both answers are right, and equal to the
-    last bit. It is called once more for each output that may share the buffer of an input, lying there. It
-    returns nothing truthy, and writes neither an input (but that one) nor beside its buffers.
+    other bytes in its outputs and its workspace before each call; both answers are right. It is called once
+    more for each output that may share the buffer of an input, lying there. It returns nothing truthy, and
+    writes neither an input (but that one) nor beside its buffers.
 
     inputs: those of the graph, of which `subgraph` may be a part, row-major, by name. other_inputs: the same
     for a third call, which reads what the buffers hold then. expected: `subgraph`'s outputs for `inputs`, by
     name, where they are not to be the reference's. tolerances: largest errors by dtype, where smaller than
-    core's (docs/adr/0007), which hold, too. build: called in place of `backend.build`.
+    core's (docs/adr/0007), which hold, too. repeatable: both answers are the same to the last bit, any NaN
+    being as good as another, and 0.0 as -0.0; stricter than the contract: false for libraries that may add in
+    another order, where only the tolerances count. build: called in place of `backend.build`.
 
     Returns the kernels by variant, in the order of the offer. Raises AssertionError if nothing is offered,
-    `supported` declines, or a variant cannot be built, fails or is wrong; ModelError if the reference lacks
-    an operator that it is asked for.
+    `supported` declines, `expected` lacks an output, or a variant cannot be built, fails or is wrong;
+    InputError for a missing or misshapen input; ModelError if the reference lacks an operator that it is
+    asked for.
     """
     where = f"{backend.name}, {subgraph}"
-    offered = backend.variants(subgraph, target)
-    if isinstance(offered, Refusal) or not offered:
-        raise AssertionError(f"{where}: no variant is offered: {offered}")
-    if (declined := list(backend.supported([subgraph], target))) != [None]:
-        raise AssertionError(f"{where}: variants are offered, and yet `supported` says {declined}")
-    if len(set(offered)) < len(offered):
-        raise AssertionError(f"{where}: a variant is offered twice: {', '.join(map(str, offered))}")
+    with _naming(where):
+        offered = _offer(backend, subgraph, target)
+        if missing := [v for v in subgraph.outputs if expected is not None and v not in expected]:
+            raise AssertionError(f"`expected` lacks output {missing[0]!r}")
     runs = [_Run.of(subgraph, inputs, expected)] * 2
     if other_inputs is not None:
         runs.append(_Run.of(subgraph, other_inputs, None))
@@ -198,16 +212,27 @@ def check_group(
         with _naming(f"{where}, {variant}"):
             _check_formats(subgraph, variant, runs[0])
             kernels[variant] = kernel = (build or backend.build)(subgraph, variant, target)
-            _check_calls(kernel, subgraph, variant, runs, tolerances or {})
+            _check_calls(kernel, subgraph, variant, runs, tolerances or {}, repeatable)
             _check_aliases(kernel, subgraph, variant, runs[0], tolerances or {})
     return kernels
+
+
+def _offer(backend: Backend, subgraph: Subgraph, target: Target) -> Sequence[Variant]:
+    offered = backend.variants(subgraph, target)
+    if isinstance(offered, Refusal) or not offered:
+        raise AssertionError(f"no variant is offered: {offered}")
+    if (declined := list(backend.supported([subgraph], target))) != [None]:
+        raise AssertionError(f"variants are offered, and yet `supported` says {declined}")
+    if len(set(offered)) < len(offered):
+        raise AssertionError(f"a variant is offered twice: {', '.join(map(str, offered))}")
+    return offered
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
     """What a kernel is given, and what it should answer, in the order of its subgraph's values."""
 
-    inputs: Sequence[Array]
+    inputs: Mapping[str, Array]
     outputs: Sequence[Array]
 
     @classmethod
@@ -217,12 +242,12 @@ class _Run:
         asked = subgraph.outputs if expected is None else ()
         values = evaluate(subgraph.graph, inputs, keep=(*subgraph.inputs, *asked))
         answers = values if expected is None else expected
-        return cls([values[v] for v in subgraph.inputs], [answers[v] for v in subgraph.outputs])
+        return cls({v: values[v] for v in subgraph.inputs}, [answers[v] for v in subgraph.outputs])
 
 
 def _check_formats(subgraph: Subgraph, variant: Variant, run: _Run) -> None:
     for what, names, formats, values in (
-        ("input", subgraph.inputs, variant.inputs, run.inputs),
+        ("input", subgraph.inputs, variant.inputs, list(run.inputs.values())),
         ("output", subgraph.outputs, variant.outputs, run.outputs),
     ):
         if len(formats) != len(names):
@@ -238,9 +263,10 @@ def _check_calls(
     variant: Variant,
     runs: Sequence[_Run],
     tolerances: Mapping[str, float],
+    repeatable: bool,
 ) -> None:
     bound = bind(kernel, subgraph, variant)
-    answers: list[list[bytes]] = []
+    answers: list[list[Array]] = []
     for run in runs:
         # what it leaves out, or has left there in the call before, must not look right twice
         byte = 0x00 if len(answers) % 2 else 0xFF
@@ -250,8 +276,8 @@ def _check_calls(
             _fill(output, format, byte)
         with _naming(f"call {len(answers) + 1}"):
             _call(bound, subgraph, run, range(len(run.inputs)), tolerances)
-        answers.append([output.tobytes() for output in bound.outputs])
-    if answers[0] != answers[1]:
+        answers.append([output.copy() for output in bound.outputs])
+    if repeatable and not all(map(_same, *answers[:2])):
         raise AssertionError("the second call answers otherwise than the first, on the same inputs")
 
 
@@ -261,11 +287,10 @@ def _check_aliases(
     for output, source in kernel.may_alias.items():
         # other shapes or formats are never made to share: core tells that by itself
         alike = variant.outputs[output] == variant.inputs[source]
-        if alike and run.outputs[output].shape == run.inputs[source].shape:
-            values = dict(zip(subgraph.inputs, run.inputs, strict=True))
+        if alike and run.outputs[output].shape == run.inputs[subgraph.inputs[source]].shape:
             others = [i for i in range(len(run.inputs)) if i != source]
             with _naming(f"output {output} in the buffer of input {source}"):
-                bound = bind(kernel, subgraph, variant, values, {output: source})
+                bound = bind(kernel, subgraph, variant, run.inputs, {output: source})
                 _call(bound, subgraph, run, others, tolerances)
 
 
@@ -292,6 +317,12 @@ def _call(
         allowed = tolerances.get(str(expected.dtype))
         if allowed is not None and not (error is not None and error <= allowed):
             raise AssertionError(f"output {name!r} has error {error}, more than {allowed:g}")
+
+
+def _same(one: Array, other: Array) -> bool:
+    if one.dtype.kind in "biu":
+        return one.tobytes() == other.tobytes()
+    return np.array_equal(one, other, equal_nan=True)
 
 
 @contextmanager

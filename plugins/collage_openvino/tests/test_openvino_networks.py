@@ -49,5 +49,5 @@ def test_a_whole_network_is_one_kernel(network: str) -> None:
     backend, target = OpenvinoBackend(), Target("cpu", 2)
     graph = normalise(from_model(NETWORKS[network].build()))
     group = Subgraph(graph, graph.all_nodes)
-    variants = check_group(backend, group, NETWORKS[network].inputs(0), target)
+    variants = check_group(backend, group, NETWORKS[network].inputs(0), target, repeatable=False)
     assert next(iter(variants)) == plain_variant(group)
