@@ -26,12 +26,12 @@ TARGET = Target("cpu", 2)
 
 @dataclass(frozen=True)
 class Outcome:
-    """kernels: of the variants, which are right. declined: those of them that the backend declines for being
+    """kernels: by variant, all of them right. declined: the variants that the backend declines for being
     slow.
     """
 
     subgraph: Subgraph
-    kernels: Sequence[Kernel]
+    kernels: Mapping[Variant, Kernel]
     declined: Sequence[Variant]
 
 
@@ -85,6 +85,6 @@ def run_group(backend: DnnlBackend) -> RunGroup:
 
         answers = None if expected is None else {group.outputs[0]: expected}
         kernels = check_group(backend, group, inputs, TARGET, expected=answers, build=build)
-        return Outcome(group, list(kernels.values()), declined)
+        return Outcome(group, kernels, declined)
 
     return run
