@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 from collage_onnxruntime.backend import OnnxRuntimeBackend
@@ -12,6 +14,8 @@ from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
 from collage_core.testing import check_group
+
+sys.path.append(str(Path(__file__).parent / "support"))
 
 TARGET = Target("cpu", 2)
 

@@ -15,6 +15,7 @@ import pytest
 from collage_benchmarks.networks import NETWORKS
 from collage_onnxruntime import plugin
 from collage_onnxruntime.backend import OnnxRuntimeBackend
+from onnxruntime_groups import array, block, convolution, variants_of
 
 from collage_core.backend import BackendKind, Variant, plain_variant
 from collage_core.device import Target
@@ -28,22 +29,12 @@ from collage_core.testing import make_graph, make_group, node
 RunGroup = Callable[[Subgraph, Mapping[str, Array]], Sequence[Variant]]
 
 
-def _array(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
 def _whole(graph: Graph) -> Subgraph:
     return Subgraph(graph, graph.all_nodes)
 
 
 def _part(graph: Graph, *names: str) -> Subgraph:
     return Subgraph(graph, NodeSet(graph.node_named(n).id for n in names))
-
-
-def _variants(backend: OnnxRuntimeBackend, subgraph: Subgraph) -> Sequence[Variant]:
-    offered = backend.variants(subgraph, Target("cpu", 2))
-    assert not isinstance(offered, Refusal)
-    return offered
 
 
 _ELEMENTWISE = [
@@ -63,14 +54,14 @@ _ELEMENTWISE = [
 
 @pytest.mark.parametrize("op", _ELEMENTWISE)
 def test_elementwise(op: str, run: RunGroup) -> None:
-    x = _array(3, 5, 7)
+    x = array(3, 5, 7)
     assert len(run(make_group([node(op, ["x"], "y")], {"x": x}), {"x": x})) == 1
 
 
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Max", "Min", "Less", "Equal"])
 @pytest.mark.parametrize("shape", [(3, 5, 7), (5, 1), (7,), ()])
 def test_broadcasts(op: str, shape: tuple[int, ...], run: RunGroup) -> None:
-    inputs = {"x": _array(3, 5, 7), "z": np.asarray(_array(*shape, seed=1))}
+    inputs = {"x": array(3, 5, 7), "z": np.asarray(array(*shape, seed=1))}
     run(make_group([node(op, ["x", "z"], "y")], inputs), inputs)
 
 
@@ -81,8 +72,8 @@ def test_broadcasts(op: str, shape: tuple[int, ...], run: RunGroup) -> None:
         ("LogSoftmax", {"axis": 1}, {}),
         ("ReduceMean", {"keepdims": 0}, {"axes": np.array([1], np.int64)}),
         ("ReduceMax", {}, {"axes": np.array([-1], np.int64)}),
-        ("LayerNormalization", {}, {"scale": _array(8, seed=2), "bias": _array(8, seed=3)}),
-        ("MatMul", {}, {"w": _array(8, 32, seed=4)}),
+        ("LayerNormalization", {}, {"scale": array(8, seed=2), "bias": array(8, seed=3)}),
+        ("MatMul", {}, {"w": array(8, 32, seed=4)}),
         ("Reshape", {}, {"shape": np.array([4, -1], np.int64)}),
         ("Transpose", {"perm": [2, 0, 1]}, {}),
         ("Slice", {}, {k: np.array([v], np.int64) for k, v in (("start", 1), ("end", 3), ("axis", 1))}),
@@ -97,7 +88,7 @@ def test_broadcasts(op: str, shape: tuple[int, ...], run: RunGroup) -> None:
 def test_operators_with_constants(
     op: str, attributes: dict[str, Any], constants: dict[str, Array], run: RunGroup
 ) -> None:
-    x = 3 * _array(4, 6, 8)
+    x = 3 * array(4, 6, 8)
     run(make_group([node(op, ["x", *constants], "y", **attributes)], {"x": x}, constants), {"x": x})
 
 
@@ -107,13 +98,6 @@ def test_integers_and_booleans_at_the_border(dtype: str, run: RunGroup) -> None:
     run(make_group([node("Equal", ["x", "z"], "y")], inputs), inputs)
     nodes = [node("Cast", ["y"], "f", to=onnx.TensorProto.FLOAT), node("Concat", ["x", "z"], "y", axis=1)]
     run(make_group(nodes[::-1], inputs), inputs)
-
-
-def _conv(spatial: Sequence[int], channels: int, group: int = 1, **attributes: Any) -> Any:
-    """Node, input and constants of a convolution with as many filters as channels."""
-    weights = _array(channels, channels // group, *[3] * len(spatial), seed=5)
-    conv = node("Conv", ["x", "w", "b"], "c", group=group, **attributes)
-    return conv, _array(2, channels, *spatial), {"w": weights, "b": _array(channels, seed=6)}
 
 
 _CONVOLUTIONS: dict[str, Any] = {
@@ -130,7 +114,7 @@ _CONVOLUTIONS: dict[str, Any] = {
 @pytest.mark.parametrize("which", _CONVOLUTIONS)
 def test_convolutions(which: str, run: RunGroup) -> None:
     spatial, channels, group, attributes = _CONVOLUTIONS[which]
-    conv, x, constants = _conv(spatial, channels, group, **attributes)
+    conv, x, constants = convolution(spatial, channels, group, **attributes)
     variants = run(make_group([conv], {"x": x}, constants), {"x": x})
     assert len(variants) == (1 if which == "1d" else 2)
     assert variants[-1].inputs[0] == (plain if which == "1d" else channels_last)("float32", x.shape)
@@ -147,38 +131,21 @@ def test_convolutions(which: str, run: RunGroup) -> None:
 )
 @pytest.mark.parametrize("channels", [16, 3])
 def test_pooling(op: str, attributes: dict[str, Any], channels: int, run: RunGroup) -> None:
-    x = _array(1, channels, 8, 10)
+    x = array(1, channels, 8, 10)
     assert len(run(make_group([node(op, ["x"], "y", **attributes)], {"x": x}), {"x": x})) == 2
 
 
 def test_resize(run: RunGroup) -> None:
-    x = _array(1, 4, 5, 6)
+    x = array(1, 4, 5, 6)
     constants = {"scales": np.array([1, 1, 2, 2], np.float32)}
     resize = node("Resize", ["x", "", "scales"], "y", mode="linear")
     assert len(run(make_group([resize], {"x": x}, constants), {"x": x})) == 2
 
 
 def test_transposed_convolution(run: RunGroup) -> None:
-    x, w = _array(1, 6, 5, 5), _array(6, 4, 3, 3, seed=1)
+    x, w = array(1, 6, 5, 5), array(6, 4, 3, 3, seed=1)
     conv = node("ConvTranspose", ["x", "w"], "y", strides=[2, 2], output_padding=[1, 1])
     run(make_group([conv], {"x": x}, {"w": w}), {"x": x})
-
-
-def _block(channels: int = 16) -> tuple[Graph, dict[str, Array]]:
-    """Two convolutions that share their weights, a residual sum, and pooling; three values are returned, one
-    of them read inside as well."""
-    conv, x, constants = _conv((8, 10), channels, pads=[1, 1, 1, 1])
-    nodes = [
-        conv,
-        node("Relu", ["c"], "r"),
-        node("Conv", ["r", "w", "b"], "d", pads=[1, 1, 1, 1]),
-        node("Add", ["d", "z"], "s"),
-        node("Relu", ["s"], "t"),
-        node("GlobalAveragePool", ["t"], "p"),
-        node("Mul", ["p", "scale"], "q"),
-    ]
-    inputs = {"x": x, "z": _array(*x.shape, seed=8), "scale": _array(1, channels, 1, 1, seed=9)}
-    return make_graph(nodes, inputs, constants, outputs=["r", "t", "q"]), inputs
 
 
 @pytest.mark.parametrize("channels", [16, 6])
@@ -186,14 +153,14 @@ def _block(channels: int = 16) -> tuple[Graph, dict[str, Array]]:
     "names", [("c", "r", "d", "s", "t", "p", "q"), ("c", "r"), ("d", "s", "t"), ("s", "t", "p"), ("p", "q")]
 )
 def test_groups(channels: int, names: Sequence[str], run: RunGroup) -> None:
-    graph, inputs = _block(channels)
+    graph, inputs = block(channels)
     for variant in run(_part(graph, *names), inputs):
         assert len(set(variant.inputs)) <= 2
 
 
 def test_channels_last_where_images_are(run: RunGroup) -> None:
     """Inside or right beside: at the border, floats of rank 4 and 5 are channels-last then."""
-    graph, inputs = _block()
+    graph, inputs = block()
     (_, last) = run(_part(graph, "t", "p", "q"), inputs)
     image = channels_last("float32", inputs["x"].shape)
     assert last.inputs == (image, plain("float32", (1, 16, 1, 1)))
@@ -219,13 +186,13 @@ def test_what_computes_nothing_still_writes_its_output(
     op: str, attributes: dict[str, Any], constants: dict[str, Array], run: RunGroup
 ) -> None:
     """Beside a convolution, so in both layouts; the library may drop the node, not the copy."""
-    conv, x, weights = _conv((9, 11), 16)
+    conv, x, weights = convolution((9, 11), 16)
     last = node(op, ["c", *constants], "y", **attributes)
     assert len(run(_part(make_graph([conv, last], {"x": x}, {**weights, **constants}), "y"), {"x": x})) == 2
 
 
 def test_no_channels_last_without_images(run: RunGroup) -> None:
-    x = _array(1, 12, 8, 16)
+    x = array(1, 12, 8, 16)
     part = make_group([node("Softmax", ["x"], "y")], {"x": x})
     (variant,) = run(part, {"x": x})
     assert variant == replace(plain_variant(part), options=variant.options)
@@ -247,7 +214,7 @@ def test_the_library_folds_channels_last_into_its_own_layouts(
     backend: OnnxRuntimeBackend, tmp_path: Path
 ) -> None:
     """No Transpose is left where its convolutions are blocked, nor in elementwise groups beside them."""
-    conv, x, constants = _conv((9, 11), 32)
+    conv, x, constants = convolution((9, 11), 32)
     nodes = [
         conv,
         node("Relu", ["c"], "r"),
@@ -256,15 +223,15 @@ def test_the_library_folds_channels_last_into_its_own_layouts(
         node("Tanh", ["a"], "t"),
         node("MaxPool", ["t"], "p", kernel_shape=[2, 2]),
     ]
-    inputs = {"x": x, "z": _array(2, 32, 7, 9)}
-    graph = make_graph(nodes, inputs, {**constants, "k": _array(32, 1, 1)})
+    inputs = {"x": x, "z": array(2, 32, 7, 9)}
+    graph = make_graph(nodes, inputs, {**constants, "k": array(32, 1, 1)})
     for names, expected in (
         (("c", "r"), ["ReorderInput", "Conv", "ReorderOutput"]),
         (("m", "a", "t"), ["Mul", "Add", "Tanh"]),
         (("p",), ["ReorderInput", "MaxPool", "ReorderOutput"]),
     ):
         part = _part(graph, *names)
-        for variant in _variants(backend, part):
+        for variant in variants_of(backend, part):
             assert _operators(part, variant, tmp_path / "optimised.onnx") == expected
 
 
@@ -283,7 +250,7 @@ def test_networks_node_by_node(network: str, run: RunGroup) -> None:
 
 
 def test_what_no_library_knows_is_refused_alone(backend: OnnxRuntimeBackend, target: Target) -> None:
-    x = _array(2, 3)
+    x = array(2, 3)
     graph = make_graph(
         [
             node("Relu", ["x"], "a"),
@@ -309,7 +276,7 @@ def test_what_no_library_knows_is_refused_alone(backend: OnnxRuntimeBackend, tar
 def test_the_library_itself_decides(backend: OnnxRuntimeBackend, target: Target) -> None:
     """ONNX allows it, this library has no implementation for it."""
     x = np.arange(6, dtype=np.int8).reshape(2, 3)
-    part = make_group([node("Softplus", ["x"], "y")], {"x": _array(2, 3)})
+    part = make_group([node("Softplus", ["x"], "y")], {"x": array(2, 3)})
     assert backend.supported([part], target) == [None]
     part = make_group([node("CumSum", ["x", "axis"], "y")], {"x": x.astype(np.uint32)}, {"axis": np.array(0)})
     (refusal,) = backend.supported([part], target)
@@ -320,7 +287,7 @@ def test_the_library_itself_decides(backend: OnnxRuntimeBackend, target: Target)
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
 def test_other_floats_are_not_handed_over(dtype: str, backend: OnnxRuntimeBackend, target: Target) -> None:
-    part = make_group([node("Relu", ["x"], "y")], {"x": _array(3).astype(dtype)})
+    part = make_group([node("Relu", ["x"], "y")], {"x": array(3).astype(dtype)})
     refusal = backend.variants(part, target)
     assert isinstance(refusal, Refusal)
     assert str(refusal) == f"y: 'x' is {dtype}, which is not handed over"
@@ -355,7 +322,7 @@ def test_registry_finds_it() -> None:
 
 
 def test_threads_stay_awake_for_a_moment_in_the_whole_graph_alone() -> None:
-    x = _array(1, 12, 8, 16)
+    x = array(1, 12, 8, 16)
     nodes = [node("MaxPool", ["x"], "p", kernel_shape=[2, 2]), node("Flatten", ["p"], "y")]
     graph = make_graph(nodes, {"x": x})
     backend, target = OnnxRuntimeBackend(), Target(threads=2)

@@ -6,17 +6,17 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from collage_onnxruntime import plugin
 from collage_onnxruntime.backend import OnnxRuntimeBackend
+from onnxruntime_groups import array, block, variants_of
 
-from collage_core.backend import Variant, plain_variant
+from collage_core.backend import plain_variant
 from collage_core.device import Target
-from collage_core.errors import BackendError, Refusal
+from collage_core.errors import BackendError
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
 from collage_core.placement import Group, Placement
@@ -26,37 +26,14 @@ from collage_core.runtime import build
 from collage_core.testing import bind, make_group, node
 
 
-def _array(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-def _variants(backend: OnnxRuntimeBackend, group: Subgraph) -> Sequence[Variant]:
-    offered = backend.variants(group, Target("cpu", 2))
-    assert not isinstance(offered, Refusal)
-    return offered
-
-
 def _residual() -> tuple[Subgraph, dict[str, Array]]:
-    """Two convolutions that share their weights, a residual sum, and pooling; three values are returned, one
-    of them read inside as well.
-    """
-    nodes = [
-        node("Conv", ["x", "w", "b"], "c", pads=[1] * 4),
-        node("Relu", ["c"], "r"),
-        node("Conv", ["r", "w", "b"], "d", pads=[1] * 4),
-        node("Add", ["d", "z"], "s"),
-        node("Relu", ["s"], "t"),
-        node("GlobalAveragePool", ["t"], "p"),
-        node("Mul", ["p", "scale"], "q"),
-    ]
-    x, w, b = _array(2, 16, 8, 10), _array(16, 16, 3, 3, seed=5), _array(16, seed=6)
-    inputs = {"x": x, "z": _array(*x.shape, seed=8), "scale": _array(1, 16, 1, 1, seed=9)}
-    return make_group(nodes, inputs, {"w": w, "b": b}, ["r", "t", "q"]), inputs
+    graph, inputs = block()
+    return Subgraph(graph, graph.all_nodes), inputs
 
 
 def test_bound_calls_of_one_kernel_are_independent(backend: OnnxRuntimeBackend, target: Target) -> None:
     part, inputs = _residual()
-    variant = _variants(backend, part)[-1]
+    variant = variants_of(backend, part)[-1]
     kernel = backend.build(part, variant, target)
     given = [{k: v * factor for k, v in inputs.items()} for factor in (1.0, -2.0, 3.0)]
     bound = [bind(kernel, part, variant, g) for g in given]
@@ -72,7 +49,7 @@ def test_bound_calls_of_one_kernel_are_independent(backend: OnnxRuntimeBackend, 
 def test_two_threads_may_call_one_kernel_at_once(backend: OnnxRuntimeBackend, target: Target) -> None:
     """Each with buffers of its own, and answers that are its own."""
     part, inputs = _residual()
-    variant = _variants(backend, part)[0]
+    variant = variants_of(backend, part)[0]
     kernel = backend.build(part, variant, target)
     bound = [bind(kernel, part, variant, {k: v * f for k, v in inputs.items()}) for f in (1.0, -2.0)]
     expected = []
@@ -95,9 +72,9 @@ def test_two_threads_may_call_one_kernel_at_once(backend: OnnxRuntimeBackend, ta
 
 def test_it_reads_and_writes_the_arrays_themselves(backend: OnnxRuntimeBackend, target: Target) -> None:
     """What the arrays hold when the call comes counts, in every layout."""
-    x, constants = _array(2, 16, 8, 8), {"w": _array(16, 16, 3, 3, seed=5), "b": _array(16, seed=6)}
+    x, constants = array(2, 16, 8, 8), {"w": array(16, 16, 3, 3, seed=5), "b": array(16, seed=6)}
     part = make_group([node("Conv", ["x", "w", "b"], "c")], {"x": x}, constants)
-    for variant in _variants(backend, part):
+    for variant in variants_of(backend, part):
         b = bind(backend.build(part, variant, target), part, variant, {"x": x})
         b.inputs[0][...] = 2 * x
         b.call()
@@ -106,9 +83,9 @@ def test_it_reads_and_writes_the_arrays_themselves(backend: OnnxRuntimeBackend, 
 
 
 def test_a_call_keeps_its_buffers(backend: OnnxRuntimeBackend, target: Target) -> None:
-    x = _array(64)
+    x = array(64)
     part = make_group([node("Neg", ["x"], "y")], {"x": x})
-    (variant,) = _variants(backend, part)
+    (variant,) = variants_of(backend, part)
     b = bind(backend.build(part, variant, target), part, variant, {"x": x})
     call, memory = b.call, [weakref.ref(_owner(a)) for a in (*b.inputs, *b.outputs)]
     del b
@@ -129,9 +106,9 @@ def test_constants_are_not_needed_after_building(
     op: str, backend: OnnxRuntimeBackend, target: Target
 ) -> None:
     """Packed like those of a product, or not, like a table of embeddings."""
-    x = np.array([3, 299, 0]) if op == "Gather" else _array(200, 300)
+    x = np.array([3, 299, 0]) if op == "Gather" else array(200, 300)
     order = ["c", "x"] if op == "Gather" else ["x", "c"]
-    table = _array(300, 200) if op != "Mul" else _array(200, 300, seed=1)
+    table = array(300, 200) if op != "Mul" else array(200, 300, seed=1)
     part = make_group([node(op, order, "y")], {"x": x}, {"c": table})
     graph = part.graph.replace(constants={"c": table.copy()})
     part = Subgraph(graph, graph.all_nodes)
@@ -144,7 +121,7 @@ def test_constants_are_not_needed_after_building(
 
 
 def test_what_the_library_raises_when_it_runs_names_the_step(target: Target) -> None:
-    indices, table = np.array([0, 2]), _array(3, 4)
+    indices, table = np.array([0, 2]), array(3, 4)
     part = make_group([node("Gather", ["table", "i"], "y")], {"i": indices}, {"table": table})
     group = Group("onnxruntime", tuple(part.node_set), plain_variant(part))
     registry = Registry([plugin], entry_points=False)
