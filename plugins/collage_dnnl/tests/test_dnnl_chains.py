@@ -10,16 +10,15 @@ import pytest
 from collage_dnnl.rules import POST_OPS_RULE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import helper
 
 from collage_core.errors import Refusal
+from collage_core.formats import empty
 from collage_core.ir import NodeSet, Subgraph
 from collage_core.reference import evaluate
 from collage_core.rules import generate
-from collage_core.testing import make_graph
+from collage_core.testing import make_graph, node
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
-node = helper.make_node
 
 
 def values(*shape: int, seed: int = 0) -> Floats:
@@ -244,8 +243,6 @@ def test_bound_kernels_read_what_the_buffers_hold_then(backend: Any, target: Any
     group = Subgraph(graph, NodeSet([graph.nodes[0].id]))
     variant = backend.variants(group, target)[0]
     kernel = backend.build(group, variant, target)
-    from collage_core.formats import empty
-
     bindings = []
     for _ in range(2):
         x, y = empty((1, 16, 9, 9), variant.inputs[0]), empty((1, 16, 9, 9), variant.outputs[0])

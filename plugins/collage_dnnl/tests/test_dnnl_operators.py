@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from onnx import helper
+
+from collage_core.testing import node
 
 Floats = npt.NDArray[np.float32]
 
@@ -49,42 +50,42 @@ def test_unary(
     run_group: Any, op: str, attributes: dict[str, Any], opset: int, shape: tuple[int, ...]
 ) -> None:
     x = np.asarray(values(*shape) * np.float32(3), np.float32)
-    run_group([helper.make_node(op, ["x"], ["y"], **attributes)], {"x": x}, opset=opset)
+    run_group([node(op, ["x"], ["y"], **attributes)], {"x": x}, opset=opset)
 
 
 @pytest.mark.parametrize("op", ["Log", "Sqrt", "Reciprocal"])
 def test_unary_of_positive_numbers(run_group: Any, op: str) -> None:
-    run_group([helper.make_node(op, ["x"], ["y"])], {"x": positive(2, 5, 4)})
+    run_group([node(op, ["x"], ["y"])], {"x": positive(2, 5, 4)})
 
 
 def test_round_goes_to_the_even_neighbour(run_group: Any) -> None:
     run_group(
-        [helper.make_node("Round", ["x"], ["y"])],
+        [node("Round", ["x"], ["y"])],
         {"x": np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5], np.float32)},
     )
 
 
 @pytest.mark.parametrize("exponent", [2.0, 0.5, 3.0, -1.0, 1.7])
 def test_power(run_group: Any, exponent: float) -> None:
-    node = helper.make_node("Pow", ["x", "e"], ["y"])
-    run_group([node], {"x": positive(3, 4)}, {"e": np.array(exponent, np.float32)})
+    made = node("Pow", ["x", "e"], ["y"])
+    run_group([made], {"x": positive(3, 4)}, {"e": np.array(exponent, np.float32)})
 
 
 @pytest.mark.parametrize("bounds", [("low", "high"), ("low", ""), ("", "high")])
 def test_clip(run_group: Any, bounds: tuple[str, str]) -> None:
     constants = {"low": np.array(-0.5, np.float32), "high": np.array(0.25, np.float32)}
-    node = helper.make_node("Clip", ["x", *bounds], ["y"])
-    run_group([node], {"x": values(3, 40)}, {k: v for k, v in constants.items() if k in bounds})
+    made = node("Clip", ["x", *bounds], ["y"])
+    run_group([made], {"x": values(3, 40)}, {k: v for k, v in constants.items() if k in bounds})
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 1, 2])
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
 def test_softmax(run_group: Any, op: str, axis: int) -> None:
-    run_group([helper.make_node(op, ["x"], ["y"], axis=axis)], {"x": values(3, 5, 4, 6)})
+    run_group([node(op, ["x"], ["y"], axis=axis)], {"x": values(3, 5, 4, 6)})
 
 
 def test_softmax_of_a_vector(run_group: Any) -> None:
-    run_group([helper.make_node("Softmax", ["x"], ["y"])], {"x": values(33)})
+    run_group([node("Softmax", ["x"], ["y"])], {"x": values(33)})
 
 
 @pytest.mark.parametrize("axis", [-1, 1])
@@ -95,25 +96,25 @@ def test_layer_normalization(run_group: Any, axis: int, with_bias: bool, constan
     parameters = {"s": values(*x.shape[axis:], seed=1), "b": values(*x.shape[axis:], seed=2)}
     if not with_bias:
         del parameters["b"]
-    node = helper.make_node("LayerNormalization", ["x", *parameters], ["y"], axis=axis, epsilon=1e-3)
+    made = node("LayerNormalization", ["x", *parameters], ["y"], axis=axis, epsilon=1e-3)
     if constant:
-        run_group([node], {"x": x}, parameters)
+        run_group([made], {"x": x}, parameters)
     else:
-        run_group([node], {"x": x, **parameters})
+        run_group([made], {"x": x, **parameters})
 
 
 @pytest.mark.parametrize("shape", [(4, 6), (2, 6, 9), (2, 16, 5, 4), (1, 3, 2, 4, 5)], ids=str)
 def test_batch_normalization(run_group: Any, shape: tuple[int, ...]) -> None:
     channels = shape[1]
     parameters = {"s": values(channels, seed=1), "b": values(channels, seed=2), "m": values(channels, seed=3)}
-    node = helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], ["y"], epsilon=1e-3)
-    run_group([node], {"x": values(*shape)}, {**parameters, "v": positive(channels)})
+    made = node("BatchNormalization", ["x", "s", "b", "m", "v"], ["y"], epsilon=1e-3)
+    run_group([made], {"x": values(*shape)}, {**parameters, "v": positive(channels)})
 
 
 @pytest.mark.parametrize("size", [1, 3, 5])
 def test_lrn(run_group: Any, size: int) -> None:
-    node = helper.make_node("LRN", ["x"], ["y"], size=size, alpha=0.5, beta=0.6, bias=1.5)
-    run_group([node], {"x": values(2, 16, 5, 4)})
+    made = node("LRN", ["x"], ["y"], size=size, alpha=0.5, beta=0.6, bias=1.5)
+    run_group([made], {"x": values(2, 16, 5, 4)})
 
 
 REDUCTIONS = [f"Reduce{kind}" for kind in ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")]
@@ -124,9 +125,9 @@ REDUCTIONS = [f"Reduce{kind}" for kind in ("L1", "L2", "Max", "Mean", "Min", "Pr
 @pytest.mark.parametrize("op", REDUCTIONS)
 def test_reduction(run_group: Any, op: str, keepdims: int, axes: list[int] | None) -> None:
     inputs = ["x"] if axes is None else ["x", "axes"]
-    node = helper.make_node(op, inputs, ["y"], keepdims=keepdims)
+    made = node(op, inputs, ["y"], keepdims=keepdims)
     constants = {} if axes is None else {"axes": np.array(axes, np.int64)}
-    run_group([node], {"x": values(2, 3, 4, 5) + np.float32(0.5)}, constants)
+    run_group([made], {"x": values(2, 3, 4, 5) + np.float32(0.5)}, constants)
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
@@ -138,7 +139,7 @@ def test_concat(run_group: Any, axis: int) -> None:
         shapes.append(shape)
     inputs = {f"x{i}": values(*s, seed=i) for i, s in enumerate(shapes)}
     constant = {"x2": inputs.pop("x2")}
-    run_group([helper.make_node("Concat", ["x0", "x1", "x2"], ["y"], axis=axis)], inputs, constant)
+    run_group([node("Concat", ["x0", "x1", "x2"], ["y"], axis=axis)], inputs, constant)
 
 
 @pytest.mark.parametrize(
@@ -155,10 +156,10 @@ def test_concat(run_group: Any, axis: int) -> None:
 @pytest.mark.parametrize("factor", [2.0, 3.0])
 def test_resize(run_group: Any, attributes: dict[str, str], spatial: tuple[int, ...], factor: float) -> None:
     scales = np.array([1.0, 1.0] + [factor] * len(spatial), np.float32)
-    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], **attributes)
-    run_group([node], {"x": values(1, 5, *spatial)}, {"scales": scales})
+    made = node("Resize", ["x", "", "scales"], ["y"], **attributes)
+    run_group([made], {"x": values(1, 5, *spatial)}, {"scales": scales})
 
 
 def test_resize_to_sizes(run_group: Any) -> None:
-    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear")
-    run_group([node], {"x": values(1, 5, 6, 8)}, {"sizes": np.array([1, 5, 9, 4], np.int64)})
+    made = node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear")
+    run_group([made], {"x": values(1, 5, 6, 8)}, {"sizes": np.array([1, 5, 9, 4], np.int64)})

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from onnx import helper
 
 from collage_core.errors import Refusal
 from collage_core.ir import Subgraph
-from collage_core.testing import check_group, make_graph
+from collage_core.testing import check_group, make_graph, node
 
 _SETTINGS = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -34,7 +33,7 @@ def test_matmul(run_group: Any, shapes: hnp.BroadcastableShapes, constant: str) 
     a, b = (_values(s, i) for i, s in enumerate(shapes.input_shapes))
     values = {"a": a, "b": b}
     constants = {constant: values.pop(constant)} if constant else {}
-    run_group([helper.make_node("MatMul", ["a", "b"], ["y"])], values, constants)
+    run_group([node("MatMul", ["a", "b"], ["y"])], values, constants)
 
 
 @given(_MATMUL, st.data())
@@ -45,9 +44,9 @@ def test_matmul_with_an_operand(run_group: Any, shapes: hnp.BroadcastableShapes,
     kept = [d if data.draw(st.booleans()) else 1 for d in result]
     shape = tuple(kept[data.draw(st.integers(0, len(kept))) :])
     a, b, c = (_values(s, i) for i, s in enumerate([*shapes.input_shapes, shape]))
-    nodes = [helper.make_node("MatMul", ["a", "b"], ["p"]), helper.make_node("Add", ["p", "c"], ["y"])]
+    nodes = [node("MatMul", ["a", "b"], ["p"]), node("Add", ["p", "c"], ["y"])]
     if data.draw(st.booleans()):
-        nodes.append(helper.make_node("Gelu", ["y"], ["z"]))
+        nodes.append(node("Gelu", ["y"], ["z"]))
     values = {"a": a, "c": c, "b": b}
     constants = {n: values.pop(n) for n in data.draw(st.sampled_from([(), ("b",), ("c",), ("b", "c")]))}
     run_group(nodes, values, constants)
@@ -74,14 +73,12 @@ def test_gemm(
     values = {"a": _values((k, m) if trans_a else (m, k), 0), "b": _values((n, k) if trans_b else (k, n), 1)}
     if addend is not None:
         values["c"] = _values([{"m": m, "n": n, "1": 1}[d] for d in addend], 2)
-    node = helper.make_node(
-        "Gemm", list(values), ["y"], transA=int(trans_a), transB=int(trans_b), alpha=alpha, beta=beta
-    )
+    made = node("Gemm", list(values), ["y"], transA=int(trans_a), transB=int(trans_b), alpha=alpha, beta=beta)
     names = [
         name for name, is_constant in (("b", constant_b), ("c", constant_c)) if is_constant and name in values
     ]
     constants = {name: values.pop(name) for name in names}
-    run_group([node, helper.make_node("Relu", ["y"], ["z"])], values, constants)
+    run_group([made, node("Relu", ["y"], ["z"])], values, constants)
 
 
 _BINARY = st.sampled_from(["Add", "Sub", "Mul", "Div", "Max", "Min"])
@@ -108,27 +105,27 @@ def test_binary(
             n: np.asarray(np.sign(v) * (np.abs(v) + np.float32(0.2)), np.float32) for n, v in values.items()
         }
     constants = {} if constant is None else {names[constant]: values.pop(names[constant])}
-    node = helper.make_node(op, names, ["z"])
-    graph = make_graph([node], values, constants)
+    made = node(op, names, ["z"])
+    graph = make_graph([made], values, constants)
     offered = backend.variants(Subgraph(graph, graph.all_nodes), target)
     full = any(v.shape == shapes.result_shape for v in values.values())
     assert bool(offered) == full
     if isinstance(offered, Refusal):
         assert "shape of the output" in offered.reason
     else:
-        run_group([node], values, constants)
+        run_group([made], values, constants)
 
 
 @pytest.mark.parametrize("op", ["Add", "Mul", "Max", "Sum", "Mean", "Min"])
 def test_several_operands(run_group: Any, op: str) -> None:
     shapes = {"a": (2, 3, 4), "b": (2, 3, 4), "c": (3, 1)}
     names = list(shapes)[: 2 if op in ("Add", "Mul") else 3]
-    run_group([helper.make_node(op, names, ["y"])], {n: _values(shapes[n], i) for i, n in enumerate(names)})
+    run_group([node(op, names, ["y"])], {n: _values(shapes[n], i) for i, n in enumerate(names)})
 
 
 @pytest.mark.parametrize("op", ["Add", "Mul"])
 def test_a_value_with_itself(run_group: Any, op: str) -> None:
-    run_group([helper.make_node(op, ["x", "x"], ["y"])], {"x": _values((3, 4), 0)})
+    run_group([node(op, ["x", "x"], ["y"])], {"x": _values((3, 4), 0)})
 
 
 @given(
@@ -150,10 +147,10 @@ def test_products_beside_transposes_are_offered_as_views(
         np.ascontiguousarray(v.transpose(np.argsort(p))) for v, p in ((a, perm_a), (b, perm_b))
     )
     nodes = [
-        helper.make_node("Transpose", ["u"], ["a"], perm=perm_a),
-        helper.make_node("Transpose", ["v"], ["b"], perm=perm_b),
-        helper.make_node("MatMul", ["a", "b"], ["p"]),
-        helper.make_node("Transpose", ["p"], ["y"], perm=[0, 2, 1, 3]),
+        node("Transpose", ["u"], ["a"], perm=perm_a),
+        node("Transpose", ["v"], ["b"], perm=perm_b),
+        node("MatMul", ["a", "b"], ["p"]),
+        node("Transpose", ["p"], ["y"], perm=[0, 2, 1, 3]),
     ]
     inputs = {"u": stored_a, "v": stored_b}
     graph = make_graph(nodes, inputs)
@@ -171,4 +168,4 @@ def test_gemm_without_its_addend(run_group: Any) -> None:
     """An input that may be left out is left out by an empty name, too."""
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((5, 7), (7, 6)))
-    assert run_group([helper.make_node("Gemm", ["x", "w", ""], ["y"])], {"x": x}, {"w": w}).kernels
+    assert run_group([node("Gemm", ["x", "w", ""], ["y"])], {"x": x}, {"w": w}).kernels

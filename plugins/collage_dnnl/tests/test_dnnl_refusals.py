@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from collage_dnnl.rules import POST_OPS_RULE, fusion_rule, valid_op
-from onnx import helper
 
 from collage_core.backend import Variant
 from collage_core.errors import BackendError, Refusal
-from collage_core.ir import Operator, OpKind, Subgraph, TensorType
+from collage_core.ir import Operator, OpKind, Subgraph, TensorType, Value, ValueKind
 from collage_core.rules import generate
-from collage_core.testing import make_graph
+from collage_core.testing import make_graph, node
 
-node = helper.make_node
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
@@ -170,8 +168,6 @@ def test_softmax_over_several_axes_of_old_opsets() -> None:
 
 def test_a_symbolic_dimension_is_named() -> None:
     graph = make_graph([node("Relu", ["x"], ["y"])], {"x": zeros(2, 3)})
-    from collage_core.ir import Value, ValueKind
-
     values = {
         **graph.values,
         "x": Value("x", TensorType("float32", ("batch", 3)), ValueKind.INPUT),

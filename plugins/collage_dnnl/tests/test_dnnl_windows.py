@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import helper
 
 from collage_core.errors import Refusal
 from collage_core.ir import Subgraph
-from collage_core.testing import make_graph
+from collage_core.testing import make_graph, node
 
 _SETTINGS = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -61,11 +60,11 @@ def convolutions(draw: st.DrawFn, transposed: bool) -> dict[str, Any]:
 def _run_convolution(run_group: Any, op: str, case: dict[str, Any]) -> None:
     x, w = _values(case["x"], 0), _values(case["w"], 1)
     parameters = {"w": w} if case["b"] is None else {"w": w, "b": _values(case["b"], 2)}
-    node = helper.make_node(op, ["x", *parameters], ["y"], **case["attributes"])
+    made = node(op, ["x", *parameters], ["y"], **case["attributes"])
     if case["constant"]:
-        run_group([node], {"x": x}, parameters)
+        run_group([made], {"x": x}, parameters)
     else:
-        run_group([node], {"x": x, **parameters})
+        run_group([made], {"x": x, **parameters})
 
 
 @given(convolutions(transposed=False))
@@ -81,17 +80,17 @@ def test_conv_transpose(run_group: Any, case: dict[str, Any]) -> None:
 
 
 def test_conv_transpose_to_a_given_shape(run_group: Any) -> None:
-    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], output_shape=[10, 10])
-    run_group([node], {"x": _values([1, 4, 5, 5], 0)}, {"w": _values([4, 3, 4, 4], 1)})
+    made = node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], output_shape=[10, 10])
+    run_group([made], {"x": _values([1, 4, 5, 5], 0)}, {"w": _values([4, 3, 4, 4], 1)})
 
 
 @pytest.mark.parametrize("channels", [16, 32, 48])
 def test_depthwise_and_wide_convolutions(run_group: Any, channels: int) -> None:
     """Sizes for which the fast implementations are chosen."""
     x = _values([1, channels, 14, 14], 0)
-    depthwise = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1], group=channels)
+    depthwise = node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1], group=channels)
     run_group([depthwise], {"x": x}, {"w": _values([channels, 1, 3, 3], 1)})
-    full = helper.make_node("Conv", ["x", "w", "b"], ["y"], pads=[1, 1, 1, 1], strides=[2, 2])
+    full = node("Conv", ["x", "w", "b"], ["y"], pads=[1, 1, 1, 1], strides=[2, 2])
     run_group([full], {"x": x}, {"w": _values([64, channels, 3, 3], 1), "b": _values([64], 2)})
 
 
@@ -124,13 +123,13 @@ def pools(draw: st.DrawFn) -> dict[str, Any]:
 def test_pool(run_group: Any, backend: Any, target: Any, case: dict[str, Any]) -> None:
     """What is offered is right; what is declined says why."""
     x = _values(case["x"], 0)
-    node = helper.make_node(case["op"], ["x"], ["y"], **case["attributes"])
-    graph = make_graph([node], {"x": x})
+    made = node(case["op"], ["x"], ["y"], **case["attributes"])
+    graph = make_graph([made], {"x": x})
     offered = backend.variants(Subgraph(graph, graph.all_nodes), target)
     if isinstance(offered, Refusal):
         assert "padding" in offered.reason
     else:
-        run_group([node], {"x": x})
+        run_group([made], {"x": x})
 
 
 @pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool"])
@@ -139,4 +138,4 @@ def test_global_pool(run_group: Any, op: str, spatial: tuple[int, ...]) -> None:
     x = _values([2, 19, *spatial], 0)
     reduce = np.max if op == "GlobalMaxPool" else np.mean
     expected = reduce(x, axis=tuple(range(2, x.ndim)), keepdims=True)
-    run_group([helper.make_node(op, ["x"], ["y"])], {"x": x}, expected=expected)
+    run_group([node(op, ["x"], ["y"])], {"x": x}, expected=expected)

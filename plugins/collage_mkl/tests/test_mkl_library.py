@@ -15,7 +15,6 @@ import pytest
 from collage_mkl import plugin
 from collage_mkl.backend import MklBackend
 from collage_mkl.library import LIBRARY_FILE, LIBRARY_VARIABLE
-from onnx import helper
 
 from collage_core import Constraints, build, optimize
 from collage_core.backend import BackendKind, Bound, Kernel
@@ -23,7 +22,7 @@ from collage_core.device import Target
 from collage_core.formats import Array, empty, plain
 from collage_core.ir import Subgraph
 from collage_core.plugins import Registry
-from collage_core.testing import make_graph
+from collage_core.testing import make_graph, node
 
 
 def _run(code: str, **variables: str) -> str:
@@ -157,8 +156,8 @@ def test_the_threads_of_the_target_and_no_other(threads: int, variables: dict[st
 def _kernel(threads: int) -> Kernel:
     """[40, 50] @ ones [50, 40]"""
     values = {"a": np.ones((40, 50), np.float32)}
-    node = helper.make_node("MatMul", ["a", "b"], ["y"])
-    graph = make_graph([node], values, {"b": np.ones((50, 40), np.float32)})
+    made = node("MatMul", ["a", "b"], ["y"])
+    graph = make_graph([made], values, {"b": np.ones((50, 40), np.float32)})
     backend, subgraph, target = MklBackend(), Subgraph(graph, graph.all_nodes), Target("cpu", threads)
     variants = backend.variants(subgraph, target)
     assert isinstance(variants, list)
@@ -251,9 +250,9 @@ def test_a_model_is_placed_and_run(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     x, w, v, c = (random.standard_normal(s).astype(np.float32) for s in ((64, 96), (96, 80), (40, 80), (40,)))
     nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["p"], name="first"),
-        helper.make_node("Relu", ["p"], ["q"], name="relu"),
-        helper.make_node("Gemm", ["q", "v", "c"], ["y"], name="second", transB=1),
+        node("MatMul", ["x", "w"], ["p"], name="first"),
+        node("Relu", ["p"], ["q"], name="relu"),
+        node("Gemm", ["q", "v", "c"], ["y"], name="second", transB=1),
     ]
     result = optimize(
         make_graph(nodes, {"x": x}, {"w": w, "v": v, "c": c}),

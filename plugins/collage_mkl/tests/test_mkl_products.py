@@ -9,11 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from onnx import helper
 
 from collage_core.formats import empty
 from collage_core.ir import Subgraph
-from collage_core.testing import check_group, make_graph
+from collage_core.testing import check_group, make_graph, node
 
 _SETTINGS = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -33,7 +32,7 @@ def test_matmul(run_product: Any, shapes: hnp.BroadcastableShapes, constant: str
     a, b = (_values(s, i, dtype) for i, s in enumerate(shapes.input_shapes))
     values = {"a": a, "b": b}
     constants = {constant: values.pop(constant)} if constant else {}
-    run_product(helper.make_node("MatMul", ["a", "b"], ["y"]), values, constants)
+    run_product(node("MatMul", ["a", "b"], ["y"]), values, constants)
 
 
 @given(
@@ -65,11 +64,9 @@ def test_gemm(
     }
     if addend is not None:
         values["c"] = _values([{"m": m, "n": n, "1": 1}[d] for d in addend], 2, dtype)
-    node = helper.make_node(
-        "Gemm", list(values), ["y"], transA=int(trans_a), transB=int(trans_b), alpha=alpha, beta=beta
-    )
+    made = node("Gemm", list(values), ["y"], transA=int(trans_a), transB=int(trans_b), alpha=alpha, beta=beta)
     constants = {name: values.pop(name) for name in constant if name in values}
-    run_product(node, values, constants)
+    run_product(made, values, constants)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +85,8 @@ def test_packed_operands(
         "b": _values((n, k) if trans else (k, n), 1, dtype),
     }
     constants = {constant: values.pop(constant)}
-    node = helper.make_node("Gemm", ["a", "b"], ["y"], transA=trans, transB=trans, alpha=-1.5)
-    run_product(node, values, constants)
+    made = node("Gemm", ["a", "b"], ["y"], transA=trans, transB=trans, alpha=-1.5)
+    run_product(made, values, constants)
 
 
 _PERMS = [(0, 2, 1, 3), (0, 1, 3, 2), (0, 2, 3, 1)]
@@ -104,10 +101,10 @@ def test_products_beside_transposes_are_offered_as_views(
     a, b = _values((2, 3, 4, 5), 0), _values((2, 3, 5, 6), 1)
     u, v = (np.ascontiguousarray(x.transpose(np.argsort(p))) for x, p in ((a, perm_a), (b, perm_b)))
     nodes = [
-        helper.make_node("Transpose", ["u"], ["a"], perm=perm_a),
-        helper.make_node("Transpose", ["v"], ["b"], perm=perm_b),
-        helper.make_node("MatMul", ["a", "b"], ["p"]),
-        helper.make_node("Transpose", ["p"], ["y"], perm=[0, 2, 1, 3]),
+        node("Transpose", ["u"], ["a"], perm=perm_a),
+        node("Transpose", ["v"], ["b"], perm=perm_b),
+        node("MatMul", ["a", "b"], ["p"]),
+        node("Transpose", ["p"], ["y"], perm=[0, 2, 1, 3]),
     ]
     graph = make_graph(nodes, {"u": u, "v": v})
     subgraph = Subgraph(graph, [graph.nodes[2].id])
@@ -124,9 +121,9 @@ def test_matrices_of_transposes_are_offered_in_either_order(backend: Any, target
     """Two dimensions, weights packed: the input by its columns, the output by its columns."""
     x, w = _values((7, 5), 0), _values((5, 6), 1)
     nodes = [
-        helper.make_node("Transpose", ["u"], ["x"]),
-        helper.make_node("Gemm", ["x", "w", "c"], ["p"], alpha=0.5, beta=2.0),
-        helper.make_node("Transpose", ["p"], ["y"]),
+        node("Transpose", ["u"], ["x"]),
+        node("Gemm", ["x", "w", "c"], ["p"], alpha=0.5, beta=2.0),
+        node("Transpose", ["p"], ["y"]),
     ]
     inputs = {"u": np.ascontiguousarray(x.T), "c": _values((7, 6), 2)}
     graph = make_graph(nodes, inputs, {"w": w})
@@ -143,10 +140,10 @@ def test_matrices_of_transposes_are_offered_in_either_order(backend: Any, target
 def test_what_gemm_cannot_read_or_write_is_not_offered(backend: Any, target: Any) -> None:
     """Transpositions that leave neither rows nor columns in one piece."""
     nodes = [
-        helper.make_node("Transpose", ["u"], ["a"], perm=[2, 0, 1]),
-        helper.make_node("Transpose", ["v"], ["b"], perm=[1, 2, 0]),
-        helper.make_node("MatMul", ["a", "b"], ["p"]),
-        helper.make_node("Transpose", ["p"], ["y"], perm=[1, 2, 0]),
+        node("Transpose", ["u"], ["a"], perm=[2, 0, 1]),
+        node("Transpose", ["v"], ["b"], perm=[1, 2, 0]),
+        node("MatMul", ["a", "b"], ["p"]),
+        node("Transpose", ["p"], ["y"], perm=[1, 2, 0]),
     ]
     graph = make_graph(nodes, {"u": _values((4, 5, 3), 0), "v": _values((6, 3, 5), 1)})
     subgraph = Subgraph(graph, [graph.nodes[2].id])
@@ -158,37 +155,33 @@ def test_what_gemm_cannot_read_or_write_is_not_offered(backend: Any, target: Any
 
 def test_rows_of_a_batch_are_one_product(run_product: Any) -> None:
     """[2, 3, 4, 5] @ [5, 6] is one packed product of 24 rows."""
-    node = helper.make_node("MatMul", ["a", "b"], ["y"])
+    made = node("MatMul", ["a", "b"], ["y"])
     a, b = _values((2, 3, 4, 5), 0), _values((5, 6), 1)
-    (kernel,) = run_product(node, {"a": a}, {"b": b})
+    (kernel,) = run_product(made, {"a": a}, {"b": b})
     assert (kernel._product.m, kernel._product.batch, kernel._product.packs) == (24, 1, True)
 
 
 def test_a_value_with_itself(run_product: Any) -> None:
-    run_product(helper.make_node("MatMul", ["x", "x"], ["y"]), {"x": _values((5, 5), 0)})
-    run_product(helper.make_node("Gemm", ["x", "x", "x"], ["y"], transA=1), {"x": _values((5, 5), 0)})
-    run_product(
-        helper.make_node("Gemm", ["x", "w", "w"], ["y"]), {"x": _values((5, 5), 0)}, {"w": _values((5, 5), 1)}
-    )
+    run_product(node("MatMul", ["x", "x"], ["y"]), {"x": _values((5, 5), 0)})
+    run_product(node("Gemm", ["x", "x", "x"], ["y"], transA=1), {"x": _values((5, 5), 0)})
+    run_product(node("Gemm", ["x", "w", "w"], ["y"]), {"x": _values((5, 5), 0)}, {"w": _values((5, 5), 1)})
 
 
 def test_gemm_without_its_addend(run_product: Any) -> None:
     """An input that may be left out is left out by an empty name, too."""
-    node = helper.make_node("Gemm", ["x", "w", ""], ["y"])
-    assert run_product(node, {"x": _values((5, 7), 0)}, {"w": _values((7, 6), 1)})
+    made = node("Gemm", ["x", "w", ""], ["y"])
+    assert run_product(made, {"x": _values((5, 7), 0)}, {"w": _values((7, 6), 1)})
 
 
 def test_only_an_addend_of_its_own_shares_the_output(run_product: Any) -> None:
     square = {n: _values((5, 5), i) for i, n in enumerate("abc")}
     for names, shares in (("abc", {0: 2}), ("aba", {}), ("abb", {})):
         values = {n: square[n] for n in dict.fromkeys(names)}
-        (kernel,) = run_product(helper.make_node("Gemm", list(names), ["y"]), values)
+        (kernel,) = run_product(node("Gemm", list(names), ["y"]), values)
         assert kernel.may_alias == shares
-    (kernel,) = run_product(helper.make_node("Gemm", ["a", "b", "c"], ["y"], beta=0.0), square)
+    (kernel,) = run_product(node("Gemm", ["a", "b", "c"], ["y"], beta=0.0), square)
     assert kernel.may_alias == {}
-    (kernel,) = run_product(
-        helper.make_node("Gemm", ["a", "b", "c"], ["y"]), {**square, "c": _values((5,), 2)}
-    )
+    (kernel,) = run_product(node("Gemm", ["a", "b", "c"], ["y"]), {**square, "c": _values((5,), 2)})
     assert kernel.may_alias == {}
 
 
@@ -196,8 +189,8 @@ def test_only_an_addend_of_its_own_shares_the_output(run_product: Any) -> None:
 @pytest.mark.parametrize("constant", [False, True])
 def test_interleaved_calls_of_one_kernel(backend: Any, target: Any, shapes: Any, constant: bool) -> None:
     a, b = (_values(s, i) for i, s in enumerate(shapes))
-    node = helper.make_node("MatMul", ["a", "b"], ["y"])
-    graph = make_graph([node], {"a": a} if constant else {"a": a, "b": b}, {"b": b} if constant else {})
+    made = node("MatMul", ["a", "b"], ["y"])
+    graph = make_graph([made], {"a": a} if constant else {"a": a, "b": b}, {"b": b} if constant else {})
     subgraph = Subgraph(graph, graph.all_nodes)
     (variant,) = backend.variants(subgraph, target)
     kernel = backend.build(subgraph, variant, target)

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
 
 from collage_core.backend import Variant
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Format
 from collage_core.ir import Subgraph, TensorType
-from collage_core.testing import make_graph
+from collage_core.testing import make_graph, node
 
 
 def _zeros(*shape: int, dtype: str = "float32") -> Any:
@@ -44,8 +43,8 @@ def test_declined(
     constants: dict[str, Any],
     reason: str,
 ) -> None:
-    node = helper.make_node(op, [*inputs, *constants], ["y"], name="n")
-    graph = make_graph([node], inputs, constants)
+    made = node(op, [*inputs, *constants], ["y"], name="n")
+    graph = make_graph([made], inputs, constants)
     refusal = backend.variants(Subgraph(graph, graph.all_nodes), target)
     assert isinstance(refusal, Refusal)
     assert reason in refusal.reason
@@ -56,17 +55,15 @@ def test_declined(
 def test_a_constant_product_to_which_a_value_is_added(
     backend: Any, target: Any, names: tuple[str, ...]
 ) -> None:
-    node = helper.make_node("Gemm", names, ["y"], name="n", alpha=2.0)
+    made = node("Gemm", names, ["y"], name="n", alpha=2.0)
     constants = {v: _zeros(3, 3) for v in names[:2]}
-    graph = make_graph([node], {"c": _zeros(3, 3)}, constants)
+    graph = make_graph([made], {"c": _zeros(3, 3)}, constants)
     refusal = backend.variants(Subgraph(graph, graph.all_nodes), target)
     assert refusal == Refusal("both factors are constant", "n")
 
 
 def test_unknown_dimensions(backend: Any, target: Any) -> None:
-    graph = make_graph(
-        [helper.make_node("MatMul", ["a", "b"], ["y"], name="n")], {n: _zeros(3, 3) for n in "ab"}
-    )
+    graph = make_graph([node("MatMul", ["a", "b"], ["y"], name="n")], {n: _zeros(3, 3) for n in "ab"})
     unknown = dataclasses.replace(graph.values["a"], type=TensorType("float32", ("rows", 3)))
     open_graph = graph.replace(values={**graph.values, "a": unknown})
     refusal = backend.variants(Subgraph(open_graph, open_graph.all_nodes), target)
@@ -76,8 +73,8 @@ def test_unknown_dimensions(backend: Any, target: Any) -> None:
 
 def test_groups_of_several_operators(backend: Any, target: Any) -> None:
     nodes = [
-        helper.make_node("MatMul", ["a", "b"], ["p"], name="n"),
-        helper.make_node("Relu", ["p"], ["y"], name="r"),
+        node("MatMul", ["a", "b"], ["p"], name="n"),
+        node("Relu", ["p"], ["y"], name="r"),
     ]
     graph = make_graph(nodes, {n: _zeros(3, 3) for n in "ab"})
     refusal = backend.variants(Subgraph(graph, graph.all_nodes), target)
@@ -88,7 +85,7 @@ def test_groups_of_several_operators(backend: Any, target: Any) -> None:
 def test_formats_that_gemm_cannot_write(backend: Any, target: Any) -> None:
     """A variant that was never offered fails to be built, with the reason."""
     graph = make_graph(
-        [helper.make_node("MatMul", ["a", "b"], ["y"], name="n")],
+        [node("MatMul", ["a", "b"], ["y"], name="n")],
         {"a": _zeros(2, 3, 4), "b": _zeros(2, 4, 5)},
     )
     subgraph = Subgraph(graph, graph.all_nodes)

@@ -18,7 +18,7 @@ from collage_openvino.backend import OpenvinoBackend
 from collage_openvino.kernel import _check
 from collage_openvino.library import load
 from collage_openvino.settings import properties
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from collage_core import placement
 from collage_core.backend import BackendKind, Variant, plain_variant
@@ -30,7 +30,7 @@ from collage_core.placement import Placement
 from collage_core.plugins import Registry
 from collage_core.reference import evaluate
 from collage_core.runtime import build
-from collage_core.testing import make_group
+from collage_core.testing import make_group, node
 
 NOTHING = np.empty(0, np.uint8)
 TARGET = Target("cpu", 2)
@@ -78,11 +78,11 @@ assert not [m for m in sys.modules if m.startswith("openvino")]
 def _residual(channels: int = 8) -> tuple[list[Any], dict[str, Array], dict[str, Array]]:
     """x -> Conv -> BatchNormalization -> Add(., x) -> Relu, whose sum is an output as well."""
     nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4),
-        helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["n"]),
-        helper.make_node("Add", ["n", "x"], ["a"]),
-        helper.make_node("Relu", ["a"], ["r"]),
-        helper.make_node("GlobalAveragePool", ["r"], ["g"]),
+        node("Conv", ["x", "w"], ["c"], pads=[1] * 4),
+        node("BatchNormalization", ["c", "s", "b", "m", "v"], ["n"]),
+        node("Add", ["n", "x"], ["a"]),
+        node("Relu", ["a"], ["r"]),
+        node("GlobalAveragePool", ["r"], ["g"]),
     ]
     constants = {
         "w": f(channels, channels, 3, 3) / 9,
@@ -101,13 +101,13 @@ def test_groups_with_several_outputs_in_both_layouts(check: Callable[..., list[V
 
 def test_attention_with_shared_constants(check: Callable[..., list[Variant]]) -> None:
     nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["q"]),
-        helper.make_node("MatMul", ["y", "w"], ["k"]),
-        helper.make_node("Transpose", ["k"], ["t"], perm=[0, 2, 1]),
-        helper.make_node("MatMul", ["q", "t"], ["s"]),
-        helper.make_node("Mul", ["s", "scale"], ["d"]),
-        helper.make_node("Softmax", ["d"], ["p"], axis=-1),
-        helper.make_node("MatMul", ["p", "y"], ["o"]),
+        node("MatMul", ["x", "w"], ["q"]),
+        node("MatMul", ["y", "w"], ["k"]),
+        node("Transpose", ["k"], ["t"], perm=[0, 2, 1]),
+        node("MatMul", ["q", "t"], ["s"]),
+        node("Mul", ["s", "scale"], ["d"]),
+        node("Softmax", ["d"], ["p"], axis=-1),
+        node("MatMul", ["p", "y"], ["o"]),
     ]
     constants = {"w": f(64, 64) / 8, "scale": np.float32(0.125)}
     variants = check(nodes, {"x": f(2, 17, 64), "y": f(2, 33, 64)}, ("o", "p"), constants)
@@ -173,7 +173,7 @@ def test_contexts_of_several_python_threads(threads: int) -> None:
 
 
 def test_arrays_are_read_and_written_in_place() -> None:
-    subgraph = make_group([helper.make_node("Neg", ["x"], ["o"])], {"x": f(64)})
+    subgraph = make_group([node("Neg", ["x"], ["o"])], {"x": f(64)})
     x, o = np.zeros(64, np.float32), np.zeros(64, np.float32)
     bound = _built(subgraph).bind([x], [o], NOTHING)
     tensors = bound.__self__.tensors
@@ -186,8 +186,8 @@ def test_arrays_are_read_and_written_in_place() -> None:
 
 def test_what_fails_when_it_runs_names_the_step() -> None:
     x, indices = f(3, 4), np.array([[0], [2]])
-    node = helper.make_node("ScatterND", ["x", "i", "u"], ["o"])
-    subgraph = make_group([node], {"x": x, "i": indices}, constants={"u": f(2, 4)})
+    made = node("ScatterND", ["x", "i", "u"], ["o"])
+    subgraph = make_group([made], {"x": x, "i": indices}, constants={"u": f(2, 4)})
     placed = placement.Group("openvino", (0,), plain_variant(subgraph))
     registry = Registry([plugin], entry_points=False)
     executable = build(subgraph.graph, Placement((placed,), (), TARGET), registry)
@@ -199,9 +199,7 @@ def test_what_fails_when_it_runs_names_the_step() -> None:
 
 def test_large_constants_outlive_their_file() -> None:
     w = f(300, 200)
-    subgraph = make_group(
-        [helper.make_node("MatMul", ["x", "w"], ["o"])], {"x": f(5, 300)}, constants={"w": w}
-    )
+    subgraph = make_group([node("MatMul", ["x", "w"], ["o"])], {"x": f(5, 300)}, constants={"w": w})
     kernel = _built(subgraph)
     x, o = f(5, 300), np.empty((5, 200), np.float32)
     assert not kernel.bind([x], [o], NOTHING)()
@@ -209,27 +207,27 @@ def test_large_constants_outlive_their_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "inputs", "reason"),
+    ("made", "inputs", "reason"),
     [
         (
-            helper.make_node("Det", ["x"], ["o"]),
+            node("Det", ["x"], ["o"]),
             {"x": f(3, 3)},
             "No conversion rule found for operations: Det",
         ),
         (
-            helper.make_node("GRU", ["x", "w", "r"], ["", "o"], hidden_size=6, layout=1),
+            node("GRU", ["x", "w", "r"], ["", "o"], hidden_size=6, layout=1),
             {"x": f(3, 1, 2), "w": f(1, 18, 2), "r": f(1, 18, 6)},
             "takes output 'o' for float32[1, 1, 6], which is float32[3, 1, 6]",
         ),
-        (helper.make_node("Dropout", ["x"], ["o"]), {"x": f(3, 3)}, "computes nothing between"),
-        (helper.make_node("Add", ["x", "x"], ["o"]), {"x": np.ones((2, 2))}, "'x' is float64"),
-        (helper.make_node("Add", ["x", "x"], ["o"]), {"x": np.ones((0, 2), np.float32)}, "no elements"),
+        (node("Dropout", ["x"], ["o"]), {"x": f(3, 3)}, "computes nothing between"),
+        (node("Add", ["x", "x"], ["o"]), {"x": np.ones((2, 2))}, "'x' is float64"),
+        (node("Add", ["x", "x"], ["o"]), {"x": np.ones((0, 2), np.float32)}, "no elements"),
     ],
 )
-def test_refusals_carry_reason_and_node(node: Any, inputs: dict[str, Array], reason: str) -> None:
-    node.name = "culprit"
-    good = make_group([helper.make_node("Relu", ["x"], ["o"])], {"x": f(3)})
-    first, refusal, last = OpenvinoBackend().supported([good, make_group([node], inputs), good], TARGET)
+def test_refusals_carry_reason_and_node(made: Any, inputs: dict[str, Array], reason: str) -> None:
+    made.name = "culprit"
+    good = make_group([node("Relu", ["x"], ["o"])], {"x": f(3)})
+    first, refusal, last = OpenvinoBackend().supported([good, make_group([made], inputs), good], TARGET)
     assert first is last is None
     assert refusal is not None
     assert refusal.node == "culprit"
@@ -238,7 +236,7 @@ def test_refusals_carry_reason_and_node(node: Any, inputs: dict[str, Array], rea
 
 def test_variants_refuse_what_cannot_cross_the_border() -> None:
     answer = OpenvinoBackend().variants(
-        make_group([helper.make_node("Cast", ["x"], ["o"], to=TensorProto.DOUBLE)], {"x": f(3)}), TARGET
+        make_group([node("Cast", ["x"], ["o"], to=TensorProto.DOUBLE)], {"x": f(3)}), TARGET
     )
     assert isinstance(answer, Refusal)
     assert answer.reason == "'o' is float64[3]; OpenVINO is given bool, float32, int8, int32, int64, uint8"
@@ -293,9 +291,7 @@ def _resident_bytes() -> int:
 
 def test_dropped_kernels_free_their_memory_and_threads() -> None:
     w = f(1024, 1024)
-    subgraph = make_group(
-        [helper.make_node("MatMul", ["x", "w"], ["o"])], {"x": f(64, 1024)}, constants={"w": w}
-    )
+    subgraph = make_group([node("MatMul", ["x", "w"], ["o"])], {"x": f(64, 1024)}, constants={"w": w})
     x, o = f(64, 1024), np.empty((64, 1024), np.float32)
 
     def run() -> None:
@@ -311,7 +307,7 @@ def test_dropped_kernels_free_their_memory_and_threads() -> None:
 
 
 def test_another_number_of_ports_is_an_error() -> None:
-    subgraph = make_group([helper.make_node("Neg", ["x"], ["o"])], {"x": f(64)})
+    subgraph = make_group([node("Neg", ["x"], ["o"])], {"x": f(64)})
     values = [(subgraph, "x", plain("float32", (64,)))]
     with pytest.raises(BackendError, match="model has 0 inputs; the group has 1"):
         _check("input", values, [])
@@ -319,7 +315,7 @@ def test_another_number_of_ports_is_an_error() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_library_takes_the_settings(threads: int) -> None:
-    subgraph = make_group([helper.make_node("Neg", ["x"], ["o"])], {"x": f(64)})
+    subgraph = make_group([node("Neg", ["x"], ["o"])], {"x": f(64)})
     model = _built(subgraph, Target("cpu", threads))._model
     for key, value in properties(Target("cpu", threads)).items():
         text = ctypes.c_char_p()

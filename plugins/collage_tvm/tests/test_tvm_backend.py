@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 from collage_tvm import backend, plugin
 from collage_tvm.backend import TvmBackend
-from onnx import helper
 
 from collage_core.backend import BackendKind, Kernel, plain_variant
 from collage_core.device import Target
 from collage_core.formats import Format, empty, plain
 from collage_core.ir import TensorType
 from collage_core.plugins import Registry
-from collage_core.testing import make_group
+from collage_core.testing import make_group, node
 
 NOTHING = np.empty(0, np.uint8)
 
@@ -77,7 +76,7 @@ def _kernel(nodes: list[Any], inputs: dict[str, Any]) -> Kernel:
 
 def test_bound_call_reads_what_its_buffers_hold_now() -> None:
     x, o = (empty((40, 50), plain("float32", (40, 50))) for _ in range(2))
-    kernel = _kernel([helper.make_node("Neg", ["x"], ["o"])], {"x": x})
+    kernel = _kernel([node("Neg", ["x"], ["o"])], {"x": x})
     bound = kernel.bind([x], [o], NOTHING)
     for value in (1.0, 2.0):
         x[...] = value
@@ -89,7 +88,7 @@ def test_output_may_take_the_place_of_an_input() -> None:
     shape = (300, 401)
     x, y = empty(shape, plain("float32", shape)), empty((401,), plain("float32", (401,)))
     x[...], y[...] = np.random.default_rng(0).standard_normal(shape), 2.0
-    nodes = [helper.make_node("Add", ["x", "y"], ["a"]), helper.make_node("Mul", ["a", "x"], ["o"])]
+    nodes = [node("Add", ["x", "y"], ["a"]), node("Mul", ["a", "x"], ["o"])]
     kernel = _kernel(nodes, {"x": x, "y": y})
     assert kernel.may_alias == {0: 0}
     expected = (x + y) * x
@@ -99,7 +98,7 @@ def test_output_may_take_the_place_of_an_input() -> None:
 
 def test_movers_do_not_offer_the_place_of_their_input() -> None:
     x = np.zeros((5, 5), np.float32)
-    kernel = _kernel([helper.make_node("Transpose", ["x"], ["o"])], {"x": x})
+    kernel = _kernel([node("Transpose", ["x"], ["o"])], {"x": x})
     assert kernel.may_alias == {}
 
 
@@ -107,14 +106,14 @@ def test_buffers_need_not_be_aligned_to_vectors() -> None:
     """The final executable aligns what it plans; what a caller binds by hand may lie anywhere."""
     x, o = _unaligned(64), _unaligned(64)
     x[...] = np.arange(64)
-    kernel = _kernel([helper.make_node("Neg", ["x"], ["o"])], {"x": x})
+    kernel = _kernel([node("Neg", ["x"], ["o"])], {"x": x})
     assert not kernel.bind([x], [o], NOTHING)()
     np.testing.assert_array_equal(o, -x)
 
 
 def test_a_buffer_of_another_layout_is_an_error() -> None:
     x = empty((8, 9), plain("float32", (8, 9)))
-    kernel = _kernel([helper.make_node("Neg", ["x"], ["o"])], {"x": x})
+    kernel = _kernel([node("Neg", ["x"], ["o"])], {"x": x})
     with pytest.raises(ValueError, match="not dense in layout"):
         kernel.bind([x], [empty((9, 8), plain("float32", (9, 8))).T], NOTHING)
 

@@ -12,15 +12,13 @@ from collage_tvm.backend import TvmBackend
 from collage_tvm.rules import tvm_rule
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import helper
 
 from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import NodeSet, Subgraph, TensorType
 from collage_core.rules import generate
-from collage_core.testing import make_graph, make_group
+from collage_core.testing import make_graph, make_group, node
 
-node = helper.make_node
 _random = np.random.default_rng(11)
 Check = Callable[..., list[Any]]
 Refusing = Callable[..., Refusal]

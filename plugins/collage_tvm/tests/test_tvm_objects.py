@@ -14,19 +14,18 @@ import pytest
 from collage_tvm import library
 from collage_tvm.backend import TvmBackend
 from collage_tvm.objects import ObjectCache
-from onnx import helper
 
 from collage_core.backend import Kernel, plain_variant
 from collage_core.device import Target
-from collage_core.testing import make_group
+from collage_core.testing import make_group, node
 
 KEY, OTHER = "a" * 64, "b" * 64
 
 
 def _scaled(factor: float) -> tuple[Kernel, Any]:
     x = np.linspace(-1, 1, 33, dtype=np.float32)
-    node = helper.make_node("Mul", ["x", "c"], ["o"])
-    group = make_group([node], {"x": x}, {"c": np.float32(factor)})
+    made = node("Mul", ["x", "c"], ["o"])
+    group = make_group([made], {"x": x}, {"c": np.float32(factor)})
     return TvmBackend().build(group, plain_variant(group), Target("cpu", 1)), x
 
 
@@ -128,7 +127,7 @@ def test_another_process_finds_the_same_key(home: Path) -> None:
 @pytest.mark.usefixtures("home")
 def test_threads_share_a_function_and_its_pool() -> None:
     x = np.random.default_rng(0).standard_normal((64, 1000)).astype(np.float32)
-    group = make_group([helper.make_node("Abs", ["x"], ["o"])], {"x": x})
+    group = make_group([node("Abs", ["x"], ["o"])], {"x": x})
     kernel = TvmBackend().build(group, plain_variant(group), Target("cpu", 2))
     wrong: list[int] = []
 

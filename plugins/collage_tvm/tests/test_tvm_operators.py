@@ -6,12 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from collage_tvm.support import SUPPORTED
-from onnx import helper
 
-from collage_core.testing import make_model
+from collage_core.testing import make_model, node
 
 Check = Callable[..., list[Any]]
 _random = np.random.default_rng(7)
@@ -330,8 +328,8 @@ def test_operator(
         n: np.asarray(a) for k, (n, a) in enumerate(zip(names, arrays, strict=True)) if n and k not in fixed
     }
     results = [f"o{k}" for k in range(outputs)]
-    node: onnx.NodeProto = helper.make_node(op, names, results, **attributes)
-    check([node], inputs, results, constants, opset=opset)
+    made = node(op, names, results, **attributes)
+    check([made], inputs, results, constants, opset=opset)
 
 
 def test_every_supported_operator_has_a_case_and_a_lowering() -> None:
@@ -350,7 +348,7 @@ def test_old_resizing_takes_the_pixel_below(
     if op == "Upsample" and min(scales) < 1:
         scales = (1, 1, 1.4, 2.5)
     x, factors = _f(2, 3, 7, 18), np.array(scales, np.float32)
-    made = helper.make_node(
+    made = node(
         "Resize",
         ["x", "", "s"],
         ["o"],
@@ -360,14 +358,14 @@ def test_old_resizing_takes_the_pixel_below(
     )
     today = make_model([made], {"x": x}, {"s": factors})
     if opset == 7:
-        node = helper.make_node(op, ["x"], ["o"], mode=mode, scales=[float(s) for s in scales])
-        check([node], {"x": x}, opset=opset, measure=today)
+        old = node(op, ["x"], ["o"], mode=mode, scales=[float(s) for s in scales])
+        check([old], {"x": x}, opset=opset, measure=today)
     else:
-        node = helper.make_node(op, ["x", "s"], ["o"], mode=mode)
-        check([node], {"x": x}, constants={"s": factors}, opset=opset, measure=today)
+        old = node(op, ["x", "s"], ["o"], mode=mode)
+        check([old], {"x": x}, constants={"s": factors}, opset=opset, measure=today)
 
 
 def test_of_nans_the_first_is_the_largest_and_the_smallest(check: Check) -> None:
     x = np.array([[1, np.nan, np.inf, -np.nan], [-np.inf, 3, 3, -np.inf]], np.float32)
     for op in ("ArgMax", "ArgMin"):
-        check([helper.make_node(op, ["x"], ["o"], axis=1)], {"x": x})
+        check([node(op, ["x"], ["o"], axis=1)], {"x": x})

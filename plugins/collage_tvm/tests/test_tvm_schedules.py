@@ -14,12 +14,12 @@ import tvm
 from collage_tvm.backend import TvmBackend
 from collage_tvm.library import compile_function, vector_lanes
 from collage_tvm.machine_code import MachineCode
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import Subgraph
-from collage_core.testing import make_group
+from collage_core.testing import make_group, node
 
 RNG = np.random.default_rng(0)
 
@@ -43,38 +43,38 @@ def _random(shape: tuple[int, ...], dtype: str = "float32") -> Any:
     ],
 )
 def test_transposes(check: Callable[..., Any], perm: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    check([helper.make_node("Transpose", ["x"], ["o"], perm=perm)], {"x": _random(shape)})
+    check([node("Transpose", ["x"], ["o"], perm=perm)], {"x": _random(shape)})
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int64", "float16", "int8", "bool"])
 def test_transposes_of_other_dtypes(check: Callable[..., Any], dtype: str) -> None:
-    check([helper.make_node("Transpose", ["x"], ["o"], perm=[1, 0])], {"x": _random((100, 200), dtype)})
+    check([node("Transpose", ["x"], ["o"], perm=[1, 0])], {"x": _random((100, 200), dtype)})
 
 
 def test_transposed_values_that_are_read_twice(check: Callable[..., Any]) -> None:
     nodes = [
-        helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]),
-        helper.make_node("Add", ["t", "y"], ["a"]),
-        helper.make_node("Relu", ["a"], ["r"]),
-        helper.make_node("Mul", ["r", "t"], ["o"]),
+        node("Transpose", ["x"], ["t"], perm=[1, 0]),
+        node("Add", ["t", "y"], ["a"]),
+        node("Relu", ["a"], ["r"]),
+        node("Mul", ["r", "t"], ["o"]),
     ]
     check(nodes, {"x": _random((100, 200)), "y": _random((200, 100))})
 
 
 def test_two_transposed_inputs(check: Callable[..., Any]) -> None:
     nodes = [
-        helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]),
-        helper.make_node("Transpose", ["y"], ["u"], perm=[1, 0]),
-        helper.make_node("Add", ["t", "u"], ["o"]),
+        node("Transpose", ["x"], ["t"], perm=[1, 0]),
+        node("Transpose", ["y"], ["u"], perm=[1, 0]),
+        node("Add", ["t", "u"], ["o"]),
     ]
     check(nodes, {"x": _random((70, 200)), "y": _random((70, 200))})
 
 
 def test_a_transposed_input_behind_a_condition(check: Callable[..., Any]) -> None:
     nodes = [
-        helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]),
-        helper.make_node("Pad", ["t", "pads"], ["p"], mode="reflect"),
-        helper.make_node("Add", ["p", "y"], ["o"]),
+        node("Transpose", ["x"], ["t"], perm=[1, 0]),
+        node("Pad", ["t", "pads"], ["p"], mode="reflect"),
+        node("Add", ["p", "y"], ["o"]),
     ]
     constants = {"pads": np.array([3, 2, 3, 2])}
     check(nodes, {"x": _random((60, 90)), "y": _random((96, 64))}, constants=constants)
@@ -87,9 +87,9 @@ def test_reductions_of_everything(
     check: Callable[..., Any], op: str, keepdims: int, shape: tuple[int, ...]
 ) -> None:
     nodes = [
-        helper.make_node("Abs", ["x"], ["a"]),
-        helper.make_node(op, ["a"], ["m"], keepdims=keepdims),
-        helper.make_node("Sqrt", ["m"], ["o"]),
+        node("Abs", ["x"], ["a"]),
+        node(op, ["a"], ["m"], keepdims=keepdims),
+        node("Sqrt", ["m"], ["o"]),
     ]
     check(nodes, {"x": _random(shape)})
 
@@ -97,7 +97,7 @@ def test_reductions_of_everything(
 @pytest.mark.parametrize("batch", [2, 3, 16, 17])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_borders_beside_the_inside(check: Callable[..., Any], batch: int, threads: int) -> None:
-    pool = helper.make_node("AveragePool", ["x"], ["o"], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    pool = node("AveragePool", ["x"], ["o"], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
     check([pool], {"x": _random((batch, 3, 9, 35))}, threads=threads)
 
 
@@ -105,8 +105,8 @@ def test_borders_beside_the_inside(check: Callable[..., Any], batch: int, thread
 def test_parts_of_a_concat(check: Callable[..., Any], parts: tuple[int, ...]) -> None:
     inputs = {f"x{k}": _random((n, 6, 40)) for k, n in enumerate(parts)}
     nodes = [
-        helper.make_node("Concat", list(inputs), ["c"], axis=0),
-        helper.make_node("Relu", ["c"], ["o"]),
+        node("Concat", list(inputs), ["c"], axis=0),
+        node("Relu", ["c"], ["o"]),
     ]
     check(nodes, inputs)
 
@@ -121,8 +121,8 @@ def test_windows_that_lie_apart(
     x = _random((2, 3, 13, width), dtype)
     for pads in ([0] * 4, [1, 1, 1, 1], [0, 1, 1, 0]):
         window: dict[str, Any] = {"kernel_shape": [3, 3], "strides": strides, "pads": pads}
-        check([helper.make_node("MaxPool", ["x"], ["o"], **window)], {"x": x})
-        check([helper.make_node("AveragePool", ["x"], ["o"], **window)], {"x": x})
+        check([node("MaxPool", ["x"], ["o"], **window)], {"x": x})
+        check([node("AveragePool", ["x"], ["o"], **window)], {"x": x})
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_stored_past_the_caches(
     check: Callable[..., Any], dtype: str, perm: tuple[int, ...], shape: tuple[int, ...]
 ) -> None:
-    check([helper.make_node("Transpose", ["x"], ["o"], perm=perm)], {"x": _random(shape, dtype)})
+    check([node("Transpose", ["x"], ["o"], perm=perm)], {"x": _random(shape, dtype)})
 
 
 @pytest.mark.usefixtures("no_cache")
@@ -148,11 +148,11 @@ def test_what_is_stored_past_the_caches(
 def test_rows_and_several_outputs_past_the_caches(check: Callable[..., Any], shape: tuple[int, ...]) -> None:
     x = {"x": _random(shape)}
     for axis in (-1, 0):
-        check([helper.make_node("Softmax", ["x"], ["o"], axis=axis)], x)
+        check([node("Softmax", ["x"], ["o"], axis=axis)], x)
     nodes = [
-        helper.make_node("Relu", ["x"], ["a"]),
-        helper.make_node("Cast", ["a"], ["b"], to=TensorProto.DOUBLE),
-        helper.make_node("Concat", ["x", "a"], ["c"], axis=0),
+        node("Relu", ["x"], ["a"]),
+        node("Cast", ["a"], ["b"], to=TensorProto.DOUBLE),
+        node("Concat", ["x", "a"], ["c"], axis=0),
     ]
     check(nodes, x, outputs=("a", "b", "c"))
 
@@ -160,7 +160,7 @@ def test_rows_and_several_outputs_past_the_caches(check: Callable[..., Any], sha
 @pytest.mark.usefixtures("no_cache")
 def test_what_a_kernel_reads_again_is_not_stored_past_the_caches(check: Callable[..., Any]) -> None:
     for shape in ((1, 64, 16, 16), (4096,)):
-        check([helper.make_node("ReduceSum", ["x"], ["o"], keepdims=1)], {"x": _random(shape)})
+        check([node("ReduceSum", ["x"], ["o"], keepdims=1)], {"x": _random(shape)})
 
 
 @pytest.mark.usefixtures("no_cache")
@@ -169,8 +169,8 @@ def test_what_a_kernel_reads_again_is_not_stored_past_the_caches(check: Callable
 def test_windows_of_what_no_cache_holds(check: Callable[..., Any], op: str, width: int) -> None:
     """Asking for what lies behind the input must not touch it."""
     for strides in ([1, 1], [2, 2]):
-        node = helper.make_node(op, ["x"], ["o"], kernel_shape=[3, 3], strides=strides, pads=[1] * 4)
-        check([node], {"x": _random((2, 64, 9, width))})
+        made = node(op, ["x"], ["o"], kernel_shape=[3, 3], strides=strides, pads=[1] * 4)
+        check([made], {"x": _random((2, 64, 9, width))})
 
 
 @pytest.mark.parametrize(("cache_bytes", "past"), [(0, True), (1 << 30, False)])
@@ -185,7 +185,7 @@ def test_only_outputs_larger_than_the_cache_go_past_it(
 
     monkeypatch.setattr("collage_tvm.output.last_cache_bytes", lambda: cache_bytes)
     monkeypatch.setattr("collage_tvm.build.compile_function", compiled)
-    subgraph = make_group([helper.make_node("Relu", ["x"], ["o"])], {"x": _random((64, 64))})
+    subgraph = make_group([node("Relu", ["x"], ["o"])], {"x": _random((64, 64))})
     variants = TvmBackend().variants(subgraph, Target("cpu", 2))
     assert not isinstance(variants, Refusal)
     variant = variants[0]
@@ -219,8 +219,8 @@ def llvm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
 
 @pytest.mark.usefixtures("no_cache")
 def test_a_product_is_stored_plainly(llvm: Callable[..., str]) -> None:
-    node = helper.make_node("MatMul", ["x", "w"], ["o"])
-    text = llvm(make_group([node], {"x": _random((32, 64))}, {"w": _random((64, 64))}))
+    made = node("MatMul", ["x", "w"], ["o"])
+    text = llvm(make_group([made], {"x": _random((32, 64))}, {"w": _random((64, 64))}))
     assert "collage_stream" not in text
     assert "fence" not in text
 
@@ -230,8 +230,8 @@ _ACCESS = re.compile(r"= load (<\d+ x float>|float),|store (<\d+ x float>|float)
 
 
 def test_squares_are_turned_in_whole_vectors(llvm: Callable[..., str]) -> None:
-    node = helper.make_node("Transpose", ["x"], ["o"], perm=[1, 0])
-    text = llvm(make_group([node], {"x": _random((64, 128))}))
+    made = node("Transpose", ["x"], ["o"], perm=[1, 0])
+    text = llvm(make_group([made], {"x": _random((64, 128))}))
     assert {a or b for a, b in _ACCESS.findall(text)} == {f"<{vector_lanes()} x float>"}
     assert "insertelement" not in text
 
@@ -239,9 +239,9 @@ def test_squares_are_turned_in_whole_vectors(llvm: Callable[..., str]) -> None:
 @pytest.mark.usefixtures("no_cache")
 def test_where_a_row_lies_is_read_once_a_row(llvm: Callable[..., str]) -> None:
     columns = 4 * vector_lanes()
-    node = helper.make_node("Gather", ["table", "ids"], ["o"])
+    made = node("Gather", ["table", "ids"], ["o"])
     inputs = {"table": _random((50, columns)), "ids": RNG.integers(-50, 50, 99)}
-    text = llvm(make_group([node], inputs))
+    text = llvm(make_group([made], inputs))
     places = len(re.findall("= load i64,", text))
     assert places > 0
     assert text.count("!nontemporal !") == 4 * places, "four vectors to a row"
@@ -257,12 +257,12 @@ def test_gathers_past_the_caches(
     monkeypatch.setattr("collage_tvm.output.last_cache_bytes", lambda: 0)
     table, ids = _random((50, 6, 160)), RNG.integers(-50, 50, (2, rows))
     for axis, more in ((0, 50), (1, 6), (2, 160)):
-        gather = helper.make_node("Gather", ["table", "ids"], ["o"], axis=axis)
+        gather = node("Gather", ["table", "ids"], ["o"], axis=axis)
         check([gather], {"table": table, "ids": ids % more}, threads=threads)
     nodes = [
-        helper.make_node("Gather", ["names", "ids"], ["n"]),
-        helper.make_node("Gather", ["table", "n"], ["t"]),
-        helper.make_node("Add", ["t", "y"], ["o"]),
+        node("Gather", ["names", "ids"], ["n"]),
+        node("Gather", ["table", "n"], ["t"]),
+        node("Add", ["t", "y"], ["o"]),
     ]
     inputs = {"table": table, "names": RNG.integers(0, 50, 50), "ids": ids, "y": _random((2, rows, 1, 160))}
     check(nodes, inputs, threads=threads)
