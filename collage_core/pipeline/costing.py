@@ -17,6 +17,7 @@ from collage_core.costs.limits import candidate_limit_s, worker_memory_bytes
 from collage_core.costs.measure import run_job
 from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
 from collage_core.ir import Graph
+from collage_core.pipeline.in_place import InPlace, KernelKey
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW
@@ -58,18 +59,23 @@ class Costs:
     """What is known about every candidate, and the cheapest way to convert each type between each pair of
     formats.
 
-    measured and cached: how many costs were taken now, and found in the database. measure_s: seconds spent
-    measuring. conversion_records: of every backend that offers the conversion.
+    kernels and conversion_records: as measured alone, the latter of every backend that offers the conversion.
+    in_place: how executables correct them. measured and cached: how many costs were taken now, and found in
+    the database. measure_s: seconds spent measuring.
     """
 
-    kernels: dict[tuple[str, str, str], CostRecord]
+    kernels: dict[KernelKey, CostRecord]
     conversion_records: dict[ConversionKey, dict[str, CostRecord]]
     measured: int = 0
     cached: int = 0
     measure_s: float = 0.0
+    in_place: InPlace = field(default_factory=InPlace)
 
     def record_of(self, candidate: Candidate) -> CostRecord | None:
-        return self.kernels.get(_identity(candidate))
+        """As far as is known, what it costs in an executable."""
+        key = _identity(candidate)
+        record = self.kernels.get(key)
+        return None if record is None else self.in_place.kernel(key, record)
 
     def add(self, more: Costs) -> None:
         """What has been measured or looked up since."""
@@ -91,8 +97,10 @@ class Costs:
         for key, records in self.conversion_records.items():
             offers = [
                 (r.median_ms + group_ms.get(b, 0.0), b, r.median_ms)
-                for b, r in records.items()
-                if r.ok and r.median_ms is not None and (allowed is None or b in allowed)
+                for b, alone in records.items()
+                if (r := self.in_place.conversion(key, b, alone)).ok
+                and r.median_ms is not None
+                and (allowed is None or b in allowed)
             ]
             if offers:
                 _, backend, cost_ms = min(offers)
@@ -142,7 +150,7 @@ class _Collector:
     noted: set[str] = field(default_factory=set)
 
     def collect_kernels(self) -> None:
-        unique: dict[str, dict[tuple[str, str, str], Candidate]] = {}
+        unique: dict[str, dict[KernelKey, Candidate]] = {}
         # Rivals (the same operator alone, fused, in other formats) are measured one after the other: the
         # speed of a machine drifts over minutes, by more than what tells them apart.
         position = self.candidates.graph.positions
@@ -271,7 +279,7 @@ class _Collector:
             self.progress.note(text)
 
 
-def _identity(candidate: Candidate) -> tuple[str, str, str]:
+def _identity(candidate: Candidate) -> KernelKey:
     return candidate.subgraph.key, str(candidate.variant), candidate.backend
 
 

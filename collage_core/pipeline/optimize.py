@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
@@ -25,6 +24,8 @@ from collage_core.pipeline.libraries import find_candidates
 from collage_core.pipeline.progress import Progress, Silent
 from collage_core.pipeline.proof import COLLAGE, MIX, Compare, Proof, Single, prove
 from collage_core.pipeline.reading import read_graph
+from collage_core.pipeline.refinement import ROUNDS as REFINING_ROUNDS
+from collage_core.pipeline.refinement import Refined, fastest_alone, refine
 from collage_core.pipeline.trials import Trials
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW, Placement
@@ -190,50 +191,25 @@ def optimize_graph(
     chosen = {b.name: b for b in backends}
     fallback = next(b for b in registry.backends.values() if b.info().kind is BackendKind.REFERENCE)
     chosen.setdefault(fallback.name, fallback)
-    constraints = constraints or Constraints()
     op_search = searcher if isinstance(searcher, OpLevelSearch) else OpLevelSearch()
     with Workspace(graph, inputs) as workspace:
         run = _Run(chosen, target, database, workspace, registry, progress, executor)
-        progress.phase("finding candidates")
-        candidates, taken = find_candidates(
-            graph, chosen, target, database, workspace, progress, constraints, executor, registry.modules()
-        )
-        costs = run.costs(candidates)
-        if transitions is None:
-            # Where nothing is run on this machine, what is known of it has to do.
-            here = executor is None and rounds > 0
-            transitions, measured = calibrate(chosen, target, database, registry, progress, measure=here)
-            costs.measured += measured
+        known = run.known(constraints or Constraints(), transitions, here=executor is None and rounds > 0)
         progress.phase("searching")
         search_start = time.monotonic()
-        op_level = search_placement(candidates, costs, op_search, transitions=transitions)
-        singles = tuple(
-            _single(name, fallback.name, candidates, costs, op_search, transitions) for name in chosen
-        )
+        op_level = known.search(op_search)
+        singles = tuple(_single(name, fallback.name, known, op_search) for name in chosen)
         search_s = time.monotonic() - search_start
+        refined: tuple[Comparison, ...] = ()
+        if rounds and len(chosen) > 1:
+            op_level, refined = run.refine(op_level, singles, known, op_search, rounds)
         found = {MIX: op_level.placement}
         second_level = None
         if searcher is not None and searcher is not op_search:
-            trials = None
-            if rounds:
-                anchor = _anchor(op_level.placement, singles)
-                trials = Trials(anchor, database, workspace, registry, progress)
-            task = replace(
-                run.task(candidates, taken, costs, transitions, constraints),
-                op_level=op_level,
-                measure=trials.measure if trials is not None else None,
-                budget_s=budget_s,
-                seed=seed,
-            )
-            progress.phase(f"searching, level {searcher.name}")
-            second_level = searcher.search(task)
-            if trials is not None:
-                costs.measured += trials.measured
-                costs.cached += trials.cached
-            if second_level.placement.digest != op_level.placement.digest:
-                second_level = run.costed(second_level, candidates, costs, transitions)
-            known = [op_level.placement, *(s.placement for s in singles if s.placement is not None)]
-            if all(second_level.placement.digest != p.digest for p in known):
+            task = replace(run.task(known, constraints), op_level=op_level, budget_s=budget_s, seed=seed)
+            second_level = run.second_level(searcher, task, known, singles, measure=rounds > 0)
+            simpler = [op_level.placement, *(s.placement for s in singles if s.placement is not None)]
+            if all(second_level.placement.digest != p.digest for p in simpler):
                 found[searcher.name] = second_level.placement
         proof = Proof(op_level.placement, MIX)
         if rounds:
@@ -243,16 +219,47 @@ def optimize_graph(
         proof.placement,
         proof.label,
         singles,
-        candidates,
-        costs,
-        transitions,
+        known.candidates,
+        known.costs,
+        known.transitions,
         op_level,
         second_level,
-        proof.comparisons,
+        (*refined, *proof.comparisons),
         proof.rejected,
         search_s,
         time.monotonic() - start,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the searches of one optimization search with. taken: what graph libraries take of the graph."""
+
+    candidates: CandidateSet
+    taken: Mapping[str, Taken]
+    costs: Costs
+    transitions: Transitions
+
+    def search(self, searcher: Searcher, backends: Sequence[str] | None = None) -> SearchResult:
+        return search_placement(self.candidates, self.costs, searcher, backends, self.transitions)
+
+    def only(self, placement: Placement) -> _Known:
+        """With nothing to choose from but the groups of a placement."""
+        groups = tuple(
+            Candidate(Subgraph(self.candidates.graph, g.nodes), g.backend, g.variant, "search")
+            for g in placement.groups
+        )
+        return replace(self, candidates=replace(self.candidates, candidates=groups))
+
+    def priced(self, placement: Placement) -> Placement | None:
+        """The placement at the costs of the moment; None where one of its groups has none."""
+        try:
+            priced = self.only(placement).search(OpLevelSearch()).placement
+        except PlacementError:
+            return None
+        if priced.digest != placement.digest:
+            return None
+        return replace(priced, method=placement.method, optimal=placement.optimal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +274,28 @@ class _Run:
     progress: Progress
     executor: Executor | None
 
+    def known(self, constraints: Constraints, transitions: Transitions | None, *, here: bool) -> _Known:
+        """here: whether this machine may be measured on. Else what is known of its constants has to do."""
+        self.progress.phase("finding candidates")
+        candidates, taken = find_candidates(
+            self.workspace.graph,
+            self.backends,
+            self.target,
+            self.database,
+            self.workspace,
+            self.progress,
+            constraints,
+            self.executor,
+            self.registry.modules(),
+        )
+        costs = self.costs(candidates)
+        if transitions is None:
+            transitions, measured = calibrate(
+                self.backends, self.target, self.database, self.registry, self.progress, measure=here
+            )
+            costs.measured += measured
+        return _Known(candidates, taken, costs, transitions)
+
     def costs(self, candidates: CandidateSet) -> Costs:
         policy, modules = default_policy(self.workspace.graph), self.registry.modules()
         return collect_costs(
@@ -280,63 +309,82 @@ class _Run:
             modules,
         )
 
-    def task(
+    def refine(
         self,
-        candidates: CandidateSet,
-        taken: Mapping[str, Taken],
-        costs: Costs,
-        transitions: Transitions,
-        constraints: Constraints,
-    ) -> SearchTask:
+        op_level: SearchResult,
+        singles: Sequence[Single],
+        known: _Known,
+        searcher: Searcher,
+        rounds: int,
+    ) -> Refined:
+        return refine(
+            self.workspace.graph,
+            op_level,
+            singles,
+            known.costs,
+            known.transitions,
+            lambda: known.search(searcher),
+            known.priced,
+            self.comparing(min(rounds, REFINING_ROUNDS)),
+        )
+
+    def second_level(
+        self, searcher: Searcher, task: SearchTask, known: _Known, singles: Sequence[Single], *, measure: bool
+    ) -> SearchResult:
+        """What a further search finds, with its groups' costs. measure: whether it may run placements."""
+        op_level = task.op_level
+        assert op_level is not None
+        trials = None
+        if measure:
+            anchor = fastest_alone(op_level.placement, singles)
+            trials = Trials(anchor, self.database, self.workspace, self.registry, self.progress)
+            task = replace(task, measure=trials.measure)
+        self.progress.phase(f"searching, level {searcher.name}")
+        found = searcher.search(task)
+        if trials is not None:
+            known.costs.measured += trials.measured
+            known.costs.cached += trials.cached
+        same = found.placement.digest == op_level.placement.digest
+        return found if same else self._costed(found, known)
+
+    def task(self, known: _Known, constraints: Constraints | None) -> SearchTask:
+        allows = (constraints or Constraints()).allows
+        graph = known.candidates.graph
+
         def offer(name: str, nodes: NodeSet) -> Sequence[Candidate]:
-            if name not in taken or not nodes <= taken[name].nodes:
+            if name not in known.taken or not nodes <= known.taken[name].nodes:
                 return ()
-            offers, _ = offers_for(
-                Subgraph(candidates.graph, nodes), "search", self.backends[name], self.target
-            )
-            return [c for c in offers if constraints.allows(c.subgraph, name)]
+            offers, _ = offers_for(Subgraph(graph, nodes), "search", self.backends[name], self.target)
+            return [c for c in offers if allows(c.subgraph, name)]
 
         return SearchTask(
-            candidates,
-            costs.record_of,
-            costs.converters(None, transitions),
-            transitions,
+            known.candidates,
+            known.costs.record_of,
+            known.costs.converters(None, known.transitions),
+            known.transitions,
             offer=offer,
             on_best=lambda ms: self.progress.step(f"best {ms:.3f} ms"),
         )
 
-    def costed(
-        self, result: SearchResult, candidates: CandidateSet, costs: Costs, transitions: Transitions
-    ) -> SearchResult:
+    def _costed(self, result: SearchResult, known: _Known) -> SearchResult:
         """The result with every group's cost: the search may have made groups that nobody had measured. Where
-        one of them cannot be measured by itself, nothing is predicted of the whole.
+        one of them runs in the whole but not by itself, nothing is predicted of the whole.
         """
-        placement, graph = result.placement, candidates.graph
-        chosen = tuple(
-            Candidate(Subgraph(graph, g.nodes), g.backend, g.variant, "search") for g in placement.groups
+        placement, own = result.placement, known.only(result.placement)
+        known.costs.add(self.costs(own.candidates))
+        if (priced := known.priced(placement)) is not None:
+            return replace(result, placement=priced)
+        records = [known.costs.record_of(c) for c in own.candidates.candidates]
+        groups = tuple(
+            replace(g, cost_ms=r.median_ms, spread_ms=r.spread_ms) if r is not None else g
+            for g, r in zip(placement.groups, records, strict=True)
         )
-        own = replace(candidates, candidates=chosen)
-        more = self.costs(own)
-        costs.add(more)
-        try:
-            again = search_placement(own, more, OpLevelSearch(), transitions=transitions).placement
-        except PlacementError:  # a group runs in the whole, but not by itself
-            again = None
-        if again is None or again.digest != placement.digest:
-            records = [more.record_of(c) for c in chosen]
-            groups = tuple(
-                replace(g, cost_ms=r.median_ms, spread_ms=r.spread_ms) if r is not None else g
-                for g, r in zip(placement.groups, records, strict=True)
-            )
-            return replace(
-                result, placement=replace(placement, groups=groups, predicted_ms=None, terms_ms={})
-            )
-        return replace(result, placement=replace(again, method=placement.method, optimal=placement.optimal))
+        return replace(result, placement=replace(placement, groups=groups, predicted_ms=None, terms_ms={}))
 
     def comparing(self, rounds: int) -> Compare:
-        def run(title: str, placements: Mapping[str, Placement], parts: bool) -> Comparison:
+        def run(title: str, placements: Mapping[str, Placement], timed: Collection[str]) -> Comparison:
             entrants = [
-                placement_entrant(name, p, self.registry, parts=parts and name == COLLAGE)
+                placement_entrant(name, p, self.registry, parts=name in timed)
                 for name, p in placements.items()
             ]
             return compare(
@@ -354,37 +402,21 @@ class _Run:
         return run
 
 
-def _anchor(op_level: Placement, singles: Sequence[Single]) -> Placement:
-    """What the second level's tries are measured beside: the library predicted to be the fastest alone. One
-    library's threads keep one pace; a mix, where threads of several wait for each other, may not.
-    """
-    alone = [s.placement for s in singles if s.alone and s.placement is not None]
-    return min(alone, key=lambda p: p.predicted_ms or math.inf, default=op_level)
-
-
-def _single(
-    name: str,
-    fallback: str,
-    candidates: CandidateSet,
-    costs: Costs,
-    searcher: Searcher,
-    transitions: Transitions,
-) -> Single:
+def _single(name: str, fallback: str, known: _Known, searcher: Searcher) -> Single:
     """What the backend makes of the graph on its own. A graph library gets it in as few groups as it takes:
     that is how it is used on its own; of what splits gain the op level knows.
     """
+    candidates = known.candidates
     if candidates.kinds[name] is BackendKind.GRAPH:
         kept = [c for c in candidates.candidates if c.backend != name or c.origin == ALL_TAKEN]
-        candidates = replace(candidates, candidates=tuple(kept))
+        known = replace(known, candidates=replace(candidates, candidates=tuple(kept)))
     try:
-        found = search_placement(candidates, costs, searcher, [name], transitions)
-        return Single(name, found.placement, alone=True)
+        return Single(name, known.search(searcher, [name]).placement, alone=True)
     except PlacementError as error:
         reason = str(error)
     if name == fallback:
         return Single(name, None, True, reason)
     try:
-        found = search_placement(candidates, costs, searcher, [name, fallback], transitions)
-        return Single(name, found.placement, False, reason)
+        return Single(name, known.search(searcher, [name, fallback]).placement, False, reason)
     except PlacementError as error:
         return Single(name, None, False, str(error))

@@ -5,7 +5,7 @@ one that confirms.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from collage_core.costs.ratio import ratio_of, with_turns_of
@@ -14,7 +14,7 @@ from collage_core.errors import BackendError
 from collage_core.pipeline.comparison import Comparison
 from collage_core.placement import Placement
 
-__all__ = ["COLLAGE", "MIX", "Compare", "Proof", "Single", "prove"]
+__all__ = ["COLLAGE", "MIX", "Compare", "Proof", "Single", "distinct", "prove"]
 
 COLLAGE = "collage"
 """Name of the chosen placement among the contenders."""
@@ -28,8 +28,8 @@ _HOPELESS = 5.0
 _SIMPLER = 0.01
 """What one library may be slower than a mix of several, relative to it, and still be preferred."""
 
-Compare = Callable[[str, Mapping[str, Placement], bool], Comparison]
-"""(title, placements by contender's name, whether to time the parts of the one named `COLLAGE`)."""
+Compare = Callable[[str, Mapping[str, Placement], Collection[str]], Comparison]
+"""(title, placements by contender's name, names of those whose parts are timed as well)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def prove(
     is not chosen. BackendError if nothing is left.
     """
     *_, (favourite, placement) = found.items()
-    placements = _distinct({favourite: placement, **found, **_of(singles)})
+    placements = distinct({favourite: placement, **found, **_of(singles)})
     limit_ms = (found[MIX].predicted_ms or 0.0) * _HOPELESS
     rivals = {
         label: p
@@ -88,7 +88,7 @@ def prove(
     alone = _alone(placements, singles)
     order, reasons = [favourite], []
     if rivals:
-        choosing = compare("choosing", {COLLAGE: placement, **rivals}, False)
+        choosing = compare("choosing", {COLLAGE: placement, **rivals}, ())
         comparisons.append(choosing)
         records = _by_label(choosing, favourite)
         order = _ranked(records, alone)
@@ -101,7 +101,7 @@ def prove(
     while order:
         label = order.pop(0)
         standing = {name: placements[name] for name in placements if name in running and name != label}
-        confirming = compare("confirming", {COLLAGE: placements[label], **standing}, True)
+        confirming = compare("confirming", {COLLAGE: placements[label], **standing}, [COLLAGE])
         comparisons.append(confirming)
         if not confirming.records[COLLAGE].ok:
             reasons.append(f"{label}: {confirming.records[COLLAGE].reason}")
@@ -134,7 +134,7 @@ def _of(singles: Sequence[Single]) -> dict[str, Placement]:
     return {s.label: s.placement for s in singles if s.placement is not None}
 
 
-def _distinct(placements: Mapping[str, Placement]) -> dict[str, Placement]:
+def distinct(placements: Mapping[str, Placement]) -> dict[str, Placement]:
     """Of equal placements the first."""
     first: dict[str, str] = {}
     for label, p in placements.items():

@@ -178,6 +178,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
             "lower_bound_ms": solution.lower_bound_ms if solution else None,
             "method": o.op_level.placement.method,
             "states": solution.states if solution else None,
+            "in_place": list(o.op_level.history.get("turns", ())),
         },
         "second_level": dict(o.second_level.history) if o.second_level else None,
         **error,

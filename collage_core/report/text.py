@@ -55,6 +55,8 @@ def optimization_text(report: Mapping[str, Any]) -> str:
         f"{search['cached']} known, "
         f"{search['measure_s']:.1f} s measuring, {found}, {search['total_s']:.1f} s in all"
     )
+    if turns := search.get("in_place"):
+        parts.append(_in_place(turns))
     if second_level := report.get("second_level"):
         parts.append(_second_level(second_level))
     parts += _on_reference(report)
@@ -198,6 +200,17 @@ def _verdict(report: Mapping[str, Any]) -> str:
     if report["chosen"] != "mix" and not report.get("rejected"):
         lines.append(f"{report['chosen']} was as fast as the mix or faster, and is what you get")
     return "\n".join(lines)
+
+
+def _in_place(turns: Sequence[Mapping[str, Any]]) -> str:
+    """What mixes were predicted to take and took, while their kernels' times in place were learnt."""
+    took = [
+        f"{_ms(t['predicted_ms'])} predicted, {_ms(t['took_ms'])} taken ({t['relative']:.3f} of the best)"
+        for t in turns
+    ]
+    return "mixes run to learn what kernels take in place, ms (beside the best backend alone): " + "; ".join(
+        took
+    )
 
 
 def _second_level(history: Mapping[str, Any]) -> str:

@@ -1,0 +1,259 @@
+"""Costs in place: what executables show of kernels corrects what they cost alone, and the search is asked
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from collage_core import Target, Variant, plain_variant
+from collage_core.backend import BackendKind
+from collage_core.costs.ratio import TURNS
+from collage_core.costs.record import CostRecord
+from collage_core.formats import channels_last, plain
+from collage_core.ir import Graph, Subgraph, TensorType, from_model
+from collage_core.pipeline.comparison import PARTS, Comparison
+from collage_core.pipeline.costing import Costs
+from collage_core.pipeline.in_place import InPlace, Sightings
+from collage_core.pipeline.optimize import search_placement
+from collage_core.pipeline.proof import MIX, Single
+from collage_core.pipeline.refinement import Refined, refine
+from collage_core.placement import Conversion, Group, Placement
+from collage_core.search.candidates import Candidate, CandidateSet
+from collage_core.search.op_level import OpLevelSearch
+from collage_core.search.searcher import SearchResult
+from collage_core.search.transitions import Transitions
+
+if TYPE_CHECKING:
+    from tests.pipeline.conftest import Parse
+
+_TARGET = Target("cpu", 1)
+_OK = CostRecord("ok", 2.0, 0.1, 30)
+Times = Mapping[tuple[str, str], float]
+"""By backend and operator, in ms."""
+
+
+@pytest.fixture
+def graph(parse: Parse) -> Graph:
+    return from_model(parse("(float[8] x) => (float y) { [a] p = Relu(x) [b] q = Neg(p) [c] y = Abs(q) }"))
+
+
+def _key(graph: Graph, name: str, backend: str) -> tuple[str, str, str]:
+    (node,) = (n for n in graph.nodes if n.name == name)
+    subgraph = Subgraph(graph, [node.id])
+    return subgraph.key, str(plain_variant(subgraph)), backend
+
+
+@dataclass
+class _Machine:
+    """Kernels of "left" and "right" that cost `alone` by themselves, and take `true` in executables."""
+
+    graph: Graph
+    alone: Times
+    true: Times
+    slower: float = 1.0
+    """By how much everything takes longer from one run to the next."""
+    fails: Collection[str] = ()
+    """Names of contenders that fail."""
+    runs: list[Mapping[str, Placement]] = field(default_factory=list)
+
+    def refine(self, transitions: Transitions | None = None) -> Refined:
+        transitions = transitions or Transitions()
+        subgraphs = [Subgraph(self.graph, [n.id]) for n in self.graph.nodes]
+        candidates = CandidateSet(
+            self.graph,
+            _TARGET,
+            tuple(
+                Candidate(s, backend, plain_variant(s), "pattern")
+                for s in subgraphs
+                for backend in ("left", "right")
+            ),
+            {},
+            {"left": BackendKind.OPERATOR, "right": BackendKind.OPERATOR},
+        )
+        kernels = {
+            (c.subgraph.key, str(c.variant), c.backend): replace(_OK, median_ms=self._of(c, self.alone))
+            for c in candidates.candidates
+        }
+        self.costs = Costs(kernels, {})
+
+        def search(*backends: str) -> SearchResult:
+            return search_placement(candidates, self.costs, OpLevelSearch(), backends or None, transitions)
+
+        def price(placement: Placement) -> Placement:
+            chosen = {(g.backend, g.nodes) for g in placement.groups}
+            kept = tuple(
+                c
+                for c in candidates.candidates
+                if (c.backend, tuple(n.id for n in c.subgraph.nodes)) in chosen
+            )
+            own = replace(candidates, candidates=kept)
+            return search_placement(own, self.costs, OpLevelSearch(), None, transitions).placement
+
+        singles = [Single(b, search(b).placement, alone=True) for b in ("left", "right")]
+        return refine(self.graph, search(), singles, self.costs, transitions, search, price, self._compare)
+
+    def _of(self, part: Candidate | Group, times: Times) -> float:
+        node = part.nodes[0] if isinstance(part, Group) else part.subgraph.nodes[0].id
+        return times[part.backend, self.graph.node(node).op_type]
+
+    def _compare(self, title: str, placements: Mapping[str, Placement], timed: Collection[str]) -> Comparison:
+        pace = self.slower ** len(self.runs)
+        self.runs.append(placements)
+        assert set(timed) == set(placements)
+        records = {}
+        for label, p in placements.items():
+            parts_ms = [pace * self._of(g, self.true) for g in p.groups]
+            details = {PARTS: parts_ms, TURNS: [[sum(parts_ms)] * 3]}
+            records[label] = CostRecord("ok", sum(parts_ms), 0.0, 9, details=details)
+            if label in self.fails:
+                records[label] = CostRecord("failed", reason="it fell")
+        return Comparison(records, measured=True)
+
+
+def _times(left: tuple[float, float, float], right: tuple[float, float, float]) -> Times:
+    ops = ("Relu", "Neg", "Abs")
+    return {
+        (b, op): ms for b, row in (("left", left), ("right", right)) for op, ms in zip(ops, row, strict=True)
+    }
+
+
+def test_a_kernel_that_was_flattered_is_dropped(graph: Graph) -> None:
+    """Right's Neg was measured at 1 ms and takes 3; left's takes 2 either way."""
+    alone = _times((1, 2, 5), (4, 1, 1))
+    machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 3.0})
+    result, comparisons = machine.refine()
+    assert [g.backend for g in result.placement.groups] == ["left", "left", "right"]
+    assert result.placement.predicted_ms == pytest.approx(4.0)
+    assert result.placement.optimal
+    assert [t["predicted_ms"] for t in result.history["turns"]] == pytest.approx([3.0, 4.0 + 2 / 3])
+    assert [t["took_ms"] for t in result.history["turns"]] == pytest.approx([5.0, 4.0])
+    assert len(comparisons) == len(machine.runs) == 2
+    assert machine.costs.kernels[_key(graph, "b", "right")].median_ms == 1.0, "what it costs alone is kept"
+
+
+def test_what_stands_is_run_once(graph: Graph) -> None:
+    alone = _times((1, 2, 5), (4, 1, 1))
+    machine = _Machine(graph, alone, alone)
+    result, comparisons = machine.refine()
+    assert [g.backend for g in result.placement.groups] == ["left", "right", "right"]
+    assert result.placement.predicted_ms == pytest.approx(3.0)
+    assert len(comparisons) == 1
+
+
+def test_a_machine_that_slows_down_changes_nothing(graph: Graph) -> None:
+    """All that is run later takes a fifth longer; what was seen before must not look faster for it."""
+    alone = _times((1, 2, 5), (4, 1, 1))
+    machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 3.0}, slower=1.2)
+    result, _ = machine.refine()
+    assert [g.backend for g in result.placement.groups] == ["left", "left", "right"]
+    assert result.placement.predicted_ms == pytest.approx(4.0)
+    assert [t["took_ms"] for t in result.history["turns"]] == pytest.approx([5.0, 4.8])
+
+
+def test_the_fastest_that_was_run_is_kept(graph: Graph) -> None:
+    """A rival that looks better on paper, and is worse: the first one stays."""
+    alone = _times((1, 2, 5), (4, 1.9, 1))
+    machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 2.2, ("left", "Neg"): 2.6})
+    result, comparisons = machine.refine()
+    assert len(comparisons) == 2
+    assert [g.backend for g in result.placement.groups] == ["left", "right", "right"]
+    assert result.placement.predicted_ms == pytest.approx(4.2)
+
+
+def test_next_to_nothing_is_not_worth_a_run(graph: Graph) -> None:
+    alone = _times((1, 2, 5), (4, 1.9, 1))
+    machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 2.05})
+    result, comparisons = machine.refine()
+    assert len(comparisons) == 1
+    assert not result.placement.optimal
+    assert result.solution is not None
+    assert result.solution.lower_bound_ms == pytest.approx(2 + 2 * 7.05 / 6.9)
+    assert result.solution.total_ms == result.placement.predicted_ms == pytest.approx(4.05)
+
+
+@pytest.mark.parametrize("who", [MIX, "fastest alone"])
+def test_where_a_run_fails_the_first_answer_stays(graph: Graph, who: str) -> None:
+    alone = _times((1, 2, 5), (4, 1, 1))
+    machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 3.0}, fails=[who])
+    result, comparisons = machine.refine()
+    assert [g.backend for g in result.placement.groups] == ["left", "right", "right"]
+    assert len(comparisons) == 1
+    assert machine.costs.in_place == InPlace()
+
+
+def test_only_backends_that_come_near_are_run_beside_it(graph: Graph) -> None:
+    alone = _times((1, 1, 2), (9, 9, 1))
+    machine = _Machine(graph, alone, alone)
+    machine.refine()
+    assert machine.runs[0].keys() == {MIX, "fastest alone"}
+    near = _times((1, 2, 1.5), (1.5, 1, 1))
+    machine = _Machine(graph, near, near)
+    machine.refine()
+    assert machine.runs[0].keys() == {MIX, "fastest alone", "left"}
+
+
+def test_constants_of_groups_and_crossings_are_not_counted_twice(graph: Graph) -> None:
+    """A kernel's time in place has them in it; the search adds them again."""
+    sightings = Sightings(graph, Transitions({"left": 0.25}, 0.5))
+    groups = tuple(
+        Group(backend, (n.id,), plain_variant(Subgraph(graph, [n.id])), 1.0)
+        for n, backend in zip(graph.nodes, ("left", "right", "left"), strict=True)
+    )
+    sightings.add(Placement(groups, (), _TARGET), [2.0, 3.0, 0.6], 1.0, fair=False)
+    found = sightings.in_place()
+    assert found.kernels_ms == pytest.approx(
+        {_key(graph, "a", "left"): 1.75, _key(graph, "b", "right"): 2.5, _key(graph, "c", "left"): 0.0}
+    )
+    assert found.pace == {}
+
+
+def test_what_was_not_seen_goes_by_its_backends_pace(graph: Graph) -> None:
+    sightings = Sightings(graph, Transitions())
+    alone = Placement(
+        tuple(
+            Group("left", (n.id,), plain_variant(Subgraph(graph, [n.id])), ms)
+            for n, ms in zip(graph.nodes, (1.0, 2.0, 1.0), strict=True)
+        ),
+        (),
+        _TARGET,
+    )
+    sightings.add(alone, [1.5, 2.0, 1.5], 1.0, fair=True)
+    sightings.add(alone, [1.7, 2.0, 1.5], 1.0, fair=False)
+    found = sightings.in_place()
+    assert found.pace == {"left": 1.25}
+    seen, unseen = _key(graph, "a", "left"), ("something else", "", "left")
+    assert found.kernel(seen, _OK).median_ms == pytest.approx(1.6)
+    assert found.kernel(seen, _OK).details == {"alone_ms": 2.0}
+    assert found.kernel(unseen, _OK).median_ms == pytest.approx(2.5)
+    assert found.kernel(("something else", "", "right"), _OK).median_ms == pytest.approx(2.5)
+    wrong = CostRecord("wrong", reason="7 is not 8")
+    assert found.kernel(seen, wrong) is wrong
+    assert InPlace().kernel(seen, _OK) is _OK
+
+
+def test_conversions_are_seen_too(parse: Parse) -> None:
+    graph = from_model(parse("(float[1,2,4,4] x) => (float y) { [a] p = Relu(x) [b] y = Neg(p) }"))
+    flat, turned = plain("float32", (1, 2, 4, 4)), channels_last("float32", (1, 2, 4, 4))
+    placement = Placement(
+        (
+            Group("left", (graph.nodes[0].id,), Variant((flat,), (turned,)), 1.0),
+            Group("left", (graph.nodes[1].id,), Variant((flat,), (flat,)), 1.0),
+        ),
+        (Conversion("p", turned, flat, "right", 0.5),),
+        _TARGET,
+    )
+    sightings = Sightings(graph, Transitions())
+    sightings.add(placement, [1.0, 1.0, 0.75], 2.0, fair=True)
+    found = sightings.in_place()
+    key = TensorType("float32", (1, 2, 4, 4)), turned, flat
+    assert found.conversions_ms == {(key, "right"): 1.5}
+    assert found.pace == {"left": 2.0, "right": 3.0}
+    costs = Costs({}, {key: {"right": CostRecord("ok", 0.5, 0.0, 9), "left": CostRecord("ok", 0.7, 0.0, 9)}})
+    assert costs.converters() == {key: ("right", 0.5)}
+    costs.in_place = found
+    assert costs.converters() == {key: ("left", 1.4)}
