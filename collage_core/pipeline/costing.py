@@ -4,6 +4,7 @@ measured where not.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
@@ -16,11 +17,11 @@ from collage_core.costs.job import MeasureItem, MeasureJob
 from collage_core.costs.limits import candidate_limit_s, worker_memory_bytes
 from collage_core.costs.measure import run_job
 from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
-from collage_core.ir import Graph
+from collage_core.ir import Graph, Subgraph
 from collage_core.pipeline.in_place import InPlace, KernelKey
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
-from collage_core.placement import VIEW
+from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.formulate import ConversionKey, needed_conversions
 from collage_core.search.transitions import Transitions
@@ -76,6 +77,42 @@ class Costs:
         key = _identity(candidate)
         record = self.kernels.get(key)
         return None if record is None else self.in_place.kernel(key, record)
+
+    def priced(self, graph: Graph, placement: Placement) -> Placement:
+        """A placement found with other costs, at these. Where one of its groups has none (it may run in the
+        whole but not by itself) nothing is predicted of the whole.
+        """
+        groups = tuple(self._priced_group(graph, g) for g in placement.groups)
+        conversions = tuple(self._priced_conversion(graph, c) for c in placement.conversions)
+        if placement.predicted_ms is None or any(g is None for g in groups):
+            kept = tuple(g or before for g, before in zip(groups, placement.groups, strict=True))
+            return replace(placement, groups=kept, conversions=conversions, predicted_ms=None, terms_ms={})
+        known = tuple(g for g in groups if g is not None)
+        more_ms = {
+            "kernels": _more_ms(known, placement.groups),
+            "conversions": _more_ms(conversions, placement.conversions),
+        }
+        return replace(
+            placement,
+            groups=known,
+            conversions=conversions,
+            predicted_ms=placement.predicted_ms + math.fsum(more_ms.values()),
+            terms_ms={name: ms + more_ms.get(name, 0.0) for name, ms in placement.terms_ms.items()},
+        )
+
+    def _priced_group(self, graph: Graph, group: Group) -> Group | None:
+        """None where it has no cost."""
+        if group.backend == VIEW:
+            return group
+        record = self.record_of(Candidate(Subgraph(graph, group.nodes), group.backend, group.variant, ""))
+        if record is None or not record.ok:
+            return None
+        return replace(group, cost_ms=record.median_ms, spread_ms=record.spread_ms)
+
+    def _priced_conversion(self, graph: Graph, conversion: Conversion) -> Conversion:
+        key = graph.type_of(conversion.value), conversion.source, conversion.destination
+        alone = self.conversion_records[key][conversion.backend]
+        return replace(conversion, cost_ms=self.in_place.conversion(key, conversion.backend, alone).median_ms)
 
     def add(self, more: Costs) -> None:
         """What has been measured or looked up since."""
@@ -281,6 +318,12 @@ class _Collector:
 
 def _identity(candidate: Candidate) -> KernelKey:
     return candidate.subgraph.key, str(candidate.variant), candidate.backend
+
+
+def _more_ms(
+    parts: Sequence[Group] | Sequence[Conversion], before: Sequence[Group] | Sequence[Conversion]
+) -> float:
+    return math.fsum((p.cost_ms or 0.0) - (b.cost_ms or 0.0) for p, b in zip(parts, before, strict=True))
 
 
 def _is_ok(record: CostRecord | None) -> bool:

@@ -243,24 +243,6 @@ class _Known:
     def search(self, searcher: Searcher, backends: Sequence[str] | None = None) -> SearchResult:
         return search_placement(self.candidates, self.costs, searcher, backends, self.transitions)
 
-    def only(self, placement: Placement) -> _Known:
-        """With nothing to choose from but the groups of a placement."""
-        groups = tuple(
-            Candidate(Subgraph(self.candidates.graph, g.nodes), g.backend, g.variant, "search")
-            for g in placement.groups
-        )
-        return replace(self, candidates=replace(self.candidates, candidates=groups))
-
-    def priced(self, placement: Placement) -> Placement | None:
-        """The placement at the costs of the moment; None where one of its groups has none."""
-        try:
-            priced = self.only(placement).search(OpLevelSearch()).placement
-        except PlacementError:
-            return None
-        if priced.digest != placement.digest:
-            return None
-        return replace(priced, method=placement.method, optimal=placement.optimal)
-
 
 @dataclass(frozen=True, slots=True)
 class _Run:
@@ -324,7 +306,6 @@ class _Run:
             known.costs,
             known.transitions,
             lambda: known.search(searcher),
-            known.priced,
             self.comparing(min(rounds, REFINING_ROUNDS)),
         )
 
@@ -367,19 +348,14 @@ class _Run:
         )
 
     def _costed(self, result: SearchResult, known: _Known) -> SearchResult:
-        """The result with every group's cost: the search may have made groups that nobody had measured. Where
-        one of them runs in the whole but not by itself, nothing is predicted of the whole.
-        """
-        placement, own = result.placement, known.only(result.placement)
-        known.costs.add(self.costs(own.candidates))
-        if (priced := known.priced(placement)) is not None:
-            return replace(result, placement=priced)
-        records = [known.costs.record_of(c) for c in own.candidates.candidates]
+        """The result with every group's cost: the search may have made groups that nobody had measured."""
+        graph = known.candidates.graph
         groups = tuple(
-            replace(g, cost_ms=r.median_ms, spread_ms=r.spread_ms) if r is not None else g
-            for g, r in zip(placement.groups, records, strict=True)
+            Candidate(Subgraph(graph, g.nodes), g.backend, g.variant, "search")
+            for g in result.placement.groups
         )
-        return replace(result, placement=replace(placement, groups=groups, predicted_ms=None, terms_ms={}))
+        known.costs.add(self.costs(replace(known.candidates, candidates=groups)))
+        return replace(result, placement=known.costs.priced(graph, result.placement))
 
     def comparing(self, rounds: int) -> Compare:
         def run(title: str, placements: Mapping[str, Placement], timed: Collection[str]) -> Comparison:

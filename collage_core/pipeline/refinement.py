@@ -53,14 +53,12 @@ def refine(
     costs: Costs,
     transitions: Transitions,
     search: Callable[[], SearchResult],
-    price: Callable[[Placement], Placement | None],
     compare: Compare,
 ) -> Refined:
     """Run `first` beside the backends alone that come near it, correct `costs.in_place` by what its parts
     took, search again, and so on, until what is found has been run or is predicted to gain next to nothing.
 
-    search and price use the costs of the moment: the op level's search, and a placement with its costs, None
-    where it has none.
+    search: the op level's, at the costs of the moment.
     """
     runs = _Runs(graph, first.placement, singles, costs, transitions, compare)
     relative: dict[str, float] = {}
@@ -70,7 +68,7 @@ def refine(
         relative[last.placement.digest] = took
         placements[last.placement.digest] = last.placement
         best = placements[min(relative, key=relative.__getitem__)]
-        best = price(best) or best
+        best = costs.priced(graph, best)
         last = search()
         known = last.placement.digest in runs.seen
         gain = 1.0 - (last.placement.predicted_ms or 0.0) / (best.predicted_ms or math.inf)

@@ -84,18 +84,8 @@ class _Machine:
         def search(*backends: str) -> SearchResult:
             return search_placement(candidates, self.costs, OpLevelSearch(), backends or None, transitions)
 
-        def price(placement: Placement) -> Placement:
-            chosen = {(g.backend, g.nodes) for g in placement.groups}
-            kept = tuple(
-                c
-                for c in candidates.candidates
-                if (c.backend, tuple(n.id for n in c.subgraph.nodes)) in chosen
-            )
-            own = replace(candidates, candidates=kept)
-            return search_placement(own, self.costs, OpLevelSearch(), None, transitions).placement
-
         singles = [Single(b, search(b).placement, alone=True) for b in ("left", "right")]
-        return refine(self.graph, search(), singles, self.costs, transitions, search, price, self._compare)
+        return refine(self.graph, search(), singles, self.costs, transitions, search, self._compare)
 
     def _of(self, part: Candidate | Group, times: Times) -> float:
         node = part.nodes[0] if isinstance(part, Group) else part.subgraph.nodes[0].id
