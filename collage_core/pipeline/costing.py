@@ -320,10 +320,8 @@ def _identity(candidate: Candidate) -> KernelKey:
     return candidate.subgraph.key, str(candidate.variant), candidate.backend
 
 
-def _more_ms(
-    parts: Sequence[Group] | Sequence[Conversion], before: Sequence[Group] | Sequence[Conversion]
-) -> float:
-    return math.fsum((p.cost_ms or 0.0) - (b.cost_ms or 0.0) for p, b in zip(parts, before, strict=True))
+def _more_ms(parts: Sequence[Group | Conversion], before: Sequence[Group | Conversion]) -> float:
+    return math.fsum(p.cost_ms or 0.0 for p in parts) - math.fsum(p.cost_ms or 0.0 for p in before)
 
 
 def _is_ok(record: CostRecord | None) -> bool:

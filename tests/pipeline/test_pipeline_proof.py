@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -42,16 +42,19 @@ def _optimize(parse: Parse, text: str, costs: Path) -> Optimization:
 def test_a_mix_that_times_well_in_parts_loses_to_a_single_backend(parse: Parse, tmp_path: Path) -> None:
     costs = tmp_path / "c.sqlite"
     result = _optimize(parse, _BOTH, costs)
-    assert result.mix.backends() == ("left", "right")
-    assert (result.mix.predicted_ms or 99) < 3
+    assert set(result.mix.backends()) == {"left", "right"}
+    first, *_ = result.op_level.history["turns"]
+    assert first["predicted_ms"] < 3
+    assert first["took_ms"] > 30
+    assert (result.mix.predicted_ms or 0) > 15, "by what its kernels took in place"
     assert result.chosen in ("left", "right")
     assert result.placement.backends() == (result.chosen,)
     assert result.placement.predicted_ms == pytest.approx(4, rel=0.3)
 
-    choosing, *_, confirming = (c.records for c in result.comparisons)
+    in_place, *_, choosing, confirming = (c.records for c in result.comparisons)
     with CostDatabase(costs) as database:
         stored = [item.record for item in database.items()]
-    assert all(r in stored for r in (*choosing.values(), *confirming.values()))
+    assert all(r in stored for r in (*in_place.values(), *choosing.values(), *confirming.values()))
     assert choosing.keys() == {"collage", "left", "right"}
     assert confirming.keys() == {"collage", "mix", "left", "right"} - {result.chosen}
     assert (choosing["collage"].median_ms or 0) > 30
@@ -65,8 +68,7 @@ def test_a_mix_that_times_well_in_parts_loses_to_a_single_backend(parse: Parse, 
 
     again = _optimize(parse, _BOTH, costs)
     assert again.placement == result.placement
-    assert again.comparison is not None
-    assert not again.comparison.measured
+    assert not any(c.measured for c in again.comparisons)
 
 
 def test_a_mix_that_fails_as_a_whole_loses_too(
@@ -129,7 +131,7 @@ def test_one_library_is_preferred_only_where_no_difference_can_be_told(
     quotients = mix * (1.0 + noise * random.permutation(np.linspace(-1.0, 1.0, 41)))
     taken_ms = {ours.digest: quotients * drifting_ms, theirs.digest: drifting_ms}
 
-    def compare(title: str, placements: Mapping[str, Placement], parts: bool) -> Comparison:
+    def compare(title: str, placements: Mapping[str, Placement], timed: Collection[str]) -> Comparison:
         records = {label: _record(taken_ms[p.digest]) for label, p in placements.items()}
         return Comparison(records, measured=True)
 
@@ -143,7 +145,7 @@ def test_contenders_are_compared_with_each_other_not_with_a_third() -> None:
     mix, one, two = _placements(3)
     turns_ms = {mix.digest: [0.2, 2.0, 1.0], one.digest: [1.1, 1.1, 0.5], two.digest: [1.0, 1.0, 1.0]}
 
-    def compare(title: str, placements: Mapping[str, Placement], parts: bool) -> Comparison:
+    def compare(title: str, placements: Mapping[str, Placement], timed: Collection[str]) -> Comparison:
         return Comparison({label: _record(turns_ms[p.digest]) for label, p in placements.items()}, True)
 
     singles = [Single("one", one, alone=True), Single("two", two, alone=True)]
@@ -168,7 +170,7 @@ def test_what_is_slower_when_confirmed_is_chosen_anew_once(
     confirming = iter(confirmed)
     notes: list[str] = []
 
-    def compare(title: str, placements: Mapping[str, Placement], parts: bool) -> Comparison:
+    def compare(title: str, placements: Mapping[str, Placement], timed: Collection[str]) -> Comparison:
         mix = 0.9 if title == "choosing" else next(confirming, 1.0)
         taken = {ours.digest: mix * np.linspace(0.99, 1.01, 9), theirs.digest: np.ones(9)}
         return Comparison({label: _record(taken[p.digest]) for label, p in placements.items()}, True)
@@ -183,7 +185,7 @@ def test_the_first_choice_stands_if_what_beat_it_cannot_be_confirmed() -> None:
     ours, theirs = _placements(2)
     notes: list[str] = []
 
-    def compare(title: str, placements: Mapping[str, Placement], parts: bool) -> Comparison:
+    def compare(title: str, placements: Mapping[str, Placement], timed: Collection[str]) -> Comparison:
         if title == "confirming" and placements[COLLAGE] is theirs:
             records = {label: _record(np.ones(9)) for label in placements}
             return Comparison({**records, COLLAGE: CostRecord("failed", reason="it crashed")}, True)
@@ -204,7 +206,7 @@ def test_of_three_the_one_that_both_runs_favour_is_chosen() -> None:
     choosing_ms = {mix.digest: 0.9, one.digest: 0.95, two.digest: 1.2}
     confirming_ms = {mix.digest: 1.2, one.digest: 0.9, two.digest: 0.85}
 
-    def compare(title: str, placements: Mapping[str, Placement], parts: bool) -> Comparison:
+    def compare(title: str, placements: Mapping[str, Placement], timed: Collection[str]) -> Comparison:
         taken_ms = choosing_ms if title == "choosing" else confirming_ms
         return Comparison({k: _record([taken_ms[p.digest]] * 9) for k, p in placements.items()}, True)
 
@@ -222,7 +224,7 @@ def test_a_mix_that_is_one_library_is_as_simple_as_another() -> None:
     quotients = 1.004 * (1.0 + 0.1 * random.permutation(np.linspace(-1.0, 1.0, 41)))
     turns_ms = {ours.digest: np.ones(41), theirs.digest: quotients}
 
-    def compare(title: str, placements: Mapping[str, Placement], parts: bool) -> Comparison:
+    def compare(title: str, placements: Mapping[str, Placement], timed: Collection[str]) -> Comparison:
         return Comparison({label: _record(turns_ms[p.digest]) for label, p in placements.items()}, True)
 
     singles = [Single("one", ours, alone=True), Single("two", theirs, alone=True)]
