@@ -22,7 +22,7 @@ COLLAGE = "collage"
 MIX = "mix"
 """Label of the op level's own placement."""
 
-_HOPELESS = 5.0
+_HOPELESS = 2.5
 """What is predicted to be this many times slower than the mix is not run: its prediction says enough."""
 
 _SIMPLER = 0.01
