@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,9 +19,17 @@ from collage_core.errors import WorkerError
 from collage_core.formats import Array
 from collage_core.worker import Worker, child_state
 
-__all__ = ["Contender", "Outcome", "Runnable", "measure_rounds"]
+__all__ = ["TURN_S", "Contender", "Outcome", "Runnable", "measure_rounds"]
 
 _CONTENDER = "contender"
+
+TURN_S = 0.03
+"""What a turn lasts, warm-up aside: of short runs three would tell little more than one."""
+_MOST_RUNS = 16
+"""Of a turn that is not to be longer than that."""
+
+_AtLeast = tuple[int, float]
+"""So many runs and so many seconds, whichever is more."""
 
 
 class Runnable(Protocol):
@@ -87,13 +96,15 @@ def measure_rounds(
     *,
     sittings: int = 1,
     warmup_s: float = 0.02,
+    turn_s: float = TURN_S,
     open_limit_s: float | None = 600.0,
     run_limit_s: float | None = 60.0,
     on_round: Callable[[int], object] | None = None,
     on_wait: Callable[[str], object] | None = None,
 ) -> dict[str, Outcome]:
-    """Run all contenders in turn, `rounds` times over, `runs_per_round` timed runs at a turn after `warmup`
-    untimed ones or more, that take `warmup_s` at least: threads wake and caches fill.
+    """Run all contenders in turn, `rounds` times over: at a turn `runs_per_round` timed runs, and more (up to
+    16) until `turn_s` have passed, after `warmup` untimed ones or more, that take `warmup_s` at least:
+    threads wake and caches fill.
 
     The rounds are spread over `sittings`, each in new processes: where a process's memory happens to lie
     makes it up to two percent faster or slower than another that does just the same, for as long as it lives.
@@ -116,9 +127,11 @@ def measure_rounds(
         for number in range(rounds):
             if number in starts:
                 for seat in seats:
+                    seat.start()
+                for seat in seats:
                     seat.open(max(warmup, 1) + 1, open_limit_s)
             for seat in _order(seats, number):
-                seat.turn(warmup, warmup_s, runs_per_round, run_limit_s)
+                seat.turn((warmup, warmup_s), (runs_per_round, turn_s), run_limit_s)
             if on_round is not None:
                 on_round(number + 1)
         return {s.contender.name: s.outcome(run_limit_s) for s in seats}
@@ -142,24 +155,30 @@ class _Seat:
         self._reason: str | None = None
         self._open_s = 0.0
 
-    def open(self, first_runs: int, limit_s: float | None) -> None:
-        """In a new process, and the one before is gone."""
+    def start(self) -> None:
+        """A new process, and the one before is gone."""
         self.close()
+        if self._reason is None:
+            c = self.contender
+            modules = [__name__, c.open.__module__]
+            limit_bytes = worker_memory_bytes()
+            self._worker = Worker(
+                c.environment, plugins=c.plugins, imports=modules, memory_limit_bytes=limit_bytes
+            )
+
+    def open(self, first_runs: int, limit_s: float | None) -> None:
         if self._reason is not None:
             return
         c = self.contender
         self._turns_ms.append([])
         start = time.monotonic()
-        self._worker = Worker(c.environment, plugins=c.plugins, memory_limit_bytes=worker_memory_bytes())
         self._asking(lambda worker: worker.call(_open, c.open, c.args, first_runs, timeout_s=limit_s))
         self._open_s = max(self._open_s, time.monotonic() - start)
 
-    def turn(self, warmup: int, warmup_s: float, runs: int, limit_s: float | None) -> None:
+    def turn(self, warmup: _AtLeast, timed: _AtLeast, limit_s: float | None) -> None:
         def run(worker: Worker) -> None:
             worker.resume()
-            times_ms, parts_ms = worker.call(
-                _run, warmup, warmup_s, runs, self.contender.parts, timeout_s=limit_s
-            )
+            times_ms, parts_ms = worker.call(_run, warmup, timed, self.contender.parts, timeout_s=limit_s)
             self._times_ms += times_ms
             self._turns_ms[-1].append(median(times_ms))
             self._parts_ms += parts_ms
@@ -213,25 +232,26 @@ def _open(open: Callable[..., Runnable], args: tuple[Any, ...], first_runs: int)
     child_state[_CONTENDER] = contender
 
 
-def _run(warmup: int, warmup_s: float, runs: int, parts: bool) -> tuple[list[float], list[list[float]]]:
-    """Milliseconds of each of `runs` runs after at least `warmup` untimed ones that take at least `warmup_s`;
-    then, with `parts`, of the parts of as many more.
-    """
+def _run(warmup: _AtLeast, timed: _AtLeast, parts: bool) -> tuple[list[float], list[list[float]]]:
+    """Milliseconds of each timed run; then, with `parts`, of the parts of as many more."""
     contender: Runnable = child_state[_CONTENDER]
-    times_ms = []
-    start_s = time.perf_counter()
-    done = 0
-    while done < warmup or time.perf_counter() - start_s < warmup_s:
-        contender.run()
-        done += 1
-    for _ in range(runs):
-        before = time.perf_counter_ns()
-        contender.run()
-        times_ms.append((time.perf_counter_ns() - before) / 1e6)
+    _repeat(contender, *warmup)
+    times_ms = _repeat(contender, *timed, most=_MOST_RUNS)
     if not parts:
         return times_ms, []
     divisible = cast(Divisible, contender)
-    return times_ms, [list(divisible.parts_ms()) for _ in range(runs)]
+    return times_ms, [list(divisible.parts_ms()) for _ in times_ms]
+
+
+def _repeat(contender: Runnable, runs: int, seconds: float, most: float = math.inf) -> list[float]:
+    """Milliseconds of each run: so many at least, and then up to `most` until so many seconds have passed."""
+    times_ms: list[float] = []
+    start_s = time.perf_counter()
+    while len(times_ms) < runs or (len(times_ms) < most and time.perf_counter() - start_s < seconds):
+        before = time.perf_counter_ns()
+        contender.run()
+        times_ms.append((time.perf_counter_ns() - before) / 1e6)
+    return times_ms
 
 
 def _outputs() -> dict[str, Array]:

@@ -16,7 +16,7 @@ from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, environment_of, source_hash
 from collage_core.costs.ratio import TURNS, Ratio, ratio_of
 from collage_core.costs.record import CostKey, CostRecord, Policy
-from collage_core.costs.rounds import Contender, Outcome, measure_rounds
+from collage_core.costs.rounds import TURN_S, Contender, Outcome, measure_rounds
 from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.ir import Graph, Subgraph
@@ -147,7 +147,7 @@ def compare(
         "\n".join(
             [
                 title,
-                f"{sittings} sittings",
+                f"{sittings} sittings, turns of {TURN_S} s",
                 graph_digest(graph),
                 workspace.inputs_digest,
                 str(target),

@@ -28,8 +28,8 @@ _ANCHOR = "fastest alone"
 ROUNDS = 10
 """Of a turn: two sittings."""
 
-_TURNS = 5
-_WORTH = 0.01
+_TURNS = 3
+_WORTH = 0.02
 """What is predicted to gain less than this share is not run."""
 _NEAR = 1.5
 """Backends that are predicted to take at most so many times as long alone are run as well: they show what

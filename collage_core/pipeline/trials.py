@@ -13,7 +13,7 @@ from collage_core.costs.limits import candidate_limit_s
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.ratio import ratio_of
 from collage_core.costs.record import UNCERTAINTY, CostKey, CostRecord, Policy
-from collage_core.costs.rounds import measure_rounds
+from collage_core.costs.rounds import TURN_S, measure_rounds
 from collage_core.pipeline.comparison import (
     end_to_end_machine,
     graph_digest,
@@ -29,7 +29,7 @@ __all__ = ["Trials"]
 
 _ROUNDS, _RUNS_PER_ROUND = 10, 3
 _WARMUP_RUNS = 1
-_LAYOUT = "one sitting"
+_LAYOUT = f"one sitting, turns of {TURN_S} s"
 _ANCHOR = "anchor"
 _TITLE = "trial"
 _MOST_AT_ONCE = 4

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import importlib
 import os
 import pickle
 import resource
@@ -51,7 +52,10 @@ def main(arguments: list[str]) -> None:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # it is the interpreter's own TextIOWrapper
     os.set_inheritable(fd, False)
     connection = Connection(fd)
-    sys.path[:] = pickle.loads(connection.recv_bytes())
+    sys.path[:], imports = pickle.loads(connection.recv_bytes())
+    for name in imports:
+        with contextlib.suppress(Exception):  # whichever call needs it will say why it cannot be had
+            importlib.import_module(name)
     while True:
         try:
             request = connection.recv_bytes()

@@ -49,10 +49,11 @@ class Worker:
     crash's reason. One call at a time, from one thread at a time.
 
     environment: variables set in the child on top of this process's own. plugins: modules that the child's
-    `default_registry()` loads besides the installed ones. memory_limit_bytes: resident memory of the child
-    and its own children beyond which it is killed (a `WorkerCrash`). It is looked at a few times a second
-    during calls rather than enforced by RLIMIT_AS, because libraries reserve address space that they never
-    use.
+    `default_registry()` loads besides the installed ones. imports: modules that the child imports right away
+    and not when the first call wants them, so that several workers start at the same time.
+    memory_limit_bytes: resident memory of the child and its own children beyond which it is killed (a
+    `WorkerCrash`). It is looked at a few times a second during calls rather than enforced by RLIMIT_AS,
+    because libraries reserve address space that they never use.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Worker:
         environment: Mapping[str, str] | None = None,
         *,
         plugins: Sequence[str] = (),
+        imports: Sequence[str] = (),
         memory_limit_bytes: int | None = None,
     ) -> None:
         self._memory_limit_bytes = memory_limit_bytes
@@ -91,7 +93,7 @@ class Worker:
         self._connection: Connection[bytes, bytes] = Connection(ours.detach())
         self._closed = False
         with suppress(OSError):  # should the child be dead already, the first call tells why
-            self._connection.send_bytes(pickle.dumps(sys.path))
+            self._connection.send_bytes(pickle.dumps((sys.path, tuple(imports))))
 
     def _start(
         self, fd: int, guardian_fd: int, mark: str, variables: Mapping[str, str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,9 @@ def test_everybody_gets_the_same_turns_in_changing_order(tmp_path: Path) -> None
     log = tmp_path / "log"
     names = ["a", "b", "c"]
     done: list[int] = []
-    outcomes = measure_rounds([contender(n, log) for n in names], 12, 2, 1, warmup_s=0, on_round=done.append)
+    outcomes = measure_rounds(
+        [contender(n, log) for n in names], 12, 2, 1, warmup_s=0, turn_s=0, on_round=done.append
+    )
     assert list(outcomes) == names
     assert done == list(range(1, 13))
     runs = [line.split()[0] for line in log.read_text().splitlines()]
@@ -36,6 +39,16 @@ def test_everybody_gets_the_same_turns_in_changing_order(tmp_path: Path) -> None
     assert {tuple(turns[k : k + 3]) for k in range(0, 36, 3)} >= {("a", "b", "c"), ("c", "b", "a")}
 
 
+def test_short_runs_fill_their_turns() -> None:
+    contenders = [contender("short", seconds=0.001), contender("long", seconds=0.03)]
+    outcomes = measure_rounds(contenders, 2, 3, turn_s=0.05)
+    short, long = outcomes["short"].samples, outcomes["long"].samples
+    assert short is not None
+    assert long is not None
+    assert short.runs == 2 * 16
+    assert long.runs == 2 * 3
+
+
 def test_times_are_those_of_the_runs() -> None:
     outcomes = measure_rounds([contender("slow", seconds=0.02), contender("fast", seconds=0.002)], 5)
     slow, fast = outcomes["slow"].samples, outcomes["fast"].samples
@@ -45,10 +58,18 @@ def test_times_are_those_of_the_runs() -> None:
     assert 2 <= min(fast.times_ms) < 10
 
 
+def test_parts_are_means_without_the_longest_tenth() -> None:
+    """Of 20 runs 10 take 1, 8 take 3, and two take much longer for what is not their own fault."""
+    timed = replace(contender("timed"), parts=True)
+    outcomes = measure_rounds([timed, contender("other")], 10, 2, 1, warmup_s=0, turn_s=0)
+    assert outcomes["timed"].parts_ms == pytest.approx([2.0, 34.0 / 18.0])
+    assert outcomes["other"].parts_ms == ()
+
+
 def test_every_sitting_has_new_processes(tmp_path: Path) -> None:
     log = tmp_path / "log"
     contenders = [contender("a", log, seconds=0.002), contender("b", log, do="raise")]
-    outcomes = measure_rounds(contenders, 7, 2, 1, sittings=3, warmup_s=0)
+    outcomes = measure_rounds(contenders, 7, 2, 1, sittings=3, warmup_s=0, turn_s=0)
     processes = Counter(line for line in log.read_text().splitlines() if line.startswith("a "))
     assert [*processes.values()] == [2 + 3 * n for n in (2, 2, 3)]
     found = outcomes["a"]
@@ -69,7 +90,7 @@ def test_every_sitting_has_new_processes(tmp_path: Path) -> None:
     ],
 )
 def test_a_fault_costs_its_contender_only(do: str, reason: str) -> None:
-    outcomes = measure_rounds([contender("bad", do=do), contender("good")], 6, run_limit_s=1.0)
+    outcomes = measure_rounds([contender("bad", do=do), contender("good")], 6, turn_s=0, run_limit_s=1.0)
     bad, good = outcomes["bad"], outcomes["good"]
     assert not bad.ok
     assert bad.samples is None

@@ -174,3 +174,10 @@ def test_extra_plugins_are_in_the_childs_registry(tmp_path: Path, monkeypatch: p
         failures = worker.call(eval, f"{registry}.failures")
         assert failures["broken_plugin_of_worker_test"] == "ImportError: no library"
         assert "plugin_of_worker_test" not in sys.modules
+
+
+def test_modules_are_imported_before_the_first_call() -> None:
+    with Worker(imports=["wave", "a_module_that_nobody_has"]) as worker:
+        assert worker.call(eval, "'wave' in __import__('sys').modules")
+    with Worker() as worker:
+        assert not worker.call(eval, "'wave' in __import__('sys').modules")

@@ -195,7 +195,7 @@ class Runner:
         if do == "raise at open":
             raise BackendError("cannot load")
         self._log, self._name, self._do, self._seconds = log, name, do, seconds
-        self._runs = 0
+        self._runs = self._timed = 0
 
     def run(self) -> None:
         self._runs += 1
@@ -211,6 +211,11 @@ class Runner:
                     raise BackendError("lost the device")
                 case "hang":
                     time.sleep(60)
+
+    def parts_ms(self) -> list[float]:
+        """The second part takes between 1 and 3, and 1000 once in ten times."""
+        self._timed += 1
+        return [2.0, 1000.0 if self._timed % 10 == 5 else 1.0 + self._timed % 2 * 2.0]
 
     def outputs(self) -> dict[str, Array]:
         return {"y": np.array([self._runs])}
