@@ -7,11 +7,11 @@ with static shapes) and in NumPy: what has to be moved in MB (each input read on
 TVM's microseconds per call with their interquartile range, and the bandwidth reached in GB/s; where tensors
 are larger than the last cache and the case only streams, the share of a copy's bandwidth (the faster of
 torch's and TVM's, over 105 MB, in the same rounds); then the others' microseconds. Every answer is checked
-against NumPy's before it is timed. Medians of three runs in each of the alternating rounds, every library in
-a process of its own that is stopped while it is not its turn; a run is as many calls on the same buffers as
-take 200 us, and comes after 20 ms of warming up. Collage's and the copies' results lie in buffers made once,
-torch's and NumPy's are fresh arrays, as their users have them, in memory that the allocator has kept from
-the call before. The exit status is 1 if a case misses a limit.
+against NumPy's before it is timed. Medians of three runs or more in each of the alternating rounds, every
+library in a process of its own that is stopped while it is not its turn; a run is as many calls on the same
+buffers as take 200 us, and comes after 20 ms of warming up. Collage's and the copies' results lie in buffers
+made once, torch's and NumPy's are fresh arrays, as their users have them, in memory that the allocator has
+kept from the call before. The exit status is 1 if a case misses a limit.
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ def test_a_case_is_measured_in_every_library() -> None:
     for name in ("tvm", "numpy", "dnnl"):
         column = row.columns[name]
         assert column.reason is None
-        assert column.runs == 6
+        assert 2 * 3 <= column.runs <= 2 * 16
         assert column.median_us is not None
         assert 0.01 < column.median_us < 1e5
     assert row.moved_bytes == 3 * 16 * 160 * 4

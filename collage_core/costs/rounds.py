@@ -29,7 +29,7 @@ _MOST_RUNS = 16
 """Of a turn that is not to be longer than that."""
 
 _AtLeast = tuple[int, float]
-"""So many runs and so many seconds, whichever is more."""
+"""So many runs, and then more until so many seconds have passed."""
 
 
 class Runnable(Protocol):
@@ -70,10 +70,10 @@ class Contender:
 class Outcome:
     """What a contender has shown: its samples and the outputs of its last run, or the reason why it has none.
 
-    open_s: how long it took to open, the longest of the sittings. turns_ms: by sitting, the median of the
-    runs of each turn. parts_ms: what its parts took, where that was asked for: means without the longest
-    tenth of the runs. Means add up to what the whole takes; many medians to less, since hardly ever nothing
-    is in the way of any of them.
+    open_s: how long it took to open in a process that runs already, the longest of the sittings. turns_ms: by
+    sitting, the median of the runs of each turn. parts_ms: what its parts took, where that was asked for:
+    means without the longest tenth of the runs. Means add up to what the whole takes; many medians to less,
+    since hardly ever nothing is in the way of any of them.
     """
 
     samples: Samples | None
@@ -129,6 +129,8 @@ def measure_rounds(
                 for seat in seats:
                     seat.start()
                 for seat in seats:
+                    seat.wait(open_limit_s)
+                for seat in seats:
                     seat.open(max(warmup, 1) + 1, open_limit_s)
             for seat in _order(seats, number):
                 seat.turn((warmup, warmup_s), (runs_per_round, turn_s), run_limit_s)
@@ -165,6 +167,14 @@ class _Seat:
             self._worker = Worker(
                 c.environment, plugins=c.plugins, imports=modules, memory_limit_bytes=limit_bytes
             )
+
+    def wait(self, limit_s: float | None) -> None:
+        """Until it has imported what it needs: nothing is opened beside processes that are starting."""
+        if self._worker is not None and self._reason is None:
+            try:
+                self._worker.call(_nothing, timeout_s=limit_s)
+            except WorkerError as error:
+                self._out(error)
 
     def open(self, first_runs: int, limit_s: float | None) -> None:
         if self._reason is not None:
@@ -210,8 +220,12 @@ class _Seat:
             ask(self._worker)
             self._worker.pause()
         except WorkerError as error:
-            self._reason = str(error)
-            self._worker.kill()
+            self._out(error)
+
+    def _out(self, error: WorkerError) -> None:
+        assert self._worker is not None
+        self._reason = str(error)
+        self._worker.kill()
 
     def close(self) -> None:
         if self._worker is not None:
@@ -223,6 +237,10 @@ def _additive(runs_ms: Sequence[Sequence[float]]) -> list[float]:
     kept = max(1, len(runs_ms) - len(runs_ms) // 10)
     means: list[float] = np.sort(runs_ms, axis=0)[:kept].mean(axis=0).tolist()
     return means
+
+
+def _nothing() -> None:
+    return None
 
 
 def _open(open: Callable[..., Runnable], args: tuple[Any, ...], first_runs: int) -> None:

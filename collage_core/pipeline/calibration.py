@@ -28,12 +28,12 @@ from collage_core.ir import Graph, from_model
 from collage_core.ir.passes import normalise
 from collage_core.pipeline.comparison import placement_entrant
 from collage_core.pipeline.costing import Costs, collect_costs, default_policy
-from collage_core.pipeline.in_place import steps_in_place
 from collage_core.pipeline.libraries import find_candidates
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
-from collage_core.placement import Placement
+from collage_core.placement import VIEW, Placement
 from collage_core.plugins import Registry
+from collage_core.runtime.plan import Step, schedule
 from collage_core.search.candidates import CandidateSet
 from collage_core.search.formulate import Formulation, formulate
 from collage_core.search.op_level import OpLevelSearch
@@ -208,11 +208,23 @@ def _solved(formulation: Formulation, factors: Sequence[float]) -> Placement:
 
 def _excess(graph: Graph, placement: Placement, parts_ms: Sequence[float]) -> list[tuple[str, int, float]]:
     """Of each step its backend, how many values it reads that cross, and its time in place less its cost."""
-    return [
-        (step.backend, step.crossing, step.took_ms - step.what.cost_ms)
-        for step in steps_in_place(graph, placement, parts_ms)
-        if step.what.cost_ms is not None
-    ]
+    parts = (*placement.groups, *placement.conversions)
+    took_ms = dict(zip(parts, parts_ms, strict=True))
+    home: dict[object, str] = {}
+    result = []
+    for step in schedule(graph, placement):
+        backend = _home_of(step, home)
+        for slot in step.writes:
+            home[slot] = backend
+        if step.what.backend != VIEW and step.what.cost_ms is not None:
+            crossing = sum(home.get(slot, backend) not in (backend, VIEW) for slot in step.reads)
+            result.append((backend, crossing, took_ms[step.what] - step.what.cost_ms))
+    return result
+
+
+def _home_of(step: Step, home: Mapping[object, str]) -> str:
+    """Who has computed what a step writes: of a view, whoever computed what it reads."""
+    return home.get(step.reads[0], VIEW) if step.is_view else step.what.backend
 
 
 def _fit(excess: Sequence[tuple[str, int, float]], backends: Sequence[str]) -> CostRecord:

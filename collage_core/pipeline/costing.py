@@ -17,8 +17,8 @@ from collage_core.costs.job import MeasureItem, MeasureJob
 from collage_core.costs.limits import candidate_limit_s, worker_memory_bytes
 from collage_core.costs.measure import run_job
 from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
-from collage_core.ir import Graph, Subgraph
-from collage_core.pipeline.in_place import InPlace, KernelKey
+from collage_core.ir import Graph
+from collage_core.pipeline.in_place import InPlace, KernelKey, constants_ms, conversion_key, kernel_key
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW, Conversion, Group, Placement
@@ -29,6 +29,7 @@ from collage_core.search.transitions import Transitions
 __all__ = ["Costs", "collect_costs", "default_policy"]
 
 
+_UNKNOWN = CostRecord(UNAVAILABLE)
 _ITEMS_A_JOB = 16
 _BUSY = 0.1
 """Share of preempted runs above which a person is told that the machine is not to be measured on."""
@@ -78,41 +79,38 @@ class Costs:
         record = self.kernels.get(key)
         return None if record is None else self.in_place.kernel(key, record)
 
-    def priced(self, graph: Graph, placement: Placement) -> Placement:
-        """A placement found with other costs, at these. Where one of its groups has none (it may run in the
-        whole but not by itself) nothing is predicted of the whole.
+    def priced(self, graph: Graph, placement: Placement, transitions: Transitions) -> Placement:
+        """A placement at these costs, whatever costs it was found with. Where one of its parts has none (a
+        group may run in the whole but not by itself) nothing is predicted of the whole.
         """
         groups = tuple(self._priced_group(graph, g) for g in placement.groups)
         conversions = tuple(self._priced_conversion(graph, c) for c in placement.conversions)
-        if placement.predicted_ms is None or any(g is None for g in groups):
-            kept = tuple(g or before for g, before in zip(groups, placement.groups, strict=True))
-            return replace(placement, groups=kept, conversions=conversions, predicted_ms=None, terms_ms={})
-        known = tuple(g for g in groups if g is not None)
-        more_ms = {
-            "kernels": _more_ms(known, placement.groups),
-            "conversions": _more_ms(conversions, placement.conversions),
+        priced = replace(placement, groups=groups, conversions=conversions, predicted_ms=None, terms_ms={})
+        if any(g.cost_ms is None for g in groups) or any(c.cost_ms is None for c in conversions):
+            return priced
+        constants = list(constants_ms(graph, priced, transitions))
+        converted = [part for part, _, _ in constants if isinstance(part, Conversion)]
+        terms_ms = {
+            "kernels": math.fsum(g.cost_ms or 0.0 for g in groups),
+            "conversions": math.fsum(
+                (c.cost_ms or 0.0) + transitions.group_ms.get(c.backend, 0.0) for c in converted
+            ),
+            "groups": math.fsum(ms for part, ms, _ in constants if isinstance(part, Group)),
+            "crossings": math.fsum(ms for _, _, ms in constants),
         }
-        return replace(
-            placement,
-            groups=known,
-            conversions=conversions,
-            predicted_ms=placement.predicted_ms + math.fsum(more_ms.values()),
-            terms_ms={name: ms + more_ms.get(name, 0.0) for name, ms in placement.terms_ms.items()},
-        )
+        return replace(priced, predicted_ms=math.fsum(terms_ms.values()), terms_ms=terms_ms)
 
-    def _priced_group(self, graph: Graph, group: Group) -> Group | None:
-        """None where it has no cost."""
+    def _priced_group(self, graph: Graph, group: Group) -> Group:
         if group.backend == VIEW:
-            return group
-        record = self.record_of(Candidate(Subgraph(graph, group.nodes), group.backend, group.variant, ""))
-        if record is None or not record.ok:
-            return None
+            return replace(group, cost_ms=0.0, spread_ms=0.0)
+        key = kernel_key(graph, group)
+        record = self.in_place.kernel(key, self.kernels.get(key, _UNKNOWN))
         return replace(group, cost_ms=record.median_ms, spread_ms=record.spread_ms)
 
     def _priced_conversion(self, graph: Graph, conversion: Conversion) -> Conversion:
-        key = graph.type_of(conversion.value), conversion.source, conversion.destination
-        alone = self.conversion_records[key][conversion.backend]
-        return replace(conversion, cost_ms=self.in_place.conversion(key, conversion.backend, alone).median_ms)
+        key, backend = conversion_key(graph, conversion), conversion.backend
+        alone = self.conversion_records.get(key, {}).get(backend, _UNKNOWN)
+        return replace(conversion, cost_ms=self.in_place.conversion(key, backend, alone).median_ms)
 
     def add(self, more: Costs) -> None:
         """What has been measured or looked up since."""
@@ -126,7 +124,7 @@ class Costs:
         self, backends: Iterable[str] | None = None, transitions: Transitions | None = None
     ) -> dict[ConversionKey, tuple[str, float]]:
         """For each possible conversion the backend (of those named, or of all) that is cheapest in an
-        executable, and its median alone, in ms.
+        executable, and its own cost in ms.
         """
         allowed = None if backends is None else set(backends)
         group_ms = (transitions or Transitions()).group_ms
@@ -318,10 +316,6 @@ class _Collector:
 
 def _identity(candidate: Candidate) -> KernelKey:
     return candidate.subgraph.key, str(candidate.variant), candidate.backend
-
-
-def _more_ms(parts: Sequence[Group | Conversion], before: Sequence[Group | Conversion]) -> float:
-    return math.fsum(p.cost_ms or 0.0 for p in parts) - math.fsum(p.cost_ms or 0.0 for p in before)
 
 
 def _is_ok(record: CostRecord | None) -> bool:

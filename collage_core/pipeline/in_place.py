@@ -6,53 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
+from statistics import fmean, median
 
 from collage_core.costs.record import CostRecord
 from collage_core.ir import Graph, Subgraph
 from collage_core.placement import VIEW, Conversion, Group, Placement
-from collage_core.runtime.plan import Step, schedule
+from collage_core.runtime.plan import schedule
 from collage_core.search.formulate import ConversionKey
 from collage_core.search.transitions import Transitions
 
-__all__ = ["InPlace", "KernelKey", "Sightings", "StepInPlace", "steps_in_place"]
+__all__ = ["InPlace", "KernelKey", "Sightings", "constants_ms", "conversion_key", "kernel_key"]
 
 KernelKey = tuple[str, str, str]
 """Structural key, variant and backend of a kernel: wherever in a graph it stands."""
-
-ALONE = "alone_ms"
-"""Among a record's details: its median before it was corrected."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepInPlace:
-    """A group or conversion in an executable. backend: which runs it. crossing: how many values it reads that
-    another backend has computed. took_ms: what it took there.
-    """
-
-    what: Group | Conversion
-    backend: str
-    crossing: int
-    took_ms: float
-
-
-def steps_in_place(graph: Graph, placement: Placement, parts_ms: Sequence[float]) -> Iterator[StepInPlace]:
-    """The steps of a placement but for views. parts_ms: as `ExecutableSession.parts_ms` orders them."""
-    parts = (*placement.groups, *placement.conversions)
-    took_ms = dict(zip(parts, parts_ms, strict=True))
-    home: dict[object, str] = {}
-    for step in schedule(graph, placement):
-        backend = _home_of(step, home)
-        for slot in step.writes:
-            home[slot] = backend
-        if step.what.backend != VIEW:
-            crossing = sum(home.get(slot, backend) not in (backend, VIEW) for slot in step.reads)
-            yield StepInPlace(step.what, backend, crossing, took_ms[step.what])
-
-
-def _home_of(step: Step, home: Mapping[object, str]) -> str:
-    """Who has computed what a step writes: of a view, whoever computed what it reads."""
-    return home.get(step.reads[0], VIEW) if step.is_view else step.what.backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +27,7 @@ class InPlace:
 
     kernels_ms and conversions_ms (those by conversion and backend): of what has been seen in executables,
     what it took there beyond groups' and crossings' constants. pace: by backend, what its kernels take in
-    place over what they take alone, told by what it runs without others; usual_pace: of backends of which
+    place over what they take alone, told by where it runs all that it can; usual_pace: of backends of which
     nothing was seen.
     """
 
@@ -81,12 +47,41 @@ class InPlace:
     def _corrected(self, record: CostRecord, seen_ms: float | None, backend: str) -> CostRecord:
         if not record.ok or record.median_ms is None:
             return record
-        if seen_ms is None:
-            factor = self.pace.get(backend, self.usual_pace)
-            if factor == 1.0:
-                return record
-            seen_ms = record.median_ms * factor
-        return replace(record, median_ms=seen_ms, details={**record.details, ALONE: record.median_ms})
+        if seen_ms is not None:
+            return replace(record, median_ms=seen_ms, spread_ms=None)
+        factor = self.pace.get(backend, self.usual_pace)
+        return record if factor == 1.0 else replace(record, median_ms=record.median_ms * factor)
+
+
+def kernel_key(graph: Graph, group: Group) -> KernelKey:
+    return Subgraph(graph, group.nodes).key, str(group.variant), group.backend
+
+
+def conversion_key(graph: Graph, conversion: Conversion) -> ConversionKey:
+    return graph.type_of(conversion.value), conversion.source, conversion.destination
+
+
+def constants_ms(
+    graph: Graph, placement: Placement, transitions: Transitions
+) -> Iterator[tuple[Group | Conversion, float, float]]:
+    """Of each group and conversion that computes something, in the order of execution, what it costs beyond
+    its kernel: its backend's constant, and the crossings of which it is the first reader. They are what
+    `search.cost.breakdown` counts: once per value that some group of another backend reads, and none through
+    views or for conversions.
+    """
+    home: dict[str, str] = {}
+    crossed: set[str] = set()
+    for step in schedule(graph, placement):
+        part = step.what
+        if part.backend == VIEW:
+            continue
+        crossing = 0
+        if isinstance(part, Group):
+            read = {value for value, _ in step.reads if home.get(value, part.backend) != part.backend}
+            crossing = len(read - crossed)
+            crossed |= read
+            home.update((value, part.backend) for value, _ in step.writes)
+        yield part, transitions.group_ms.get(part.backend, 0.0), crossing * transitions.crossing_ms
 
 
 class Sightings:
@@ -102,33 +97,28 @@ class Sightings:
         self._sums_ms: dict[str, tuple[float, float]] = {}
 
     def add(self, placement: Placement, parts_ms: Sequence[float], scale: float, *, fair: bool) -> None:
-        """fair: whether it is one backend's alone. Where all backends were to choose from, those kernels were
-        chosen whose costs are flattered most, which tells nothing of the others' pace.
+        """parts_ms: as `ExecutableSession.parts_ms` orders them. fair: whether the placement is one backend's
+        (with the reference, maybe), with its costs alone. Where all backends were to choose from, those
+        kernels were chosen whose costs are flattered most, which tells nothing of the others' pace.
         """
-        for step in steps_in_place(self._graph, placement, parts_ms):
-            constants_ms = (
-                self._transitions.group_ms.get(step.backend, 0.0)
-                + step.crossing * self._transitions.crossing_ms
-            )
-            own_ms = max(0.0, step.took_ms * scale - constants_ms)
-            if isinstance(step.what, Group):
-                subgraph = Subgraph(self._graph, step.what.nodes)
-                kernel = subgraph.key, str(step.what.variant), step.what.backend
-                self._kernels.setdefault(kernel, []).append(own_ms)
+        took_ms = dict(zip((*placement.groups, *placement.conversions), parts_ms, strict=True))
+        for part, group_ms, crossing_ms in constants_ms(self._graph, placement, self._transitions):
+            own_ms = max(0.0, took_ms[part] * scale - group_ms - crossing_ms)
+            if isinstance(part, Group):
+                self._kernels.setdefault(kernel_key(self._graph, part), []).append(own_ms)
             else:
-                c = step.what
-                key = self._graph.type_of(c.value), c.source, c.destination
-                self._conversions.setdefault((key, c.backend), []).append(own_ms)
-            if fair and step.what.cost_ms is not None:
-                own, alone = self._sums_ms.get(step.backend, (0.0, 0.0))
-                self._sums_ms[step.backend] = own + own_ms, alone + step.what.cost_ms
+                conversion = conversion_key(self._graph, part), part.backend
+                self._conversions.setdefault(conversion, []).append(own_ms)
+            if fair and part.cost_ms is not None:
+                own, alone = self._sums_ms.get(part.backend, (0.0, 0.0))
+                self._sums_ms[part.backend] = own + own_ms, alone + part.cost_ms
 
     def in_place(self) -> InPlace:
-        """What has been seen so far: medians over all places and runs."""
+        """What has been seen so far: means over all places, which add up to what the wholes took."""
         pace = {b: own / alone for b, (own, alone) in self._sums_ms.items() if own and alone}
         return InPlace(
-            {key: median(seen) for key, seen in self._kernels.items()},
-            {key: median(seen) for key, seen in self._conversions.items()},
+            {key: fmean(seen) for key, seen in self._kernels.items()},
+            {key: fmean(seen) for key, seen in self._conversions.items()},
             pace,
             median(pace.values()) if pace else 1.0,
         )

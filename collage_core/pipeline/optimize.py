@@ -179,9 +179,9 @@ def optimize_graph(
 
     backends: those that may take part; core's reference is added, so that every model places. inputs: what to
     record values with, by name (made up where None). transitions: constants per group and crossing; where
-    None, calibrated, or those known if `executor` measures or `rounds` is 0. rounds: of each
-    end-to-end comparison, 0 for none. searcher: a further search after the op level, or the op level's own
-    with other limits; budget_s and seed: see `SearchTask`.
+    None, calibrated, or those known if `executor` measures or `rounds` is 0. rounds: of each end-to-end
+    comparison (at most 10 of those that teach costs in place), 0 for none. searcher: a further search after
+    the op level, or the op level's own with other limits; budget_s and seed: see `SearchTask`.
 
     ModelError for an open dimension, PlacementError where no backend, not even the reference, runs a node.
     """
@@ -203,7 +203,9 @@ def optimize_graph(
         search_s = time.monotonic() - search_start
         refined: tuple[Comparison, ...] = ()
         if rounds and len(chosen) > 1:
-            op_level, refined = run.refine(op_level, singles, known, op_search, rounds)
+            op_level, refined, again_s = run.refine(op_level, singles, known, op_search, rounds)
+            search_s += again_s
+            singles = tuple(known.priced(s) for s in singles)
         found = {MIX: op_level.placement}
         second_level = None
         if searcher is not None and searcher is not op_search:
@@ -243,6 +245,13 @@ class _Known:
 
     def search(self, searcher: Searcher, backends: Sequence[str] | None = None) -> SearchResult:
         return search_placement(self.candidates, self.costs, searcher, backends, self.transitions)
+
+    def priced(self, single: Single) -> Single:
+        """At the costs that are known now."""
+        if single.placement is None:
+            return single
+        placement = self.costs.priced(self.candidates.graph, single.placement, self.transitions)
+        return replace(single, placement=placement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +365,7 @@ class _Run:
             for g in result.placement.groups
         )
         known.costs.add(self.costs(replace(known.candidates, candidates=groups)))
-        return replace(result, placement=known.costs.priced(graph, result.placement))
+        return replace(result, placement=known.costs.priced(graph, result.placement, known.transitions))
 
     def comparing(self, rounds: int) -> Compare:
         def run(title: str, placements: Mapping[str, Placement], timed: Collection[str]) -> Comparison:

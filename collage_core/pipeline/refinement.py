@@ -8,10 +8,12 @@ the more so the more there was to choose from.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from collage_core.errors import PlacementError
 from collage_core.ir import Graph
 from collage_core.pipeline.comparison import PARTS, Comparison
 from collage_core.pipeline.costing import Costs
@@ -38,12 +40,14 @@ their kernels take in place, chosen or not.
 
 
 class Refined(NamedTuple):
-    """result: the fastest of what was found and run, at the costs that are known now; its history has what
-    each turn has predicted and seen. comparisons: one for each turn.
+    """result: of what the searches found and was run, a backend alone among it, the fastest, at the costs
+    that are known now; its history has what each turn has predicted and seen. comparisons: one for each turn.
+    search_s: what searching again took.
     """
 
     result: SearchResult
     comparisons: tuple[Comparison, ...]
+    search_s: float
 
 
 def refine(
@@ -61,30 +65,46 @@ def refine(
     search: the op level's, at the costs of the moment.
     """
     runs = _Runs(graph, first.placement, singles, costs, transitions, compare)
-    relative: dict[str, float] = {}
-    placements: dict[str, Placement] = {}
-    last = first
-    while (took := runs.run(last.placement)) is not None:
-        relative[last.placement.digest] = took
-        placements[last.placement.digest] = last.placement
-        best = placements[min(relative, key=relative.__getitem__)]
-        best = costs.priced(graph, best)
-        last = search()
-        known = last.placement.digest in runs.seen
-        gain = 1.0 - (last.placement.predicted_ms or 0.0) / (best.predicted_ms or math.inf)
-        if known or gain < _WORTH or len(relative) == _TURNS:
+    found: dict[str, SearchResult] = {}
+    last: SearchResult | None = first
+    search_s = 0.0
+    while last is not None and runs.run(last.placement):
+        found[last.placement.digest] = last
+        best = min(found, key=runs.relative.__getitem__)
+        best_ms = costs.priced(graph, found[best].placement, transitions).predicted_ms or math.inf
+        start = time.monotonic()
+        try:
+            last = search()
+        except PlacementError:  # a beam that finds nothing at these costs
+            last = None
             break
-    if not relative:
-        return Refined(first, tuple(runs.comparisons))
-    history = {"turns": runs.told}
-    if last.placement.digest == best.digest:
-        result = replace(last, history=history)
-    else:
-        # The last search, though it was slower or not run, says how far the best may be from optimal.
-        found = last.solution
-        solution = found and replace(found, choices=(), total_ms=best.predicted_ms or math.inf, optimal=False)
-        result = SearchResult(replace(best, optimal=False), solution, history)
-    return Refined(result, tuple(runs.comparisons))
+        finally:
+            search_s += time.monotonic() - start
+        if last.placement.digest in runs.relative:
+            found.setdefault(last.placement.digest, last)
+            break
+        gain = 1.0 - (last.placement.predicted_ms or 0.0) / best_ms
+        if gain < _WORTH or len(runs.told) == _TURNS:
+            break
+    if not found:
+        return Refined(first, tuple(runs.comparisons), search_s)
+    result = found[min(found, key=runs.relative.__getitem__)]
+    result = _settled(result, last, costs.priced(graph, result.placement, transitions))
+    return Refined(replace(result, history={"turns": runs.told}), tuple(runs.comparisons), search_s)
+
+
+def _settled(result: SearchResult, last: SearchResult | None, priced: Placement) -> SearchResult:
+    """A result at the costs that are known now. What the last search has found at these, be it slower or not
+    run, says how far it may be from optimal; None: it has found nothing.
+    """
+    if last is not None and last.placement.digest == result.placement.digest:
+        return last
+    solution = result.solution
+    if solution is not None:
+        bound_ms = last.solution.lower_bound_ms if last is not None and last.solution is not None else None
+        total_ms = priced.predicted_ms or math.inf
+        solution = replace(solution, total_ms=total_ms, optimal=False, lower_bound_ms=bound_ms)
+    return replace(result, placement=replace(priced, optimal=False), solution=solution)
 
 
 def fastest_alone(op_level: Placement, singles: Sequence[Single]) -> Placement:
@@ -96,8 +116,8 @@ def fastest_alone(op_level: Placement, singles: Sequence[Single]) -> Placement:
 
 
 class _Runs:
-    """Runs placements beside others, and corrects costs by what is seen. seen: digests of all that ran. told:
-    for the report.
+    """Runs placements beside others, and corrects costs by what is seen. relative: what each took, by digest,
+    of what the fastest backend alone took beside it. told: for the report.
     """
 
     def __init__(
@@ -110,12 +130,13 @@ class _Runs:
         compare: Compare,
     ) -> None:
         self.comparisons: list[Comparison] = []
-        self.seen: set[str] = set()
+        self.relative: dict[str, float] = {}
         self.told: list[dict[str, Any]] = []
         self._costs = costs
         self._compare = compare
         self._sightings = Sightings(graph, transitions)
-        self._fair = {s.placement.digest for s in singles if s.placement is not None}
+        # As found with costs alone, which later answers are not, be they the same placement.
+        self._singles = {s.placement.digest: s.placement for s in singles if s.placement is not None}
         self._anchor = fastest_alone(first, singles)
         limit_ms = _NEAR * (first.predicted_ms or 0.0)
         near = {
@@ -126,35 +147,36 @@ class _Runs:
         self._beside = {_ANCHOR: self._anchor, **near}
         self._first_ms: float | None = None
 
-    def run(self, placement: Placement) -> float | None:
-        """What it took of what the fastest backend alone took beside it; None where one of them failed."""
+    def run(self, placement: Placement) -> bool:
+        """Whether it and the fastest backend alone ran."""
         placements = distinct({MIX: placement, **self._beside})
         self._beside = {_ANCHOR: self._anchor}
         comparison = self._compare("in place", placements, placements.keys())
         self.comparisons.append(comparison)
-        is_anchor = placement.digest == self._anchor.digest
-        took_ms = comparison.median_ms(MIX)
-        anchor_ms = took_ms if is_anchor else comparison.median_ms(_ANCHOR)
+        anchor = MIX if placement.digest == self._anchor.digest else _ANCHOR
+        took_ms, anchor_ms = comparison.median_ms(MIX), comparison.median_ms(anchor)
         if took_ms is None or anchor_ms is None:
-            return None
-        ratio = None if is_anchor else comparison.ratio(MIX, _ANCHOR)
-        relative = ratio.median if ratio is not None else took_ms / anchor_ms
+            return False
         self._first_ms = self._first_ms or anchor_ms
         for label, p in placements.items():
-            record = comparison.records[label]
-            parts_ms: Any = record.details.get(PARTS)
-            if record.ok and parts_ms:
-                self.seen.add(p.digest)
-                # A machine that is slower now has also been slower for the anchor.
-                scale = self._first_ms / anchor_ms
-                self._sightings.add(p, parts_ms, scale, fair=p.digest in self._fair)
+            ratio = comparison.ratio(label, anchor)
+            parts_ms: Any = comparison.records[label].details.get(PARTS)
+            if ratio is None or p.digest in self.relative or not parts_ms:
+                continue
+            self.relative[p.digest] = ratio.median
+            # A machine that is slower now has also been slower for the anchor.
+            scale = self._first_ms / anchor_ms
+            single = self._singles.get(p.digest)
+            self._sightings.add(single or p, parts_ms, scale, fair=single is not None)
+        if placement.digest not in self.relative:
+            return False
         self._costs.in_place = self._sightings.in_place()
         self.told.append(
             {
                 "predicted_ms": placement.predicted_ms,
                 "took_ms": took_ms,
                 "fastest_alone_ms": anchor_ms,
-                "relative": relative,
+                "relative": self.relative[placement.digest],
             }
         )
-        return relative
+        return True

@@ -205,11 +205,12 @@ def _verdict(report: Mapping[str, Any]) -> str:
 def _in_place(turns: Sequence[Mapping[str, Any]]) -> str:
     """What mixes were predicted to take and took, while their kernels' times in place were learnt."""
     took = [
-        f"{_ms(t['predicted_ms'])} predicted, {_ms(t['took_ms'])} taken ({t['relative']:.3f} of the best)"
+        f"{_ms(t['predicted_ms'])} predicted, {_ms(t['took_ms'])} taken ({t['relative']:.3f} of that)"
         for t in turns
     ]
-    return "mixes run to learn what kernels take in place, ms (beside the best backend alone): " + "; ".join(
-        took
+    return (
+        "run to learn what kernels take in place, ms (and of the presumably best backend alone): "
+        + "; ".join(took)
     )
 
 

@@ -33,7 +33,8 @@ def test_the_second_run_measures_nothing(optimised: Optimised) -> None:
 def test_comparisons_have_as_many_rounds_as_were_asked_for(optimised: Optimised) -> None:
     with CostDatabase(optimised.collage.home / "costs.sqlite") as database:
         compared = [i.record for i in database.items() if i.key.variant in ("choosing", "confirming")]
-    assert {record.runs for record in compared if record.ok} == {4 * 3}
+    turns: list[Any] = [record.details["turns_ms"] for record in compared if record.ok]
+    assert {sum(map(len, sittings)) for sittings in turns} == {4}
 
 
 def test_what_optimize_prints(optimised: Optimised) -> None:
@@ -95,7 +96,7 @@ def test_bench_against_a_peer(optimised: Optimised) -> None:
     assert report["latency_ms"].keys() == report["spread"].keys() == contenders
     assert report["relative"].keys() == {"peer:onnxruntime"}
     assert report["ratio_to_best_peer"] == report["relative"]["peer:onnxruntime"]["median"]
-    assert report["runs"] == dict.fromkeys(contenders, 12)
+    assert all(4 * 3 <= runs <= 4 * 16 for runs in report["runs"].values())
     assert report["max_rel_error"]["peer:onnxruntime"] < 1e-4
     assert report["failed"] == {}
     assert report["threads"] == 1

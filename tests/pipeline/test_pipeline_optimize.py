@@ -29,6 +29,7 @@ from collage_core.errors import ModelError, PlacementError
 from collage_core.formats import Array
 from collage_core.ir import NodeSet, Subgraph
 from collage_core.placement import VIEW
+from collage_core.search import OpLevelSearch
 from collage_core.search.cost import breakdown, total_ms
 
 if TYPE_CHECKING:
@@ -86,12 +87,20 @@ def test_predicted_is_the_cost_of_what_was_chosen(placed: Optimization) -> None:
     solution = placed.op_level.solution
     assert solution is not None
     chosen = solution.choices
-    assert placed.mix.predicted_ms == total_ms(formulation.problem, chosen)
+    assert placed.mix.predicted_ms == pytest.approx(total_ms(formulation.problem, chosen))
     parts = breakdown(formulation.problem, chosen)
     assert parts.kernels_ms == pytest.approx(sum(g.cost_ms or 0.0 for g in placed.mix.groups))
     assert parts.conversions_ms == pytest.approx(sum(c.cost_ms or 0.0 for c in placed.mix.conversions))
-    assert placed.mix == formulation.placement(solution)
-    assert solution.optimal
+    again = formulation.placement(solution)
+    assert placed.mix.groups == again.groups
+    assert placed.mix.conversions == again.conversions
+    assert placed.mix.terms_ms == pytest.approx(again.terms_ms)
+    assert solution.optimal == placed.mix.optimal
+    assert solution.total_ms == pytest.approx(placed.mix.predicted_ms)
+    # Of what the last search has found for times in place it may fall short, but not by more than is told.
+    best = OpLevelSearch().solve(formulation.problem)
+    assert best.optimal
+    assert solution.lower_bound_ms == pytest.approx(best.total_ms)
 
 
 def test_views_are_free_and_the_numbers_right(

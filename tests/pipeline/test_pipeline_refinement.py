@@ -8,21 +8,23 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from collage_core import Target, Variant, plain_variant
 from collage_core.backend import BackendKind
 from collage_core.costs.ratio import TURNS
 from collage_core.costs.record import CostRecord
+from collage_core.errors import PlacementError
 from collage_core.formats import channels_last, plain
 from collage_core.ir import Graph, Subgraph, TensorType, from_model
 from collage_core.pipeline.comparison import PARTS, Comparison
 from collage_core.pipeline.costing import Costs
-from collage_core.pipeline.in_place import InPlace, Sightings
+from collage_core.pipeline.in_place import InPlace, Sightings, constants_ms
 from collage_core.pipeline.optimize import search_placement
-from collage_core.pipeline.proof import MIX, Single
+from collage_core.pipeline.proof import MIX, Compare, Single
 from collage_core.pipeline.refinement import Refined, refine
-from collage_core.placement import Conversion, Group, Placement
+from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.searcher import SearchResult
@@ -57,9 +59,14 @@ class _Machine:
     true: Times
     slower: float = 1.0
     """By how much everything takes longer from one run to the next."""
-    fails: Collection[str] = ()
-    """Names of contenders that fail."""
+    fails: Mapping[int, str] = field(default_factory=dict)
+    """By number of the run the contender that fails in it."""
+    searches: int = 99
+    """After so many no more are answered."""
     runs: list[Mapping[str, Placement]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.compare: Compare = self._compare
 
     def refine(self, transitions: Transitions | None = None) -> Refined:
         transitions = transitions or Transitions()
@@ -82,10 +89,14 @@ class _Machine:
         self.costs = Costs(kernels, {})
 
         def search(*backends: str) -> SearchResult:
+            if not backends:
+                self.searches -= 1
+                if self.searches < 0:
+                    raise PlacementError("a beam found nothing")
             return search_placement(candidates, self.costs, OpLevelSearch(), backends or None, transitions)
 
         singles = [Single(b, search(b).placement, alone=True) for b in ("left", "right")]
-        return refine(self.graph, search(), singles, self.costs, transitions, search, self._compare)
+        return refine(self.graph, search(), singles, self.costs, transitions, search, self.compare)
 
     def _of(self, part: Candidate | Group, times: Times) -> float:
         node = part.nodes[0] if isinstance(part, Group) else part.subgraph.nodes[0].id
@@ -93,6 +104,7 @@ class _Machine:
 
     def _compare(self, title: str, placements: Mapping[str, Placement], timed: Collection[str]) -> Comparison:
         pace = self.slower ** len(self.runs)
+        failing = self.fails.get(len(self.runs))
         self.runs.append(placements)
         assert set(timed) == set(placements)
         records = {}
@@ -100,7 +112,7 @@ class _Machine:
             parts_ms = [pace * self._of(g, self.true) for g in p.groups]
             details = {PARTS: parts_ms, TURNS: [[sum(parts_ms)] * 3]}
             records[label] = CostRecord("ok", sum(parts_ms), 0.0, 9, details=details)
-            if label in self.fails:
+            if label == failing:
                 records[label] = CostRecord("failed", reason="it fell")
         return Comparison(records, measured=True)
 
@@ -116,7 +128,7 @@ def test_a_kernel_that_was_flattered_is_dropped(graph: Graph) -> None:
     """Right's Neg was measured at 1 ms and takes 3; left's takes 2 either way."""
     alone = _times((1, 2, 5), (4, 1, 1))
     machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 3.0})
-    result, comparisons = machine.refine()
+    result, comparisons, _ = machine.refine()
     assert [g.backend for g in result.placement.groups] == ["left", "left", "right"]
     assert result.placement.predicted_ms == pytest.approx(4.0)
     assert result.placement.optimal
@@ -129,7 +141,7 @@ def test_a_kernel_that_was_flattered_is_dropped(graph: Graph) -> None:
 def test_what_stands_is_run_once(graph: Graph) -> None:
     alone = _times((1, 2, 5), (4, 1, 1))
     machine = _Machine(graph, alone, alone)
-    result, comparisons = machine.refine()
+    result, comparisons, _ = machine.refine()
     assert [g.backend for g in result.placement.groups] == ["left", "right", "right"]
     assert result.placement.predicted_ms == pytest.approx(3.0)
     assert len(comparisons) == 1
@@ -139,7 +151,7 @@ def test_a_machine_that_slows_down_changes_nothing(graph: Graph) -> None:
     """All that is run later takes a fifth longer; what was seen before must not look faster for it."""
     alone = _times((1, 2, 5), (4, 1, 1))
     machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 3.0}, slower=1.2)
-    result, _ = machine.refine()
+    result, _, _ = machine.refine()
     assert [g.backend for g in result.placement.groups] == ["left", "left", "right"]
     assert result.placement.predicted_ms == pytest.approx(4.0)
     assert [t["took_ms"] for t in result.history["turns"]] == pytest.approx([5.0, 4.8])
@@ -149,7 +161,7 @@ def test_the_fastest_that_was_run_is_kept(graph: Graph) -> None:
     """A rival that looks better on paper, and is worse: the first one stays."""
     alone = _times((1, 2, 5), (4, 1.9, 1))
     machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 2.2, ("left", "Neg"): 2.6})
-    result, comparisons = machine.refine()
+    result, comparisons, _ = machine.refine()
     assert len(comparisons) == 2
     assert [g.backend for g in result.placement.groups] == ["left", "right", "right"]
     assert result.placement.predicted_ms == pytest.approx(4.2)
@@ -158,7 +170,7 @@ def test_the_fastest_that_was_run_is_kept(graph: Graph) -> None:
 def test_next_to_nothing_is_not_worth_a_run(graph: Graph) -> None:
     alone = _times((1, 2, 5), (4, 1.9, 1))
     machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 2.05})
-    result, comparisons = machine.refine()
+    result, comparisons, _ = machine.refine()
     assert len(comparisons) == 1
     assert not result.placement.optimal
     assert result.solution is not None
@@ -169,8 +181,8 @@ def test_next_to_nothing_is_not_worth_a_run(graph: Graph) -> None:
 @pytest.mark.parametrize("who", [MIX, "fastest alone"])
 def test_where_a_run_fails_the_first_answer_stays(graph: Graph, who: str) -> None:
     alone = _times((1, 2, 5), (4, 1, 1))
-    machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 3.0}, fails=[who])
-    result, comparisons = machine.refine()
+    machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 3.0}, fails={0: who})
+    result, comparisons, _ = machine.refine()
     assert [g.backend for g in result.placement.groups] == ["left", "right", "right"]
     assert len(comparisons) == 1
     assert machine.costs.in_place == InPlace()
@@ -187,19 +199,103 @@ def test_only_backends_that_come_near_are_run_beside_it(graph: Graph) -> None:
     assert machine.runs[0].keys() == {MIX, "fastest alone", "left"}
 
 
-def test_constants_of_groups_and_crossings_are_not_counted_twice(graph: Graph) -> None:
-    """A kernel's time in place has them in it; the search adds them again."""
-    sightings = Sightings(graph, Transitions({"left": 0.25}, 0.5))
+def test_a_second_run_that_fails_leaves_the_first_answer_at_its_true_price(graph: Graph) -> None:
+    alone = _times((1, 2, 5), (4, 1, 1))
+    machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 3.0}, fails={1: MIX})
+    result, comparisons, _ = machine.refine()
+    assert [g.backend for g in result.placement.groups] == ["left", "right", "right"]
+    assert result.placement.predicted_ms == pytest.approx(5.0)
+    assert len(comparisons) == 2
+
+
+def test_a_backend_alone_that_proves_to_be_the_best_is_the_answer(graph: Graph) -> None:
+    """Left's kernels are much slower in place than alone, whatever runs before them."""
+    alone = _times((1, 2, 5), (2, 2.5, 1))
+    machine = _Machine(graph, alone, {**alone, ("left", "Relu"): 6.0, ("left", "Neg"): 6.0})
+    result, comparisons, _ = machine.refine()
+    assert {g.backend for g in result.placement.groups} == {"right"}
+    assert result.placement.predicted_ms == pytest.approx(5.5)
+    assert result.placement.optimal
+    assert len(comparisons) == 1, "it ran beside the mix"
+
+
+def test_three_mixes_are_run_at_most(parse: Parse) -> None:
+    """Each turn shows one kernel to be slow, of which there is always one more."""
+    ops = ["Relu", "Neg", "Abs", "Exp", "Sin", "Cos"]
+    chain = " ".join(f"[n{i}] v{i + 1} = {op}(v{i})" for i, op in enumerate(ops))
+    graph = from_model(parse(f"(float[8] v0) => (float v6) {{ {chain} }}"))
+    alone = {("left", op): 1.0 for op in ops} | {("right", op): 2.0 for op in ops}
+    machine = _Machine(graph, alone, alone)
+    true = dict(alone)
+
+    def slower(title: str, placements: Mapping[str, Placement], timed: Collection[str]) -> Comparison:
+        machine.true = {**true, ("left", ops[len(machine.runs)]): 9.0}
+        return _Machine._compare(machine, title, placements, timed)
+
+    machine.compare = slower
+    result, comparisons, _ = machine.refine()
+    assert len(comparisons) == len(result.history["turns"]) == 3
+
+
+def test_a_search_that_finds_nothing_leaves_what_was_run(graph: Graph) -> None:
+    alone = _times((1, 2, 5), (4, 1, 1))
+    machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 3.0}, searches=1)
+    result, comparisons, _ = machine.refine()
+    assert [g.backend for g in result.placement.groups] == ["left", "right", "right"]
+    assert result.placement.predicted_ms == pytest.approx(5.0)
+    assert len(comparisons) == 1
+
+
+def _in_turn(graph: Graph, *backends: str) -> Placement:
     groups = tuple(
         Group(backend, (n.id,), plain_variant(Subgraph(graph, [n.id])), 1.0)
-        for n, backend in zip(graph.nodes, ("left", "right", "left"), strict=True)
+        for n, backend in zip(graph.nodes, backends, strict=True)
     )
-    sightings.add(Placement(groups, (), _TARGET), [2.0, 3.0, 0.6], 1.0, fair=False)
+    return Placement(groups, (), _TARGET)
+
+
+def test_constants_of_groups_and_crossings_are_not_counted_twice(graph: Graph) -> None:
+    """A kernel's time in place has them in it; the search adds them again."""
+    transitions = Transitions({"left": 0.25}, 0.5)
+    sightings = Sightings(graph, transitions)
+    placement = _in_turn(graph, "left", "right", "left")
+    sightings.add(placement, [2.0, 3.0, 0.6], 1.0, fair=False)
     found = sightings.in_place()
     assert found.kernels_ms == pytest.approx(
         {_key(graph, "a", "left"): 1.75, _key(graph, "b", "right"): 2.5, _key(graph, "c", "left"): 0.0}
     )
     assert found.pace == {}
+    costs = Costs(dict.fromkeys(found.kernels_ms, _OK), {}, in_place=found)
+    priced = costs.priced(graph, placement, transitions)
+    assert priced.terms_ms == {"kernels": 4.25, "conversions": 0.0, "groups": 0.5, "crossings": 1.0}
+    assert priced.predicted_ms == 5.75, "what it took, and what could not be less than nothing"
+
+
+def test_a_value_crosses_once_however_many_read_it(parse: Parse) -> None:
+    text = """(float[2, 3] x) => (float[2, 3] y)
+    { [a] p = Relu(x)  [b] q = Reshape(p, s)  [c] r = Sigmoid(q)  [d] t = Tanh(p)  [e] u = Reshape(r, z)
+      [f] v = Add(u, t) [g] y = Mul(v, t) }"""
+    graph = from_model(parse(text, s=np.array([6]), z=np.array([2, 3])))
+    placement = _in_turn(graph, "one", VIEW, "two", "two", VIEW, "one", "one")
+    constants = list(constants_ms(graph, placement, Transitions({"one": 0.25}, 1.0)))
+    assert [(part.nodes, group_ms, crossing_ms) for part, group_ms, crossing_ms in constants] == [
+        ((graph.nodes[0].id,), 0.25, 0.0),
+        ((graph.nodes[2].id,), 0.0, 0.0),  # through a view
+        ((graph.nodes[3].id,), 0.0, 1.0),
+        ((graph.nodes[5].id,), 0.25, 1.0),  # one operand comes through a view
+        ((graph.nodes[6].id,), 0.25, 0.0),  # has crossed before
+    ]
+
+
+def test_where_a_part_has_no_cost_nothing_is_predicted(graph: Graph) -> None:
+    placement = replace(_in_turn(graph, "left", "left", "left"), predicted_ms=3.0)
+    keys = [_key(graph, name, "left") for name in "abc"]
+    known = {keys[0]: _OK, keys[1]: CostRecord("crashed", reason="it fell")}
+    priced = Costs(known, {}).priced(graph, placement, Transitions())
+    assert [g.cost_ms for g in priced.groups] == [2.0, None, None]
+    assert priced.predicted_ms is None
+    known |= {keys[1]: _OK, keys[2]: _OK}
+    assert Costs(known, {}).priced(graph, priced, Transitions()).predicted_ms == 6.0
 
 
 def test_what_was_not_seen_goes_by_its_backends_pace(graph: Graph) -> None:
@@ -218,7 +314,7 @@ def test_what_was_not_seen_goes_by_its_backends_pace(graph: Graph) -> None:
     assert found.pace == {"left": 1.25}
     seen, unseen = _key(graph, "a", "left"), ("something else", "", "left")
     assert found.kernel(seen, _OK).median_ms == pytest.approx(1.6)
-    assert found.kernel(seen, _OK).details == {"alone_ms": 2.0}
+    assert found.kernel(seen, _OK).spread_ms is None
     assert found.kernel(unseen, _OK).median_ms == pytest.approx(2.5)
     assert found.kernel(("something else", "", "right"), _OK).median_ms == pytest.approx(2.5)
     wrong = CostRecord("wrong", reason="7 is not 8")

@@ -238,7 +238,10 @@ def test_the_text_tells_what_the_json_tells(report: dict[str, Any]) -> None:
         else:
             assert any(line.startswith(name) and "not run: " in line for line in text.splitlines())
     assert f"predicted {report['predicted_ms']:.3f} ms" in text
-    assert "optimal for the measured costs" in text
+    assert ("optimal for the measured costs" in text) == report["search"]["optimal"]
+    assert text.count("of that)") == len(report["search"]["in_place"]) >= 1
+    for turn in report["search"]["in_place"]:
+        assert f"{turn['predicted_ms']:.4f} predicted, {turn['took_ms']:.4f} taken" in text
     assert "on the reference" not in text
     assert ("is what you get" in text) == (report["chosen"] != "mix")
 
