@@ -113,7 +113,7 @@ def _graph(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         "+-": ratios[best].uncertainty,
         "mix": " ".join(f"{b} {share:.0%}" for b, share in sorted(shares.items(), key=lambda s: -s[1])),
         "beyond spread": len(shares) > 1 and all(r.is_below_one for r in ratios.values()),
-        "op level": latency_ms.get(MIX, latency_ms[COLLAGE] if report["chosen"] == MIX else None),
+        "op level": latency_ms.get(_label_of_op_level(placed)),
         "tries": len(tried),
         "gain of the graph level": level["op_level_ms"] / level["best_ms"] - 1
         if tried and level["op_level_ms"]
@@ -122,6 +122,14 @@ def _graph(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         "met": ratios[best].median <= _LARGEST_RATIO,
         "report": report,
     }
+
+
+def _label_of_op_level(placed: Optimization) -> str:
+    """The contender that ran what the op level found."""
+    digest = placed.mix.digest
+    if digest == placed.placement.digest:
+        return COLLAGE
+    return next((s.label for s in placed.singles if s.placement and s.placement.digest == digest), MIX)
 
 
 def _alone(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:

@@ -56,12 +56,13 @@ class Optimization:
     """What `optimize_graph` found.
 
     placement: the fastest in the choosing runs: what a search found, or a single backend's, which also wins
-    where no difference can be told. chosen: "mix" (the op level's), the name of the further search, or the
-    single's label. op_level: what the search of measured costs found, with what was run to learn costs in
-    place in its history. second_level: what the further search found that was asked for, None where none was.
+    where no difference can be told. chosen: "mix" (the op level's), the name of the further search, or, where
+    one backend runs it all, that single's label. op_level: what the search of measured costs found, with what
+    was run to learn costs in place in its history. second_level: what the further search found that was asked
+    for, None where none was.
     comparisons: the end-to-end runs, in order: those that teach costs in place, those that choose, and last
-    the one that confirms. rejected: what failed or was wrong as a
-    whole, with the reason. search_s: the search alone; total_s: everything.
+    the one that confirms. rejected: what failed or was wrong as a whole, with the reason. search_s: the
+    op level's searches alone; total_s: everything.
     """
 
     graph: Graph

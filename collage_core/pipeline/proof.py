@@ -75,9 +75,12 @@ def prove(
     found: what the searches found, by label, the last search's last. What fails or answers wrongly as a whole
     is not chosen. BackendError if nothing is left.
     """
+    limit_ms = (found[MIX].predicted_ms or 0.0) * _HOPELESS
+    # What one backend runs goes by its name, be it that a search found it.
+    names = {p.digest: label for label, p in _of(singles).items()}
+    found = {names.get(p.digest, label): p for label, p in found.items()}
     *_, (favourite, placement) = found.items()
     placements = distinct({favourite: placement, **found, **_of(singles)})
-    limit_ms = (found[MIX].predicted_ms or 0.0) * _HOPELESS
     rivals = {
         label: p
         for label, p in placements.items()

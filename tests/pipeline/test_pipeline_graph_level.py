@@ -80,7 +80,8 @@ def test_it_finds_the_gain_between_kernels_that_the_op_level_misses(parse: Parse
     assert {len(t["genome"]) for t in tries} == {3}
     assert min(t["median_ms"] for t in tries if t["median_ms"]) == pytest.approx(second["best_ms"], rel=0.1)
     assert "placements tried" in optimization_text(report)
-    assert {"collage", "mix", "operators", "pairs"} <= report["latency_ms"].keys()
+    # The op level's own answer is what "operators" makes of it alone.
+    assert {"collage", "operators", "pairs"} <= {k for k, ms in report["latency_ms"].items() if ms}
 
 
 def test_from_recorded_costs_a_seed_gives_the_same_search(parse: Parse, costs: Path) -> None:
