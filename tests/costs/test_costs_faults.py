@@ -135,9 +135,9 @@ _LIMITS = {"COLLAGE_CANDIDATE_LIMIT_S": "4", "COLLAGE_WORKER_MEMORY_MIB": "700"}
         ("late later", [f"wrong: output {v!r} changed after the call had returned" for v in "rmy"]),
         ("change input", [f"wrong: it changed its input {v!r}" for v in "xrm"]),
         ("change input later", [f"wrong: it changed its input {v!r}" for v in "xrm"]),
-        ("in the whole: crash", [f"mix: the worker process died: {_CRASH}"]),
+        ("in the whole: crash", [f"bad: the worker process died: {_CRASH}"]),
         ("in the whole: raise", ["step bad: nodes 1 failed: RuntimeError: no more runs today"]),
-        ("in the whole: wrong", ["mix: output 'y' has error"]),
+        ("in the whole: wrong", ["bad: output 'y' has error"]),
     ],
 )
 def test_a_fault_costs_the_faulty_backend_only(
