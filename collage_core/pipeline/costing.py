@@ -75,7 +75,9 @@ class Costs:
 
     def record_of(self, candidate: Candidate) -> CostRecord | None:
         """As far as is known, what it costs in an executable."""
-        key = _identity(candidate)
+        return self._record_of(_identity(candidate))
+
+    def _record_of(self, key: KernelKey) -> CostRecord | None:
         record = self.kernels.get(key)
         return None if record is None else self.in_place.kernel(key, record)
 
@@ -103,8 +105,7 @@ class Costs:
     def _priced_group(self, graph: Graph, group: Group) -> Group:
         if group.backend == VIEW:
             return replace(group, cost_ms=0.0, spread_ms=0.0)
-        key = kernel_key(graph, group)
-        record = self.in_place.kernel(key, self.kernels.get(key, _UNKNOWN))
+        record = self._record_of(kernel_key(graph, group)) or _UNKNOWN
         return replace(group, cost_ms=record.median_ms, spread_ms=record.spread_ms)
 
     def _priced_conversion(self, graph: Graph, conversion: Conversion) -> Conversion:

@@ -193,10 +193,11 @@ def optimize_graph(
     chosen = {b.name: b for b in backends}
     fallback = next(b for b in registry.backends.values() if b.info().kind is BackendKind.REFERENCE)
     chosen.setdefault(fallback.name, fallback)
+    constraints = constraints or Constraints()
     op_search = searcher if isinstance(searcher, OpLevelSearch) else OpLevelSearch()
     with Workspace(graph, inputs) as workspace:
         run = _Run(chosen, target, database, workspace, registry, progress, executor)
-        known = run.known(constraints or Constraints(), transitions, here=executor is None and rounds > 0)
+        known = run.known(constraints, transitions, here=executor is None and rounds > 0)
         progress.phase("searching")
         search_start = time.monotonic()
         op_level = known.search(op_search)
@@ -339,15 +340,14 @@ class _Run:
         same = found.placement.digest == op_level.placement.digest
         return found if same else self._costed(found, known)
 
-    def task(self, known: _Known, constraints: Constraints | None) -> SearchTask:
-        allows = (constraints or Constraints()).allows
+    def task(self, known: _Known, constraints: Constraints) -> SearchTask:
         graph = known.candidates.graph
 
         def offer(name: str, nodes: NodeSet) -> Sequence[Candidate]:
             if name not in known.taken or not nodes <= known.taken[name].nodes:
                 return ()
             offers, _ = offers_for(Subgraph(graph, nodes), "search", self.backends[name], self.target)
-            return [c for c in offers if allows(c.subgraph, name)]
+            return [c for c in offers if constraints.allows(c.subgraph, name)]
 
         return SearchTask(
             known.candidates,
