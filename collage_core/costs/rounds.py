@@ -164,9 +164,12 @@ class _Seat:
             c = self.contender
             modules = [__name__, c.open.__module__]
             limit_bytes = worker_memory_bytes()
-            self._worker = Worker(
-                c.environment, plugins=c.plugins, imports=modules, memory_limit_bytes=limit_bytes
-            )
+            try:
+                self._worker = Worker(
+                    c.environment, plugins=c.plugins, imports=modules, memory_limit_bytes=limit_bytes
+                )
+            except WorkerError as error:
+                self._out(error)
 
     def wait(self, limit_s: float | None) -> None:
         """Until it has imported what it needs: nothing is opened beside processes that are starting."""
@@ -223,9 +226,8 @@ class _Seat:
             self._out(error)
 
     def _out(self, error: WorkerError) -> None:
-        assert self._worker is not None
         self._reason = str(error)
-        self._worker.kill()
+        self.close()
 
     def close(self) -> None:
         if self._worker is not None:

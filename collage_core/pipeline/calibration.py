@@ -28,12 +28,12 @@ from collage_core.ir import Graph, from_model
 from collage_core.ir.passes import normalise
 from collage_core.pipeline.comparison import placement_entrant
 from collage_core.pipeline.costing import Costs, collect_costs, default_policy
+from collage_core.pipeline.in_place import crossings
 from collage_core.pipeline.libraries import find_candidates
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
-from collage_core.placement import VIEW, Placement
+from collage_core.placement import Placement
 from collage_core.plugins import Registry
-from collage_core.runtime.plan import Step, schedule
 from collage_core.search.candidates import CandidateSet
 from collage_core.search.formulate import Formulation, formulate
 from collage_core.search.op_level import OpLevelSearch
@@ -207,30 +207,19 @@ def _solved(formulation: Formulation, factors: Sequence[float]) -> Placement:
 
 
 def _excess(graph: Graph, placement: Placement, parts_ms: Sequence[float]) -> list[tuple[str, int, float]]:
-    """Of each step its backend, how many values it reads that cross, and its time in place less its cost."""
-    parts = (*placement.groups, *placement.conversions)
-    took_ms = dict(zip(parts, parts_ms, strict=True))
-    home: dict[object, str] = {}
-    result = []
-    for step in schedule(graph, placement):
-        backend = _home_of(step, home)
-        for slot in step.writes:
-            home[slot] = backend
-        if step.what.backend != VIEW and step.what.cost_ms is not None:
-            crossing = sum(home.get(slot, backend) not in (backend, VIEW) for slot in step.reads)
-            result.append((backend, crossing, took_ms[step.what] - step.what.cost_ms))
-    return result
-
-
-def _home_of(step: Step, home: Mapping[object, str]) -> str:
-    """Who has computed what a step writes: of a view, whoever computed what it reads."""
-    return home.get(step.reads[0], VIEW) if step.is_view else step.what.backend
+    """Of each part its backend, its crossings, as the search will count them, and its time in place less its
+    cost.
+    """
+    took_ms = dict(zip((*placement.groups, *placement.conversions), parts_ms, strict=True))
+    return [
+        (part.backend, count, took_ms[part] - part.cost_ms)
+        for part, count in crossings(graph, placement)
+        if part.cost_ms is not None
+    ]
 
 
 def _fit(excess: Sequence[tuple[str, int, float]], backends: Sequence[str]) -> CostRecord:
-    """Medians: of steps whose operands come from their own backend the constants per group, of the others
-    what remains per value.
-    """
+    """Medians: of parts without crossings the constants per group, of others what remains per crossing."""
     group_ms = {}
     for name in backends:
         alone = [ms for b, crossing, ms in excess if b == name and not crossing]

@@ -160,7 +160,7 @@ def compare(
     if not fresh:
         known = {name: database.get(key) for name, key in keys.items()}
         found = {name: record for name, record in known.items() if record is not None}
-        # Of different runs, where something failed in the last one, they do not compare.
+        # Of different runs, as where some have been pruned, they do not compare.
         if len(found) == len(entrants) and len({r.details.get(_RUN) for r in found.values()}) == 1:
             return Comparison(found, measured=False)
     progress.phase(title, rounds)
@@ -176,8 +176,9 @@ def compare(
     run = {_RUN: uuid.uuid4().hex}
     told = {name: record_of_outcome(outcome, right) for name, outcome in outcomes.items()}
     records = {name: replace(r, details={**r.details, **run}) for name, r in told.items()}
-    for name, record in records.items():
-        if record.status != "failed":  # a crash or a full disk may not happen again; wrong numbers will
+    # Failures, too, so that they are recalled with the rest; but where nothing ran, the machine is why.
+    if any(r.status != "failed" for r in records.values()):
+        for name, record in records.items():
             database.put(keys[name], record)
     return Comparison(records, True, {name: outcome.outputs for name, outcome in outcomes.items()})
 

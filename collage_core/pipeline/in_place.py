@@ -15,7 +15,7 @@ from collage_core.runtime.plan import schedule
 from collage_core.search.formulate import ConversionKey
 from collage_core.search.transitions import Transitions
 
-__all__ = ["InPlace", "KernelKey", "Sightings", "constants_ms", "conversion_key", "kernel_key"]
+__all__ = ["InPlace", "KernelKey", "Sightings", "constants_ms", "conversion_key", "crossings", "kernel_key"]
 
 KernelKey = tuple[str, str, str]
 """Structural key, variant and backend of a kernel: wherever in a graph it stands."""
@@ -65,9 +65,16 @@ def constants_ms(
     graph: Graph, placement: Placement, transitions: Transitions
 ) -> Iterator[tuple[Group | Conversion, float, float]]:
     """Of each group and conversion that computes something, in the order of execution, what it costs beyond
-    its kernel: its backend's constant, and the crossings of which it is the first reader. They are what
-    `search.cost.breakdown` counts: once per value that some group of another backend reads, and none through
-    views or for conversions.
+    its kernel: its backend's constant, and its crossings.
+    """
+    for part, count in crossings(graph, placement):
+        yield part, transitions.group_ms.get(part.backend, 0.0), count * transitions.crossing_ms
+
+
+def crossings(graph: Graph, placement: Placement) -> Iterator[tuple[Group | Conversion, int]]:
+    """Of each group and conversion that computes something, in the order of execution, the crossings of which
+    it is the first reader. They are what `search.cost.breakdown` counts: once per value that some group of
+    another backend reads, and none through views or for conversions.
     """
     home: dict[str, str] = {}
     crossed: set[str] = set()
@@ -75,13 +82,13 @@ def constants_ms(
         part = step.what
         if part.backend == VIEW:
             continue
-        crossing = 0
+        count = 0
         if isinstance(part, Group):
             read = {value for value, _ in step.reads if home.get(value, part.backend) != part.backend}
-            crossing = len(read - crossed)
+            count = len(read - crossed)
             crossed |= read
             home.update((value, part.backend) for value, _ in step.writes)
-        yield part, transitions.group_ms.get(part.backend, 0.0), crossing * transitions.crossing_ms
+        yield part, count
 
 
 class Sightings:

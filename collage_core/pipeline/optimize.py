@@ -22,10 +22,10 @@ from collage_core.pipeline.comparison import Comparison, compare, placement_entr
 from collage_core.pipeline.costing import Costs, collect_costs, default_policy
 from collage_core.pipeline.libraries import find_candidates
 from collage_core.pipeline.progress import Progress, Silent
-from collage_core.pipeline.proof import COLLAGE, MIX, Compare, Proof, Single, prove
+from collage_core.pipeline.proof import COLLAGE, MIX, Compare, Proof, Single, label_of, prove
 from collage_core.pipeline.reading import read_graph
 from collage_core.pipeline.refinement import ROUNDS as REFINING_ROUNDS
-from collage_core.pipeline.refinement import Refined, fastest_alone, refine
+from collage_core.pipeline.refinement import Refined, fastest_alone, refine, sound
 from collage_core.pipeline.trials import Trials
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW, Placement
@@ -83,6 +83,13 @@ class Optimization:
     def mix(self) -> Placement:
         """What the search of measured costs found."""
         return self.op_level.placement
+
+    @property
+    def mix_contender(self) -> str:
+        """Name in `comparison` of what ran `mix`, which may be what was chosen, or one backend's."""
+        if self.mix.digest == self.placement.digest:
+            return COLLAGE
+        return label_of(self.mix, self.singles, MIX)
 
     @property
     def comparison(self) -> Comparison | None:
@@ -203,16 +210,18 @@ def optimize_graph(
         op_level = known.search(op_search)
         singles = tuple(_single(name, fallback.name, known, op_search) for name in chosen)
         search_s = time.monotonic() - search_start
-        refined: tuple[Comparison, ...] = ()
+        refined = Refined(op_level)
         if rounds and len(chosen) > 1:
-            op_level, refined, again_s = run.refine(op_level, singles, known, op_search, rounds)
-            search_s += again_s
+            refined = run.refine(op_level, singles, known, op_search, rounds)
+            op_level = refined.result
+            search_s += refined.search_s
             singles = tuple(known.priced(s) for s in singles)
         found = {MIX: op_level.placement}
         second_level = None
         if searcher is not None and searcher is not op_search:
             task = replace(run.task(known, constraints), op_level=op_level, budget_s=budget_s, seed=seed)
-            second_level = run.second_level(searcher, task, known, singles, measure=rounds > 0)
+            anchor = fastest_alone(op_level.placement, sound(singles, refined.failed)) if rounds else None
+            second_level = run.second_level(searcher, task, known, anchor)
             simpler = [op_level.placement, *(s.placement for s in singles if s.placement is not None)]
             if all(second_level.placement.digest != p.digest for p in simpler):
                 found[searcher.name] = second_level.placement
@@ -229,7 +238,7 @@ def optimize_graph(
         known.transitions,
         op_level,
         second_level,
-        (*refined, *proof.comparisons),
+        (*refined.comparisons, *proof.comparisons),
         proof.rejected,
         search_s,
         time.monotonic() - start,
@@ -322,14 +331,15 @@ class _Run:
         )
 
     def second_level(
-        self, searcher: Searcher, task: SearchTask, known: _Known, singles: Sequence[Single], *, measure: bool
+        self, searcher: Searcher, task: SearchTask, known: _Known, anchor: Placement | None
     ) -> SearchResult:
-        """What a further search finds, with its groups' costs. measure: whether it may run placements."""
+        """What a further search finds, with its groups' costs. anchor: what the placements that it runs are
+        measured beside; None where it may run none.
+        """
         op_level = task.op_level
         assert op_level is not None
         trials = None
-        if measure:
-            anchor = fastest_alone(op_level.placement, singles)
+        if anchor is not None:
             trials = Trials(anchor, self.database, self.workspace, self.registry, self.progress)
             task = replace(task, measure=trials.measure)
         self.progress.phase(f"searching, level {searcher.name}")
@@ -391,19 +401,23 @@ class _Run:
 
 def _single(name: str, fallback: str, known: _Known, searcher: Searcher) -> Single:
     """What the backend makes of the graph on its own. A graph library gets it in as few groups as it takes:
-    that is how it is used on its own; of what splits gain the op level knows.
+    that is how it is used on its own; of what splits gain the op level knows. Only where these cannot be had
+    (a whole graph may take too long to compile) it gets what it can be given.
     """
     candidates = known.candidates
+    known_by = [known]
     if candidates.kinds[name] is BackendKind.GRAPH:
-        kept = [c for c in candidates.candidates if c.backend != name or c.origin == ALL_TAKEN]
-        known = replace(known, candidates=replace(candidates, candidates=tuple(kept)))
-    try:
-        return Single(name, known.search(searcher, [name]).placement, alone=True)
-    except PlacementError as error:
-        reason = str(error)
-    if name == fallback:
-        return Single(name, None, True, reason)
-    try:
-        return Single(name, known.search(searcher, [name, fallback]).placement, False, reason)
-    except PlacementError as error:
-        return Single(name, None, False, str(error))
+        whole = [c for c in candidates.candidates if c.backend != name or c.origin == ALL_TAKEN]
+        known_by.insert(0, replace(known, candidates=replace(candidates, candidates=tuple(whole))))
+    reason = None
+    for backends in [[name]] if name == fallback else [[name], [name, fallback]]:
+        for which in known_by:
+            try:
+                placement = which.search(searcher, backends).placement
+            except PlacementError as error:
+                reason = reason or str(error)
+                continue
+            if name in {g.backend for g in placement.groups} or which is known:
+                alone = len(backends) == 1
+                return Single(name, placement, alone, None if alone else reason)
+    return Single(name, None, name == fallback, reason)

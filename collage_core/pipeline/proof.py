@@ -14,7 +14,7 @@ from collage_core.errors import BackendError
 from collage_core.pipeline.comparison import Comparison
 from collage_core.placement import Placement
 
-__all__ = ["COLLAGE", "MIX", "Compare", "Proof", "Single", "distinct", "prove"]
+__all__ = ["COLLAGE", "HOPELESS", "MIX", "Compare", "Proof", "Single", "distinct", "label_of", "prove"]
 
 COLLAGE = "collage"
 """Name of the chosen placement among the contenders."""
@@ -22,7 +22,7 @@ COLLAGE = "collage"
 MIX = "mix"
 """Label of the op level's own placement."""
 
-_HOPELESS = 2.5
+HOPELESS = 2.5
 """What is predicted to be this many times slower than the mix is not run: its prediction says enough."""
 
 _SIMPLER = 0.01
@@ -75,10 +75,8 @@ def prove(
     found: what the searches found, by label, the last search's last. What fails or answers wrongly as a whole
     is not chosen. BackendError if nothing is left.
     """
-    limit_ms = (found[MIX].predicted_ms or 0.0) * _HOPELESS
-    # What one backend runs goes by its name, be it that a search found it.
-    names = {p.digest: label for label, p in _of(singles).items()}
-    found = {names.get(p.digest, label): p for label, p in found.items()}
+    limit_ms = (found[MIX].predicted_ms or 0.0) * HOPELESS
+    found = {label_of(p, singles, label): p for label, p in found.items()}
     *_, (favourite, placement) = found.items()
     placements = distinct({favourite: placement, **found, **_of(singles)})
     rivals = {
@@ -135,6 +133,11 @@ def _alone(placements: Mapping[str, Placement], singles: Sequence[Single]) -> se
 
 def _of(singles: Sequence[Single]) -> dict[str, Placement]:
     return {s.label: s.placement for s in singles if s.placement is not None}
+
+
+def label_of(placement: Placement, singles: Sequence[Single], otherwise: str) -> str:
+    """What one backend runs goes by its name, be it that a search found it."""
+    return next((label for label, p in _of(singles).items() if p.digest == placement.digest), otherwise)
 
 
 def distinct(placements: Mapping[str, Placement]) -> dict[str, Placement]:

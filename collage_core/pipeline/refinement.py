@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,12 +18,12 @@ from collage_core.ir import Graph
 from collage_core.pipeline.comparison import PARTS, Comparison
 from collage_core.pipeline.costing import Costs
 from collage_core.pipeline.in_place import Sightings
-from collage_core.pipeline.proof import MIX, Compare, Single, distinct
+from collage_core.pipeline.proof import HOPELESS, MIX, Compare, Single, distinct
 from collage_core.placement import Placement
 from collage_core.search.searcher import SearchResult
 from collage_core.search.transitions import Transitions
 
-__all__ = ["ROUNDS", "Refined", "fastest_alone", "refine"]
+__all__ = ["ROUNDS", "Refined", "fastest_alone", "refine", "sound"]
 
 _ANCHOR = "fastest alone"
 
@@ -42,12 +42,13 @@ their kernels take in place, chosen or not.
 class Refined(NamedTuple):
     """result: of what the searches found and was run, a backend alone among it, the fastest, at the costs
     that are known now; its history has what each turn has predicted and seen. comparisons: one for each turn.
-    search_s: what searching again took.
+    search_s: what searching again took. failed: digests of the placements that failed as a whole.
     """
 
     result: SearchResult
-    comparisons: tuple[Comparison, ...]
-    search_s: float
+    comparisons: tuple[Comparison, ...] = ()
+    search_s: float = 0.0
+    failed: frozenset[str] = frozenset()
 
 
 def refine(
@@ -86,11 +87,12 @@ def refine(
         gain = 1.0 - (last.placement.predicted_ms or 0.0) / best_ms
         if gain < _WORTH or len(runs.told) == _TURNS:
             break
+    comparisons, failed = tuple(runs.comparisons), frozenset(runs.failed)
     if not found:
-        return Refined(first, tuple(runs.comparisons), search_s)
+        return Refined(first, comparisons, search_s, failed)
     result = found[min(found, key=runs.relative.__getitem__)]
     result = _settled(result, last, costs.priced(graph, result.placement, transitions))
-    return Refined(replace(result, history={"turns": runs.told}), tuple(runs.comparisons), search_s)
+    return Refined(replace(result, history={"turns": runs.told}), comparisons, search_s, failed)
 
 
 def _settled(result: SearchResult, last: SearchResult | None, priced: Placement) -> SearchResult:
@@ -109,15 +111,24 @@ def _settled(result: SearchResult, last: SearchResult | None, priced: Placement)
 
 def fastest_alone(op_level: Placement, singles: Sequence[Single]) -> Placement:
     """What placements are measured beside: the library predicted to be the fastest alone. One library's
-    threads keep one pace; a mix, where threads of several wait for each other, may not.
+    threads keep one pace; a mix, where threads of several wait for each other, may not. Where none comes
+    near (the reference, say, where no library has all operators) it is the op level's placement itself.
     """
+    limit_ms = HOPELESS * (op_level.predicted_ms or 0.0)
     alone = [s.placement for s in singles if s.alone and s.placement is not None]
-    return min(alone, key=lambda p: p.predicted_ms or math.inf, default=op_level)
+    near = [p for p in alone if (p.predicted_ms or math.inf) <= limit_ms]
+    return min(near, key=lambda p: p.predicted_ms or math.inf, default=op_level)
+
+
+def sound(singles: Sequence[Single], failed: Collection[str]) -> list[Single]:
+    """Those that are not known to fail as a whole. failed: digests of placements."""
+    return [s for s in singles if s.placement is None or s.placement.digest not in failed]
 
 
 class _Runs:
     """Runs placements beside others, and corrects costs by what is seen. relative: what each took, by digest,
-    of what the fastest backend alone took beside it. told: for the report.
+    of what the fastest backend alone took beside it. failed: digests of what did not run. told: for the
+    report.
     """
 
     def __init__(
@@ -131,10 +142,12 @@ class _Runs:
     ) -> None:
         self.comparisons: list[Comparison] = []
         self.relative: dict[str, float] = {}
+        self.failed: set[str] = set()
         self.told: list[dict[str, Any]] = []
         self._costs = costs
         self._compare = compare
         self._sightings = Sightings(graph, transitions)
+        self._all_singles = singles
         # As found with costs alone, which later answers are not, be they the same placement.
         self._singles = {s.placement.digest: s.placement for s in singles if s.placement is not None}
         self._anchor = fastest_alone(first, singles)
@@ -150,10 +163,14 @@ class _Runs:
     def run(self, placement: Placement) -> bool:
         """Whether it and the fastest backend alone ran."""
         placements = distinct({MIX: placement, **self._beside})
-        self._beside = {_ANCHOR: self._anchor}
         comparison = self._compare("in place", placements, placements.keys())
         self.comparisons.append(comparison)
-        anchor = MIX if placement.digest == self._anchor.digest else _ANCHOR
+        labels = {p.digest: label for label, p in placements.items()}
+        self.failed |= {d for d, label in labels.items() if comparison.median_ms(label) is None}
+        if self._anchor.digest in self.failed and not self.relative:
+            self._anchor = fastest_alone(placement, sound(self._all_singles, self.failed))
+        self._beside = {_ANCHOR: self._anchor}
+        anchor = labels.get(self._anchor.digest, "")
         took_ms, anchor_ms = comparison.median_ms(MIX), comparison.median_ms(anchor)
         if took_ms is None or anchor_ms is None:
             return False

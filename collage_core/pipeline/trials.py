@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -151,8 +150,7 @@ def _in_units_of(record: CostRecord, anchor: CostRecord, reference: CostRecord) 
     told = {
         "taken_ms": record.median_ms,
         "anchor_ms": anchor.median_ms,
-        # Of the ratio of two processes. Tries are compared with each other, and bring one each.
-        UNCERTAINTY: ratio.uncertainty / math.sqrt(2.0) * reference.median_ms,
+        UNCERTAINTY: ratio.uncertainty * reference.median_ms,
     }
     median_ms = ratio.median * reference.median_ms
     return replace(record, median_ms=median_ms, details={**record.details, **told})

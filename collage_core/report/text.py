@@ -197,8 +197,10 @@ def _verdict(report: Mapping[str, Any]) -> str:
             f"largest difference from the reference: {report['max_rel_error']:.1e} of the output's scale"
         )
     lines += [f"not chosen, {reason}" for reason in report.get("rejected", ())]
-    if report["chosen"] != "mix" and not report.get("rejected"):
-        lines.append(f"{report['chosen']} was as fast as the mix or faster, and is what you get")
+    if report.get("rejected"):
+        lines.append("(`collage costs prune --failed` has the next run try it again)")
+    elif report["chosen"] != "mix":
+        lines.append(f"{report['chosen']} is what you get: nothing was faster beyond what is uncertain")
     return "\n".join(lines)
 
 

@@ -30,7 +30,8 @@ class Evolution:
     mutation; high, since what gains are long runs of neighbouring groups in one library, which mutants break.
     founding: probability that the second of two parents is a seed: a seed that is slow as a whole is no
     parent for long, and the digits that it alone has would be lost with it. tournament: how many draws
-    compete to be a parent.
+    compete to be a parent. together: genomes that are evaluated in one go, so that they compare; by so many
+    the budget may be overrun, and so many an interruption may lose.
     """
 
     population: int = 10
@@ -39,10 +40,11 @@ class Evolution:
     crossover: float = 0.9
     founding: float = 0.2
     tournament: int = 3
+    together: int = 4
 
     def __post_init__(self) -> None:
-        if min(self.population, self.patience, self.tournament) < 1:
-            raise ValueError(f"population, patience and tournament must be at least 1: {self}")
+        if min(self.population, self.patience, self.tournament, self.together) < 1:
+            raise ValueError(f"population, patience, tournament and together must be at least 1: {self}")
         if not (0.0 < self.mutation <= 1.0 and 0.0 <= self.crossover <= 1.0 and 0.0 <= self.founding <= 1.0):
             raise ValueError(f"mutation, crossover and founding are probabilities, mutation not 0: {self}")
 
@@ -91,14 +93,15 @@ def evolve(
 ) -> Evolved:
     """The fastest genome of `digits` digits 0..values-1 that `evaluate` finds for the children of `seeds`.
 
-    evaluate: given genomes, none of them for the second time, it returns or yields their fitness in the same
-    order. The first seed is the best until another one beats it; ties never replace it (`Fitness.beats`).
-    Spaces no larger than a population are gone through from end to end. seed: of all chance.
+    evaluate: given up to `settings.together` genomes, none of them for the second time, it returns or yields
+    their fitness in the same order. The first seed is the best until another one beats it; ties never replace
+    it (`Fitness.beats`). Spaces no larger than a population are gone through from end to end. seed: of all
+    chance.
 
     budget_s: how many seconds the evaluations may take in all, by their own account, so that the same answers
-    give the same run. A generation is cut to what will fit if it goes on as before, and ends with the
-    evaluation that uses the budget up; the seeds are always evaluated. KeyboardInterrupt ends the search;
-    what was returned or yielded before counts.
+    give the same run. No more are evaluated than will fit if it goes on as before; the seeds always are, and
+    whatever was evaluated counts, beyond the budget too. KeyboardInterrupt ends the search; what was returned
+    or yielded before counts.
 
     Raises ValueError where seeds are no such genomes or `evaluate` answers for more or fewer than it was
     asked.
@@ -146,7 +149,7 @@ class _Search:
         self._measure(founders)
         if values**digits <= settings.population:
             everything = itertools.product(range(values), repeat=digits)
-            fits = self._measure_what_fits([g for g in everything if g not in self._known])
+            fits = self._measure([g for g in everything if g not in self._known], self._budget_s)
             return "exhausted" if fits else "budget"
         variation = Variation(
             digits,
@@ -164,29 +167,31 @@ class _Search:
             if not children:
                 return "exhausted"
             best = self.best
-            if not self._measure_what_fits(children):
+            if not self._measure(children, self._budget_s):
                 return "budget"
             in_vain = in_vain + 1 if self.best is best else 0
         return "saturated"
 
-    def _measure_what_fits(self, genomes: Sequence[Genome]) -> bool:
-        """Evaluate as many as the budget is likely to allow, and say whether those are all."""
-        fitting = len(genomes)
-        if self._budget_s is not None and self._seconds > 0.0:
-            mean_s = self._seconds / len(self.history)
-            fitting = int(max(0.0, min(fitting, (self._budget_s - self._seconds) / mean_s)))
-        return self._measure(genomes[:fitting], self._budget_s) and fitting == len(genomes)
-
     def _measure(self, genomes: Sequence[Genome], budget_s: float | None = None) -> bool:
-        """Evaluate them, or as many as there is budget for; say whether those are all."""
+        """Evaluate them, or as many as the budget is likely to allow; say whether those are all."""
         done = 0
-        for genome, fitness in zip(genomes, self._evaluate(genomes) if genomes else (), strict=True):
-            self._take(Parent(genome, fitness))
-            done += 1
-            if budget_s is not None and self._seconds >= budget_s:
-                break
+        while done < len(genomes) and (size := self._fitting(budget_s)) > 0:
+            batch = genomes[done : done + size]
+            for genome, fitness in zip(batch, self._evaluate(batch), strict=True):
+                self._take(Parent(genome, fitness))
+            done += len(batch)
         self._generation += done > 0
         return done == len(genomes)
+
+    def _fitting(self, budget_s: float | None) -> int:
+        """How many of a batch the budget has room for, if they take as long as those before."""
+        together = self._settings.together
+        if budget_s is None:
+            return together
+        left_s = max(0.0, budget_s - self._seconds)
+        if self._seconds == 0.0:  # nothing is known yet
+            return together if left_s else 0
+        return int(min(together, left_s * len(self.history) / self._seconds))
 
     def _take(self, new: Parent) -> None:
         fitness = new.fitness
@@ -211,7 +216,7 @@ class _Search:
             self._parents.append(new)
             return
         slowest = max(range(len(self._parents)), key=lambda i: _median_ms(self._parents[i]))
-        if fitness.beats(self._parents[slowest].fitness):
+        if is_best or fitness.beats(self._parents[slowest].fitness):
             self._parents[slowest] = new
 
 

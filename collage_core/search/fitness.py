@@ -16,7 +16,8 @@ class Fitness:
     """The measured latency of a genome, or the reason why it has none.
 
     median_ms: None where it could not be built or answered wrongly; then `reason` says why. uncertainty_ms:
-    by how much the median may be off, either way. seconds: what the evaluation took of the budget.
+    by how much the median may be off, either way, whatever others are off by. seconds: what the evaluation
+    took of the budget.
     """
 
     median_ms: float | None
@@ -30,11 +31,12 @@ class Fitness:
             raise ValueError(f"times must be finite and not negative: {self}")
 
     def beats(self, other: Fitness) -> bool:
-        """Whether it is faster by more than both uncertainties together, or has a latency and the other none.
+        """Whether it is faster by more than their difference may be off (both uncertainties in quadrature,
+        for they are independent), or has a latency and the other none.
 
         Neither beating the other is a tie, and ties are not transitive: a is as good as b, b as c, and yet a
         may beat c.
         """
         if self.median_ms is None or other.median_ms is None:
             return self.median_ms is not None and other.median_ms is None
-        return other.median_ms - self.median_ms > self.uncertainty_ms + other.uncertainty_ms
+        return other.median_ms - self.median_ms > math.hypot(self.uncertainty_ms, other.uncertainty_ms)

@@ -24,8 +24,6 @@ from collage_core.search.searcher import SearchResult, SearchTask
 
 __all__ = ["GraphLevelSearch"]
 
-_TOGETHER = 4
-"""Genomes measured at a time: what an interruption may lose."""
 _HOPELESS = 20.0
 """What is predicted to be this many times slower than the op level is not run: kept groups alone say enough.
 """
@@ -208,10 +206,6 @@ class _Judge:
         self._best_ms = op_level.median_ms
 
     def evaluate(self, genomes: Sequence[Genome]) -> Iterator[Fitness]:
-        for first in range(0, len(genomes), _TOGETHER):
-            yield from self._evaluate(genomes[first : first + _TOGETHER])
-
-    def _evaluate(self, genomes: Sequence[Genome]) -> Iterator[Fitness]:
         assert self._task.measure is not None
         placements = [self._space.place(g) for g in genomes]
         new = {p.digest: p for p in placements if isinstance(p, Placement) and p.digest not in self._known}

@@ -59,8 +59,8 @@ class Variation:
         founding: float,
         tournament: int,
     ) -> None:
-        # Not above: DEAP loads a compiled package that only its multi-objective part needs, and all worker
-        # processes import this module.
+        # Not above: DEAP loads a compiled package that only its multi-objective part needs, and who searches
+        # at the op level only imports this module as well.
         from deap import tools
 
         self._tools = tools

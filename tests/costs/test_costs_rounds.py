@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from collage_core.costs import Contender, measure_rounds
+from collage_core.errors import WorkerError
+from collage_core.worker import Worker
 
 runners = importlib.import_module("costs_odd_backend")
 
@@ -37,6 +41,18 @@ def test_everybody_gets_the_same_turns_in_changing_order(tmp_path: Path) -> None
     firsts = Counter(turns[::3])
     assert set(firsts.values()) == {4}
     assert {tuple(turns[k : k + 3]) for k in range(0, 36, 3)} >= {("a", "b", "c"), ("c", "b", "a")}
+
+
+def test_a_process_that_cannot_be_started_costs_only_its_contender(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(environment: Mapping[str, str], **options: Any) -> Worker:
+        if environment["WHO"] == "unlucky":
+            raise WorkerError("a worker process cannot be started: no memory")
+        return Worker(environment, **options)
+
+    monkeypatch.setattr("collage_core.costs.rounds.Worker", start)
+    outcomes = measure_rounds([contender("unlucky"), contender("lucky")], 4, sittings=2)
+    assert outcomes["unlucky"].reason == "a worker process cannot be started: no memory"
+    assert outcomes["lucky"].ok
 
 
 def test_short_runs_fill_their_turns() -> None:

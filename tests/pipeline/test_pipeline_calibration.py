@@ -46,13 +46,13 @@ def _placement(graph: Graph, **backends: str) -> Placement:
     return Placement(tuple(groups), (), Target("cpu", 1))
 
 
-def test_steps_know_what_crosses_through_views(graph: Graph) -> None:
-    placement = _placement(graph, a="one", b=VIEW, c="two", d="one", e=VIEW, f="one")
+def test_crossings_are_those_that_the_search_counts(graph: Graph) -> None:
+    placement = _placement(graph, a="one", b=VIEW, c="two", d="two", e=VIEW, f="one")
     took_ms = [1.5, 0.0, 2.0, 1.25, 0.0, 3.0]
     assert calibration._excess(graph, placement, took_ms) == [
         ("one", 0, 0.5),
-        ("two", 1, 1.0),
-        ("one", 0, 0.25),
+        ("two", 0, 1.0),  # through a view
+        ("two", 1, 0.25),
         ("one", 1, 2.0),
     ]
 

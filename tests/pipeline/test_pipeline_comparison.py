@@ -54,14 +54,14 @@ class _Runs:
     """One comparison of two contenders after the other, over one database."""
 
     def __init__(self, workspace: Workspace, database: CostDatabase) -> None:
-        self._workspace, self._database = workspace, database
+        self._workspace, self.database = workspace, database
 
     def __call__(self, rounds: int = 4) -> Comparison:
         entrants = [Entrant(name, name, {}, partial(_contender, name)) for name in ("a", "b")]
         workspace = self._workspace
         target = Target("cpu", 1)
         return compare(
-            workspace.graph, entrants, target, self._database, workspace, Silent(), title="t", rounds=rounds
+            workspace.graph, entrants, target, self.database, workspace, Silent(), title="t", rounds=rounds
         )
 
 
@@ -78,14 +78,26 @@ def test_processes_start_anew_every_five_rounds(machine: _Machine, run: _Runs) -
     assert machine.sittings == [1, 1, 2, 3, 6, 8]
 
 
-def test_records_of_different_runs_are_not_recalled_as_one(machine: _Machine, run: _Runs) -> None:
-    """A failure is not kept, and what an earlier run kept of that contender stays."""
+def test_failures_are_recalled_with_the_rest_until_they_are_pruned(machine: _Machine, run: _Runs) -> None:
     machine.failing = {"a"}
-    assert not run().records["a"].ok
-    machine.failing = {"b"}
-    assert not run().records["b"].ok
+    assert run().records["a"].reason == "it crashed"
     machine.failing = set()
+    again = run()
+    assert not again.measured
+    assert again.records["a"].reason == "it crashed"
+    assert again.records["b"].ok
+
+    run.database.prune(infeasible=True)
     third = run()
-    assert third.measured
+    assert third.measured, "what is left of an earlier run does not compare with a new one"
     assert {r.status for r in third.records.values()} == {"ok"}
     assert not run().measured
+
+
+def test_where_nothing_ran_nothing_is_kept(machine: _Machine, run: _Runs) -> None:
+    machine.failing = {"a", "b"}
+    assert run().measured
+    machine.failing = set()
+    again = run()
+    assert again.measured
+    assert all(r.ok for r in again.records.values())

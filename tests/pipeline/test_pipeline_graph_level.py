@@ -112,6 +112,17 @@ def test_a_library_that_dies_when_asked_costs_only_that_operator(parse: Parse, t
     assert said.startswith("a: crashed: the worker process died: killed by SIGABRT")
 
 
+def test_a_library_that_dies_building_costs_only_those_groups(parse: Parse, tmp_path: Path) -> None:
+    text = "(float[8] x) => (float y) { [a] a = Relu(x) [b] b = Neg(a) [c] y = Cos(b) }"
+    found = _optimize(parse, text, tmp_path / "c.sqlite")
+    assert _groups(found) == [("pairs", 2), ("operators", 1)]
+    died = [r.reason for r in found.costs.kernels.values() if "SIGABRT" in (r.reason or "")]
+    assert died, "what other backends run as one, and the whole, are built where they are measured"
+    tries = optimization_json(found, "m.onnx")["second_level"]["evaluations"]
+    assert {t["genome"][2] for t in tries if t["median_ms"]} == {"0"}
+    assert {t["genome"][2] for t in tries if t["reason"]} == {"1"}
+
+
 def test_a_library_that_takes_too_long_to_build_costs_only_that_group(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +187,10 @@ class _Watched(GraphLevelSearch):
 
 
 @pytest.mark.slow
-def test_two_hundred_evaluations_leave_nothing_behind(parse: Parse, tmp_path: Path) -> None:
+def test_two_hundred_evaluations_leave_nothing_behind(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIPELINE_PACE", "0.1")
     ops = "".join(f"[n{i}] v{i + 1} = Neg(v{i})" for i in range(12))
     search = _Watched()
     optimize(

@@ -128,7 +128,7 @@ def test_a_kernel_that_was_flattered_is_dropped(graph: Graph) -> None:
     """Right's Neg was measured at 1 ms and takes 3; left's takes 2 either way."""
     alone = _times((1, 2, 5), (4, 1, 1))
     machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 3.0})
-    result, comparisons, _ = machine.refine()
+    result, comparisons, *_ = machine.refine()
     assert [g.backend for g in result.placement.groups] == ["left", "left", "right"]
     assert result.placement.predicted_ms == pytest.approx(4.0)
     assert result.placement.optimal
@@ -141,7 +141,7 @@ def test_a_kernel_that_was_flattered_is_dropped(graph: Graph) -> None:
 def test_what_stands_is_run_once(graph: Graph) -> None:
     alone = _times((1, 2, 5), (4, 1, 1))
     machine = _Machine(graph, alone, alone)
-    result, comparisons, _ = machine.refine()
+    result, comparisons, *_ = machine.refine()
     assert [g.backend for g in result.placement.groups] == ["left", "right", "right"]
     assert result.placement.predicted_ms == pytest.approx(3.0)
     assert len(comparisons) == 1
@@ -151,7 +151,7 @@ def test_a_machine_that_slows_down_changes_nothing(graph: Graph) -> None:
     """All that is run later takes a fifth longer; what was seen before must not look faster for it."""
     alone = _times((1, 2, 5), (4, 1, 1))
     machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 3.0}, slower=1.2)
-    result, _, _ = machine.refine()
+    result, *_ = machine.refine()
     assert [g.backend for g in result.placement.groups] == ["left", "left", "right"]
     assert result.placement.predicted_ms == pytest.approx(4.0)
     assert [t["took_ms"] for t in result.history["turns"]] == pytest.approx([5.0, 4.8])
@@ -161,7 +161,7 @@ def test_the_fastest_that_was_run_is_kept(graph: Graph) -> None:
     """A rival that looks better on paper, and is worse: the first one stays."""
     alone = _times((1, 2, 5), (4, 1.9, 1))
     machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 2.2, ("left", "Neg"): 2.6})
-    result, comparisons, _ = machine.refine()
+    result, comparisons, *_ = machine.refine()
     assert len(comparisons) == 2
     assert [g.backend for g in result.placement.groups] == ["left", "right", "right"]
     assert result.placement.predicted_ms == pytest.approx(4.2)
@@ -170,7 +170,7 @@ def test_the_fastest_that_was_run_is_kept(graph: Graph) -> None:
 def test_next_to_nothing_is_not_worth_a_run(graph: Graph) -> None:
     alone = _times((1, 2, 5), (4, 1.9, 1))
     machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 2.05})
-    result, comparisons, _ = machine.refine()
+    result, comparisons, *_ = machine.refine()
     assert len(comparisons) == 1
     assert not result.placement.optimal
     assert result.solution is not None
@@ -178,14 +178,38 @@ def test_next_to_nothing_is_not_worth_a_run(graph: Graph) -> None:
     assert result.solution.total_ms == result.placement.predicted_ms == pytest.approx(4.05)
 
 
-@pytest.mark.parametrize("who", [MIX, "fastest alone"])
-def test_where_a_run_fails_the_first_answer_stays(graph: Graph, who: str) -> None:
+def test_where_it_fails_as_a_whole_the_first_answer_stays(graph: Graph) -> None:
     alone = _times((1, 2, 5), (4, 1, 1))
-    machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 3.0}, fails={0: who})
-    result, comparisons, _ = machine.refine()
+    machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 3.0}, fails={0: MIX})
+    result, comparisons, _, failed = machine.refine()
     assert [g.backend for g in result.placement.groups] == ["left", "right", "right"]
     assert len(comparisons) == 1
     assert machine.costs.in_place == InPlace()
+    assert failed == {result.placement.digest}
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "then"), [((1, 2, 5), (4, 1, 1), MIX), ((1, 2, 1.2), (2.1, 1, 1), "left")]
+)
+def test_where_the_fastest_alone_fails_the_next_is_what_others_run_beside(
+    graph: Graph, left: tuple[float, float, float], right: tuple[float, float, float], then: str
+) -> None:
+    """Right alone falls. Left comes near, or else there is but the mix itself."""
+    alone = _times(left, right)
+    machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 3.0}, fails={0: "fastest alone"})
+    result, comparisons, _, failed = machine.refine()
+    assert [g.backend for g in result.placement.groups] == ["left", "left", "right"]
+    assert len(comparisons) == 2
+    assert failed == {machine.runs[0]["fastest alone"].digest}
+    assert machine.runs[1]["fastest alone"] == machine.runs[0][then]
+
+
+def test_beside_nothing_near_it_is_its_own_measure(graph: Graph) -> None:
+    alone = _times((1, 1, 99), (99, 99, 1))
+    machine = _Machine(graph, alone, alone)
+    result, *_ = machine.refine()
+    assert machine.runs[0].keys() == {MIX}
+    assert result.placement.predicted_ms == pytest.approx(3.0)
 
 
 def test_only_backends_that_come_near_are_run_beside_it(graph: Graph) -> None:
@@ -202,7 +226,7 @@ def test_only_backends_that_come_near_are_run_beside_it(graph: Graph) -> None:
 def test_a_second_run_that_fails_leaves_the_first_answer_at_its_true_price(graph: Graph) -> None:
     alone = _times((1, 2, 5), (4, 1, 1))
     machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 3.0}, fails={1: MIX})
-    result, comparisons, _ = machine.refine()
+    result, comparisons, *_ = machine.refine()
     assert [g.backend for g in result.placement.groups] == ["left", "right", "right"]
     assert result.placement.predicted_ms == pytest.approx(5.0)
     assert len(comparisons) == 2
@@ -212,7 +236,7 @@ def test_a_backend_alone_that_proves_to_be_the_best_is_the_answer(graph: Graph) 
     """Left's kernels are much slower in place than alone, whatever runs before them."""
     alone = _times((1, 2, 5), (2, 2.5, 1))
     machine = _Machine(graph, alone, {**alone, ("left", "Relu"): 6.0, ("left", "Neg"): 6.0})
-    result, comparisons, _ = machine.refine()
+    result, comparisons, *_ = machine.refine()
     assert {g.backend for g in result.placement.groups} == {"right"}
     assert result.placement.predicted_ms == pytest.approx(5.5)
     assert result.placement.optimal
@@ -233,14 +257,14 @@ def test_three_mixes_are_run_at_most(parse: Parse) -> None:
         return _Machine._compare(machine, title, placements, timed)
 
     machine.compare = slower
-    result, comparisons, _ = machine.refine()
+    result, comparisons, *_ = machine.refine()
     assert len(comparisons) == len(result.history["turns"]) == 3
 
 
 def test_a_search_that_finds_nothing_leaves_what_was_run(graph: Graph) -> None:
     alone = _times((1, 2, 5), (4, 1, 1))
     machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 3.0}, searches=1)
-    result, comparisons, _ = machine.refine()
+    result, comparisons, *_ = machine.refine()
     assert [g.backend for g in result.placement.groups] == ["left", "right", "right"]
     assert result.placement.predicted_ms == pytest.approx(5.0)
     assert len(comparisons) == 1

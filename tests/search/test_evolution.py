@@ -88,7 +88,7 @@ def test_groups_come_back() -> None:
     assert found.best == tuple(int(i not in (3, 7)) for i in range(12))
 
 
-@pytest.mark.parametrize(("latency_ms", "replaces"), [(9.2, False), (9.0, False), (8.9, True)])
+@pytest.mark.parametrize(("latency_ms", "replaces"), [(9.4, False), (9.3, False), (9.2, True)])
 def test_only_what_is_better_beyond_the_noise_replaces(latency_ms: float, replaces: bool) -> None:
     found = evolve(
         12, 2, [(0,) * 12], lambda gs: [Fitness(latency_ms if any(g) else 10.0, 0.5, 1.0) for g in gs]
@@ -108,7 +108,7 @@ def test_gains_within_the_noise_add_up() -> None:
     for before, after in itertools.pairwise(bests):
         assert before is not None
         assert after is not None
-        assert after < before - 1.0
+        assert after < before - 0.7
 
 
 def noisy(seed: int) -> Callable[[Sequence[Genome]], list[Fitness]]:
@@ -147,14 +147,14 @@ def test_what_holds_of_every_run(
 ) -> None:
     evaluate = noisy(seed)
     asked: list[Genome] = []
+    chosen = Evolution(population=population, patience=patience, together=1 + seed % 5)
 
     def remember(genomes: Sequence[Genome]) -> list[Fitness]:
-        assert 0 < len(genomes) <= max(population, values) or not asked
+        assert 0 < len(genomes) <= chosen.together
         asked.extend(genomes)
         return evaluate(genomes)
 
     seeds = [(v,) * digits for v in (*range(values), 0)]
-    chosen = Evolution(population=population, patience=patience)
     found = evolve(
         digits,
         values,
@@ -167,8 +167,7 @@ def test_what_holds_of_every_run(
     assert len(set(asked)) == len(asked)
     assert all(len(g) == digits and all(0 <= d < values for d in g) for g in asked)
     taken = [e.genome for e in found.history]
-    assert taken == asked[: len(taken)]
-    assert taken == asked or found.stopped_by == "budget"
+    assert taken == asked
     assert asked[: len(set(seeds))] == list(dict.fromkeys(seeds))
     assert (found.settings, found.seed) == (chosen, seed)
 
@@ -228,7 +227,7 @@ def test_the_budget_is_in_the_seconds_of_the_evaluations() -> None:
     assert [sum(e.generation == n for e in found.history) for n in range(4)] == [2, 10, 3, 0]
 
 
-def test_evaluations_that_grow_slower_overrun_by_one_at_most() -> None:
+def test_evaluations_that_grow_slower_overrun_by_those_together_at_most_and_all_count() -> None:
     durations = itertools.chain([1.0] * 12, itertools.repeat(10.0))
     found = evolve(
         14,
@@ -238,7 +237,7 @@ def test_evaluations_that_grow_slower_overrun_by_one_at_most() -> None:
         budget_s=40.0,
     )
     assert found.stopped_by == "budget"
-    assert [e.generation for e in found.history] == [0] * 2 + [1] * 10 + [2] * 3
+    assert [e.generation for e in found.history] == [0] * 2 + [1] * 10 + [2] * 4
 
 
 @pytest.mark.parametrize("digits", [3, 14])
@@ -279,8 +278,20 @@ def test_interrupted_in_a_batch_keeps_those_before() -> None:
 
     found = evolve(14, 2, [KEEP, OFFLOAD], in_batches)
     assert found.stopped_by == "interrupted"
-    assert len(found.history) == 12
+    assert len(found.history) == 6
     assert found.best is not None
+
+
+def test_the_best_is_a_parent_though_it_ties_with_the_slowest_one() -> None:
+    """Of which so little is known that nothing is better than it beyond that."""
+
+    def evaluate(genomes: Sequence[Genome]) -> list[Fitness]:
+        return [Fitness(90.0 - sum(g), 0.1, 1.0) if any(g) else Fitness(100.0, 50.0, 1.0) for g in genomes]
+
+    pair = Evolution(population=2, patience=20)
+    found = evolve(40, 2, [(1, *(0,) * 39), (0,) * 40], evaluate, settings=pair, seed=1)
+    assert found.best is not None
+    assert sum(found.best) > 20
 
 
 def test_interrupted_before_anything_came_back() -> None:
@@ -378,9 +389,9 @@ def test_chance_goes_on() -> None:
         ((Fitness(1.0, 0.1), Fitness(2.0, 0.1)), None, 7 / 8),
         ((Fitness(2.0, 0.1), Fitness(1.0, 0.1)), 0, 1 / 8),
         ((Fitness(1.0, 0.1), Fitness(None)), None, 7 / 8),
-        ((Fitness(2.0, 0.6), Fitness(1.0, 0.5)), None, 1 / 2),
-        ((Fitness(2.0, 0.6), Fitness(1.0, 0.5)), 0, 7 / 8),
-        ((Fitness(2.0, 0.6), Fitness(1.0, 0.5)), 1, 1 / 8),
+        ((Fitness(2.0, 0.8), Fitness(1.0, 0.7)), None, 1 / 2),
+        ((Fitness(2.0, 0.8), Fitness(1.0, 0.7)), 0, 7 / 8),
+        ((Fitness(2.0, 0.8), Fitness(1.0, 0.7)), 1, 1 / 8),
     ],
 )
 def test_who_has_the_more_children(fitnesses: Sequence[Fitness], best: int | None, share: float) -> None:

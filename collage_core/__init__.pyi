@@ -1,0 +1,163 @@
+# What `collage_core` offers. __init__.py reads this file, and imports each name when it is asked for.
+
+from .backend import Backend, BackendInfo, BackendKind, Kernel, Variant, plain_variant
+from .costs.database import CostDatabase
+from .costs.record import CostRecord, Policy
+from .device import Target
+from .errors import (
+    BackendError,
+    BundleError,
+    CollageError,
+    CostDatabaseError,
+    InputError,
+    ModelError,
+    PlacementError,
+    Refusal,
+    UnknownBackendError,
+    WorkerError,
+)
+from .formats import Format, channels_last, plain
+from .ir import Graph, Operator, OpKind, Subgraph, load_model
+from .ir.passes import normalise
+from .ir.verify import require_static
+from .patterns import (
+    BackendPattern,
+    Match,
+    NoMatch,
+    Pattern,
+    dominates,
+    find_matches,
+    is_constant,
+    is_op,
+    is_tuple,
+    is_tuple_get_item,
+    match,
+    outputs,
+    wildcard,
+)
+from .pipeline.costing import Costs, collect_costs, default_policy
+from .pipeline.optimize import Optimization, optimize, optimize_graph, search_placement
+from .pipeline.progress import Silent
+from .pipeline.tuning import Tuning, tune
+from .pipeline.workspace import Workspace
+from .placement import Conversion, Group, Placement
+from .plugins import Registry, default_registry, hookimpl
+from .registration import add_backend_pattern, add_backend_pattern_rule
+from .rules import (
+    PatternRule,
+    check_path,
+    generate,
+    kBroadcast,
+    kElemWise,
+    kElemwise,
+    kFusable,
+    kInjective,
+    kOpaque,
+    kOutEWiseFusable,
+    kReduction,
+    kTuple,
+)
+from .runtime import Bundle, Context, Executable, build, load, read, save
+from .search.candidates import Candidate, CandidateSet, Constraints, generate_candidates
+from .search.formulate import Formulation, formulate
+from .search.graph_level import GraphLevelSearch
+from .search.op_level import OpLevelSearch
+from .search.problem import Problem, Solution
+from .search.searcher import Searcher, SearchResult, SearchTask
+
+__all__ = [
+    "Backend",
+    "BackendError",
+    "BackendInfo",
+    "BackendKind",
+    "BackendPattern",
+    "Bundle",
+    "BundleError",
+    "Candidate",
+    "CandidateSet",
+    "CollageError",
+    "Constraints",
+    "Context",
+    "Conversion",
+    "CostDatabase",
+    "CostDatabaseError",
+    "CostRecord",
+    "Costs",
+    "Executable",
+    "Format",
+    "Formulation",
+    "Graph",
+    "GraphLevelSearch",
+    "Group",
+    "InputError",
+    "Kernel",
+    "Match",
+    "ModelError",
+    "NoMatch",
+    "OpKind",
+    "OpLevelSearch",
+    "Operator",
+    "Optimization",
+    "Pattern",
+    "PatternRule",
+    "Placement",
+    "PlacementError",
+    "Policy",
+    "Problem",
+    "Refusal",
+    "Registry",
+    "SearchResult",
+    "SearchTask",
+    "Searcher",
+    "Silent",
+    "Solution",
+    "Subgraph",
+    "Target",
+    "Tuning",
+    "UnknownBackendError",
+    "Variant",
+    "WorkerError",
+    "Workspace",
+    "add_backend_pattern",
+    "add_backend_pattern_rule",
+    "build",
+    "channels_last",
+    "check_path",
+    "collect_costs",
+    "default_policy",
+    "default_registry",
+    "dominates",
+    "find_matches",
+    "formulate",
+    "generate",
+    "generate_candidates",
+    "hookimpl",
+    "is_constant",
+    "is_op",
+    "is_tuple",
+    "is_tuple_get_item",
+    "kBroadcast",
+    "kElemWise",
+    "kElemwise",
+    "kFusable",
+    "kInjective",
+    "kOpaque",
+    "kOutEWiseFusable",
+    "kReduction",
+    "kTuple",
+    "load",
+    "load_model",
+    "match",
+    "normalise",
+    "optimize",
+    "optimize_graph",
+    "outputs",
+    "plain",
+    "plain_variant",
+    "read",
+    "require_static",
+    "save",
+    "search_placement",
+    "tune",
+    "wildcard",
+]
