@@ -1,5 +1,5 @@
-"""Where the `collage` command starts. Outside `collage_core`, whose import takes most of a second: whoever
-presses Ctrl-C meanwhile gets no traceback.
+"""Where the `collage` command starts. Imports nothing of `collage_core` yet, which takes most of a second:
+whoever presses Ctrl-C meanwhile gets no traceback.
 """
 
 from __future__ import annotations

@@ -73,7 +73,8 @@ class Outcome:
     open_s: how long it took to open in a process that runs already, the longest of the sittings. turns_ms: by
     sitting, the median of the runs of each turn. parts_ms: what its parts took, where that was asked for:
     means without the longest tenth of the runs. Means add up to what the whole takes; many medians to less,
-    since hardly ever nothing is in the way of any of them.
+    since hardly ever nothing is in the way of any of them. unavailable: it has none because no process could
+    be started, which is not its fault.
     """
 
     samples: Samples | None
@@ -82,6 +83,7 @@ class Outcome:
     open_s: float = 0.0
     turns_ms: tuple[tuple[float, ...], ...] = ()
     parts_ms: tuple[float, ...] = ()
+    unavailable: bool = False
 
     @property
     def ok(self) -> bool:
@@ -155,6 +157,7 @@ class _Seat:
         self._turns_ms: list[list[float]] = []
         self._parts_ms: list[list[float]] = []
         self._reason: str | None = None
+        self._unavailable = False
         self._open_s = 0.0
 
     def start(self) -> None:
@@ -169,6 +172,7 @@ class _Seat:
                     c.environment, plugins=c.plugins, imports=modules, memory_limit_bytes=limit_bytes
                 )
             except WorkerError as error:
+                self._unavailable = True
                 self._out(error)
 
     def wait(self, limit_s: float | None) -> None:
@@ -207,7 +211,8 @@ class _Seat:
 
         self._asking(fetch)
         if self._reason is not None or not self._times_ms:
-            return Outcome(None, reason=self._reason or "it was not run", open_s=self._open_s)
+            reason = self._reason or "it was not run"
+            return Outcome(None, reason=reason, open_s=self._open_s, unavailable=self._unavailable)
         parts_ms = tuple(_additive(self._parts_ms)) if self._parts_ms else ()
         samples = Samples(tuple(self._times_ms))
         turns_ms = tuple(map(tuple, self._turns_ms))

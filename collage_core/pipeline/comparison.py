@@ -15,7 +15,7 @@ from collage_core.costs.check import Difference, compare_all
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, environment_of, source_hash
 from collage_core.costs.ratio import TURNS, Ratio, ratio_of
-from collage_core.costs.record import CostKey, CostRecord, Policy
+from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
 from collage_core.costs.rounds import TURN_S, Contender, Outcome, measure_rounds
 from collage_core.device import Target
 from collage_core.formats import Array
@@ -176,8 +176,9 @@ def compare(
     run = {_RUN: uuid.uuid4().hex}
     told = {name: record_of_outcome(outcome, right) for name, outcome in outcomes.items()}
     records = {name: replace(r, details={**r.details, **run}) for name, r in told.items()}
-    # Failures, too, so that they are recalled with the rest; but where nothing ran, the machine is why.
-    if any(r.status != "failed" for r in records.values()):
+    # Failures, too, so that they are recalled with the rest; but not where the machine is why.
+    statuses = {r.status for r in records.values()}
+    if UNAVAILABLE not in statuses and statuses != {"failed"}:
         for name, record in records.items():
             database.put(keys[name], record)
     return Comparison(records, True, {name: outcome.outputs for name, outcome in outcomes.items()})
@@ -215,7 +216,8 @@ def _variables(backends: Sequence[Backend], target: Target) -> dict[str, str]:
 def record_of_outcome(outcome: Outcome, expected: Mapping[str, Array]) -> CostRecord:
     """The outcome as a record; wrong numbers are infeasible, not fast."""
     if outcome.samples is None:
-        return CostRecord("failed", seconds=outcome.open_s, reason=outcome.reason)
+        status = UNAVAILABLE if outcome.unavailable else "failed"
+        return CostRecord(status, seconds=outcome.open_s, reason=outcome.reason)
     samples = outcome.samples
     details: dict[str, object] = {
         "times_ms": [round(t, 4) for t in samples.times_ms],

@@ -25,7 +25,7 @@ from collage_core.pipeline.progress import Progress, Silent
 from collage_core.pipeline.proof import COLLAGE, MIX, Compare, Proof, Single, label_of, prove
 from collage_core.pipeline.reading import read_graph
 from collage_core.pipeline.refinement import ROUNDS as REFINING_ROUNDS
-from collage_core.pipeline.refinement import Refined, fastest_alone, refine, sound
+from collage_core.pipeline.refinement import Refined, anchor_of, refine
 from collage_core.pipeline.trials import Trials
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW, Placement
@@ -215,12 +215,16 @@ def optimize_graph(
             refined = run.refine(op_level, singles, known, op_search, rounds)
             op_level = refined.result
             search_s += refined.search_s
+            for reason in refined.failed.values():
+                progress.note(
+                    f"failed as a whole, {reason} (`collage costs prune --failed`: to try it again)"
+                )
             singles = tuple(known.priced(s) for s in singles)
         found = {MIX: op_level.placement}
         second_level = None
         if searcher is not None and searcher is not op_search:
             task = replace(run.task(known, constraints), op_level=op_level, budget_s=budget_s, seed=seed)
-            anchor = fastest_alone(op_level.placement, sound(singles, refined.failed)) if rounds else None
+            anchor = anchor_of(op_level.placement, singles, refined.failed) if rounds else None
             second_level = run.second_level(searcher, task, known, anchor)
             simpler = [op_level.placement, *(s.placement for s in singles if s.placement is not None)]
             if all(second_level.placement.digest != p.digest for p in simpler):
@@ -405,19 +409,26 @@ def _single(name: str, fallback: str, known: _Known, searcher: Searcher) -> Sing
     (a whole graph may take too long to compile) it gets what it can be given.
     """
     candidates = known.candidates
-    known_by = [known]
+    ways = [known]
     if candidates.kinds[name] is BackendKind.GRAPH:
         whole = [c for c in candidates.candidates if c.backend != name or c.origin == ALL_TAKEN]
-        known_by.insert(0, replace(known, candidates=replace(candidates, candidates=tuple(whole))))
+        ways.insert(0, replace(known, candidates=replace(candidates, candidates=tuple(whole))))
     reason = None
-    for backends in [[name]] if name == fallback else [[name], [name, fallback]]:
-        for which in known_by:
-            try:
-                placement = which.search(searcher, backends).placement
-            except PlacementError as error:
-                reason = reason or str(error)
-                continue
-            if name in {g.backend for g in placement.groups} or which is known:
-                alone = len(backends) == 1
-                return Single(name, placement, alone, None if alone else reason)
-    return Single(name, None, name == fallback, reason)
+    for way in ways:
+        try:
+            return Single(name, way.search(searcher, [name]).placement, alone=True)
+        except PlacementError as error:
+            reason = str(error)
+    if name == fallback:
+        return Single(name, None, True, reason)
+    found: list[Placement] = []
+    for way in ways:
+        try:
+            found.append(way.search(searcher, [name, fallback]).placement)
+        except PlacementError as error:
+            nobody = str(error)
+    if not found:
+        return Single(name, None, False, nobody)
+    # As a whole, unless that leaves more to the fallback.
+    placement = min(found, key=lambda p: sum(len(g.nodes) for g in p.groups if g.backend == fallback))
+    return Single(name, placement, False, reason)

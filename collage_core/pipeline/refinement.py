@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from collage_core.errors import PlacementError
@@ -18,14 +19,14 @@ from collage_core.ir import Graph
 from collage_core.pipeline.comparison import PARTS, Comparison
 from collage_core.pipeline.costing import Costs
 from collage_core.pipeline.in_place import Sightings
-from collage_core.pipeline.proof import HOPELESS, MIX, Compare, Single, distinct
+from collage_core.pipeline.proof import HOPELESS, MIX, Compare, Single, distinct, label_of
 from collage_core.placement import Placement
 from collage_core.search.searcher import SearchResult
 from collage_core.search.transitions import Transitions
 
-__all__ = ["ROUNDS", "Refined", "fastest_alone", "refine", "sound"]
+__all__ = ["ROUNDS", "Refined", "anchor_of", "refine"]
 
-_ANCHOR = "fastest alone"
+_ANCHOR = "anchor"
 
 ROUNDS = 10
 """Of a turn: two sittings."""
@@ -42,13 +43,13 @@ their kernels take in place, chosen or not.
 class Refined(NamedTuple):
     """result: of what the searches found and was run, a backend alone among it, the fastest, at the costs
     that are known now; its history has what each turn has predicted and seen. comparisons: one for each turn.
-    search_s: what searching again took. failed: digests of the placements that failed as a whole.
+    search_s: what searching again took. failed: why, by digest, of the placements that failed as a whole.
     """
 
     result: SearchResult
     comparisons: tuple[Comparison, ...] = ()
     search_s: float = 0.0
-    failed: frozenset[str] = frozenset()
+    failed: Mapping[str, str] = MappingProxyType({})
 
 
 def refine(
@@ -87,7 +88,7 @@ def refine(
         gain = 1.0 - (last.placement.predicted_ms or 0.0) / best_ms
         if gain < _WORTH or len(runs.told) == _TURNS:
             break
-    comparisons, failed = tuple(runs.comparisons), frozenset(runs.failed)
+    comparisons, failed = tuple(runs.comparisons), runs.failed
     if not found:
         return Refined(first, comparisons, search_s, failed)
     result = found[min(found, key=runs.relative.__getitem__)]
@@ -109,26 +110,25 @@ def _settled(result: SearchResult, last: SearchResult | None, priced: Placement)
     return replace(result, placement=replace(priced, optimal=False), solution=solution)
 
 
-def fastest_alone(op_level: Placement, singles: Sequence[Single]) -> Placement:
+def anchor_of(
+    op_level: Placement, singles: Sequence[Single], failed: Collection[str] = ()
+) -> Placement | None:
     """What placements are measured beside: the library predicted to be the fastest alone. One library's
     threads keep one pace; a mix, where threads of several wait for each other, may not. Where none comes
-    near (the reference, say, where no library has all operators) it is the op level's placement itself.
+    near (but the reference has all operators, say) it is the op level's placement itself.
+
+    failed: digests of what is not to be taken; None where nothing else is left.
     """
-    limit_ms = HOPELESS * (op_level.predicted_ms or 0.0)
     alone = [s.placement for s in singles if s.alone and s.placement is not None]
-    near = [p for p in alone if (p.predicted_ms or math.inf) <= limit_ms]
-    return min(near, key=lambda p: p.predicted_ms or math.inf, default=op_level)
-
-
-def sound(singles: Sequence[Single], failed: Collection[str]) -> list[Single]:
-    """Those that are not known to fail as a whole. failed: digests of placements."""
-    return [s for s in singles if s.placement is None or s.placement.digest not in failed]
+    alone = sorted((p for p in alone if p.digest not in failed), key=lambda p: p.predicted_ms or math.inf)
+    if alone and (alone[0].predicted_ms or math.inf) <= HOPELESS * (op_level.predicted_ms or 0.0):
+        return alone[0]
+    return op_level if op_level.digest not in failed else next(iter(alone), None)
 
 
 class _Runs:
     """Runs placements beside others, and corrects costs by what is seen. relative: what each took, by digest,
-    of what the fastest backend alone took beside it. failed: digests of what did not run. told: for the
-    report.
+    of what the anchor took beside it. failed: why, by digest, of what did not run. told: for the report.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class _Runs:
     ) -> None:
         self.comparisons: list[Comparison] = []
         self.relative: dict[str, float] = {}
-        self.failed: set[str] = set()
+        self.failed: dict[str, str] = {}
         self.told: list[dict[str, Any]] = []
         self._costs = costs
         self._compare = compare
@@ -150,7 +150,7 @@ class _Runs:
         self._all_singles = singles
         # As found with costs alone, which later answers are not, be they the same placement.
         self._singles = {s.placement.digest: s.placement for s in singles if s.placement is not None}
-        self._anchor = fastest_alone(first, singles)
+        self._anchor = anchor_of(first, singles) or first
         limit_ms = _NEAR * (first.predicted_ms or 0.0)
         near = {
             s.label: s.placement
@@ -161,16 +161,20 @@ class _Runs:
         self._first_ms: float | None = None
 
     def run(self, placement: Placement) -> bool:
-        """Whether it and the fastest backend alone ran."""
+        """Whether it and the anchor ran."""
         placements = distinct({MIX: placement, **self._beside})
         comparison = self._compare("in place", placements, placements.keys())
         self.comparisons.append(comparison)
         labels = {p.digest: label for label, p in placements.items()}
-        self.failed |= {d for d, label in labels.items() if comparison.median_ms(label) is None}
+        for label, p in placements.items():
+            if not (record := comparison.records[label]).ok:
+                self.failed[p.digest] = f"{label_of(p, self._all_singles, MIX)}: {record.reason}"
         if self._anchor.digest in self.failed and not self.relative:
-            self._anchor = fastest_alone(placement, sound(self._all_singles, self.failed))
+            # Another one of those that ran.
+            out = self.failed.keys() | self._singles.keys() - labels.keys()
+            self._anchor = anchor_of(placement, self._all_singles, out) or placement
         self._beside = {_ANCHOR: self._anchor}
-        anchor = labels.get(self._anchor.digest, "")
+        anchor = labels[self._anchor.digest]
         took_ms, anchor_ms = comparison.median_ms(MIX), comparison.median_ms(anchor)
         if took_ms is None or anchor_ms is None:
             return False
@@ -192,7 +196,7 @@ class _Runs:
             {
                 "predicted_ms": placement.predicted_ms,
                 "took_ms": took_ms,
-                "fastest_alone_ms": anchor_ms,
+                "beside_ms": anchor_ms,
                 "relative": self.relative[placement.digest],
             }
         )

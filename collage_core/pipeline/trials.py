@@ -11,7 +11,7 @@ from collage_core.costs.database import CostDatabase
 from collage_core.costs.limits import candidate_limit_s
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.ratio import ratio_of
-from collage_core.costs.record import UNCERTAINTY, CostKey, CostRecord, Policy
+from collage_core.costs.record import UNAVAILABLE, UNCERTAINTY, CostKey, CostRecord, Policy
 from collage_core.costs.rounds import TURN_S, measure_rounds
 from collage_core.pipeline.comparison import (
     end_to_end_machine,
@@ -28,7 +28,7 @@ __all__ = ["Trials"]
 
 _ROUNDS, _RUNS_PER_ROUND = 10, 3
 _WARMUP_RUNS = 1
-_LAYOUT = f"one sitting, turns of {TURN_S} s"
+_LAYOUT = f"one sitting, turns of {TURN_S} s, intervals of ratios"
 _ANCHOR = "anchor"
 _TITLE = "trial"
 _MOST_AT_ONCE = 4
@@ -129,7 +129,8 @@ class Trials:
         return {**found, self._anchor.digest: reference}
 
     def _keep(self, key: CostKey, record: CostRecord) -> None:
-        self._database.put(key, record)
+        if record.status != UNAVAILABLE:  # which says nothing about the placement
+            self._database.put(key, record)
         self.measured += 1
 
     def _key(self, placement: Placement) -> CostKey:

@@ -200,7 +200,11 @@ def _verdict(report: Mapping[str, Any]) -> str:
     if report.get("rejected"):
         lines.append("(`collage costs prune --failed` has the next run try it again)")
     elif report["chosen"] != "mix":
-        lines.append(f"{report['chosen']} is what you get: nothing was faster beyond what is uncertain")
+        # Of reports saved before there were any no ratio is known.
+        ratios = report.get("relative", {}).values()
+        faster = any(r["median"] + (r["uncertainty"] or 0.0) < 1.0 for r in ratios)
+        because = ": nothing was faster beyond what is uncertain" if ratios and not faster else ""
+        lines.append(f"{report['chosen']} is what you get{because}")
     return "\n".join(lines)
 
 
@@ -210,10 +214,7 @@ def _in_place(turns: Sequence[Mapping[str, Any]]) -> str:
         f"{_ms(t['predicted_ms'])} predicted, {_ms(t['took_ms'])} taken ({t['relative']:.3f} of that)"
         for t in turns
     ]
-    return (
-        "run to learn what kernels take in place, ms (and of the presumably best backend alone): "
-        + "; ".join(took)
-    )
+    return "run to learn what kernels take in place, ms (and of what ran beside it): " + "; ".join(took)
 
 
 def _second_level(history: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -72,24 +72,26 @@ class Worker:
         mark = f"{_MARK}={uuid.uuid4().hex}"
         variables[_MARK] = mark.removeprefix(f"{_MARK}=")
         self._owner = os.getpid()
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115  (closed by kill)
-        # Appending writers go on at the new end when the supervisor truncates a file that has grown too long.
-        flags = fcntl.fcntl(self._output, fcntl.F_GETFL)
-        fcntl.fcntl(self._output, fcntl.F_SETFL, flags | os.O_APPEND)
         self._told_bytes = 0
-        ours, theirs = socket.socketpair()
-        self._guardian_fd, guardians = os.pipe()
-        try:
-            start = _spawner(self._owner).submit(self._start, theirs.fileno(), guardians, mark, variables)
-            self._process = start.result()
-        except OSError as error:
-            ours.close()
-            os.close(self._guardian_fd)
-            self._output.close()
-            raise WorkerError(f"a worker process cannot be started: {error}") from error
-        finally:
+        with ExitStack() as opened:  # closed if anything fails
+            try:
+                self._output = opened.enter_context(tempfile.TemporaryFile())
+                # Appending writers go on at the new end when the supervisor truncates a file grown too long.
+                flags = fcntl.fcntl(self._output, fcntl.F_GETFL)
+                fcntl.fcntl(self._output, fcntl.F_SETFL, flags | os.O_APPEND)
+                ours, theirs = map(opened.enter_context, socket.socketpair())
+                self._guardian_fd, guardians = os.pipe()
+                opened.callback(os.close, self._guardian_fd)
+                try:
+                    submit = _spawner(self._owner).submit
+                    start = submit(self._start, theirs.fileno(), guardians, mark, variables)
+                    self._process = start.result()
+                finally:
+                    os.close(guardians)
+            except OSError as error:
+                raise WorkerError(f"a worker process cannot be started: {error}") from error
             theirs.close()
-            os.close(guardians)
+            opened.pop_all()
         self._connection: Connection[bytes, bytes] = Connection(ours.detach())
         self._closed = False
         with suppress(OSError):  # should the child be dead already, the first call tells why

@@ -52,6 +52,7 @@ def test_a_process_that_cannot_be_started_costs_only_its_contender(monkeypatch: 
     monkeypatch.setattr("collage_core.costs.rounds.Worker", start)
     outcomes = measure_rounds([contender("unlucky"), contender("lucky")], 4, sittings=2)
     assert outcomes["unlucky"].reason == "a worker process cannot be started: no memory"
+    assert outcomes["unlucky"].unavailable
     assert outcomes["lucky"].ok
 
 

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 
 
 class _Machine:
-    """In place of `measure_rounds`: whoever is in `failing` fails, the others take 1 ms."""
+    """In place of `measure_rounds`: whoever is in `failing` fails, for want of a process where the machine is
+    `full`; the others take 1 ms.
+    """
 
     def __init__(self) -> None:
         self.failing: set[str] = set()
+        self.full = False
         self.sittings: list[int] = []
 
     def __call__(
@@ -35,7 +38,7 @@ class _Machine:
     ) -> dict[str, Outcome]:
         self.sittings.append(sittings)
         ran = Outcome(Samples((1.0,) * rounds), turns_ms=((1.0,) * rounds,))
-        failed = Outcome(None, reason="it crashed")
+        failed = Outcome(None, reason="it crashed", unavailable=self.full)
         return {c.name: failed if c.name in self.failing else ran for c in contenders}
 
 
@@ -94,8 +97,11 @@ def test_failures_are_recalled_with_the_rest_until_they_are_pruned(machine: _Mac
     assert not run().measured
 
 
-def test_where_nothing_ran_nothing_is_kept(machine: _Machine, run: _Runs) -> None:
-    machine.failing = {"a", "b"}
+@pytest.mark.parametrize(("failing", "full"), [({"a", "b"}, False), ({"a"}, True)])
+def test_what_the_machine_is_to_blame_for_is_not_kept(
+    machine: _Machine, run: _Runs, failing: set[str], full: bool
+) -> None:
+    machine.failing, machine.full = failing, full
     assert run().measured
     machine.failing = set()
     again = run()

@@ -23,7 +23,7 @@ from collage_core.pipeline.costing import Costs
 from collage_core.pipeline.in_place import InPlace, Sightings, constants_ms
 from collage_core.pipeline.optimize import search_placement
 from collage_core.pipeline.proof import MIX, Compare, Single
-from collage_core.pipeline.refinement import Refined, refine
+from collage_core.pipeline.refinement import Refined, anchor_of, refine
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.op_level import OpLevelSearch
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _TARGET = Target("cpu", 1)
 _OK = CostRecord("ok", 2.0, 0.1, 30)
+_PREDICTED = {("near", "far", "far"): 10.0, ("near",) * 3: 24.0, ("far",) * 3: 26.0}
 Times = Mapping[tuple[str, str], float]
 """By backend and operator, in ms."""
 
@@ -185,23 +186,37 @@ def test_where_it_fails_as_a_whole_the_first_answer_stays(graph: Graph) -> None:
     assert [g.backend for g in result.placement.groups] == ["left", "right", "right"]
     assert len(comparisons) == 1
     assert machine.costs.in_place == InPlace()
-    assert failed == {result.placement.digest}
+    assert failed == {result.placement.digest: "mix: it fell"}
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "then"), [((1, 2, 5), (4, 1, 1), MIX), ((1, 2, 1.2), (2.1, 1, 1), "left")]
+    ("left", "right", "then"),
+    [
+        ((1, 2, 5), (4, 1, 1), MIX),
+        ((1, 2, 4), (4, 1, 1), MIX),  # left is no hopeless case, but was not run
+        ((1, 2, 1.2), (2.1, 1, 1), "left"),
+    ],
 )
 def test_where_the_fastest_alone_fails_the_next_is_what_others_run_beside(
     graph: Graph, left: tuple[float, float, float], right: tuple[float, float, float], then: str
 ) -> None:
     """Right alone falls. Left comes near, or else there is but the mix itself."""
     alone = _times(left, right)
-    machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 3.0}, fails={0: "fastest alone"})
+    machine = _Machine(graph, alone, {**alone, ("right", "Neg"): 3.0}, fails={0: "anchor"})
     result, comparisons, _, failed = machine.refine()
     assert [g.backend for g in result.placement.groups] == ["left", "left", "right"]
     assert len(comparisons) == 2
-    assert failed == {machine.runs[0]["fastest alone"].digest}
-    assert machine.runs[1]["fastest alone"] == machine.runs[0][then]
+    assert failed == {machine.runs[0]["anchor"].digest: "right: it fell"}
+    assert machine.runs[1]["anchor"] == machine.runs[0][then]
+
+
+def test_nothing_that_failed_is_measured_beside(graph: Graph) -> None:
+    mix, near, far = (replace(_in_turn(graph, *b), predicted_ms=ms) for b, ms in _PREDICTED.items())
+    singles = [Single("near", near, True), Single("far", far, True), Single("partly", None, False)]
+    assert anchor_of(mix, singles) is near
+    assert anchor_of(mix, singles, {near.digest}) is mix
+    assert anchor_of(mix, singles, {near.digest, mix.digest}) is far
+    assert anchor_of(mix, singles, {near.digest, mix.digest, far.digest}) is None
 
 
 def test_beside_nothing_near_it_is_its_own_measure(graph: Graph) -> None:
@@ -216,11 +231,11 @@ def test_only_backends_that_come_near_are_run_beside_it(graph: Graph) -> None:
     alone = _times((1, 1, 2), (9, 9, 1))
     machine = _Machine(graph, alone, alone)
     machine.refine()
-    assert machine.runs[0].keys() == {MIX, "fastest alone"}
+    assert machine.runs[0].keys() == {MIX, "anchor"}
     near = _times((1, 2, 1.5), (1.5, 1, 1))
     machine = _Machine(graph, near, near)
     machine.refine()
-    assert machine.runs[0].keys() == {MIX, "fastest alone", "left"}
+    assert machine.runs[0].keys() == {MIX, "anchor", "left"}
 
 
 def test_a_second_run_that_fails_leaves_the_first_answer_at_its_true_price(graph: Graph) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -42,6 +43,23 @@ def test_a_crash_costs_the_call_and_says_why(source: str, cause: str, said: str)
         assert not worker.alive
         with pytest.raises(WorkerError):
             worker.call(abs, -1)
+
+
+@pytest.mark.parametrize("call", ["os.pipe", "socket.socketpair", "tempfile.TemporaryFile"])
+def test_without_descriptors_it_cannot_be_started_and_leaves_none(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Worker():  # whatever is opened once for all is open
+        pass
+    before = os.listdir("/proc/self/fd")
+
+    def none_left() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(f"collage_core.worker.worker.{call}", none_left)
+    with pytest.raises(WorkerError, match=r"cannot be started: .*Too many open files"):
+        Worker()
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_death_between_calls_is_told_by_the_next() -> None:

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prune.add_argument(
         "--failed",
         action="store_true",
-        help="of candidates that were infeasible only, so that they are tried again",
+        help="of what was infeasible or failed as a whole only, so that it is tried again",
     )
     prune.add_argument(
         "--stale",
