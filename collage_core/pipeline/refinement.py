@@ -147,9 +147,9 @@ class _Runs:
         self._costs = costs
         self._compare = compare
         self._sightings = Sightings(graph, transitions)
-        self._all_singles = singles
+        self._singles = singles
         # As found with costs alone, which later answers are not, be they the same placement.
-        self._singles = {s.placement.digest: s.placement for s in singles if s.placement is not None}
+        self._as_found = {s.placement.digest: s.placement for s in singles if s.placement is not None}
         self._anchor = anchor_of(first, singles) or first
         limit_ms = _NEAR * (first.predicted_ms or 0.0)
         near = {
@@ -168,11 +168,11 @@ class _Runs:
         labels = {p.digest: label for label, p in placements.items()}
         for label, p in placements.items():
             if not (record := comparison.records[label]).ok:
-                self.failed[p.digest] = f"{label_of(p, self._all_singles, MIX)}: {record.reason}"
+                self.failed[p.digest] = f"{label_of(p, self._singles, MIX)}: {record.reason}"
         if self._anchor.digest in self.failed and not self.relative:
             # Another one of those that ran.
-            out = self.failed.keys() | self._singles.keys() - labels.keys()
-            self._anchor = anchor_of(placement, self._all_singles, out) or placement
+            out = self.failed.keys() | self._as_found.keys() - labels.keys()
+            self._anchor = anchor_of(placement, self._singles, out) or placement
         self._beside = {_ANCHOR: self._anchor}
         anchor = labels[self._anchor.digest]
         took_ms, anchor_ms = comparison.median_ms(MIX), comparison.median_ms(anchor)
@@ -187,7 +187,7 @@ class _Runs:
             self.relative[p.digest] = ratio.median
             # A machine that is slower now has also been slower for the anchor.
             scale = self._first_ms / anchor_ms
-            single = self._singles.get(p.digest)
+            single = self._as_found.get(p.digest)
             self._sightings.add(single or p, parts_ms, scale, fair=single is not None)
         if placement.digest not in self.relative:
             return False

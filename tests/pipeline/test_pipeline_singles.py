@@ -108,8 +108,7 @@ def test_a_library_alone(
         CandidateSet(graph, _TARGET, candidates, {}, kinds), {}, Costs({}, {}), Transitions(), answers
     )
     single = _single("lib", "ref", known, OpLevelSearch())
-    assert (
-        backends and [g.backend for g in single.placement.groups] if single.placement else None
-    ) == backends
+    placed = [g.backend for g in single.placement.groups] if single.placement else None
+    assert placed == backends
     assert single.alone == (backends == ["lib"] * 3)
     assert single.reason == reason
