@@ -34,15 +34,18 @@ _SWEEP_S = 0.005
 
 def main(arguments: list[str]) -> None:
     """arguments: file descriptor of the socket, of a pipe that the guardian holds open, process id of the
-    parent, and the environment variable ("name=value") that tells this worker's descendants from all others.
+    parent, the environment variable ("name=value") that tells this worker's descendants from all others, and
+    the folder to make for temporary files.
     """
     fd, guardian_fd, parent = map(int, arguments[:3])
+    mark, folder = arguments[3:]
     if not _tie_to_parent(parent, signal.SIGKILL):
         os._exit(1)
-    folder = _own_temporary_folder()
-    _leave_guardian(guardian_fd, arguments[3].encode(), folder)
+    _leave_guardian(guardian_fd, mark.encode(), folder)
     os.close(guardian_fd)
-    if folder is not None:
+    # Not before somebody is there to remove it: this process may be killed at any moment.
+    with contextlib.suppress(OSError):  # where none can be made, whoever needs one will say so
+        os.mkdir(folder, 0o700)
         os.environ["TMPDIR"] = tempfile.tempdir = folder
     faulthandler.enable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -76,18 +79,9 @@ def _tie_to_parent(parent: int, number: signal.Signals) -> bool:
     return os.getppid() == parent
 
 
-def _own_temporary_folder() -> str | None:
-    """A new folder for temporary files, which libraries leave behind when they are killed; None where none
-    can be made, and whoever needs one will say so.
-    """
-    with contextlib.suppress(OSError):
-        return tempfile.mkdtemp(prefix="collage-worker-")
-    return None
-
-
-def _leave_guardian(fd: int, mark: bytes, folder: str | None) -> None:
+def _leave_guardian(fd: int, mark: bytes, folder: str) -> None:
     """Fork a process that waits for this one's end, which may be a SIGKILL, and then ends whatever this one
-    has started and removes `folder`: the parent may not be there any more to do it.
+    has started and removes `folder`, if it is there: the parent may not be, to do it.
     """
     worker = os.getpid()
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
@@ -103,7 +97,7 @@ def _leave_guardian(fd: int, mark: bytes, folder: str | None) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 
 
-def _guard(worker: int, fd: int, mark: bytes, folder: str | None) -> NoReturn:
+def _guard(worker: int, fd: int, mark: bytes, folder: str) -> NoReturn:
     os.setpgid(0, 0)
     os.closerange(0, fd)
     os.closerange(fd + 1, os.sysconf("SC_OPEN_MAX"))
@@ -122,8 +116,7 @@ def _guard(worker: int, fd: int, mark: bytes, folder: str | None) -> NoReturn:
         if not found and not unknown:
             break
         time.sleep(_SWEEP_S)
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)
 
 

@@ -69,8 +69,7 @@ class Worker:
         if plugins:
             known = [p for p in variables.get(PLUGINS_VARIABLE, "").split(",") if p]
             variables[PLUGINS_VARIABLE] = ",".join(dict.fromkeys([*known, *plugins]))
-        mark = f"{_MARK}={uuid.uuid4().hex}"
-        variables[_MARK] = mark.removeprefix(f"{_MARK}=")
+        name = variables[_MARK] = uuid.uuid4().hex
         self._owner = os.getpid()
         self._told_bytes = 0
         with ExitStack() as opened:  # closed if anything fails
@@ -84,8 +83,7 @@ class Worker:
                 opened.callback(os.close, self._guardian_fd)
                 try:
                     submit = _spawner(self._owner).submit
-                    start = submit(self._start, theirs.fileno(), guardians, mark, variables)
-                    self._process = start.result()
+                    self._process = submit(self._start, theirs.fileno(), guardians, name, variables).result()
                 finally:
                     os.close(guardians)
             except OSError as error:
@@ -98,10 +96,12 @@ class Worker:
             self._connection.send_bytes(pickle.dumps((sys.path, tuple(imports))))
 
     def _start(
-        self, fd: int, guardian_fd: int, mark: str, variables: Mapping[str, str]
+        self, fd: int, guardian_fd: int, name: str, variables: Mapping[str, str]
     ) -> subprocess.Popen[bytes]:
+        folder = Path(variables.get("TMPDIR") or tempfile.gettempdir(), f"collage-worker-{name}")
+        numbers = map(str, (fd, guardian_fd, os.getpid()))
         return subprocess.Popen(
-            [sys.executable, "-P", str(_CHILD), str(fd), str(guardian_fd), str(os.getpid()), mark],
+            [sys.executable, "-P", str(_CHILD), *numbers, f"{_MARK}={name}", str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,

@@ -181,6 +181,14 @@ def test_temporary_files_go_with_a_killed_parent(tmp_path: Path, monkeypatch: py
     assert wait_until(lambda: not list(tmp_path.iterdir()))
 
 
+@pytest.mark.parametrize("after_ms", range(0, 60, 2))
+def test_a_worker_killed_while_it_starts_leaves_nothing(after_ms: int, tmp_path: Path) -> None:
+    with Worker({"TMPDIR": str(tmp_path)}) as worker:
+        time.sleep(after_ms / 1000)
+        worker.kill()
+    assert list(tmp_path.iterdir()) == []
+
+
 PARENT = """
 import os, sys, threading, time
 from collage_core.worker import Worker
