@@ -21,8 +21,10 @@ DEMO = [
     Path("benchmarks"),
 ]
 
-# ortools: a second opinion on the search (docs/adr/0010).
-TEST_TOOLS = ["pytest>=8", "hypothesis>=6.100", "ortools>=9.15"]
+# ortools: a second opinion on the search (docs/adr/0010); pytest-xdist: docs/adr/0023.
+TEST_TOOLS = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "ortools>=9.15"]
+# Not more processes than four: many tests start others, with threads of their own.
+IN_PROCESSES = ["-n", "auto", "--maxprocesses", "4", "--dist", "worksteal"]
 # What kernels are compared with; the CPU build, where the index has one.
 TORCH = "torch==2.13.0"
 # Exact, for what they complain about changes from one version to the next.
@@ -31,14 +33,14 @@ RUFF, MYPY = "ruff==0.17.5", "mypy==2.4.1"
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Everything but the slow tests; arguments go to pytest."""
+    """Everything but the slow tests, in as many processes as there are cores; arguments go to pytest."""
     _install_editable(session, *TEST_TOOLS)
-    session.run("python", "-m", "pytest", "-m", "not slow", *session.posargs)
+    session.run("python", "-m", "pytest", *IN_PROCESSES, "-m", "not slow", *session.posargs)
 
 
 @nox.session
 def nightly(session: nox.Session) -> None:
-    """All tests, the slow ones too."""
+    """All tests, the slow ones too, one after the other."""
     _install_editable(session, *TEST_TOOLS)
     session.run("python", "-m", "pytest", *session.posargs)
 

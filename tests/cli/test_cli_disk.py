@@ -341,6 +341,7 @@ def test_an_output_that_takes_nothing(arguments: list[str], output: str, collage
     assert len(result.stderr.splitlines()) <= 1
 
 
+@pytest.mark.alone
 def test_interrupted_at_once(collage: Collage) -> None:
     """Ctrl-C while Python imports what the command needs, at twelve moments of it."""
     start = time.monotonic()

@@ -15,6 +15,8 @@ from collage_core.costs import Contender, measure_rounds
 from collage_core.errors import WorkerError
 from collage_core.worker import Worker
 
+pytestmark = pytest.mark.alone
+
 runners = importlib.import_module("costs_odd_backend")
 
 

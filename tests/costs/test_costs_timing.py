@@ -19,6 +19,8 @@ from collage_core.errors import BackendError
 from collage_core.formats import Array, Format
 from collage_core.worker import Worker, WorkerCrash
 
+pytestmark = pytest.mark.alone
+
 HOT = Policy()
 COLD = Policy(evict_bytes=2 * cache_sizes_bytes()[-1])
 

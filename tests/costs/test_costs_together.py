@@ -28,6 +28,8 @@ from collage_core.costs import CostDatabase
 from collage_core.plugins import PLUGINS_VARIABLE
 from collage_core.runtime import read
 
+pytestmark = pytest.mark.alone
+
 _PLUGINS = Path(__file__).parent / "plugins"
 _SHARED, _LAYERS = 2, 6
 _KILLS = 20

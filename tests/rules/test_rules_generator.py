@@ -215,6 +215,7 @@ def test_every_group_is_what_the_definition_says(graph: Graph, seed: int, max_no
         assert provenance.kind == max(Operator(graph, n).kind for n in subgraph.nodes)
 
 
+@pytest.mark.alone
 def test_large_graphs_take_seconds() -> None:
     """10,000 operators in a chain with skips, under a rule that never refuses."""
     kind = TensorType("float32", (2,))

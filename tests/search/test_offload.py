@@ -167,6 +167,7 @@ def seconds(predecessors: Sequence[int], labels: Sequence[int]) -> float:
     return best
 
 
+@pytest.mark.alone
 def test_a_thousand_nodes_take_no_time() -> None:
     """Blocks with skips, a long branch beside a long stem, and no structure at all."""
     rng = random.Random(0)

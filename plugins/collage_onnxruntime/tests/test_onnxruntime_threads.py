@@ -104,6 +104,7 @@ print(tasks() - before, resident_mb() - at_first)
     assert grown_mb < 40
 
 
+@pytest.mark.alone
 def test_no_thread_spins_long_after_a_call() -> None:
     """The processor time that the process spends while it sleeps for 100 ms after a call: the library's own
     waiting shows that it could be seen.

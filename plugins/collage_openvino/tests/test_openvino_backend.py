@@ -277,6 +277,7 @@ assert time.process_time() - start < 0.02, "threads spin"
 """
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("threads", [1, 2])
 def test_exactly_the_targets_threads_work_and_rest_afterwards(threads: int) -> None:
     if threads > len(os.sched_getaffinity(0)):
