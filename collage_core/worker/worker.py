@@ -98,10 +98,9 @@ class Worker:
     def _start(
         self, fd: int, guardian_fd: int, name: str, variables: Mapping[str, str]
     ) -> subprocess.Popen[bytes]:
-        folder = Path(variables.get("TMPDIR") or tempfile.gettempdir(), f"collage-worker-{name}")
         numbers = map(str, (fd, guardian_fd, os.getpid()))
         return subprocess.Popen(
-            [sys.executable, "-P", str(_CHILD), *numbers, f"{_MARK}={name}", str(folder)],
+            [sys.executable, "-P", str(_CHILD), *numbers, f"{_MARK}={name}", _folder_for(name, variables)],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,
@@ -291,6 +290,16 @@ def _resident_pages(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (OSError, IndexError):
         return 0
+
+
+def _folder_for(name: str, variables: Mapping[str, str]) -> str:
+    """Where a worker may have its temporary files. Short, for sockets lie there too, whose paths may have 107
+    characters.
+    """
+    parent = variables.get("TMPDIR", "")
+    if not (os.path.isdir(parent) and os.access(parent, os.W_OK | os.X_OK)):
+        parent = tempfile.gettempdir()
+    return os.path.join(os.path.abspath(parent), f"collage-worker-{name[:12]}")
 
 
 @cache

@@ -96,16 +96,6 @@ def _arguments(model: Path) -> tuple[str | Path, ...]:
     )
 
 
-def _stored(collage: Collage) -> dict[str, float]:
-    """When each cost in the database was measured, by its key; read beside whoever is writing."""
-    path = collage.home / "costs.sqlite"
-    if not path.exists():
-        return {}
-    with closing(sqlite3.connect(path)) as connection, suppress(sqlite3.OperationalError):
-        return dict(connection.execute("SELECT digest, created_at FROM costs").fetchall())
-    return {}  # it is just being made
-
-
 class Screen:
     """A terminal for a command's standard error, and what was written to it."""
 
@@ -158,14 +148,14 @@ def test_killed_at_any_moment(ready: Collage, moments_s: Sequence[float], number
     process = ready.start(*_arguments(model), stderr=screen.theirs)
     time.sleep(moments_s[number])
     told = screen.told()
-    stored = _stored(ready)
+    stored = ready.stored()
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=10)
     screen.close()
 
     assert wait_until(lambda: not processes_with(f"COLLAGE_HOME={ready.home}"))
     assert len(stored) >= told
-    kept = _stored(ready)
+    kept = ready.stored()
     assert stored.items() <= kept.items()
     if kept:
         with closing(sqlite3.connect(ready.home / "costs.sqlite")) as connection:
@@ -177,7 +167,7 @@ def test_killed_at_any_moment(ready: Collage, moments_s: Sequence[float], number
         read(bundle)
 
     report = ready.json(*_arguments(model))
-    final = _stored(ready)
+    final = ready.stored()
     assert kept.items() <= final.items(), "what was known is not measured again"
     assert report["search"]["measured"] == len(final) - len(kept)
     read(bundle)
@@ -213,7 +203,7 @@ def test_two_at_once_share_costs_and_do_not_time_each_other(ready: Collage) -> N
     for model in models:
         again = ready.json(*_arguments(model))
         assert again["search"]["measured"] == 0
-    assert {c.key.digest for c in costs} == _stored(ready).keys()
+    assert {c.key.digest for c in costs} == ready.stored().keys()
 
 
 def _assert_disjoint(spans: Sequence[tuple[float, float]]) -> None:

@@ -62,6 +62,7 @@ def costs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("graph_level") / "c.sqlite"
 
 
+@pytest.mark.alone
 def test_it_finds_the_gain_between_kernels_that_the_op_level_misses(parse: Parse, costs: Path) -> None:
     op_level = _optimize(parse, _CHAIN, costs, "op")
     assert _groups(op_level) == [("operators", 1)] * 3
@@ -123,6 +124,7 @@ def test_a_library_that_dies_building_costs_only_those_groups(parse: Parse, tmp_
     assert {t["genome"][2] for t in tries if t["reason"]} == {"1"}
 
 
+@pytest.mark.alone
 def test_a_library_that_takes_too_long_to_build_costs_only_that_group(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +145,7 @@ def test_constraints_hold_at_the_graph_level_too(parse: Parse, tmp_path: Path) -
         assert _groups(found) == [("operators", 1), ("pairs", 2)]
 
 
+@pytest.mark.alone
 def test_a_library_alone_gets_the_whole_graph(parse: Parse, tmp_path: Path) -> None:
     found = _optimize(parse, _CHAIN, tmp_path / "c.sqlite", "op", backends=["pairs"])
     (alone,) = (s for s in found.singles if s.backend == "pairs")

@@ -135,6 +135,7 @@ def test_the_budget_ends_it_and_what_was_found_is_kept(parse: Parse, monkeypatch
     assert sum(r.new_trials for r in _tune(parse, _TWO).results) == 16 - result.new_trials
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [

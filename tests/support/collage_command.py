@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sysconfig
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,15 @@ class Collage:
         }
         variables.pop("COLLAGE_PLUGINS", None)
         return {**variables, **self.variables}
+
+    def stored(self) -> dict[str, float]:
+        """When each cost in the database was measured, by its key; read beside whoever is writing."""
+        path = self.home / "costs.sqlite"
+        if not path.exists():
+            return {}
+        with closing(sqlite3.connect(path)) as connection, suppress(sqlite3.OperationalError):
+            return dict(connection.execute("SELECT digest, created_at FROM costs").fetchall())
+        return {}  # it is just being made
 
     def start(self, *arguments: str | Path, stderr: int = subprocess.PIPE) -> subprocess.Popen[str]:
         process = subprocess.Popen(

@@ -70,6 +70,7 @@ def test_death_between_calls_is_told_by_the_next() -> None:
             worker.call(abs, -1)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "source",
     [
@@ -181,6 +182,23 @@ def test_temporary_files_go_with_a_killed_parent(tmp_path: Path, monkeypatch: py
     assert wait_until(lambda: not list(tmp_path.iterdir()))
 
 
+@pytest.mark.parametrize("given", ["", "not there", "here"])
+def test_its_temporary_folder_is_absolute_and_its_own(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever $TMPDIR is; `tempfile` passes over what it cannot write to."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    with Worker({"TMPDIR": given}) as worker:
+        folder = Path(worker.call(os.getenv, "TMPDIR") or "")
+        assert folder.is_absolute()
+        assert folder.is_dir()
+        assert folder.name.startswith("collage-worker-")
+        assert folder.is_relative_to(tmp_path / "here") == (given == "here")
+    assert not folder.exists()
+
+
+@pytest.mark.alone
 @pytest.mark.parametrize("after_ms", range(0, 60, 2))
 def test_a_worker_killed_while_it_starts_leaves_nothing(after_ms: int, tmp_path: Path) -> None:
     with Worker({"TMPDIR": str(tmp_path)}) as worker:

@@ -130,6 +130,7 @@ print(spent_ms(bind(session, {"x": x}, {"v3": y})))
     assert the_librarys > 5
 
 
+@pytest.mark.alone
 def test_the_thread_that_is_started_works() -> None:
     """Of the processor time of the calls, it takes its part."""
     (share,) = _printed("""
