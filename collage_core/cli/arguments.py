@@ -71,7 +71,7 @@ def add_rounds(parser: argparse.ArgumentParser, what: str, default: int) -> None
         type=int,
         default=default,
         metavar="N",
-        help=f"alternating rounds of {what} (default: {default})",
+        help=f"alternating rounds of {what}, at least: more where they are cheap (default: {default})",
     )
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import count, pairwise, repeat
 from statistics import median
 from typing import Any, Protocol, cast
 
@@ -19,7 +20,7 @@ from collage_core.errors import WorkerError
 from collage_core.formats import Array
 from collage_core.worker import Worker, child_state
 
-__all__ = ["TURN_S", "Contender", "Outcome", "Runnable", "measure_rounds"]
+__all__ = ["MOST_ROUNDS", "TURN_S", "Contender", "Outcome", "Runnable", "measure_rounds"]
 
 _CONTENDER = "contender"
 
@@ -27,6 +28,9 @@ TURN_S = 0.03
 """What a turn lasts, warm-up aside: of short runs three would tell little more than one."""
 _MOST_RUNS = 16
 """Of a turn that is not to be longer than that."""
+
+MOST_ROUNDS = 25
+"""Of a sitting that may have further ones: by then processes differ by more than rounds."""
 
 _AtLeast = tuple[int, float]
 """So many runs, and then more until so many seconds have passed."""
@@ -97,6 +101,7 @@ def measure_rounds(
     warmup: int = 1,
     *,
     sittings: int = 1,
+    most_rounds: int = 0,
     warmup_s: float = 0.02,
     turn_s: float = TURN_S,
     open_limit_s: float | None = 600.0,
@@ -110,13 +115,15 @@ def measure_rounds(
 
     The rounds are spread over `sittings`, each in new processes: where a process's memory happens to lie
     makes it up to two percent faster or slower than another that does just the same, for as long as it lives.
+    A sitting goes on, up to `most_rounds`, while its rounds have taken less time than it took to start: where
+    rounds are cheap beside that, further ones narrow what is told of two contenders for little.
 
     Each lives in a worker that is stopped (SIGSTOP) while it is not its turn, so that no idle thread of one
     spins into another's time. Who comes first and the direction change from round to round. A contender that
     raises, crashes or takes longer than `open_limit_s` for opening (first runs included) or `run_limit_s` for
     a turn is out, with the reason; the others go on. Holds the machine's measuring lock.
 
-    on_round: called with the number of rounds done.
+    on_round: called with the number of rounds done, of those asked for.
     """
     names = [c.name for c in contenders]
     if len(set(names)) != len(names):
@@ -125,19 +132,25 @@ def measure_rounds(
         seats = [_Seat(c) for c in contenders]
         for seat in seats:
             stack.callback(seat.close)
-        starts = {sitting * rounds // sittings for sitting in range(sittings)}
-        for number in range(rounds):
-            if number in starts:
-                for seat in seats:
-                    seat.start()
-                for seat in seats:
-                    seat.wait(open_limit_s)
-                for seat in seats:
-                    seat.open(max(warmup, 1) + 1, open_limit_s)
-            for seat in _order(seats, number):
-                seat.turn((warmup, warmup_s), (runs_per_round, turn_s), run_limit_s)
-            if on_round is not None:
-                on_round(number + 1)
+        orders = map(_order, repeat(seats), count())
+        bounds = sorted({sitting * rounds // sittings for sitting in range(sittings + 1)})
+        for first, end in pairwise(bounds):
+            start_s = time.monotonic()
+            for seat in seats:
+                seat.start()
+            for seat in seats:
+                seat.wait(open_limit_s)
+            for seat in seats:
+                seat.open(max(warmup, 1) + 1, open_limit_s)
+            started_s = time.monotonic()
+            enough_s = started_s + (started_s - start_s)
+            for done in range(first, max(end, first + most_rounds)):
+                if done >= end and time.monotonic() >= enough_s:
+                    break
+                for seat in next(orders):
+                    seat.turn((warmup, warmup_s), (runs_per_round, turn_s), run_limit_s)
+                if on_round is not None and done < end:
+                    on_round(done + 1)
         return {s.contender.name: s.outcome(run_limit_s) for s in seats}
 
 

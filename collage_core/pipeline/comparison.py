@@ -16,7 +16,7 @@ from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, environment_of, source_hash
 from collage_core.costs.ratio import TURNS, Ratio, ratio_of
 from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
-from collage_core.costs.rounds import TURN_S, Contender, Outcome, measure_rounds
+from collage_core.costs.rounds import MOST_ROUNDS, TURN_S, Contender, Outcome, measure_rounds
 from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.ir import Graph, Subgraph
@@ -137,6 +137,7 @@ def compare(
 ) -> Comparison:
     """Run the entrants in alternating rounds, or recall the stored comparison of just these (unless `fresh`).
 
+    `rounds` are run at least, and up to `MOST_ROUNDS` of a sitting while they cost little (`measure_rounds`).
     `title` is part of the key: the run that chooses and the run that confirms are two comparisons. `expected`
     gives the outputs to compare with, and is called only if something is run.
     """
@@ -147,7 +148,7 @@ def compare(
         "\n".join(
             [
                 title,
-                f"{sittings} sittings, turns of {TURN_S} s",
+                f"{sittings} sittings of up to {MOST_ROUNDS} rounds, turns of {TURN_S} s",
                 graph_digest(graph),
                 workspace.inputs_digest,
                 str(target),
@@ -170,6 +171,7 @@ def compare(
         rounds,
         runs_per_round,
         sittings=sittings,
+        most_rounds=MOST_ROUNDS,
         on_round=lambda done: progress.step(),
         on_wait=progress.note,
     )

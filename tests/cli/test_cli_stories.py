@@ -12,6 +12,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from collage_core.costs import CostDatabase
+from collage_core.costs.rounds import MOST_ROUNDS
 
 if TYPE_CHECKING:
     from collage_command import Collage, Optimised
@@ -30,11 +31,12 @@ def test_the_second_run_measures_nothing(optimised: Optimised) -> None:
         assert second[key] == first[key]
 
 
-def test_comparisons_have_as_many_rounds_as_were_asked_for(optimised: Optimised) -> None:
+def test_comparisons_have_the_rounds_that_were_asked_for_and_little_more(optimised: Optimised) -> None:
     with CostDatabase(optimised.collage.home / "costs.sqlite") as database:
         compared = [i.record for i in database.items() if i.key.variant in ("choosing", "confirming")]
     turns: list[Any] = [record.details["turns_ms"] for record in compared if record.ok]
-    assert {sum(map(len, sittings)) for sittings in turns} == {4}
+    assert {len(sittings) for sittings in turns} == {1}
+    assert all(4 <= sum(map(len, sittings)) <= MOST_ROUNDS for sittings in turns)
 
 
 def test_what_optimize_prints(optimised: Optimised) -> None:
@@ -96,7 +98,7 @@ def test_bench_against_a_peer(optimised: Optimised) -> None:
     assert report["latency_ms"].keys() == report["spread"].keys() == contenders
     assert report["relative"].keys() == {"peer:onnxruntime"}
     assert report["ratio_to_best_peer"] == report["relative"]["peer:onnxruntime"]["median"]
-    assert all(4 * 3 <= runs <= 4 * 16 for runs in report["runs"].values())
+    assert all(4 * 3 <= runs <= MOST_ROUNDS * 16 for runs in report["runs"].values())
     assert report["max_rel_error"]["peer:onnxruntime"] < 1e-4
     assert report["failed"] == {}
     assert report["threads"] == 1

@@ -99,6 +99,25 @@ def test_every_sitting_has_new_processes(tmp_path: Path) -> None:
     assert outcomes["b"].reason is not None, "out in one sitting is out in all"
 
 
+def test_a_sitting_goes_on_for_as_long_as_it_took_to_start() -> None:
+    """Rounds of 2 x 2 ms and of 2 x 200 ms, beside the start of two processes."""
+    done: list[int] = []
+
+    def turns(seconds: float, most_rounds: int) -> list[int]:
+        contenders = [contender(name, seconds=seconds) for name in ("a", "b")]
+        outcomes = measure_rounds(
+            contenders, 4, sittings=2, most_rounds=most_rounds, warmup_s=0, turn_s=0, on_round=done.append
+        )
+        found = {name: [len(sitting) for sitting in o.turns_ms] for name, o in outcomes.items()}
+        assert found["a"] == found["b"]
+        return found["a"]
+
+    assert turns(0.001, 9) == [9, 9]
+    assert turns(0.001, 1) == [2, 2], "those asked for are run in any case"
+    assert all(2 <= n < 9 for n in turns(0.1, 9))
+    assert done == [1, 2, 3, 4] * 3
+
+
 @pytest.mark.parametrize(
     ("do", "reason"),
     [
