@@ -15,6 +15,7 @@ import pytest
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 
+_TREE = Path(__file__).parent
 _MOST_PROCESSES = 4
 """Many tests start processes, which have threads of their own."""
 
@@ -28,18 +29,18 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Fixtures are made and ended within, for they may be what is timed."""
     alone = item.get_closest_marker("alone") is not None
-    with _admitted(item.config.rootpath, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+    with _admitted(fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
         return (yield)
 
 
 @contextmanager
-def _admitted(tree: Path, kind: int) -> Iterator[None]:
+def _admitted(kind: int) -> Iterator[None]:
     """Together with others (LOCK_SH) or alone (LOCK_EX) among all processes that test this working tree.
 
-    The folders themselves are locked: nothing has to be written, and nobody removes them. A test that starts
-    pytest here would wait for itself.
+    The folders themselves are locked: nothing has to be written, and nobody removes them (not on NFS,
+    where a lock wants a file open for writing). A test that starts pytest here would wait for itself.
     """
-    with _opened(tree / "tests") as door, _opened(tree) as room:
+    with _opened(_TREE / "tests") as door, _opened(_TREE) as room:
         fcntl.flock(door, kind)  # whoever waits to be alone lets nobody in meanwhile
         fcntl.flock(room, kind)
         fcntl.flock(door, fcntl.LOCK_UN)

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"default: {' '.join(_NETWORKS)}")
     parser.add_argument("--threads", type=int, default=2, help="for every library (default: 2)")
     parser.add_argument(
-        "--rounds", type=int, default=30, help="alternating rounds of the final comparison (default: 30)"
+        "--rounds", type=int, default=30, help="rounds of the final comparison, at least (default: 30)"
     )
     parser.add_argument("--costs", metavar="FILE", help="cost database (default: in the user's cache folder)")
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")

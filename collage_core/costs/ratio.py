@@ -59,7 +59,8 @@ def ratio_of(record: CostRecord, other: CostRecord) -> Ratio | None:
         medians = [median(q) for q in quotients]
         return Ratio(median(medians), half_interval(medians))
     rounds = [q for sitting in quotients for q in sitting]
-    between = _BETWEEN_PROCESSES / math.sqrt(len(quotients))
+    lengths = [len(q) for q in quotients]  # a long sitting has more to say, and so have its processes
+    between = _BETWEEN_PROCESSES * math.hypot(*lengths) / sum(lengths)
     return Ratio(median(rounds), math.hypot(half_interval(rounds), between))
 
 

@@ -30,7 +30,7 @@ _MOST_RUNS = 16
 """Of a turn that is not to be longer than that."""
 
 MOST_ROUNDS = 25
-"""Of a sitting that may have further ones: by then processes differ by more than rounds."""
+"""Of a sitting that may have further ones: five times as many as it has at least (docs/adr/0020)."""
 
 _AtLeast = tuple[int, float]
 """So many runs, and then more until so many seconds have passed."""

@@ -12,7 +12,7 @@ from collage_core.costs.limits import candidate_limit_s
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.ratio import ratio_of
 from collage_core.costs.record import UNAVAILABLE, UNCERTAINTY, CostKey, CostRecord, Policy
-from collage_core.costs.rounds import MOST_ROUNDS, TURN_S, measure_rounds
+from collage_core.costs.rounds import TURN_S, measure_rounds
 from collage_core.pipeline.comparison import (
     end_to_end_machine,
     graph_digest,
@@ -28,7 +28,7 @@ __all__ = ["Trials"]
 
 _ROUNDS, _RUNS_PER_ROUND = 10, 3
 _WARMUP_RUNS = 1
-_LAYOUT = f"one sitting of up to {MOST_ROUNDS} rounds, turns of {TURN_S} s, intervals of ratios"
+_LAYOUT = f"one sitting, turns of {TURN_S} s, intervals of ratios"
 _ANCHOR = "anchor"
 _TITLE = "trial"
 _MOST_AT_ONCE = 4
@@ -111,7 +111,6 @@ class Trials:
                 _ROUNDS,
                 _RUNS_PER_ROUND,
                 _WARMUP_RUNS,
-                most_rounds=MOST_ROUNDS,
                 open_limit_s=candidate_limit_s(),
             )
             seconds = (time.monotonic() - start) / max(len(placements), 1)

@@ -11,7 +11,7 @@ import pytest
 
 from collage_core import CostDatabase, Target
 from collage_core.costs import Contender
-from collage_core.costs.rounds import Outcome
+from collage_core.costs.rounds import MOST_ROUNDS, Outcome
 from collage_core.costs.samples import Samples
 from collage_core.ir import from_model
 from collage_core.pipeline.comparison import Comparison, Entrant, compare
@@ -32,11 +32,20 @@ class _Machine:
         self.failing: set[str] = set()
         self.full = False
         self.sittings: list[int] = []
+        self.most_rounds: list[int] = []
 
     def __call__(
-        self, contenders: Sequence[Contender], rounds: int, runs: int, *, sittings: int, **_: Any
+        self,
+        contenders: Sequence[Contender],
+        rounds: int,
+        runs: int,
+        *,
+        sittings: int,
+        most_rounds: int,
+        **_: Any,
     ) -> dict[str, Outcome]:
         self.sittings.append(sittings)
+        self.most_rounds.append(most_rounds)
         ran = Outcome(Samples((1.0,) * rounds), turns_ms=((1.0,) * rounds,))
         failed = Outcome(None, reason="it crashed", unavailable=self.full)
         return {c.name: failed if c.name in self.failing else ran for c in contenders}
@@ -79,6 +88,7 @@ def test_processes_start_anew_every_five_rounds(machine: _Machine, run: _Runs) -
     for rounds in (1, 9, 10, 15, 30, 40):
         run(rounds)
     assert machine.sittings == [1, 1, 2, 3, 6, 8]
+    assert set(machine.most_rounds) == {MOST_ROUNDS}
 
 
 def test_failures_are_recalled_with_the_rest_until_they_are_pruned(machine: _Machine, run: _Runs) -> None:

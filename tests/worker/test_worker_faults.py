@@ -195,7 +195,7 @@ def test_its_temporary_folder_is_absolute_and_its_own(
         assert folder.is_dir()
         assert folder.name.startswith("collage-worker-")
         assert folder.is_relative_to(tmp_path / "here") == (given == "here")
-    assert not folder.exists()
+    assert wait_until(lambda: not folder.exists())
 
 
 @pytest.mark.alone
