@@ -2,9 +2,9 @@
 
     python benchmarks/rounds_per_sitting.py [COSTS.sqlite]
 
-Of every comparison in the cost database that has enough sittings to be told by them: each contender beside
-the fastest one, from the first five rounds of each sitting and from all of them. The same turns, so that the
-machine was the same; what the further ones cost in time is not told.
+Of every comparison in the cost database that has further rounds, and enough sittings to be told by them: each
+contender beside the fastest one, from the first five rounds of each sitting and from all of them. The same
+turns, so that the machine was the same; what the further ones cost in time is not told.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ def main() -> None:
     for records in comparisons.values():
         fastest = min(records, key=lambda name: records[name].median_ms or 0.0)
         reference = records.pop(fastest)
+        if _rounds(reference) <= _FIRST:
+            continue
         for name, record in records.items():
             first, every = (ratio_of(of(record), of(reference)) for of in (_shortened, _whole))
             if first is not None and every is not None:
