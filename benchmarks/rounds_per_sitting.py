@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any
 
 from collage_core.costs import CostDatabase
-from collage_core.costs.ratio import TURNS, ratio_of
+from collage_core.costs.ratio import ENOUGH_SITTINGS, TURNS, ratio_of, sittings_of
 from collage_core.costs.record import CostRecord
+from collage_core.pipeline.comparison import RUN
 from collage_core.report.text import table
 
 _FIRST = 5
-_SITTINGS = 8
 
 
 def main() -> None:
@@ -33,10 +31,8 @@ def main() -> None:
     comparisons: dict[object, dict[str, CostRecord]] = defaultdict(dict)
     with CostDatabase(parser.parse_args().costs) as database:
         for item in database.items():
-            if item.record.ok and len(_sittings(item.record)) >= _SITTINGS:
-                comparisons[item.key.structure, item.record.details.get("run")][item.key.backend] = (
-                    item.record
-                )
+            if len(sittings_of(item.record)) >= ENOUGH_SITTINGS:
+                comparisons[item.record.details[RUN]][item.key.backend] = item.record
     told: list[tuple[str, str, float, float, float]] = []
     for records in comparisons.values():
         fastest = min(records, key=lambda name: records[name].median_ms or 0.0)
@@ -44,7 +40,7 @@ def main() -> None:
         if _rounds(reference) <= _FIRST:
             continue
         for name, record in records.items():
-            first, every = (ratio_of(of(record), of(reference)) for of in (_shortened, _whole))
+            first, every = ratio_of(_shortened(record), _shortened(reference)), ratio_of(record, reference)
             if first is not None and every is not None:
                 told.append((fastest, name, _rounds(record), first.uncertainty, every.uncertainty))
     told.sort(key=lambda row: row[-1])
@@ -56,23 +52,13 @@ def main() -> None:
 
 
 def _shortened(record: CostRecord) -> CostRecord:
-    turns = [turns[:_FIRST] for turns in _sittings(record)]
+    turns = [turns[:_FIRST] for turns in sittings_of(record)]
     return replace(record, details={**record.details, TURNS: turns})
-
-
-def _whole(record: CostRecord) -> CostRecord:
-    return record
-
-
-def _sittings(record: CostRecord) -> Sequence[Sequence[float]]:
-    details: Mapping[str, Any] = record.details
-    turns: Sequence[Sequence[float]] = details.get(TURNS, ())
-    return turns
 
 
 def _rounds(record: CostRecord) -> float:
     """Of a sitting, the median."""
-    return median([len(turns) for turns in _sittings(record)])
+    return median([len(turns) for turns in sittings_of(record)])
 
 
 if __name__ == "__main__":

@@ -11,14 +11,14 @@ from typing import Any
 from collage_core.costs.record import CostRecord
 from collage_core.costs.samples import half_interval
 
-__all__ = ["TURNS", "Ratio", "ratio_of", "with_turns_of"]
+__all__ = ["ENOUGH_SITTINGS", "TURNS", "Ratio", "ratio_of", "sittings_of", "with_turns_of"]
 
 TURNS = "turns_ms"
 """Among an end-to-end record's details: by sitting, the median of the runs of each turn, in the order of the
 rounds.
 """
 
-_ENOUGH_SITTINGS = 8
+ENOUGH_SITTINGS = 8
 """From so many on, how they differ tells how processes differ."""
 _BETWEEN_PROCESSES = 0.02
 """By how much two processes of one placement may differ for as long as they live (docs/adr/0020), relative to
@@ -48,14 +48,14 @@ def ratio_of(record: CostRecord, other: CostRecord) -> Ratio | None:
     """What `record` takes over what `other` takes, both of the same comparisons; None where one of them has
     no turns. ValueError if they have different numbers of them.
     """
-    sittings, others = _sittings(record), _sittings(other)
+    sittings, others = sittings_of(record), sittings_of(other)
     if not sittings or not others:
         return None
     quotients = [
         [a / b for a, b in zip(turns, theirs, strict=True)]
         for turns, theirs in zip(sittings, others, strict=True)
     ]
-    if len(quotients) >= _ENOUGH_SITTINGS:
+    if len(quotients) >= ENOUGH_SITTINGS:
         medians = [median(q) for q in quotients]
         return Ratio(median(medians), half_interval(medians))
     rounds = [q for sitting in quotients for q in sitting]
@@ -68,9 +68,10 @@ def with_turns_of(record: CostRecord, later: CostRecord) -> CostRecord:
     """`record` with the sittings of a later comparison beside its own. Its ratios to others that were given
     theirs of the same two comparisons are told from all sittings; its other figures stay as they were.
     """
-    return replace(record, details={**record.details, TURNS: [*_sittings(record), *_sittings(later)]})
+    return replace(record, details={**record.details, TURNS: [*sittings_of(record), *sittings_of(later)]})
 
 
-def _sittings(record: CostRecord) -> Sequence[Sequence[float]]:
+def sittings_of(record: CostRecord) -> Sequence[Sequence[float]]:
+    """`TURNS`; none of a record that failed or was not taken in rounds."""
     details: Mapping[str, Any] = record.details
     return details.get(TURNS, ()) if record.ok else ()

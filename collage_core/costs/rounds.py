@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import count, pairwise, repeat
+from itertools import count, pairwise
 from statistics import median
 from typing import Any, Protocol, cast
 
@@ -132,7 +132,7 @@ def measure_rounds(
         seats = [_Seat(c) for c in contenders]
         for seat in seats:
             stack.callback(seat.close)
-        orders = map(_order, repeat(seats), count())
+        numbers = count()
         bounds = sorted({sitting * rounds // sittings for sitting in range(sittings + 1)})
         for first, end in pairwise(bounds):
             start_s = time.monotonic()
@@ -147,7 +147,7 @@ def measure_rounds(
             for done in range(first, max(end, first + most_rounds)):
                 if done >= end and time.monotonic() >= enough_s:
                     break
-                for seat in next(orders):
+                for seat in _order(seats, next(numbers)):
                     seat.turn((warmup, warmup_s), (runs_per_round, turn_s), run_limit_s)
                 if on_round is not None and done < end:
                     on_round(done + 1)

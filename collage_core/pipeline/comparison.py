@@ -28,6 +28,7 @@ from collage_core.runtime.session import open_peer, open_placement
 
 __all__ = [
     "PARTS",
+    "RUN",
     "Comparison",
     "Entrant",
     "compare",
@@ -40,7 +41,7 @@ __all__ = [
 
 
 _ROUNDS_PER_SITTING = 5
-_RUN = "run"
+RUN = "run"
 """Among the details: what all records of one comparison share."""
 
 PARTS = "parts_ms"
@@ -162,7 +163,7 @@ def compare(
         known = {name: database.get(key) for name, key in keys.items()}
         found = {name: record for name, record in known.items() if record is not None}
         # Of different runs, as where some have been pruned, they do not compare.
-        if len(found) == len(entrants) and len({r.details.get(_RUN) for r in found.values()}) == 1:
+        if len(found) == len(entrants) and len({r.details.get(RUN) for r in found.values()}) == 1:
             return Comparison(found, measured=False)
     progress.phase(title, rounds)
     right = expected() if expected else {}
@@ -175,7 +176,7 @@ def compare(
         on_round=lambda done: progress.step(),
         on_wait=progress.note,
     )
-    run = {_RUN: uuid.uuid4().hex}
+    run = {RUN: uuid.uuid4().hex}
     told = {name: record_of_outcome(outcome, right) for name, outcome in outcomes.items()}
     records = {name: replace(r, details={**r.details, **run}) for name, r in told.items()}
     # Failures, too, so that they are recalled with the rest; but not where the machine is why.

@@ -16,7 +16,7 @@ __all__ = [
     "kTuple",
 ]
 
-kElemwise = kElemWise = OpKind.ELEMWISE  # noqa: N816  # the paper's and TVM's spelling
+kElemwise = kElemWise = OpKind.ELEMWISE  # noqa: N816  # both spellings are in use
 """Each output element from the input elements at the same place."""
 kBroadcast = OpKind.BROADCAST  # noqa: N816  # as above
 """The same, with an input that is broadcast."""
