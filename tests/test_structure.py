@@ -26,7 +26,7 @@ _ROOT = Path(__file__).parents[1]
 _CORE = _ROOT / "collage_core"
 _MODULES = sorted(_CORE.rglob("*.py"))
 _VENDORS = re.compile(
-    r"(?<![a-z])(dnnl|onednn|openvino|onnxruntime|cudnn|cublas|tensorrt|tvm|mkl)(?![a-z])", re.I
+    r"(?<![a-z])(dnnl|onednn|openvino|onnxruntime|cudnn|cublas|tensorrt|tvm|mkl|ncnn)(?![a-z])", re.I
 )
 
 _MAY_IMPORT: dict[str, set[str]] = {

@@ -232,6 +232,6 @@ def test_the_process_of_optimize_loads_no_vendor_library(parse: Parse, tmp_path:
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
     backends, modules, maps = (line.split()[1:] for line in said.splitlines())
     assert {"dnnl", "tvm"} <= set(backends)
-    assert not {"tvm", "tvm_ffi", "onnxruntime", "openvino"} & set(modules)
-    vendors = re.compile("dnnl|tvm|onnxruntime|openvino|mkl|gomp|iomp")
+    assert not {"ncnn", "tvm", "tvm_ffi", "onnxruntime", "openvino"} & set(modules)
+    vendors = re.compile("dnnl|tvm|onnxruntime|openvino|mkl|ncnn|gomp|iomp")
     assert not [m for m in maps if vendors.search(m.rpartition("/")[2])]

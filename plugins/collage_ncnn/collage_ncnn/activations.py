@@ -1,0 +1,50 @@
+"""Activations that ncnn computes on a convolution's result, by its own numbers for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from collage_core.errors import Refusal
+from collage_core.ir import Graph, Node
+
+__all__ = ["ACTIVATION_OPS", "NO_ACTIVATION", "Activation"]
+
+_FLOAT_MAX = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """number: ncnn's `activation_type`. parameters: its `activation_params`."""
+
+    number: int
+    parameters: tuple[float, ...] = ()
+
+
+NO_ACTIVATION = Activation(0)
+
+
+def _clip(graph: Graph, node: Node) -> Activation | Refusal:
+    bounds = [float(node.attributes.get("min", -_FLOAT_MAX)), float(node.attributes.get("max", _FLOAT_MAX))]
+    for i, name in enumerate(node.inputs[1:3]):
+        if name:
+            value = graph.constants.get(name)
+            if value is None:
+                return Refusal("the bounds of Clip are not constant", node.name)
+            bounds[i] = float(value.reshape(()))
+    if bounds[0] > bounds[1]:
+        return Refusal("Clip's lower bound is above its upper bound", node.name)
+    return Activation(3, (bounds[0], bounds[1]))
+
+
+ACTIVATION_OPS: dict[str, Callable[[Graph, Node], Activation | Refusal]] = {
+    "Clip": _clip,
+    "HardSwish": lambda g, n: Activation(6, (1.0 / 6.0, 0.5)),
+    "LeakyRelu": lambda g, n: Activation(2, (float(n.attributes.get("alpha", 0.01)),)),
+    "Mish": lambda g, n: Activation(5),
+    "Relu": lambda g, n: Activation(1),
+    "Sigmoid": lambda g, n: Activation(4),
+}
+"""ONNX operators of one variable input, and what they are to ncnn."""
