@@ -57,7 +57,7 @@ _NETWORKS = ("resnext50", "bert_base", "dcgan", "squeezenet", "densenet121", "in
 _LARGEST_RATIO = 1.02
 _REAL_SHARE = 0.03
 _MOST_MIB = 8 << 10
-_ADDED = ("dnnl", "tvm", "mkl", "onnxruntime", "openvino")
+_ADDED = ("dnnl", "tvm", "mkl", "onnxruntime", "openvino", "ncnn")
 """The order in which the ablation adds backends: as the issue's plugins were built."""
 _MEMORY_EVERY_S = 0.25
 _GRAPH_LEVEL = GraphLevelSearch()

@@ -31,12 +31,14 @@ def _clip(graph: Graph, node: Node) -> Activation | Refusal:
     for i, name in enumerate(node.inputs[1:3]):
         if name:
             value = graph.constants.get(name)
-            if value is None:
-                return Refusal("the bounds of Clip are not constant", node.name)
+            if value is None or value.size != 1:
+                return Refusal("the bounds of Clip are not constant numbers", node.name)
             bounds[i] = float(value.reshape(()))
-    if bounds[0] > bounds[1]:
-        return Refusal("Clip's lower bound is above its upper bound", node.name)
-    return Activation(3, (bounds[0], bounds[1]))
+    low, high = bounds
+    if not low <= high:  # NaN, too
+        return Refusal("Clip's lower bound is not below its upper bound", node.name)
+    # ncnn's text format has no infinity
+    return Activation(3, (max(low, -_FLOAT_MAX), min(high, _FLOAT_MAX)))
 
 
 ACTIVATION_OPS: dict[str, Callable[[Graph, Node], Activation | Refusal]] = {

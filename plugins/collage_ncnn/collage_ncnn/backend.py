@@ -10,7 +10,7 @@ from collage_core.errors import Refusal
 from collage_core.ir import Subgraph
 from collage_core.patterns import BackendPattern
 from collage_ncnn import __version__
-from collage_ncnn.library import DISTRIBUTION, find_library, library_version, load
+from collage_ncnn.library import DISTRIBUTION, is_installed, library_version, load
 from collage_ncnn.patterns import patterns
 from collage_ncnn.variants import variants
 
@@ -23,7 +23,7 @@ class NcnnBackend(Backend):
     name = "ncnn"
 
     def info(self) -> BackendInfo:
-        reason = None if find_library() else f"{DISTRIBUTION} is not installed"
+        reason = None if is_installed() else f"{DISTRIBUTION} is not installed"
         return BackendInfo(self.name, BackendKind.OPERATOR, __version__, library_version(), reason=reason)
 
     def patterns(self) -> Sequence[BackendPattern]:

@@ -17,9 +17,9 @@ import numpy as np
 
 from collage_core.errors import BackendError, BackendUnavailableError
 from collage_core.formats import Array
-from collage_ncnn.convolution import Convolution, Image
+from collage_ncnn.convolution import TILES, Convolution, Image
 
-__all__ = ["DISTRIBUTION", "Blob", "Layer", "Library", "find_library", "library_version", "load"]
+__all__ = ["DISTRIBUTION", "Blob", "Layer", "Library", "is_installed", "library_version", "load"]
 
 DISTRIBUTION = "ncnn"
 
@@ -36,17 +36,14 @@ _NOT_FLOAT32 = (
     "use_bf16_storage",
     "use_vulkan_compute",
 )
-_TILES = {
-    "2": "use_winograd23_convolution",
-    "4": "use_winograd43_convolution",
-    "6": "use_winograd63_convolution",
-}
-_WIDEST = 16
-"""Channels that ncnn puts beside each other, on any processor."""
+_PACKS = (16, 8, 4)
+"""How many channels ncnn puts beside each other: as many as the processor's registers hold, and divide their
+number.
+"""
 
 
-def find_library() -> bool:
-    """Whether it is installed; nothing of it is loaded."""
+def is_installed() -> bool:
+    """Without loading anything of it."""
     return importlib.util.find_spec(DISTRIBUTION) is not None
 
 
@@ -65,7 +62,7 @@ def load() -> Library:
     with suppress(OSError):  # where there is none, nobody else uses it
         ctypes.CDLL(_OPENMP, ctypes.RTLD_GLOBAL)
     try:
-        import ncnn  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        import ncnn
     except ImportError as error:
         raise BackendUnavailableError(f"ncnn cannot be loaded: {error}") from error
     return Library(ncnn)
@@ -82,9 +79,9 @@ class Library:
 
     def pack(self, channels: int) -> int:
         """How many channels of an image ncnn puts beside each other, innermost: [channels / pack, height,
-        width, pack]. 1 where their number does not divide well.
+        width, pack]. `channels` is a multiple of 4.
         """
-        return next(p for p in (16, 8, 4, 1) if p <= self._width and channels % p == 0)
+        return next(p for p in _PACKS if p <= self._width and channels % p == 0)
 
     def blob(self, memory: Array, image: Image, pack: int) -> Blob:
         """`memory` (float32, 1-D, 64-byte aligned, kept by the caller) as one image in that order."""
@@ -124,26 +121,29 @@ class Library:
         for name in _NOT_FLOAT32:
             setattr(option, name, False)
         option.use_winograd_convolution = bool(tile)
-        for size, name in _TILES.items():
-            setattr(option, name, size == tile)
+        for size in TILES:
+            setattr(option, f"use_winograd{size}3_convolution", size == tile)
         return option
 
     def _channels_together(self) -> int:
         """As many as the processor's registers hold: it is the library that knows which it uses."""
         net = self._ncnn.Net()
         self._option(net.opt, 1, "")
-        net.load_param_mem(f"{_HEADER}Input x 0 1 x\nReLU y 1 1 x y\n")
-        net.load_model(self._ncnn.DataReaderFromEmpty())
+        failed = net.load_param_mem(f"{_HEADER}Input x 0 1 x\nReLU y 1 1 x y\n")
+        failed = failed or net.load_model(self._ncnn.DataReaderFromEmpty())
         # A copy: what works in place looks at the references to its input, and others' memory has none.
-        image = self._ncnn.Mat(np.zeros((_WIDEST, 1, 1), np.float32)).clone()
+        image = self._ncnn.Mat(np.zeros((_PACKS[0], 1, 1), np.float32)).clone()
         extractor = net.create_extractor()
-        extractor.input("x", image)
-        _, blob = extractor.extract("y", 1)
+        failed = failed or extractor.input("x", image)
+        if not failed:
+            failed, blob = extractor.extract("y", 1)
+        if failed or blob.elempack not in _PACKS:
+            raise BackendUnavailableError("ncnn does not say how it lays out channels")
         return int(blob.elempack)
 
 
 class Layer:
-    """A built convolution. Calls from several threads do not disturb each other."""
+    """A built convolution. Calls from several threads take turns: the binding keeps Python's lock."""
 
     def __init__(self, net: Any, option: Any) -> None:
         self._net, self._layer, self._option = net, net.layers()[1], option
@@ -179,7 +179,7 @@ def _description(convolution: Convolution) -> str:
     if grouped:
         parameters[7] = convolution.groups
     if convolution.activation.parameters:
-        parameters[-23310] = _array([f"{p:.9e}" for p in convolution.activation.parameters])
+        parameters[-23310] = _array([f"{p:.8e}" for p in convolution.activation.parameters])
     kind = "ConvolutionDepthWise" if grouped else "Convolution"
     text = " ".join(f"{k}={v}" for k, v in parameters.items())
     return (

@@ -8,15 +8,12 @@ from collage_core.backend import Variant
 from collage_core.errors import Refusal
 from collage_core.formats import channels_last, plain
 from collage_core.ir import Subgraph
-from collage_ncnn.convolution import parse
+from collage_ncnn.convolution import TILES, parse
 
 __all__ = ["tile", "variants"]
 
 _OPTION = "winograd"
 """What names the results that one of Winograd's tiles yields, along each side."""
-
-_TILES = ("2", "4", "6")
-"""Larger ones need fewer products, and more memory for the weights: (tile + 2)^2 / 9 times theirs."""
 
 
 def variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
@@ -25,7 +22,7 @@ def variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
     if isinstance(convolution, Refusal):
         return convolution
     graph, result = subgraph.graph, subgraph.outputs[0]
-    algorithms = [((_OPTION, tile),) for tile in _TILES] if convolution.can_winograd else [()]
+    algorithms = [((_OPTION, tile),) for tile in TILES] if convolution.can_winograd else [()]
     offered = [
         Variant(
             (make("float32", graph.shape_of(convolution.source)),),

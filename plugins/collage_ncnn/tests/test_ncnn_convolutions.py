@@ -8,20 +8,26 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from collage_ncnn.convolution import TILES
 from collage_ncnn.variants import tile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from collage_core.testing import bind, make_group, node
+from collage_core.testing import bind, check_group, make_group, node
 
 _SETTINGS = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-_CHANNELS = st.sampled_from([1, 3, 4, 8, 12, 16, 20, 24, 32, 48])
+_CHANNELS = st.sampled_from([4, 8, 12, 16, 20, 24, 32, 48])
 _FLOATS = np.float32
 
 ACTIVATIONS: dict[str, tuple[onnx.NodeProto, dict[str, Any]]] = {
     "Clip": (node("Clip", ["y", "low", "high"], "z"), {"low": _FLOATS(-0.5), "high": _FLOATS(0.25)}),
+    "Clip by one number": (node("Clip", ["y", "low"], "z"), {"low": np.zeros(1, np.float32)}),
+    "Clip to infinity": (
+        node("Clip", ["y", "low", "high"], "z"),
+        {"low": _FLOATS(-0.123456789), "high": _FLOATS(np.inf)},
+    ),
     "Clip above": (node("Clip", ["y", "", "high"], "z"), {"high": _FLOATS(0.25)}),
     "Clip below": (node("Clip", ["y", "low"], "z"), {"low": _FLOATS(0.0)}),
     "HardSwish": (node("HardSwish", ["y"], "z"), {}),
@@ -99,14 +105,36 @@ def test_windows_of_three(
         nodes.append(after)
         constants |= bounds
     found = run_convolution(nodes, _values(batch, channels[0], *size), constants)
-    assert {tile(v) for v in found} == ({"2", "4", "6"} if max(channels) > 8 else {""})
+    assert {tile(v) for v in found} == (set(TILES) if max(channels) > 8 else {""})
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_activations_without_winograd(run_convolution: Any, activation: str) -> None:
+@pytest.mark.parametrize("channels", [4, 8, 16])
+@pytest.mark.parametrize(("kernel", "by_channel"), [(1, False), (3, True), (4, True)])
+def test_activations_without_winograd(
+    run_convolution: Any, activation: str, channels: int, kernel: int, by_channel: bool
+) -> None:
     after, bounds = ACTIVATIONS[activation]
-    constants = {"w": _weights(24, 16, 1, 1), "b": _values(24), **bounds}
-    run_convolution([node("Conv", ["x", "w", "b"], "y"), after], _values(1, 16, 9, 7), constants)
+    groups = channels if by_channel else 1
+    constants = {
+        "w": _weights(channels, channels // groups, kernel, kernel),
+        "b": _values(channels),
+        **bounds,
+    }
+    made = node("Conv", ["x", "w", "b"], "y", group=groups)
+    run_convolution([made, after], _values(2, channels, 9, 7), constants)
+
+
+def test_an_absent_bias(run_convolution: Any) -> None:
+    made = node("Conv", ["x", "w", ""], "y")
+    run_convolution([made], _values(1, 16, 9, 7), {"w": _weights(16, 16, 3, 3)})
+
+
+def test_the_bounds_of_early_operator_sets(backend: Any, target: Any) -> None:
+    """Clip's were attributes."""
+    x, w = _values(1, 16, 9, 7), _weights(16, 16, 3, 3)
+    nodes = [node("Conv", ["x", "w"], "y"), node("Clip", ["y"], "z", min=-0.5, max=0.25)]
+    check_group(backend, make_group(nodes, {"x": x}, {"w": w}, opset=10), {"x": x}, target)
 
 
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
@@ -117,16 +145,25 @@ def test_automatic_padding(run_convolution: Any, auto_pad: str, strides: tuple[i
 
 
 def test_every_tile_is_an_algorithm_of_its_own(backend: Any, target: Any) -> None:
-    """All right, and no two of them the same numbers: the option reaches the library."""
-    x, constants = _values(1, 64, 30, 30), {"w": _weights(64, 64, 3, 3)}
-    group = make_group([node("Conv", ["x", "w"], "y", pads=[1, 1, 1, 1])], {"x": x}, constants)
+    """The option reaches the library: no two of them give the same numbers, and the largest is the least
+    precise.
+    """
+    x, w = _values(1, 64, 30, 30), _weights(64, 64, 3, 3)
+    group = make_group([node("Conv", ["x", "w"], "y", pads=[1, 1, 1, 1])], {"x": x}, {"w": w})
     answers = {}
     for variant in backend.variants(group, target):
         bound = bind(backend.build(group, variant, target), group, variant, {"x": x})
         assert not bound.call()
         answers[tile(variant), variant.outputs[0].is_plain] = bound.outputs[0].copy()
-    assert len(answers) == 6
-    for one, other in itertools.combinations(["2", "4", "6"], 2):
+    assert len(answers) == 2 * len(TILES)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    taken = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    expected = np.einsum("nchwij,ocij->nohw", taken, w.astype(np.float64), optimize=True)
+    errors = {t: np.abs(answers[t, True] - expected).max() / np.abs(expected).max() for t in TILES}
+    assert errors["2"] < 3e-6
+    assert errors["4"] < 5e-6
+    assert 5e-6 < errors["6"] < 5e-5
+    for one, other in itertools.combinations(TILES, 2):
         assert (answers[one, True] != answers[other, True]).any()
-    for size in ("2", "4", "6"):
+    for size in TILES:
         np.testing.assert_array_equal(answers[size, True], answers[size, False])

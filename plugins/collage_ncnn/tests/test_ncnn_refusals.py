@@ -80,7 +80,8 @@ def test_unknown_dimensions(backend: Any, target: Any) -> None:
     [
         ([node("Tanh", ["y"], "z")], {}, "only an activation"),
         ([node("Relu", ["y"], "r"), node("Relu", ["r"], "z")], {}, "only an activation"),
-        ([node("Clip", ["y", "low", "high"], "z")], {"low": 1.0, "high": 0.0}, "above its upper"),
+        ([node("Clip", ["y", "low", "high"], "z")], {"low": 1.0, "high": 0.0}, "not below its upper"),
+        ([node("Clip", ["y", "low"], "z")], {"low": np.nan}, "not below its upper"),
     ],
 )
 def test_what_is_not_fused(
@@ -89,6 +90,51 @@ def test_what_is_not_fused(
     bounds = {name: np.float32(value) for name, value in constants.items()}
     group = make_group([_conv(), *after], {"x": _zeros(*_X)}, {"w": _zeros(*_W), **bounds})
     assert reason in _declined(backend, target, group).reason
+
+
+def test_an_activation_of_another_domain(backend: Any, target: Any) -> None:
+    nodes = [_conv(), node("Relu", ["y"], "z", domain="elsewhere")]
+    declared = {"z": TensorType("float32", (1, 16, 6, 6))}
+    group = make_group(nodes, {"x": _zeros(*_X)}, {"w": _zeros(*_W)}, ["z"], types=declared)
+    assert "only an activation" in _declined(backend, target, group).reason
+
+
+@pytest.mark.parametrize("shape", [(3, 16, 3, 3), (16, 6, 3, 3), (6, 1, 3, 3)])
+def test_channels_that_the_library_would_compute_one_at_a_time(
+    backend: Any, target: Any, shape: tuple[int, ...]
+) -> None:
+    """It writes beyond the last, and ends the process at some addresses."""
+    within, groups = (shape[0], shape[0]) if shape[1] == 1 else (shape[1], 1)
+    group = make_group([_conv(group=groups)], {"x": _zeros(1, within, 8, 8)}, {"w": _zeros(*shape)})
+    assert "multiple of 4" in _declined(backend, target, group).reason
+
+
+@pytest.mark.parametrize(
+    ("shapes", "attributes"),
+    [
+        ({"y": (1, 16, 5, 6)}, {}),
+        ({"y": (1, 32, 6, 6)}, {}),
+        ({"w": (16, 8, 3, 3)}, {}),
+        ({"b": (1,)}, {}),
+        ({}, {"kernel_shape": (2, 2)}),
+        ({}, {"strides": (2, 1)}),
+    ],
+)
+def test_what_does_not_fit(
+    backend: Any, target: Any, shapes: dict[str, tuple[int, ...]], attributes: dict[str, Any]
+) -> None:
+    """The library would read beyond the weights, or write elsewhere than to the output."""
+    made = node("Conv", ["x", "w", "b"], "y", name="n")
+    graph = make_graph([made], {"x": _zeros(*_X)}, {"w": _zeros(*_W), "b": _zeros(16)})
+    values = {
+        n: dataclasses.replace(graph.values[n], type=TensorType("float32", s)) for n, s in shapes.items()
+    }
+    wrong = graph.replace(
+        nodes=[dataclasses.replace(graph.nodes[0], attributes=attributes)],
+        values={**graph.values, **values},
+        constants={n: _zeros(*shapes.get(n, a.shape)) for n, a in graph.constants.items()},
+    )
+    assert "do not fit" in _declined(backend, target, Subgraph(wrong, wrong.all_nodes)).reason
 
 
 def test_a_result_that_is_read_before_the_activation(backend: Any, target: Any) -> None:
