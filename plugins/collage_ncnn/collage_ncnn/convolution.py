@@ -20,8 +20,8 @@ _WINOGRAD_CHANNELS = 8
 """With no more channels than these on both sides ncnn does not take Winograd's algorithm."""
 
 _TOGETHER = 4
-"""Channels that ncnn puts beside each other on any processor, if their number is a multiple of these. One at a
-time it writes beyond the last, and takes addresses for aligned that are not.
+"""Channels that ncnn puts beside each other on any processor, if their number is a multiple of these. One at
+a time it writes beyond the last, and takes addresses for aligned that are not.
 """
 
 
