@@ -1,4 +1,6 @@
-"""Where a vendor's shared library lies, for plugins that load one with ctypes. Loads nothing."""
+"""Whether a vendor's package is installed, and where its shared library lies, for plugins that load one with
+ctypes. Loads nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-__all__ = ["SharedLibrary"]
+__all__ = ["SharedLibrary", "installed_version"]
+
+
+def installed_version(distribution: str) -> str | None:
+    """Of a package on the index; None where it is not installed."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,4 @@ class SharedLibrary:
         """Of the distribution, or the name of the file that stands in for it."""
         if named := os.environ.get(self.variable):
             return named
-        try:
-            return importlib.metadata.version(self.distribution)
-        except importlib.metadata.PackageNotFoundError:
-            return None
+        return installed_version(self.distribution)

@@ -9,8 +9,9 @@ from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import Subgraph
 from collage_core.patterns import BackendPattern
+from collage_core.shared_library import installed_version
 from collage_ncnn import __version__
-from collage_ncnn.library import DISTRIBUTION, is_installed, library_version, load
+from collage_ncnn.library import DISTRIBUTION, load
 from collage_ncnn.patterns import patterns
 from collage_ncnn.variants import variants
 
@@ -23,8 +24,9 @@ class NcnnBackend(Backend):
     name = "ncnn"
 
     def info(self) -> BackendInfo:
-        reason = None if is_installed() else f"{DISTRIBUTION} is not installed"
-        return BackendInfo(self.name, BackendKind.OPERATOR, __version__, library_version(), reason=reason)
+        library = installed_version(DISTRIBUTION)
+        reason = None if library else f"{DISTRIBUTION} is not installed"
+        return BackendInfo(self.name, BackendKind.OPERATOR, __version__, library, reason=reason)
 
     def patterns(self) -> Sequence[BackendPattern]:
         return patterns()

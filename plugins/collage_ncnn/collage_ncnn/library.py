@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.metadata
-import importlib.util
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,7 +17,7 @@ from collage_core.errors import BackendError, BackendUnavailableError
 from collage_core.formats import Array
 from collage_ncnn.convolution import TILES, Convolution, Image
 
-__all__ = ["DISTRIBUTION", "Blob", "Layer", "Library", "is_installed", "library_version", "load"]
+__all__ = ["DISTRIBUTION", "Blob", "Layer", "Library", "load"]
 
 DISTRIBUTION = "ncnn"
 
@@ -40,18 +38,6 @@ _PACKS = (16, 8, 4)
 """How many channels ncnn puts beside each other: as many as the processor's registers hold, and divide their
 number.
 """
-
-
-def is_installed() -> bool:
-    """Without loading anything of it."""
-    return importlib.util.find_spec(DISTRIBUTION) is not None
-
-
-def library_version() -> str | None:
-    try:
-        return importlib.metadata.version(DISTRIBUTION)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 @cache

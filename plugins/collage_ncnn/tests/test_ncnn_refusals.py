@@ -157,5 +157,5 @@ def test_building_what_was_never_offered(backend: Any, target: Any) -> None:
 
 
 def test_the_library_is_not_installed(monkeypatch: pytest.MonkeyPatch, backend: Any) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("collage_ncnn.backend.installed_version", lambda name: None)
     assert backend.info().reason == "ncnn is not installed"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import importlib.metadata
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ import numpy as np
 from collage_core.backend import Bound
 from collage_core.errors import BackendError, BackendUnavailableError
 from collage_core.formats import Array
+from collage_core.shared_library import installed_version
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -60,10 +60,7 @@ _SPINNING = {
 
 def library_version() -> str | None:
     """None where the library is not installed. Loads nothing."""
-    try:
-        return importlib.metadata.version(DISTRIBUTION)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return installed_version(DISTRIBUTION)
 
 
 def open_session(

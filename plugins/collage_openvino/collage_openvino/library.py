@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from collage_core.errors import BackendError, BackendUnavailableError
 from collage_core.formats import Array
+from collage_core.shared_library import installed_version
 
 __all__ = [
     "DISTRIBUTION",
@@ -271,10 +272,7 @@ def find_library() -> Path | None:
 
 
 def library_version() -> str | None:
-    try:
-        return importlib.metadata.version(DISTRIBUTION)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return installed_version(DISTRIBUTION)
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes.util
-import importlib.metadata
 from collections.abc import Mapping, Sequence
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Tuned, Variant
@@ -12,6 +11,7 @@ from collage_core.errors import Refusal
 from collage_core.formats import Format
 from collage_core.ir import Subgraph, TensorType
 from collage_core.rules import PatternRule
+from collage_core.shared_library import installed_version
 from collage_tvm.rules import NAME, tvm_rule
 from collage_tvm.support import MOVABLE
 from collage_tvm.tuning.groups import tunable_variants, tuned_variants
@@ -23,16 +23,9 @@ _TVM = "0.27."
 _FFI = "0.1.14"
 
 
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def _unavailable() -> str | None:
     """Why TVM cannot be used here."""
-    tvm, ffi = _version("apache-tvm"), _version("apache-tvm-ffi")
+    tvm, ffi = installed_version("apache-tvm"), installed_version("apache-tvm-ffi")
     if tvm is None:
         return "apache-tvm is not installed: pip install apache-tvm==0.27.0 apache-tvm-ffi==0.1.14.post1"
     if ffi is None:
@@ -43,7 +36,7 @@ def _unavailable() -> str | None:
         )
     if not ffi.startswith(_FFI):
         return f"apache-tvm {tvm} crashes with apache-tvm-ffi {ffi}: pip install apache-tvm-ffi==0.1.14.post1"
-    if _version("llvmlite") is None:
+    if installed_version("llvmlite") is None:
         return "llvmlite is not installed: pip install llvmlite"
     if ctypes.util.find_library("gomp") is None:
         return "GNU OpenMP (libgomp.so.1) is not installed; Debian: apt install libgomp1"
@@ -57,8 +50,10 @@ class TvmBackend(Backend):
     name = NAME
 
     def info(self) -> BackendInfo:
-        version = _version("collage-tvm") or "0"
-        return BackendInfo(NAME, BackendKind.OPERATOR, version, _version("apache-tvm"), reason=_unavailable())
+        version = installed_version("collage-tvm") or "0"
+        return BackendInfo(
+            NAME, BackendKind.OPERATOR, version, installed_version("apache-tvm"), reason=_unavailable()
+        )
 
     def rules(self) -> Sequence[PatternRule]:
         return [tvm_rule()]

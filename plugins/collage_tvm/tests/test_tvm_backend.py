@@ -63,7 +63,7 @@ assert not [m for m in sys.modules if m == "tvm" or m.startswith("tvm.") or m ==
 def test_unusable_versions_are_named(
     monkeypatch: pytest.MonkeyPatch, versions: dict[str, str | None], reason: str
 ) -> None:
-    monkeypatch.setattr(backend, "_version", lambda package: versions.get(package, "0"))
+    monkeypatch.setattr(backend, "installed_version", lambda package: versions.get(package, "0"))
     info = TvmBackend().info()
     assert not info.available
     assert reason in str(info.reason)
