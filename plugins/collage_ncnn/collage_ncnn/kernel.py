@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,9 +13,9 @@ from collage_core.backend import Bound, Kernel, Variant
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
-from collage_ncnn.convolution import Image, parse
-from collage_ncnn.library import Blob, Library
-from collage_ncnn.variants import tile
+from collage_ncnn.convolution import Convolution, Image, parse
+from collage_ncnn.library import Library
+from collage_ncnn.variants import strip_rows, tile
 
 __all__ = ["ConvolutionKernel"]
 
@@ -25,7 +26,11 @@ _BEYOND = 64
 
 class ConvolutionKernel(Kernel):
     """One convolution. The library wants some channels innermost: images are copied to the workspace in that
-    order before, and results from there after.
+    order, and results from there.
+
+    Channels-last images get their zeros around them on the way, and may be computed in horizontal strips:
+    what is copied, transformed and multiplied of one of them stays in the cores' own caches from step to
+    step, where that of a whole image would not.
     """
 
     def __init__(self, library: Library, subgraph: Subgraph, variant: Variant, threads: int) -> None:
@@ -33,44 +38,73 @@ class ConvolutionKernel(Kernel):
         if isinstance(convolution, Refusal):
             raise BackendError(str(convolution))
         self._library, self._convolution, self._threads = library, convolution, threads
+        # An image of one pixel is in both orders, and its variant is known by the other image.
+        self._is_plain = variant.inputs[0].is_plain and variant.outputs[0].is_plain
+        padded = convolution if self._is_plain else _padded(convolution)
+        self._source = padded.input
         constants = subgraph.graph.constants
         bias = constants[convolution.bias] if convolution.bias else None
         self._layer = library.convolution(
-            convolution, constants[convolution.weights], bias, tile(variant), threads
+            padded, constants[convolution.weights], bias, tile(variant), threads
         )
-        self._is_plain = variant.inputs[0].is_plain, variant.outputs[0].is_plain
-        self._packs = library.pack(convolution.input.channels), library.pack(convolution.output.channels)
-        self._split = _room(convolution.input)
-        self.workspace_bytes = self._split + _room(convolution.output)
+        self._rows = strip_rows(variant) or convolution.output.height
+        self._split = _room(self._source)
+        self.workspace_bytes = self._split + _room(replace(convolution.output, height=self._rows))
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
-        convolution, (pack_in, pack_out) = self._convolution, self._packs
-        before, after = workspace[: self._split], workspace[self._split :]
+        before, after = (
+            part.view(np.float32) for part in (workspace[: self._split], workspace[self._split :])
+        )
         steps: list[Bound] = []
         for given, wanted in zip(inputs[0], outputs[0], strict=True):
-            source, read, _ = self._packed(given, convolution.input, pack_in, before, self._is_plain[0])
-            result, _, write = self._packed(wanted, convolution.output, pack_out, after, self._is_plain[1])
-            steps += [read, self._layer.bind(source, result), write]
+            image = self._plain_image if self._is_plain else self._image
+            steps += image(given, wanted, before, after)
         return partial(_run, tuple(steps), (self, inputs[0], outputs[0], workspace))
 
-    def _packed(
-        self, array: Array, image: Image, pack: int, room: Array, is_plain: bool
-    ) -> tuple[Blob, Bound, Bound]:
-        """An image [C, H, W] as the library reads and writes it, in `room`; what copies it there, and what
-        copies it back.
-        """
-        library, pixels = self._library, image.height * image.width
-        memory = room[: image.elements * 4].view(np.float32)
-        blob = library.blob(memory, image, pack)
-        if is_plain:
-            plain = library.blob(array.reshape(-1), image, 1)
-            there = library.repack(plain, blob, pack, self._threads)
-            return blob, there, library.repack(blob, plain, 1, self._threads)
-        # As many channels as lie together are one element, and copied as such.
-        together = np.dtype((np.void, 4 * pack))
-        last = array.transpose(1, 2, 0).reshape(pixels, image.channels).view(together).T
-        mine = memory.reshape(-1, pixels * pack).view(together)
-        return blob, partial(np.copyto, mine, last), partial(np.copyto, last, mine)
+    def _plain_image(self, given: Array, wanted: Array, before: Array, after: Array) -> Iterator[Bound]:
+        """What convolves one image [channels, height, width] that lies so in memory, step by step."""
+        library, threads = self._library, self._threads
+        packed, result = self._packed(before, self._source), self._packed(after, self._convolution.output)
+        source, convolved = library.blob(packed), library.blob(result)
+        yield library.repack(library.blob(given[..., np.newaxis]), source, packed.shape[3], threads)
+        yield self._layer.bind(source, convolved)
+        yield library.repack(convolved, library.blob(wanted[..., np.newaxis]), 1, threads)
+
+    def _image(self, given: Array, wanted: Array, before: Array, after: Array) -> Iterator[Bound]:
+        """The same of one with its channels last in memory."""
+        library, convolution, threads = self._library, self._convolution, self._threads
+        given, wanted = given.transpose(1, 2, 0), wanted.transpose(1, 2, 0)
+        framed = self._packed(before, self._source)
+        (top, left), (height, width) = convolution.begin, given.shape[:2]
+        bottom, right = top + height, left + width
+        for border in (framed[:, :top], framed[:, bottom:], framed[:, :, :left], framed[:, :, right:]):
+            if border.size:  # others use the workspace, too
+                yield partial(border.fill, 0.0)
+        inside = framed[:, top:bottom, left:right]
+        stride, reach = convolution.strides[0], (convolution.kernel[0] - 1) * convolution.dilations[0] + 1
+        there = 0
+        for first in range(0, len(wanted), self._rows):
+            result = wanted[first : first + self._rows]
+            end = (first + len(result) - 1) * stride + reach
+            until = min(max(end - top, there), height)
+            if until > there:
+                yield library.split(given[there:until], inside[:, there:until], threads)
+            there = until
+            strip = self._packed(after, replace(convolution.output, height=len(result)))
+            yield self._layer.bind(library.blob(framed[:, first * stride : end]), library.blob(strip))
+            yield library.join(strip, result, threads)
+
+    def _packed(self, memory: Array, image: Image) -> Array:
+        """An image in the library's order, [channels / pack, height, width, pack], at the begin."""
+        pack = self._library.pack(image.channels)
+        return memory[: image.elements].reshape(-1, image.height, image.width, pack)
+
+
+def _padded(convolution: Convolution) -> Convolution:
+    """The same of an image that is padded already."""
+    (top, left), (bottom, right), image = convolution.begin, convolution.end, convolution.input
+    framed = Image(image.channels, top + image.height + bottom, left + image.width + right)
+    return replace(convolution, input=framed, begin=(0, 0), end=(0, 0))
 
 
 def _room(image: Image) -> int:

@@ -34,6 +34,12 @@ _NOT_FLOAT32 = (
     "use_bf16_storage",
     "use_vulkan_compute",
 )
+_EQUAL = -233
+"""A slice as wide as the others."""
+_WIDTH = 2
+"""The axis of an image's width, for layers that slice and concatenate."""
+_DIMS_OF_RESULTS = 4
+"""With so many dimensions such a layer takes a result's memory as it is; with fewer it makes a new one."""
 _PACKS = (16, 8, 4)
 """How many channels ncnn puts beside each other: as many as the processor's registers hold, and divide their
 number.
@@ -62,6 +68,7 @@ class Library:
         # One for all kernels of a process: each finds in the caches what the last one used.
         self._scratch = ncnn.PoolAllocator()
         self._width = self._channels_together()
+        self._copiers: dict[tuple[str, int, int], Callable[[list[Blob], list[Blob]], int]] = {}
 
     def pack(self, channels: int) -> int:
         """How many channels of an image ncnn puts beside each other, innermost: [channels / pack, height,
@@ -69,17 +76,55 @@ class Library:
         """
         return next(p for p in _PACKS if p <= self._width and channels % p == 0)
 
-    def blob(self, memory: Array, image: Image, pack: int) -> Blob:
-        """`memory` (float32, 1-D, 64-byte aligned, kept by the caller) as one image in that order."""
-        blob = self._ncnn.Mat(memory)
-        blob.dims, blob.w, blob.h, blob.d, blob.c = 3, image.width, image.height, 1, image.channels // pack
-        blob.elempack, blob.elemsize, blob.cstep = pack, memory.itemsize * pack, image.width * image.height
+    def blob(self, view: Array, dims: int = 3) -> Blob:
+        """What lies at a view [c, h, w, pack] (float32, kept by the caller), of which each [h, w, pack] lies
+        together.
+        """
+        blob = self._ncnn.Mat(np.lib.stride_tricks.as_strided(view, (1,), (view.itemsize,)))
+        blob.dims, (blob.c, blob.h, blob.w, blob.elempack), blob.d = dims, view.shape, 1
+        blob.elemsize = view.itemsize * blob.elempack
+        blob.cstep = view.strides[0] // blob.elemsize
         return blob
 
     def repack(self, source: Blob, destination: Blob, pack: int, threads: int) -> Callable[[], object]:
         """What copies one blob to another, of which each holds `pack` channels together."""
         option, convert = self._option(self._ncnn.Option(), threads, ""), self._ncnn.convert_packing
         return lambda: convert(source, destination, pack, option)
+
+    def split(self, together: Array, apart: Array, threads: int) -> Callable[[], int]:
+        """What copies [height, width, channels] to ncnn's order, [channels / pack, height, width, pack], each
+        thread some of the rows. Both are float32, and kept by the caller.
+        """
+        layer = self._copier("Slice", len(apart), threads)
+        rows, blocks = self._rows(together, apart), self._blocks(apart, _DIMS_OF_RESULTS)
+        return lambda: layer([rows], blocks)
+
+    def join(self, apart: Array, together: Array, threads: int) -> Callable[[], int]:
+        """The way back."""
+        layer = self._copier("Concat", len(apart), threads)
+        rows, blocks = self._rows(together, apart, _DIMS_OF_RESULTS), self._blocks(apart)
+        return lambda: layer(blocks, [rows])
+
+    def _rows(self, together: Array, apart: Array, dims: int = 3) -> Blob:
+        return self.blob(together.reshape(*together.shape[:2], len(apart), -1), dims)
+
+    def _blocks(self, apart: Array, dims: int = 3) -> list[Blob]:
+        return [self.blob(block[:, :, np.newaxis], dims) for block in apart]
+
+    def _copier(self, kind: str, blocks: int, threads: int) -> Callable[[list[Blob], list[Blob]], int]:
+        """A layer that slices a width into as many equal ones, or concatenates them; made once."""
+        key = kind, blocks, threads
+        if key not in self._copiers:
+            layer, parameters = self._ncnn.create_layer(kind), self._ncnn.ParamDict()
+            if kind == "Slice":
+                # A copy: the layer keeps it, and does not keep others' memory from being freed.
+                parameters.set(0, self._ncnn.Mat(np.full(blocks, _EQUAL, np.int32)).clone())
+            parameters.set(int(kind == "Slice"), _WIDTH)
+            option = self._option(self._ncnn.Option(), threads, "")
+            if layer.load_param(parameters) or layer.create_pipeline(option):
+                raise BackendError(f"ncnn cannot make its layer {kind}")
+            self._copiers[key] = lambda given, wanted: int(layer.forward(given, wanted, option))
+        return self._copiers[key]
 
     def convolution(
         self, convolution: Convolution, weights: Array, bias: Array | None, tile: str, threads: int

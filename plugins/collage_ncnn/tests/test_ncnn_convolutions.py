@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from collage_ncnn.convolution import TILES
-from collage_ncnn.variants import tile
+from collage_ncnn.variants import strip_rows, tile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -87,6 +87,7 @@ def test_convolutions(
     channels=st.tuples(_CHANNELS, _CHANNELS),
     batch=st.integers(1, 2),
     size=st.tuples(st.integers(1, 30), st.integers(1, 30)),
+    pads=st.sampled_from([(1, 1, 1, 1)] * 3 + [(0, 0, 0, 0), (2, 0, 1, 2), (0, 2, 2, 1), (2, 2, 2, 2)]),
     activation=st.sampled_from([None, *ACTIVATIONS]),
 )
 @_SETTINGS
@@ -95,11 +96,13 @@ def test_windows_of_three(
     channels: tuple[int, int],
     batch: int,
     size: tuple[int, int],
+    pads: tuple[int, int, int, int],
     activation: str | None,
 ) -> None:
     """Those for which there are several algorithms."""
     constants: dict[str, Any] = {"w": _weights(channels[1], channels[0], 3, 3), "b": _values(channels[1])}
-    nodes = [node("Conv", ["x", "w", "b"], "y", pads=[1, 1, 1, 1])]
+    nodes = [node("Conv", ["x", "w", "b"], "y", pads=pads)]
+    size = max(size[0], 3 - pads[0] - pads[2]), max(size[1], 3 - pads[1] - pads[3])
     if activation is not None:
         after, bounds = ACTIVATIONS[activation]
         nodes.append(after)
@@ -154,16 +157,17 @@ def test_every_tile_is_an_algorithm_of_its_own(backend: Any, target: Any) -> Non
     for variant in backend.variants(group, target):
         bound = bind(backend.build(group, variant, target), group, variant, {"x": x})
         assert not bound.call()
-        answers[tile(variant), variant.outputs[0].is_plain] = bound.outputs[0].copy()
-    assert len(answers) == 2 * len(TILES)
+        answers[tile(variant), strip_rows(variant), variant.outputs[0].is_plain] = bound.outputs[0].copy()
+    strips = {(t, rows) for t, rows, _ in answers}
+    assert strips == {("2", 0), ("2", 4), ("2", 8), ("4", 0), ("4", 8), ("6", 0), ("6", 12)}
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
     taken = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
     expected = np.einsum("nchwij,ocij->nohw", taken, w.astype(np.float64), optimize=True)
-    errors = {t: np.abs(answers[t, True] - expected).max() / np.abs(expected).max() for t in TILES}
+    errors = {t: np.abs(answers[t, 0, True] - expected).max() / np.abs(expected).max() for t in TILES}
     assert errors["2"] < 3e-6
     assert errors["4"] < 5e-6
     assert 5e-6 < errors["6"] < 5e-5
     for one, other in itertools.combinations(TILES, 2):
-        assert (answers[one, True] != answers[other, True]).any()
-    for size in TILES:
-        np.testing.assert_array_equal(answers[size, True], answers[size, False])
+        assert (answers[one, 0, True] != answers[other, 0, True]).any()
+    for size, rows in strips:
+        np.testing.assert_array_equal(answers[size, rows, False], answers[size, 0, True])
