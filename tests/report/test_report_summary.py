@@ -249,6 +249,7 @@ def test_the_text_tells_what_the_json_tells(report: dict[str, Any]) -> None:
 def test_the_text_of_rarer_outcomes(report: dict[str, Any]) -> None:
     report |= {
         "chosen": "dnnl",
+        "relative": {"tvm": {"median": 0.98, "uncertainty": 0.03}},
         "fallback": [
             {"node": "n1", "op": "CumSum", "cost_ms": 0.5, "declined": {"a": "too odd"}},
             {"node": "n2", "op": "CumSum", "cost_ms": 0.5, "declined": {}},
@@ -266,6 +267,8 @@ def test_the_text_of_rarer_outcomes(report: dict[str, Any]) -> None:
     }
     text = optimization_text(report)
     assert "dnnl is what you get: nothing was faster beyond what is uncertain" in text
+    beaten = report | {"relative": {"tvm": {"median": 0.98, "uncertainty": 0.01}}}
+    assert "dnnl is what you get\n" in optimization_text(beaten)
     assert "n1 (CumSum), 0.5000 ms: a: too odd" in text
     assert "n2 (CumSum), 0.5000 ms: no backend has a pattern for it" in text
     assert "not run: predicted 123 ms" in text
