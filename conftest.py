@@ -1,5 +1,5 @@
-"""What all tests share: a library that they compare with reports nothing to its vendor; and a test that is
-marked `alone` runs beside no other.
+"""What all tests share: a library that they compare with reports nothing to its vendor, nothing waits for
+processors, and a test that is marked `alone` runs beside no other.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+os.environ["COLLAGE_SETTLING_LIMIT_S"] = "0"  # beside other tests no processor is ever free for a look
 
 
 _TREE = Path(__file__).parent

@@ -17,6 +17,7 @@ from statistics import median
 from collage_core.costs import CostDatabase
 from collage_core.costs.ratio import ENOUGH_SITTINGS, TURNS, ratio_of, sittings_of
 from collage_core.costs.record import CostRecord
+from collage_core.costs.samples import Turns
 from collage_core.pipeline.comparison import RUN
 from collage_core.report.text import table
 
@@ -31,7 +32,7 @@ def main() -> None:
     comparisons: dict[object, dict[str, CostRecord]] = defaultdict(dict)
     with CostDatabase(parser.parse_args().costs) as database:
         for item in database.items():
-            if len(sittings_of(item.record)) >= ENOUGH_SITTINGS:
+            if len(_played(item.record)) >= ENOUGH_SITTINGS:
                 comparisons[item.record.details[RUN]][item.key.backend] = item.record
     told: list[tuple[str, str, float, float, float]] = []
     for records in comparisons.values():
@@ -58,7 +59,12 @@ def _shortened(record: CostRecord) -> CostRecord:
 
 def _rounds(record: CostRecord) -> float:
     """Of a sitting, the median."""
-    return median([len(turns) for turns in sittings_of(record)])
+    return median(map(len, _played(record)))
+
+
+def _played(record: CostRecord) -> Turns:
+    """The sittings in which it took part."""
+    return [turns for turns in sittings_of(record) if turns]
 
 
 if __name__ == "__main__":

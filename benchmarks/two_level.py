@@ -73,9 +73,7 @@ def main() -> int:
     parser.add_argument("--budget", default="120s", help="for the graph level (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the graph level (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="for every library (default: %(default)s)")
-    parser.add_argument(
-        "--rounds", type=int, default=30, help="of comparisons, or more (default: %(default)s)"
-    )
+    parser.add_argument("--rounds", type=int, help="of comparisons, or more (default: as `collage optimize`)")
     parser.add_argument("--costs", metavar="FILE", help="cost database (default: in the user's cache folder)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything to a file")
     args = parser.parse_args()

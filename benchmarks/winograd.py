@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 
 import numpy as np
+from collage_benchmarks.variants import calls_of
 
-from collage_core.backend import Backend, BackendKind
+from collage_core.backend import BackendKind
 from collage_core.device import Target
-from collage_core.errors import Refusal
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
 from collage_core.plugins import Registry
-from collage_core.testing import bind, make_group, node
+from collage_core.testing import make_group, node
 
 _ROUNDS = 40
 _SHAPES = (
@@ -47,7 +46,7 @@ def main() -> None:
         os.environ.update(backend.environment(target))
     for channels, out, side in _SHAPES:
         group, x = _group(channels, out, side)
-        calls = [(b.name, call) for b in backends for call in _calls(b, group, x, target)]
+        calls = [(b.name, call) for b in backends for call in calls_of(b, group, x, target)]
         times_ms: list[list[float]] = [[] for _ in calls]
         for _ in range(_ROUNDS):
             for (_, call), taken in zip(calls, times_ms, strict=True):
@@ -72,21 +71,6 @@ def _group(channels: int, out: int, side: int) -> tuple[Subgraph, Array]:
     w = rng.standard_normal((out, channels, 3, 3), np.float32) / np.float32(np.sqrt(9 * channels))
     nodes = [node("Conv", ["x", "w", "b"], "c", pads=[1] * 4), node("Relu", ["c"], "y")]
     return make_group(nodes, {"x": x}, {"w": w, "b": rng.standard_normal(out, np.float32)}), x
-
-
-def _calls(backend: Backend, group: Subgraph, x: Array, target: Target) -> list[Callable[[], object]]:
-    """Every variant that can be built, bound."""
-    offered = backend.variants(group, target)
-    if isinstance(offered, Refusal):
-        return []
-    calls = []
-    for variant in offered:
-        try:
-            kernel = backend.build(group, variant, target)
-        except Exception:  # a vendor's library may raise anything
-            continue
-        calls.append(bind(kernel, group, variant, {"x": x}).call)
-    return calls
 
 
 if __name__ == "__main__":

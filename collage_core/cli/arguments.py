@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from collage_core.device import Target
 from collage_core.errors import CollageError
+from collage_core.pipeline.comparison import ROUNDS
 from collage_core.plugins import Registry
 from collage_core.search.candidates import Constraints
 
@@ -65,13 +66,13 @@ def add_placing(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_rounds(parser: argparse.ArgumentParser, what: str, default: int) -> None:
+def add_rounds(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "--rounds",
         type=int,
-        default=default,
         metavar="N",
-        help=f"alternating rounds of {what}, at least: more where they are cheap (default: {default})",
+        help=f"alternating rounds of {what}, at least: more where they are cheap (default: {ROUNDS}, and "
+        "then for about two minutes more while it is too close to call)",
     )
 
 
@@ -100,10 +101,10 @@ def target_of(args: argparse.Namespace) -> Target:
     return Target(args.device, Target.default().threads if args.threads is None else args.threads)
 
 
-def rounds_of(args: argparse.Namespace) -> int:
+def rounds_of(args: argparse.Namespace) -> int | None:
     """What `add_rounds` asks for; CollageError if there are none."""
-    rounds: int = args.rounds
-    if rounds < 1:
+    rounds: int | None = args.rounds
+    if rounds is not None and rounds < 1:
         raise CollageError("--rounds must be at least 1")
     return rounds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from collage_core.cli.arguments import constraints_of, names_of, seconds_of, shapes_of, target_of
-from collage_core.pipeline.optimize import ROUNDS, Optimization, optimize
+from collage_core.pipeline.optimize import Optimization, optimize
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.searches import search_named
 from collage_core.plugins import default_registry
@@ -13,7 +13,7 @@ from collage_core.plugins import default_registry
 __all__ = ["optimize_from"]
 
 
-def optimize_from(args: argparse.Namespace, progress: Progress, rounds: int = ROUNDS) -> Optimization:
+def optimize_from(args: argparse.Namespace, progress: Progress, rounds: int | None = None) -> Optimization:
     """Optimise `args.model` as the options of `add_placing` say."""
     registry = default_registry()
     return optimize(

@@ -48,8 +48,8 @@ class MeasureJob:
     carry it.
 
     graph_path: folder of `ir.save_stored`. values_path: folder of `costs.recording.record`. plugins:
-    modules that bring backends besides the installed packages. item_limit_s: how long one item may take,
-    building included. memory_limit_bytes: resident memory of the worker.
+    modules that bring backends besides the installed packages. item_limit_s: how long building one item
+    may take, and then checking and timing it. memory_limit_bytes: resident memory of the worker.
     """
 
     graph_path: Path

@@ -8,16 +8,19 @@ from pathlib import Path
 
 from collage_core.errors import CollageError
 
-__all__ = ["candidate_limit_s", "worker_memory_bytes"]
+__all__ = ["candidate_limit_s", "settling_limit_s", "worker_memory_bytes"]
 
 _CANDIDATE_VARIABLE = "COLLAGE_CANDIDATE_LIMIT_S"
 _MEMORY_VARIABLE = "COLLAGE_WORKER_MEMORY_MIB"
+_SETTLING_VARIABLE = "COLLAGE_SETTLING_LIMIT_S"
 _CANDIDATE_LIMIT_S = 60.0
+_SETTLING_LIMIT_S = 20.0
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def candidate_limit_s() -> float:
-    """Seconds for building, checking and timing one candidate: $COLLAGE_CANDIDATE_LIMIT_S, else 60.
+    """Seconds for building one candidate, and as many for checking and timing it: $COLLAGE_CANDIDATE_LIMIT_S,
+    else 60.
 
     CollageError if that is no positive number.
     """
@@ -36,14 +39,24 @@ def worker_memory_bytes() -> int:
     return min([machine, *_cgroup_limits()]) // 2
 
 
-def _positive(variable: str) -> float | None:
+def settling_limit_s() -> float:
+    """How many seconds `Processors` waits at a time: $COLLAGE_SETTLING_LIMIT_S, else 20; 0 switches it off.
+
+    CollageError if that is no number from 0 on.
+    """
+    limit_s = _positive(_SETTLING_VARIABLE, or_zero=True)
+    return _SETTLING_LIMIT_S if limit_s is None else limit_s
+
+
+def _positive(variable: str, *, or_zero: bool = False) -> float | None:
     text = os.environ.get(variable)
     if not text:
         return None
     with suppress(ValueError):
-        if 0 < (value := float(text)) < float("inf"):
+        value = float(text)
+        if 0 < value < float("inf") or (or_zero and value == 0):
             return value
-    raise CollageError(f"{variable} must be a positive number; it is {text!r}")
+    raise CollageError(f"{variable} must be a positive number{' or 0' if or_zero else ''}; it is {text!r}")
 
 
 def _cgroup_limits() -> list[int]:

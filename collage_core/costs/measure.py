@@ -11,8 +11,9 @@ from functools import cache
 from collage_core.costs.failures import infeasible
 from collage_core.costs.job import MeasureItem, MeasureJob
 from collage_core.costs.lock import measuring_lock
-from collage_core.costs.record import UNAVAILABLE, CostRecord
-from collage_core.costs.session import ask_supported, measure_item, open_session
+from collage_core.costs.processors import Processors
+from collage_core.costs.record import MOVED, RETAKEN, UNAVAILABLE, CostRecord
+from collage_core.costs.session import ask_supported, open_session, prepare_item, release_item, time_item
 from collage_core.errors import WorkerError
 from collage_core.plugins import backend_of
 from collage_core.worker import Worker, exit_cause
@@ -33,13 +34,13 @@ def run_job(
     soon as it is known.
 
     Starts a worker of its own and takes the machine's measuring lock for one item at a time (`on_wait`: see
-    `measuring_lock`). An item that raises, crashes, hangs or answers wrongly gets a record that says so, and
-    the others go on, in a new worker if need be. An item that crashes or answers wrongly after others have
-    run in its worker is tried once more in a new one: the fault may be theirs. One that still dies of a bad
-    memory access is run again in buffers that tell whether it writes outside them.
+    `measuring_lock` and `Processors`). An item that raises, crashes, hangs or answers wrongly gets a record
+    that says so, and the others go on, in a new worker if need be. An item that crashes or answers wrongly
+    after others have run in its worker is tried once more in a new one: the fault may be theirs. One that
+    still dies of a bad memory access is run again in buffers that tell whether it writes outside them.
     """
     on_wait = None if on_wait is None else cache(on_wait)  # once per job, not once per item
-    run = _Run(job, on_record)
+    run = _Run(job, on_record, on_wait)
     try:
         with measuring_lock(on_wait):
             run.ask()
@@ -48,17 +49,20 @@ def run_job(
                 with measuring_lock(on_wait):
                     run.measure(item)
     finally:
-        run.stop()
+        run.close()
     return [(i.index, run.records[i.index]) for i in job.items]
 
 
 class _Run:
     """The state of one `run_job`."""
 
-    def __init__(self, job: MeasureJob, on_record: OnRecord | None) -> None:
+    def __init__(
+        self, job: MeasureJob, on_record: OnRecord | None, on_wait: Callable[[str], object] | None
+    ) -> None:
         self.records: dict[int, CostRecord] = {}
         self._job = job
         self._on_record = on_record
+        self._processors = Processors(on_wait)
         self._worker: Worker | None = None
         self._attempts_in_worker = 0
         self._hangs = 0
@@ -95,6 +99,7 @@ class _Run:
 
     def measure(self, item: MeasureItem) -> None:
         start = time.monotonic()
+        waited_s = self._processors.waited_s
         if self._hangs >= _MAX_HANGS and not self._answered:
             reason = (
                 f"not tried: the first {_MAX_HANGS} all gave no answer within {self._job.item_limit_s:g} s"
@@ -108,7 +113,8 @@ class _Run:
             record = self._explained(item, record)
         self._hangs += record.status == "timeout"
         self._answered |= record.status not in ("timeout", UNAVAILABLE)
-        self._keep(item, replace(record, seconds=time.monotonic() - start))
+        waited_s = self._processors.waited_s - waited_s
+        self._keep(item, replace(record, seconds=time.monotonic() - start - waited_s))
 
     def _explained(self, item: MeasureItem, crash: CostRecord) -> CostRecord:
         """The record of an item that crashes; where it does so outside its buffers, this is the reason."""
@@ -123,12 +129,30 @@ class _Run:
         try:
             worker = self._ready()
             self._attempts_in_worker += 1
-            record = worker.call(measure_item, item, protect, timeout_s=self._job.item_limit_s)
+            record = worker.call(prepare_item, item, protect, timeout_s=self._job.item_limit_s)
+            if record is None:
+                record = self._timed(worker)
+                worker.call(release_item, timeout_s=self._job.item_limit_s)
         except WorkerError as error:
             return self._unusable or infeasible(error)
         limit_bytes = self._job.memory_limit_bytes
         if record.status == "wrong" or (limit_bytes is not None and worker.memory_bytes > limit_bytes // 2):
             self.stop()  # what this item has spoilt or leaked shall not be held against the next
+        return record
+
+    def _timed(self, worker: Worker) -> CostRecord:
+        """Of a prepared item. Again where the processors have been moved meanwhile."""
+        worker.pause()  # its threads are not to spin beside those that look at the processors
+        for number in self._processors.attempts():
+            worker.resume()
+            record = worker.call(time_item, timeout_s=self._job.item_limit_s)
+            worker.pause()
+            record = replace(record, details={**record.details, RETAKEN: number})
+            if not record.ok:
+                break
+        worker.resume()
+        if record.ok and self._processors.moved:
+            record = replace(record, details={**record.details, MOVED: True})
         return record
 
     def _ready(self) -> Worker:
@@ -162,3 +186,7 @@ class _Run:
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+
+    def close(self) -> None:
+        self.stop()
+        self._processors.close()

@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 
 from collage_core.costs.samples import median_uncertainty
 
-__all__ = ["UNAVAILABLE", "UNCERTAINTY", "CostKey", "CostRecord", "Policy", "Status"]
+__all__ = ["MOVED", "RETAKEN", "UNAVAILABLE", "UNCERTAINTY", "CostKey", "CostRecord", "Policy", "Status"]
+
+MOVED = "moved"
+"""Among the details of a record that had to be taken though the processors were not together to the end."""
+
+RETAKEN = "retaken"
+"""Among a record's details: how often it, or a part of it, was measured again because the machine's
+processors had been moved meanwhile (see `Processors`).
+"""
 
 UNCERTAINTY = "uncertainty_ms"
 """Among a record's details, where more is known of it than what its runs tell: by how much the median may be

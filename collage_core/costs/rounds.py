@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from statistics import median
@@ -15,7 +15,8 @@ import numpy as np
 
 from collage_core.costs.limits import worker_memory_bytes
 from collage_core.costs.lock import measuring_lock
-from collage_core.costs.samples import Samples
+from collage_core.costs.processors import Processors
+from collage_core.costs.samples import Samples, Turns
 from collage_core.errors import WorkerError
 from collage_core.formats import Array
 from collage_core.worker import Worker, child_state
@@ -75,10 +76,11 @@ class Outcome:
     """What a contender has shown: its samples and the outputs of its last run, or the reason why it has none.
 
     open_s: how long it took to open in a process that runs already, the longest of the sittings. turns_ms: by
-    sitting, the median of the runs of each turn. parts_ms: what its parts took, where that was asked for:
-    means without the longest tenth of the runs. Means add up to what the whole takes; many medians to less,
-    since hardly ever nothing is in the way of any of them. unavailable: it has none because no process could
-    be started, which is not its fault.
+    sitting, the median of the runs of each turn; none of those in which it took no part. parts_ms: what its
+    parts took, where that was asked for: means without the longest tenth of the runs. Means add up to what
+    the whole takes; many medians to less, since hardly ever nothing is in the way of any of them. retaken:
+    how often a turn was taken again (`Processors`). unavailable: it has none because no process could be
+    started, which is not its fault.
     """
 
     samples: Samples | None
@@ -87,6 +89,7 @@ class Outcome:
     open_s: float = 0.0
     turns_ms: tuple[tuple[float, ...], ...] = ()
     parts_ms: tuple[float, ...] = ()
+    retaken: int = 0
     unavailable: bool = False
 
     @property
@@ -106,6 +109,7 @@ def measure_rounds(
     turn_s: float = TURN_S,
     open_limit_s: float | None = 600.0,
     run_limit_s: float | None = 60.0,
+    go_on: Callable[[Mapping[str, Turns]], Collection[str]] | None = None,
     on_round: Callable[[int], object] | None = None,
     on_wait: Callable[[str], object] | None = None,
 ) -> dict[str, Outcome]:
@@ -116,12 +120,16 @@ def measure_rounds(
     The rounds are spread over `sittings`, each in new processes: where a process's memory happens to lie
     makes it up to two percent faster or slower than another that does just the same, for as long as it lives.
     A sitting goes on, up to `most_rounds`, while its rounds have taken less time than it took to start: where
-    rounds are cheap beside that, further ones narrow what is told of two contenders for little.
+    rounds are cheap beside that, further ones narrow what is told of two contenders for little. After the
+    last one `go_on` is asked, with the turns of all contenders that are not out, which of them are to have
+    another like it (none: that was all), and after that one again. The others have no turns in it, and its
+    runs are in nobody's samples: of different minutes, they would not compare.
 
     Each lives in a worker that is stopped (SIGSTOP) while it is not its turn, so that no idle thread of one
     spins into another's time. Who comes first and the direction change from round to round. A contender that
     raises, crashes or takes longer than `open_limit_s` for opening (first runs included) or `run_limit_s` for
-    a turn is out, with the reason; the others go on. Holds the machine's measuring lock.
+    a turn is out, with the reason; the others go on. Holds the machine's measuring lock. A turn during which
+    the machine's processors were moved is taken again (`Processors`).
 
     on_round: called with the number of rounds done, of those asked for.
     """
@@ -129,29 +137,52 @@ def measure_rounds(
     if len(set(names)) != len(names):
         raise ValueError(f"contenders' names must differ: {names}")
     with measuring_lock(on_wait), ExitStack() as stack:
-        seats = [_Seat(c) for c in contenders]
+        processors = stack.enter_context(closing(Processors(on_wait)))
+        seats = [_Seat(c, processors) for c in contenders]
         for seat in seats:
             stack.callback(seat.close)
+        processors.look()  # its partner's start is not to count as the contenders'
         numbers = count()
-        bounds = sorted({sitting * rounds // sittings for sitting in range(sittings + 1)})
-        for first, end in pairwise(bounds):
+        first = 0
+        for size, playing in _sittings(seats, rounds, sittings, go_on):
+            asked_for = first < rounds
+            for seat in seats:
+                if seat not in playing:
+                    seat.rest(run_limit_s)
             start_s = time.monotonic()
-            for seat in seats:
+            for seat in playing:
                 seat.start()
-            for seat in seats:
+            for seat in playing:
                 seat.wait(open_limit_s)
-            for seat in seats:
+            for seat in playing:
                 seat.open(max(warmup, 1) + 1, open_limit_s)
             started_s = time.monotonic()
-            enough_s = started_s + (started_s - start_s)
-            for done in range(first, max(end, first + most_rounds)):
-                if done >= end and time.monotonic() >= enough_s:
+            enough_s = started_s + (started_s - start_s) - processors.waited_s
+            for done in range(max(size, most_rounds)):
+                if done >= size and time.monotonic() - processors.waited_s >= enough_s:
                     break
-                for seat in _order(seats, next(numbers)):
-                    seat.turn((warmup, warmup_s), (runs_per_round, turn_s), run_limit_s)
-                if on_round is not None and done < end:
-                    on_round(done + 1)
+                for seat in _order(playing, next(numbers)):
+                    seat.turn((warmup, warmup_s), (runs_per_round, turn_s), run_limit_s, asked_for)
+                if on_round is not None and done < size and asked_for:
+                    on_round(first + done + 1)
+            first += size
         return {s.contender.name: s.outcome(run_limit_s) for s in seats}
+
+
+def _sittings(
+    seats: list[_Seat],
+    rounds: int,
+    sittings: int,
+    go_on: Callable[[Mapping[str, Turns]], Collection[str]] | None,
+) -> Iterator[tuple[int, list[_Seat]]]:
+    """How many rounds each has at least, and who takes part."""
+    bounds = sorted({sitting * rounds // sittings for sitting in range(sittings + 1)})
+    size = 0
+    for first, end in pairwise(bounds):
+        yield (size := end - first), seats
+    if size and go_on is not None:
+        while names := go_on({s.contender.name: s.turns_ms for s in seats if s.is_in}):
+            yield size, [s for s in seats if s.contender.name in names]
 
 
 def _order(seats: list[_Seat], number: int) -> list[_Seat]:
@@ -163,20 +194,27 @@ def _order(seats: list[_Seat], number: int) -> list[_Seat]:
 class _Seat:
     """A contender's place in the rounds: its worker, its times, and why it is out."""
 
-    def __init__(self, contender: Contender) -> None:
+    def __init__(self, contender: Contender, processors: Processors) -> None:
         self.contender = contender
+        self._processors = processors
+        self._retaken = 0
         self._worker: Worker | None = None
         self._times_ms: list[float] = []
-        self._turns_ms: list[list[float]] = []
+        self.turns_ms: list[list[float]] = []
         self._parts_ms: list[list[float]] = []
         self._reason: str | None = None
         self._unavailable = False
         self._open_s = 0.0
+        self._outputs: dict[str, Array] = {}
+
+    @property
+    def is_in(self) -> bool:
+        return self._reason is None
 
     def start(self) -> None:
         """A new process, and the one before is gone."""
         self.close()
-        if self._reason is None:
+        if self.is_in:
             c = self.contender
             modules = [__name__, c.open.__module__]
             limit_bytes = worker_memory_bytes()
@@ -190,52 +228,65 @@ class _Seat:
 
     def wait(self, limit_s: float | None) -> None:
         """Until it has imported what it needs: nothing is opened beside processes that are starting."""
-        if self._worker is not None and self._reason is None:
+        if self._worker is not None and self.is_in:
             try:
                 self._worker.call(_nothing, timeout_s=limit_s)
             except WorkerError as error:
                 self._out(error)
 
     def open(self, first_runs: int, limit_s: float | None) -> None:
-        if self._reason is not None:
+        if not self.is_in:
             return
         c = self.contender
-        self._turns_ms.append([])
+        self.turns_ms.append([])
         start = time.monotonic()
         self._asking(lambda worker: worker.call(_open, c.open, c.args, first_runs, timeout_s=limit_s))
         self._open_s = max(self._open_s, time.monotonic() - start)
 
-    def turn(self, warmup: _AtLeast, timed: _AtLeast, limit_s: float | None) -> None:
+    def turn(self, warmup: _AtLeast, timed: _AtLeast, limit_s: float | None, is_everybodys: bool) -> None:
+        """Again where the processors have been moved meanwhile. is_everybodys: whether all have that turn."""
+
         def run(worker: Worker) -> None:
-            worker.resume()
-            times_ms, parts_ms = worker.call(_run, warmup, timed, self.contender.parts, timeout_s=limit_s)
-            self._times_ms += times_ms
-            self._turns_ms[-1].append(median(times_ms))
-            self._parts_ms += parts_ms
+            for number in self._processors.attempts():
+                worker.resume()
+                times_ms, parts_ms = worker.call(_run, warmup, timed, self.contender.parts, timeout_s=limit_s)
+                worker.pause()
+                self._retaken += number > 0
+            if is_everybodys:
+                self._times_ms += times_ms
+                self._parts_ms += parts_ms
+            self.turns_ms[-1].append(median(times_ms))
 
         self._asking(run)
 
-    def outcome(self, limit_s: float | None) -> Outcome:
-        outputs: dict[str, Array] = {}
+    def rest(self, limit_s: float | None) -> None:
+        """A sitting without it."""
+        self._fetch(limit_s)
+        self.close()
+        self.turns_ms.append([])
 
+    def _fetch(self, limit_s: float | None) -> None:
         def fetch(worker: Worker) -> None:
             worker.resume()
-            outputs.update(worker.call(_outputs, timeout_s=limit_s))
+            self._outputs = worker.call(_outputs, timeout_s=limit_s)
 
         self._asking(fetch)
-        if self._reason is not None or not self._times_ms:
+
+    def outcome(self, limit_s: float | None) -> Outcome:
+        self._fetch(limit_s)
+        if not self.is_in or not self._times_ms:
             reason = self._reason or "it was not run"
             return Outcome(None, reason=reason, open_s=self._open_s, unavailable=self._unavailable)
         parts_ms = tuple(_additive(self._parts_ms)) if self._parts_ms else ()
         samples = Samples(tuple(self._times_ms))
-        turns_ms = tuple(map(tuple, self._turns_ms))
-        return Outcome(samples, outputs, None, self._open_s, turns_ms, parts_ms)
+        turns_ms = tuple(map(tuple, self.turns_ms))
+        return Outcome(samples, self._outputs, None, self._open_s, turns_ms, parts_ms, self._retaken)
 
     def _asking(self, ask: Callable[[Worker], object]) -> None:
         """Do it unless the contender is out, and stop its process afterwards; if it fails, the contender is
         out.
         """
-        if self._worker is None or self._reason is not None:
+        if self._worker is None or not self.is_in:
             return
         try:
             ask(self._worker)
@@ -250,6 +301,7 @@ class _Seat:
     def close(self) -> None:
         if self._worker is not None:
             self._worker.kill()
+            self._worker = None
 
 
 def _additive(runs_ms: Sequence[Sequence[float]]) -> list[float]:

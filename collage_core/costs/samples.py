@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-__all__ = ["Samples", "half_interval", "interquartile_range", "median_uncertainty"]
+__all__ = ["Samples", "Turns", "half_interval", "interquartile_range", "median_uncertainty"]
+
+Turns = Sequence[Sequence[float]]
+"""A contender's: by sitting, the median of the runs of each turn, in ms."""
 
 
 def interquartile_range(values: Sequence[float]) -> float:

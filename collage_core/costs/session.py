@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.job import MeasureItem
@@ -17,7 +18,9 @@ from collage_core.ir import Subgraph, load_stored
 from collage_core.plugins import default_registry
 from collage_core.worker import child_state
 
-__all__ = ["Session", "ask_supported", "measure_item", "open_session"]
+__all__ = ["Session", "ask_supported", "open_session", "prepare_item", "release_item", "time_item"]
+
+_Answer = TypeVar("_Answer")
 
 _SESSION = "measuring session"
 _COLD_BYTES = 128 << 10
@@ -36,6 +39,7 @@ class Session:
         self.target = target
         self.policy = policy
         self._refusals: dict[tuple[tuple[int, ...], tuple[str, ...] | None], Refusal | None] = {}
+        self._prepared: tuple[Trial, float] | None = None
 
     def supported(self, items: Sequence[MeasureItem]) -> list[Refusal | None]:
         """For each kernel item None, or why the backend declines it. Each distinct subgraph is asked about
@@ -50,25 +54,39 @@ class Session:
         self._refusals.update(zip(asked, answers, strict=True))
         return [self._refusals[i.nodes, i.outputs] for i in items]
 
-    def measure(self, item: MeasureItem, protect: bool = True) -> CostRecord:
-        """Build, check and time. An exception of the backend becomes a record "failed".
+    def prepare(self, item: MeasureItem, protect: bool = True) -> CostRecord | None:
+        """Build it, so that `timed` can follow, and then `release`. A record where that is not to be; an
+        exception of the backend becomes one with status "failed".
 
         protect: see `GuardedBuffers`.
         """
+        return self._unless_it_raises(lambda: self._prepare(item, protect))
+
+    def timed(self) -> CostRecord:
+        """Check and time what has been prepared; may be asked for again."""
+        if self._prepared is None:
+            raise ValueError("nothing has been prepared")
+        trial, build_s = self._prepared
+        return self._unless_it_raises(lambda: trial.record(self.policy, build_s))
+
+    def release(self) -> None:
+        """Let go of what has been prepared. A library that fails in this fails for the item that it is of."""
+        self._prepared = None
+
+    def _unless_it_raises(self, work: Callable[[], _Answer]) -> _Answer | CostRecord:
         start = time.perf_counter()
         try:
-            record = self._measured(item, protect)
+            return work()
         except (BackendUnavailableError, ImportError, MemoryError, OSError) as error:
             return CostRecord(UNAVAILABLE, reason=f"{type(error).__name__}: {error}")
         except Exception as error:  # a vendor's library may raise anything; it costs this candidate
             return CostRecord(
                 "failed", reason=f"{type(error).__name__}: {error}", seconds=time.perf_counter() - start
             )
-        return record
 
-    def _measured(self, item: MeasureItem, protect: bool) -> CostRecord:
+    def _prepare(self, item: MeasureItem, protect: bool) -> CostRecord | None:
         if item.kind == "conversion":
-            return self._conversion(item, protect)
+            return self._prepare_conversion(item, protect)
         if (refusal := self.supported([item])[0]) is not None:
             return CostRecord("declined", reason=str(refusal))
         if item.variant is None:
@@ -88,9 +106,10 @@ class Session:
             protect,
             twin,
         )
-        return trial.record(self.policy, build_s)
+        self._prepared = trial, build_s
+        return None
 
-    def _conversion(self, item: MeasureItem, protect: bool) -> CostRecord:
+    def _prepare_conversion(self, item: MeasureItem, protect: bool) -> CostRecord | None:
         if item.source is None or item.destination is None:
             raise ValueError("a conversion item needs a source and a destination")
         type = self.graph.type_of(item.value)
@@ -103,8 +122,8 @@ class Session:
         build_s = time.perf_counter() - start
         value = self.values.load(item.value)
         source, destination = (item.value, value, item.source), (item.value, value, item.destination)
-        trial = Trial(kernel, [source], [destination], protect)
-        return trial.record(self.policy, build_s)
+        self._prepared = Trial(kernel, [source], [destination], protect), build_s
+        return None
 
     def _is_cold(self, subgraph: Subgraph) -> bool:
         """Whether in an executable it finds constants cold that are worth it. Of reference kernels nobody
@@ -128,6 +147,16 @@ def ask_supported(items: Sequence[MeasureItem]) -> list[Refusal | None]:
     return session.supported(items)
 
 
-def measure_item(item: MeasureItem, protect: bool) -> CostRecord:
+def prepare_item(item: MeasureItem, protect: bool) -> CostRecord | None:
     session: Session = child_state[_SESSION]
-    return session.measure(item, protect)
+    return session.prepare(item, protect)
+
+
+def time_item() -> CostRecord:
+    session: Session = child_state[_SESSION]
+    return session.timed()
+
+
+def release_item() -> None:
+    session: Session = child_state[_SESSION]
+    session.release()

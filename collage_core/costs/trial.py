@@ -26,7 +26,7 @@ _LOOK_EVERY_S = 0.005
 
 
 class Trial:
-    """A built kernel, bound to guarded buffers that hold the recorded inputs.
+    """A built kernel, bound to guarded buffers for the recorded inputs.
 
     protect: see `GuardedBuffers`. twin: the same kernel, built once more (see `time_bound`).
     """
@@ -47,12 +47,15 @@ class Trial:
         self._results = [b.array(value.shape, f, f"output {name!r}") for name, value, f in outputs]
         self._workspace = b.bytes(kernel.workspace_bytes, "the workspace")
 
-        self._fill()
+        self._unanswered = [
+            np.invert(value).astype(r.dtype) if r.dtype.kind in "biu" else np.full_like(r, np.nan)
+            for (_, value, _), r in zip(outputs, self._results, strict=True)
+        ]
         self._bound = self._bind(kernel)
         self._twin = None if twin is None else self._bind(twin)
 
     def record(self, policy: Policy, build_s: float) -> CostRecord:
-        """Check, time, and check again: a kernel may be right once only.
+        """Check, time, and check again: a kernel may be right once only. May be called again.
 
         BackendError if a run returns an error code.
         """
@@ -66,11 +69,13 @@ class Trial:
             last_error, wrong = self._verdict(self._results)
             error = _worst(error, last_error)
         if wrong is None:
-            # Once more from the start: what is in the outputs may be left from an earlier run.
             self._fill()
-            if (wrong := self._late(self._copies(), _LOOK_EVERY_S)) is None:
-                last_error, wrong = self._answer()
-                error = _worst(error, last_error)
+            # Not with a copy: what a late run writes may be there before anybody can look.
+            wrong = self._late(self._unanswered, _LOOK_EVERY_S)
+        if wrong is None:
+            # Once more from the start: what was in the outputs may have been left from an earlier run.
+            last_error, wrong = self._answer()
+            error = _worst(error, last_error)
         if wrong is None:
             wrong = self._aliased()
         if wrong is None:
@@ -93,14 +98,12 @@ class Trial:
         """Recorded values into the inputs, and into the outputs what no right kernel leaves there."""
         for (_, value, _), source in zip(self._inputs, self._sources, strict=True):
             source[...] = value
-        for (_, value, _), result in zip(self._outputs, self._results, strict=True):
-            if result.dtype.kind in "biu":
-                result[...] = np.invert(value).astype(result.dtype)
-            else:
-                result[...] = np.nan
+        for result, unanswered in zip(self._results, self._unanswered, strict=True):
+            result[...] = unanswered
 
     def _answer(self) -> tuple[float | None, Refusal | None]:
-        """Run once; the `_verdict` of what is there at the moment at which the call returns."""
+        """Fill, and run once; the `_verdict` of what is there at the moment at which the call returns."""
+        self._fill()
         code = self._bound()
         returned = self._copies()
         if code:

@@ -41,13 +41,13 @@ def benchmark(
     model_file: str | None,
     *,
     costs: str | Path | None,
-    rounds: int,
+    rounds: int | None,
     progress: Progress,
 ) -> Benchmark:
     """Run placements, one of them named "collage", and peers, anew.
 
     model_file: what the peers load; the graph itself where None. costs: the cost database's file, the user's
-    own where None.
+    own where None. rounds: see `compare`.
     """
     theirs = [peer_entrant(PEER + p.name, p, target, model_file) for p in peers]
     with Workspace(graph) as workspace, CostDatabase(costs) as database:

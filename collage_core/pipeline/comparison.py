@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,9 +15,10 @@ from collage_core.backend import Backend, Peer
 from collage_core.costs.check import Difference, compare_all
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, environment_of, source_hash
-from collage_core.costs.ratio import TURNS, Ratio, ratio_of
-from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
+from collage_core.costs.ratio import TURNS, Ratio, ratio_of, unsettled
+from collage_core.costs.record import RETAKEN, UNAVAILABLE, CostKey, CostRecord, Policy
 from collage_core.costs.rounds import MOST_ROUNDS, TURN_S, Contender, Outcome, measure_rounds
+from collage_core.costs.samples import Turns
 from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.ir import Graph, Subgraph
@@ -28,6 +30,7 @@ from collage_core.runtime.session import open_peer, open_placement
 
 __all__ = [
     "PARTS",
+    "ROUNDS",
     "RUN",
     "Comparison",
     "Entrant",
@@ -40,6 +43,10 @@ __all__ = [
 ]
 
 
+ROUNDS = 15
+"""Of a comparison for which nobody says how many."""
+_UNSETTLED_S = 120.0
+"""How long such a one goes on beyond that while it is not settled which contender is the fastest."""
 _ROUNDS_PER_SITTING = 5
 RUN = "run"
 """Among the details: what all records of one comparison share."""
@@ -131,17 +138,21 @@ def compare(
     progress: Progress,
     *,
     title: str,
-    rounds: int,
+    rounds: int | None,
     runs_per_round: int = 3,
     fresh: bool = False,
     expected: Callable[[], Mapping[str, Array]] | None = None,
 ) -> Comparison:
     """Run the entrants in alternating rounds, or recall the stored comparison of just these (unless `fresh`).
 
-    `rounds` are run at least, and up to `MOST_ROUNDS` of a sitting while they cost little (`measure_rounds`).
-    `title` is part of the key: the run that chooses and the run that confirms are two comparisons. `expected`
-    gives the outputs to compare with, and is called only if something is run.
+    `rounds` are run at least, and up to `MOST_ROUNDS` of a sitting while they cost little (`measure_rounds`);
+    where None, `ROUNDS`, and further sittings while it is not settled which entrant is the fastest
+    (`costs.ratio.unsettled`), the last of which begins within two minutes. `title` is part of the key: the
+    run that chooses and the run that confirms are two comparisons. `expected` gives the outputs to compare
+    with, and is called only if something is run.
     """
+    longest_s = _UNSETTLED_S if rounds is None else 0.0
+    rounds = ROUNDS if rounds is None else rounds
     policy = Policy(warmup_runs=1, min_runs=rounds * runs_per_round, max_runs=rounds * runs_per_round)
     together = sorted(f"{e.name} {e.identity} {sorted(e.environment.items())}" for e in entrants)
     sittings = max(1, rounds // _ROUNDS_PER_SITTING)
@@ -149,7 +160,8 @@ def compare(
         "\n".join(
             [
                 title,
-                f"{sittings} sittings of up to {MOST_ROUNDS} rounds, turns of {TURN_S} s",
+                f"{sittings} sittings of up to {MOST_ROUNDS} rounds, turns of {TURN_S} s"
+                + (f", others begun within {longest_s} s while unsettled" if longest_s else ""),
                 graph_digest(graph),
                 workspace.inputs_digest,
                 str(target),
@@ -173,6 +185,7 @@ def compare(
         runs_per_round,
         sittings=sittings,
         most_rounds=MOST_ROUNDS,
+        go_on=_Unsettled(longest_s, title, progress) if longest_s else None,
         on_round=lambda done: progress.step(),
         on_wait=progress.note,
     )
@@ -185,6 +198,24 @@ def compare(
         for name, record in records.items():
             database.put(keys[name], record)
     return Comparison(records, True, {name: outcome.outputs for name, outcome in outcomes.items()})
+
+
+class _Unsettled:
+    """Who a comparison goes on with; it says so once. No sitting begins after `longest_s` seconds of that."""
+
+    def __init__(self, longest_s: float, title: str, progress: Progress) -> None:
+        self._longest_s, self._title, self._progress = longest_s, title, progress
+        self._end_s: float | None = None
+
+    def __call__(self, turns: Mapping[str, Turns]) -> set[str]:
+        names = unsettled(turns)
+        if names and self._end_s is None:
+            self._end_s = time.monotonic() + self._longest_s
+            self._progress.note(
+                f"{self._title}: {', '.join(sorted(names))} are too close to call, "
+                f"going on for some {self._longest_s:g} s"
+            )
+        return names if self._end_s is not None and time.monotonic() < self._end_s else set()
 
 
 def end_to_end_machine(target: Target) -> dict[str, str]:
@@ -225,6 +256,7 @@ def record_of_outcome(outcome: Outcome, expected: Mapping[str, Array]) -> CostRe
     details: dict[str, object] = {
         "times_ms": [round(t, 4) for t in samples.times_ms],
         TURNS: [[round(t, 6) for t in turns] for turns in outcome.turns_ms],
+        RETAKEN: outcome.retaken,
     }
     difference = compare_all(outcome.outputs, expected) if expected else Difference(None, None, None)
     if outcome.parts_ms:

@@ -39,16 +39,12 @@ from collage_core.search.transitions import Transitions
 __all__ = [
     "COLLAGE",
     "MIX",
-    "ROUNDS",
     "Optimization",
     "Single",
     "optimize",
     "optimize_graph",
     "search_placement",
 ]
-
-ROUNDS = 15
-"""Of an end-to-end comparison, where nobody says otherwise: three sittings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +107,7 @@ def optimize(
     inputs: Mapping[str, Array] | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
-    rounds: int = ROUNDS,
+    rounds: int | None = None,
     budget_s: float | None = None,
     seed: int = 0,
 ) -> Optimization:
@@ -178,7 +174,7 @@ def optimize_graph(
     inputs: Mapping[str, Array] | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
-    rounds: int = ROUNDS,
+    rounds: int | None = None,
     budget_s: float | None = None,
     seed: int = 0,
 ) -> Optimization:
@@ -188,8 +184,9 @@ def optimize_graph(
     backends: those that may take part; core's reference is added, so that every model places. inputs: what to
     record values with, by name (made up where None). transitions: constants per group and crossing; where
     None, calibrated, or those known if `executor` measures or `rounds` is 0. rounds: of each end-to-end
-    comparison (at most 10 of those that teach costs in place), 0 for none. searcher: a further search after
-    the op level, or the op level's own with other limits; budget_s and seed: see `SearchTask`.
+    comparison (at most 10 of those that teach costs in place), 0 for none; see `compare` for None. searcher:
+    a further search after the op level, or the op level's own with other limits; budget_s and seed: see
+    `SearchTask`.
 
     ModelError for an open dimension, PlacementError where no backend, not even the reference, runs a node.
     """
@@ -204,14 +201,14 @@ def optimize_graph(
     op_search = searcher if isinstance(searcher, OpLevelSearch) else OpLevelSearch()
     with Workspace(graph, inputs) as workspace:
         run = _Run(chosen, target, database, workspace, registry, progress, executor)
-        known = run.known(constraints, transitions, here=executor is None and rounds > 0)
+        known = run.known(constraints, transitions, here=executor is None and rounds != 0)
         progress.phase("searching")
         search_start = time.monotonic()
         op_level = known.search(op_search)
         singles = tuple(_single(name, fallback.name, known, op_search) for name in chosen)
         search_s = time.monotonic() - search_start
         refined = Refined(op_level)
-        if rounds and len(chosen) > 1:
+        if rounds != 0 and len(chosen) > 1:
             refined = run.refine(op_level, singles, known, op_search, rounds)
             op_level = refined.result
             search_s += refined.search_s
@@ -224,13 +221,13 @@ def optimize_graph(
         second_level = None
         if searcher is not None and searcher is not op_search:
             task = replace(run.task(known, constraints), op_level=op_level, budget_s=budget_s, seed=seed)
-            anchor = anchor_of(op_level.placement, singles, refined.failed) if rounds else None
+            anchor = anchor_of(op_level.placement, singles, refined.failed) if rounds != 0 else None
             second_level = run.second_level(searcher, task, known, anchor)
             simpler = [op_level.placement, *(s.placement for s in singles if s.placement is not None)]
             if all(second_level.placement.digest != p.digest for p in simpler):
                 found[searcher.name] = second_level.placement
         proof = Proof(op_level.placement, MIX)
-        if rounds:
+        if rounds != 0:
             proof = prove(found, singles, run.comparing(rounds), progress.note)
     return Optimization(
         graph,
@@ -322,7 +319,7 @@ class _Run:
         singles: Sequence[Single],
         known: _Known,
         searcher: Searcher,
-        rounds: int,
+        rounds: int | None,
     ) -> Refined:
         return refine(
             self.workspace.graph,
@@ -331,7 +328,7 @@ class _Run:
             known.costs,
             known.transitions,
             lambda: known.search(searcher),
-            self.comparing(min(rounds, REFINING_ROUNDS)),
+            self.comparing(REFINING_ROUNDS if rounds is None else min(rounds, REFINING_ROUNDS)),
         )
 
     def second_level(
@@ -382,7 +379,7 @@ class _Run:
         known.costs.add(self.costs(replace(known.candidates, candidates=groups)))
         return replace(result, placement=known.costs.priced(graph, result.placement, known.transitions))
 
-    def comparing(self, rounds: int) -> Compare:
+    def comparing(self, rounds: int | None) -> Compare:
         def run(title: str, placements: Mapping[str, Placement], timed: Collection[str]) -> Comparison:
             entrants = [
                 placement_entrant(name, p, self.registry, parts=name in timed)

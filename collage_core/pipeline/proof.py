@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from collage_core.costs.ratio import ratio_of, with_turns_of
+from collage_core.costs.ratio import losses_of, ratios_between, sittings_of, with_turns_of
 from collage_core.costs.record import CostRecord
 from collage_core.errors import BackendError
 from collage_core.pipeline.comparison import Comparison
@@ -173,21 +173,12 @@ def _ranked(records: Mapping[str, CostRecord], alone: set[str]) -> list[str]:
     that one's noise to theirs, and may contradict the direct ones. One library comes before a mix of several
     where no difference can be told: it is simpler.
     """
-    ran = {label: r for label, r in records.items() if r.ok}
-    ratios = {
-        (label, other): ratio
-        for label, r in ran.items()
-        for other, theirs in ran.items()
-        if label != other and (ratio := ratio_of(r, theirs)) is not None
-    }
-    losses = {
-        label: max((r.median for (one, _), r in ratios.items() if one == label), default=math.inf)
-        for label in ran
-    }
+    ratios = ratios_between({label: sittings_of(r) for label, r in records.items() if r.ok})
+    losses = losses_of(ratios)
     order = sorted(losses, key=losses.__getitem__)
     best = next((label for label in order if label in alone), None)
     if best is not None and order[0] not in alone:
-        ratio = ratios.get((best, order[0]))
+        ratio = ratios[best].get(order[0])
         # What may well be real is not given away for being simple.
         if ratio is not None and ratio.median - 1.0 <= min(ratio.uncertainty, _SIMPLER):
             order.remove(best)

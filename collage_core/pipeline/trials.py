@@ -112,6 +112,7 @@ class Trials:
                 _RUNS_PER_ROUND,
                 _WARMUP_RUNS,
                 open_limit_s=candidate_limit_s(),
+                on_wait=self._progress.note,
             )
             seconds = (time.monotonic() - start) / max(len(placements), 1)
         records = {

@@ -12,6 +12,7 @@ from typing import Any
 
 from collage_core.backend import BackendKind
 from collage_core.costs.check import Difference
+from collage_core.costs.record import RETAKEN
 from collage_core.formats import Format
 from collage_core.ir import Graph, Subgraph
 from collage_core.pipeline.comparison import PARTS, Comparison
@@ -161,6 +162,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
         "latency_ms": latency_ms,
         "spread_ms": spread_ms,
         "relative": _relative(o.comparison) if o.comparison is not None else {},
+        "retaken": _retaken(o.comparison) if o.comparison is not None else {},
         "predicted_ms": o.placement.predicted_ms,
         "prediction": _prediction(o, placed, parts_ms),
         "chosen": o.chosen,
@@ -214,6 +216,7 @@ def bench_json(
         "latency_ms": {name: r.median_ms for name, r in records.items()},
         "spread": {name: r.spread_ms for name, r in records.items()},
         "relative": _relative(comparison),
+        "retaken": _retaken(comparison),
         "runs": {name: r.runs for name, r in records.items()},
         "ratio_to_best_peer": min(ratios, default=None),
         "max_rel_error": {name: d.relative for name, d in differences.items() if d.relative is not None},
@@ -235,6 +238,11 @@ def _relative(comparison: Comparison) -> dict[str, dict[str, float | None]]:
         for name, ratio in ratios.items()
         if ratio is not None
     }
+
+
+def _retaken(comparison: Comparison) -> dict[str, object]:
+    """How often a turn of each was taken again because the machine's processors had been moved."""
+    return {name: r.details.get(RETAKEN, 0) for name, r in comparison.records.items() if r.ok}
 
 
 def tuning_json(tuning: Tuning, model: str) -> dict[str, Any]:

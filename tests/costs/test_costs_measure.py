@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import time
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from collage_core.costs import (
     run_job,
     synthesise_inputs,
 )
+from collage_core.costs.processors import Processors
 from collage_core.costs.record import UNAVAILABLE
 from collage_core.device import Target
 from collage_core.errors import CollageError, UnknownBackendError
@@ -107,11 +109,57 @@ MISBEHAVIOURS = [
     ("late later", "wrong", "output 'r' changed after the call had returned"),
     ("right and then nothing", "wrong", "output 'r' has NaN or infinity"),
     ("crash later", "crashed", "SIGSEGV"),
+    ("crash when freed", "crashed", "SIGSEGV"),
     ("right once", "wrong", "output 'r' has error"),
     ("error code", "failed", "error code 42"),
     ("late error code", "failed", "error code 43"),
     ("bad alias", "wrong", "when it shares the buffer of input 'x'"),
 ]
+
+
+@pytest.mark.parametrize("do", ["right", "alias"])
+def test_what_is_measured_again_starts_from_its_inputs(
+    stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch, do: str
+) -> None:
+    monkeypatch.setattr(Processors, "attempts", lambda _: iter((0, 1)))
+    found = measured(stored, [item(stored[0], 0, "r", do)])[0]
+    assert found.ok, found.reason
+    assert found.details["retaken"] == 1
+
+
+def test_wrong_numbers_are_not_measured_again(
+    stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Processors, "attempts", lambda _: iter((0, 1)))
+    found = measured(stored, [item(stored[0], 0, "r", "wrong")])[0]
+    assert found.status == "wrong"
+    assert found.details["retaken"] == 0
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_job_that_looks_at_the_processors_leaves_nothing_behind(
+    stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch, interrupted: bool
+) -> None:
+    def children() -> set[str]:
+        return {pid for t in Path("/proc/self/task").glob("*/children") for pid in t.read_text().split()}
+
+    monkeypatch.setenv("COLLAGE_SETTLING_LIMIT_S", "0.5")
+    before = children(), os.sched_getaffinity(0)
+    if interrupted:
+        with pytest.raises(KeyboardInterrupt):
+            _interrupted(stored)
+    else:
+        assert all(r.ok for r in measured(stored, [item(stored[0], k, "r") for k in range(3)]).values())
+    assert (children(), os.sched_getaffinity(0)) == before
+
+
+def _interrupted(stored: tuple[Graph, Path, Path]) -> None:
+    def interrupt(index: int, record: CostRecord) -> None:
+        raise KeyboardInterrupt
+
+    job = MeasureJob(stored[1], stored[2], "Odd", Target(), QUICK, (item(stored[0], 0, "r"),), (PLUGIN,))
+    run_job(job, interrupt)
 
 
 def test_every_misbehaviour_costs_its_own_item_only(stored: tuple[Graph, Path, Path]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from collage_core.costs import Contender, measure_rounds
+from collage_core.costs.samples import Turns
 from collage_core.errors import WorkerError
 from collage_core.worker import Worker
 
@@ -116,6 +117,34 @@ def test_a_sitting_goes_on_for_as_long_as_it_took_to_start() -> None:
     assert turns(0.001, 1) == [2, 2], "those asked for are run in any case"
     assert all(2 <= n < 99 for n in turns(0.1, 99))
     assert done == [1, 2, 3, 4] * 3
+
+
+def test_further_sittings_follow_for_those_who_are_to_go_on(tmp_path: Path) -> None:
+    seen: list[dict[str, list[int]]] = []
+
+    def go_on(turns: Mapping[str, Turns]) -> set[str]:
+        seen.append({name: [len(sitting) for sitting in sittings] for name, sittings in turns.items()})
+        return [{"a", "b"}, {"b", "c"}, set[str]()][len(seen) - 1]
+
+    log = tmp_path / "log"
+    done: list[int] = []
+    contenders = [*(contender(name, log) for name in "abc"), contender("out", do="raise")]
+    outcomes = measure_rounds(
+        contenders, 4, sittings=2, warmup_s=0, turn_s=0, go_on=go_on, on_round=done.append
+    )
+    assert seen == [
+        {"a": [2, 2], "b": [2, 2], "c": [2, 2]},
+        {"a": [2, 2, 2], "b": [2, 2, 2], "c": [2, 2, 0]},
+        {"a": [2, 2, 2, 0], "b": [2, 2, 2, 2], "c": [2, 2, 0, 2]},
+    ]
+    assert done == [1, 2, 3, 4]
+    for name, sittings in (("a", 3), ("b", 4), ("c", 3)):
+        assert outcomes[name].outputs["y"].size == 1, "who has left has answered before"
+        processes = {line for line in log.read_text().splitlines() if line.startswith(f"{name} ")}
+        assert len(processes) == sittings
+        samples = outcomes[name].samples
+        assert samples is not None
+        assert samples.runs == 4, "of the rounds that all had"
 
 
 @pytest.mark.parametrize(

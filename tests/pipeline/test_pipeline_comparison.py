@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,15 +12,18 @@ import pytest
 from collage_core import CostDatabase, Target
 from collage_core.costs import Contender
 from collage_core.costs.rounds import MOST_ROUNDS, Outcome
-from collage_core.costs.samples import Samples
+from collage_core.costs.samples import Samples, Turns
 from collage_core.ir import from_model
-from collage_core.pipeline.comparison import Comparison, Entrant, compare
+from collage_core.pipeline.comparison import ROUNDS, Comparison, Entrant, compare
 from collage_core.pipeline.progress import Silent
 from collage_core.pipeline.workspace import Workspace
 from collage_core.runtime.session import open_placement
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Parse
+
+
+_NOISE = ((1.0, 2.0), (1.5, 1.5), (2.0, 1.0))
 
 
 class _Machine:
@@ -33,6 +36,7 @@ class _Machine:
         self.full = False
         self.sittings: list[int] = []
         self.most_rounds: list[int] = []
+        self.went_on: list[set[str]] = []
 
     def __call__(
         self,
@@ -42,10 +46,12 @@ class _Machine:
         *,
         sittings: int,
         most_rounds: int,
+        go_on: Callable[[Mapping[str, Turns]], set[str]] | None,
         **_: Any,
     ) -> dict[str, Outcome]:
         self.sittings.append(sittings)
         self.most_rounds.append(most_rounds)
+        self.went_on.append(go_on({"a": _NOISE, "b": _NOISE[::-1]}) if go_on else set())
         ran = Outcome(Samples((1.0,) * rounds), turns_ms=((1.0,) * rounds,))
         failed = Outcome(None, reason="it crashed", unavailable=self.full)
         return {c.name: failed if c.name in self.failing else ran for c in contenders}
@@ -68,7 +74,7 @@ class _Runs:
     def __init__(self, workspace: Workspace, database: CostDatabase) -> None:
         self._workspace, self.database = workspace, database
 
-    def __call__(self, rounds: int = 4) -> Comparison:
+    def __call__(self, rounds: int | None = 4) -> Comparison:
         entrants = [Entrant(name, name, {}, partial(_contender, name)) for name in ("a", "b")]
         workspace = self._workspace
         target = Target("cpu", 1)
@@ -89,6 +95,19 @@ def test_processes_start_anew_every_five_rounds(machine: _Machine, run: _Runs) -
         run(rounds)
     assert machine.sittings == [1, 1, 2, 3, 6, 8]
     assert set(machine.most_rounds) == {MOST_ROUNDS}
+
+
+def test_what_is_too_close_to_call_goes_on_unless_rounds_are_asked_for(
+    machine: _Machine, run: _Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(ROUNDS)
+    assert run(None).measured, "it was another comparison"
+    assert not run(None).measured
+    assert machine.went_on == [set(), {"a", "b"}]
+    assert machine.sittings == [ROUNDS // 5] * 2
+    monkeypatch.setattr("collage_core.pipeline.comparison._UNSETTLED_S", 1e-9)
+    run(None)
+    assert not machine.went_on[-1], "not for ever"
 
 
 def test_failures_are_recalled_with_the_rest_until_they_are_pruned(machine: _Machine, run: _Runs) -> None:

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", metavar="A,B", help="peers to compare with (default: all that are available)"
     )
-    add_rounds(parser, "the comparison with peers", 30)
+    add_rounds(parser, "the comparison with peers")
     add_placing(parser)
     add_json(parser)
 

@@ -11,7 +11,6 @@ from collage_core.cli.arguments import add_json, add_placing, add_rounds, rounds
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
 from collage_core.errors import BundleError
-from collage_core.pipeline.optimize import ROUNDS
 from collage_core.report.summary import optimization_json
 from collage_core.report.text import optimization_text
 from collage_core.runtime.bundle import Bundle, save
@@ -26,7 +25,7 @@ SUMMARY = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="an ONNX file")
     parser.add_argument("-o", "--output", metavar="FILE", help="bundle to write (default: none)")
-    add_rounds(parser, "each end-to-end comparison", ROUNDS)
+    add_rounds(parser, "each end-to-end comparison")
     add_placing(parser)
     add_json(parser)
 

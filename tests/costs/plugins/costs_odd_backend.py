@@ -8,6 +8,7 @@ import ctypes
 import os
 import threading
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -102,6 +103,8 @@ class OddKernel(Kernel):
         if do == "leak":
             LEAKED.append(b"x" * (300 << 20))
         self.workspace_bytes = 256
+        if do == "crash when freed":
+            weakref.finalize(self, ctypes.string_at, 1)
         if do in ("alias", "bad alias"):
             self.may_alias = {0: 0}
 
@@ -116,7 +119,9 @@ class OddKernel(Kernel):
             if self._do == "bad alias":
                 output.fill(0)
             if self._do == "late" or (self._do == "late later" and self._calls > 1):
-                threading.Timer(0.02, compute, (self._node.op_type, operands, output)).start()
+                # After the timed runs the outputs are watched for 5 ms: who writes later may not be seen.
+                seconds = 0.02 if self._do == "late" else 0.003
+                threading.Timer(seconds, compute, (self._node.op_type, operands, output)).start()
                 return 0
             if self._do != "right and then nothing" or self._calls == 1:
                 compute(self._node.op_type, operands, output)

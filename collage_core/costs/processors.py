@@ -1,0 +1,279 @@
+"""Where a virtual machine's processors are at the moment: whether they share a core, or are far apart."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import NamedTuple
+
+from collage_core.costs.limits import settling_limit_s
+from collage_core.errors import WorkerError
+from collage_core.worker import Worker
+
+__all__ = ["Look", "Processors", "Usual"]
+
+_PAGE_BYTES = 4096
+_QUESTION, _ANSWER = 0, 512
+"""Offsets that share no cache line, nor a pair of lines that a processor fetches together."""
+
+_MOST_PROCESSORS = 16
+_PARTS, _EXCHANGES = 15, 20
+_PATIENCE = 1_000_000
+"""So often an answer is looked for, some 30 ms: the partner may have no processor to itself."""
+_LOOPS, _TURNS = 8, 500
+
+_SHARED = 1.35
+"""One thread of a core slows the other's loop down by 1.5 to 1.9 on Zen 4; another core by nothing."""
+_APART = 2.0
+"""Of the least time for an exchange: on Zen 4 97 to 174 ns within a group of cores that share a cache (most
+of it is the interpreter's), 275 to 340 between two of them.
+"""
+_EVERY_S = 0.02
+"""While nothing runs: a processor that wakes is often put elsewhere, one that works stays for seconds."""
+_ACQUAINTANCE_S = 1.0
+
+_TELL_AFTER_S = 2.0
+_MOST_RETAKEN = 3
+_LONGEST_RETAKEN_S = 2.0
+_START_LIMIT_S = 60.0
+
+_WAITING = (
+    "this machine's processors have been moved (they share a core, or are far from each other); waiting "
+    "until they are together again"
+)
+
+
+class Look(NamedTuple):
+    """What two processors were to each other at a moment; of more than two, the worst of the first one's.
+
+    exchange_ns: half of what it takes until a number written by one has been seen by the other and answered,
+    the interpreter's share included. slowdown: how much longer a loop takes on one while the other works.
+    """
+
+    exchange_ns: float
+    slowdown: float
+
+
+@dataclass(slots=True)
+class Usual:
+    """What may be expected of this machine's processors, learnt from looks at them."""
+
+    exchange_ns: float = inf
+    slowdown: float = 1.0
+    known: bool = False
+
+    def learn(self, look: Look) -> None:
+        if look.slowdown < _SHARED:  # cores of their own: the nearest of these is the best there is
+            self.slowdown = 1.0
+            self.exchange_ns = min(self.exchange_ns, look.exchange_ns)
+
+    def accept(self, look: Look) -> None:
+        """What lasts is how the machine is."""
+        self.exchange_ns = (
+            look.exchange_ns if self.exchange_ns == inf else max(self.exchange_ns, look.exchange_ns)
+        )
+        self.slowdown = max(self.slowdown, look.slowdown)
+
+    def agrees(self, look: Look) -> bool:
+        return look.exchange_ns < _APART * self.exchange_ns and look.slowdown < _SHARED * self.slowdown
+
+
+_usual = Usual()
+"""Of this process: what one measurement has learnt serves the next."""
+
+
+class Processors:
+    """Tells when this machine's processors are together as usual, and waits for it.
+
+    The host of a virtual machine moves its processors from core to core: for seconds two of them are the two
+    threads of one core, and whatever computes takes twice as long; for others they have no cache in common,
+    and whatever hands data from thread to thread takes twice as long, while the rest does not. The system
+    within sees nothing of it, and counts no time as stolen. What was timed in different states does not
+    compare.
+
+    A partner process answers to what this one writes into memory that both see; it is stopped (SIGSTOP) but
+    for the look, half a millisecond for each other processor. Not looked at where there is one core or more
+    than 16, or where $COLLAGE_SETTLING_LIMIT_S is 0; all is as usual then. To be closed; used by
+    one thread.
+
+    on_wait: called once, with a line for the user, where measuring has to wait for some seconds. waited_s:
+    how long all waits together were. moved: whether the processors were no longer together after the last of
+    `attempts`.
+    """
+
+    def __init__(self, on_wait: Callable[[str], object] | None = None, usual: Usual | None = None) -> None:
+        self._on_wait = on_wait
+        self._usual = _usual if usual is None else usual
+        self._limit_s = settling_limit_s()
+        self._numbers = _one_of_each_core(sorted(os.sched_getaffinity(0)))
+        self._partner: _Partner | None = None
+        self.waited_s = 0.0
+        self.moved = False
+        self._watched = self._limit_s > 0 and 1 < len(self._numbers) <= _MOST_PROCESSORS
+
+    def attempts(self) -> Iterator[int]:
+        """0, and the loop's body shall measure and leave nothing running; 1 if the processors are not
+        together when it has, and so on up to 3. What takes more than 2 seconds is not to be repeated.
+
+        Each begins when the processors are together. After $COLLAGE_SETTLING_LIMIT_S (20) seconds of waiting
+        what there is counts as usual.
+        """
+        for number in range(_MOST_RETAKEN + 1):
+            self._settle()
+            start_s = time.monotonic()
+            yield number
+            long = time.monotonic() - start_s > _LONGEST_RETAKEN_S
+            self.moved = self._unusual() is not None
+            if long or not self.moved:
+                return  # a long one has seen several states, and can tell the usual one by its median
+
+    def _settle(self) -> None:
+        start_s = time.monotonic()
+        while (look := self._unusual()) is not None:
+            waited_s = time.monotonic() - start_s
+            if waited_s > self._limit_s:
+                self._usual.accept(look)
+                break
+            if waited_s > _TELL_AFTER_S and self._on_wait is not None:
+                self._on_wait(_WAITING)
+                self._on_wait = None
+            time.sleep(_EVERY_S)
+        self.waited_s += time.monotonic() - start_s
+
+    def _unusual(self) -> Look | None:
+        """A look at them, unless it finds them together."""
+        look = self.look()
+        return None if look is None or self._usual.agrees(look) else look
+
+    def look(self) -> Look | None:
+        """None where nothing can be told."""
+        if not self._watched:
+            return None
+        try:
+            if self._partner is None:
+                self._partner = _Partner(self._numbers)
+                self._get_acquainted(self._partner)
+            look = self._partner.look()
+        except (OSError, WorkerError):  # no process, or no /proc: nothing is worth less for it
+            self._watched = False
+            return None
+        if look is not None:
+            self._usual.learn(look)
+        return look
+
+    def _get_acquainted(self, partner: _Partner) -> None:
+        """Look around for a second, once per process: a single look may find anything."""
+        end_s = time.monotonic() + _ACQUAINTANCE_S
+        while not self._usual.known and time.monotonic() < end_s:
+            if (look := partner.look()) is not None:
+                self._usual.learn(look)
+            time.sleep(_EVERY_S)
+        self._usual.known = True
+
+    def close(self) -> None:
+        if self._partner is not None:
+            self._partner.close()
+            self._partner = None
+
+
+def _one_of_each_core(numbers: list[int]) -> list[int]:
+    """Of processors that the system knows to be threads of one core, the first: these are no surprise."""
+    cores: dict[str, int] = {}
+    for number in numbers:
+        path = Path(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list")
+        try:
+            cores.setdefault(path.read_text(), number)
+        except OSError:
+            cores[str(number)] = number
+    return list(cores.values())
+
+
+class _Partner:
+    """The process on the other processor, and the memory through which it answers."""
+
+    def __init__(self, numbers: list[int]) -> None:
+        self._first, *self._others = numbers
+        descriptor = os.memfd_create("collage-processors")
+        try:
+            os.ftruncate(descriptor, _PAGE_BYTES)
+            self._memory = memoryview(mmap.mmap(descriptor, _PAGE_BYTES))
+            self._worker = Worker()
+            self._thread: int = self._worker.call(_answer, os.getpid(), descriptor, timeout_s=_START_LIMIT_S)
+        finally:
+            os.close(descriptor)
+        self._worker.pause()
+
+    def look(self) -> Look | None:
+        """None where the partner did not come to answer, on a processor that is not free."""
+        allowed = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {self._first})
+        try:
+            alone_ns = _loop_ns()
+            self._worker.resume()
+            try:
+                looks = [self._beside(other, alone_ns) for other in self._others]
+            finally:
+                self._worker.pause()
+        finally:
+            os.sched_setaffinity(0, allowed)
+        told = [look for look in looks if look is not None]
+        if len(told) < len(looks):
+            return None
+        return Look(max(look.exchange_ns for look in told), max(look.slowdown for look in told))
+
+    def _beside(self, other: int, alone_ns: float) -> Look | None:
+        os.sched_setaffinity(self._thread, {other})
+        exchange_ns = self._exchange_ns()
+        return None if exchange_ns is None else Look(exchange_ns, _loop_ns() / alone_ns)
+
+    def _exchange_ns(self) -> float | None:
+        """The fastest part's mean: somebody else may take either processor for a while."""
+        memory, parts_ns = self._memory, []
+        for _ in range(_PARTS):
+            before_ns = time.perf_counter_ns()
+            for number in range(1, _EXCHANGES + 1):
+                memory[_QUESTION] = number
+                for _ in range(_PATIENCE):
+                    if memory[_ANSWER] == number:
+                        break
+                else:
+                    return None
+            parts_ns.append((time.perf_counter_ns() - before_ns) / _EXCHANGES / 2)
+        return min(parts_ns)
+
+    def close(self) -> None:
+        self._worker.kill()
+
+
+def _answer(asker: int, descriptor: int) -> int:
+    """In the partner: answer for ever, in a thread whose number is returned."""
+    with open(f"/proc/{asker}/fd/{descriptor}", "r+b", buffering=0) as file:
+        memory = memoryview(mmap.mmap(file.fileno(), _PAGE_BYTES))
+
+    def answer() -> None:
+        answered = 0
+        while True:
+            if (number := memory[_QUESTION]) != answered:
+                memory[_ANSWER] = answered = number
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    assert thread.native_id is not None  # of a thread that has been started
+    return thread.native_id
+
+
+def _loop_ns() -> float:
+    """What nothing but the interpreter takes, undisturbed."""
+    times_ns = []
+    for _ in range(_LOOPS):
+        before_ns = time.perf_counter_ns()
+        for _ in range(_TURNS):
+            pass
+        times_ns.append(time.perf_counter_ns() - before_ns)
+    return min(times_ns)

@@ -1,0 +1,233 @@
+"""Processors that a host moves about: noticed, waited for, and what was measured meanwhile measured again."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from collage_core.costs import Contender, measure_rounds
+from collage_core.costs.limits import settling_limit_s
+from collage_core.costs.processors import Look, Processors, Usual
+from collage_core.errors import CollageError, WorkerError
+
+TOGETHER, SHARED, APART = Look(120.0, 1.0), Look(105.0, 1.7), Look(310.0, 1.0)
+_PROCESSORS = "collage_core.costs.processors"
+
+runners = importlib.import_module("costs_odd_backend")
+
+
+class Partner:
+    """In place of the process on the other processor: what is seen, look by look, the last for ever."""
+
+    def __init__(self, looks: Iterable[Look | None]) -> None:
+        self._looks = list(looks)
+        self.closed = 0
+
+    def __call__(self, numbers: list[int]) -> Partner:
+        return self
+
+    def look(self) -> Look | None:
+        return self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time in seconds; sleeping moves it."""
+    now_s = [0.0]
+    monkeypatch.setattr(f"{_PROCESSORS}.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr(f"{_PROCESSORS}.time.sleep", lambda s: now_s.__setitem__(0, now_s[0] + s))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setenv("COLLAGE_SETTLING_LIMIT_S", "20")
+    return now_s
+
+
+def known() -> Usual:
+    return Usual(TOGETHER.exchange_ns, known=True)
+
+
+def watched(
+    monkeypatch: pytest.MonkeyPatch, looks: Iterable[Look | None], usual: Usual | None = None
+) -> tuple[Processors, list[str]]:
+    monkeypatch.setattr(f"{_PROCESSORS}._Partner", Partner(looks))
+    said: list[str] = []
+    return Processors(said.append, usual or known()), said
+
+
+def test_what_is_usual_is_the_nearest_that_two_cores_have_been() -> None:
+    usual = Usual()
+    usual.learn(APART)
+    assert usual.agrees(APART)
+    assert usual.agrees(TOGETHER)
+    assert not usual.agrees(SHARED)
+    usual.learn(TOGETHER)
+    assert not usual.agrees(APART)
+    usual.learn(SHARED)  # nearer still, but one core
+    assert usual.exchange_ns == TOGETHER.exchange_ns
+
+
+def test_what_lasts_is_usual_until_better_is_seen() -> None:
+    usual = known()
+    for look in (SHARED, APART):
+        usual.accept(look)
+        assert usual.agrees(look)
+    usual.learn(TOGETHER)
+    assert not usual.agrees(SHARED)
+    assert not usual.agrees(APART)
+
+
+@pytest.mark.usefixtures("clock")
+def test_once_is_enough_while_the_processors_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    processors, said = watched(monkeypatch, [TOGETHER])
+    assert list(processors.attempts()) == [0]
+    assert said == []
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("moved", [SHARED, APART])
+def test_what_they_were_moved_during_is_measured_again(monkeypatch: pytest.MonkeyPatch, moved: Look) -> None:
+    processors, said = watched(monkeypatch, [TOGETHER, moved, moved, TOGETHER, TOGETHER])
+    assert list(processors.attempts()) == [0, 1]
+    assert said == []
+
+
+def test_nothing_is_measured_before_they_are_together(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    processors, said = watched(monkeypatch, [APART] * 200 + [TOGETHER])
+    begun_s = [clock[0] for _ in processors.attempts()]
+    assert begun_s == pytest.approx([4.0])
+    assert processors.waited_s == pytest.approx(4.0)
+    assert not processors.moved
+    assert len(said) == 1
+    assert "have been moved" in said[0]
+
+
+@pytest.mark.usefixtures("clock")
+def test_there_is_an_end_to_measuring_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    processors, said = watched(monkeypatch, [TOGETHER, APART] * 10)
+    assert list(processors.attempts()) == [0, 1, 2, 3]
+    assert processors.moved
+    assert said == []
+
+
+def test_what_takes_long_is_measured_once(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+    processors, _ = watched(monkeypatch, [TOGETHER, APART])
+    for number in processors.attempts():
+        assert number == 0
+        clock[0] += 2.5
+
+
+def test_there_is_an_end_to_waiting(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+    processors, _ = watched(monkeypatch, [SHARED])
+    assert list(processors.attempts()) == [0]
+    assert clock[0] == pytest.approx(20, abs=0.1)
+    assert list(processors.attempts()) == [0]
+    assert clock[0] == pytest.approx(20, abs=0.1), "what lasts is usual"
+
+
+def test_a_process_looks_around_before_it_measures(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    usual = Usual()
+    processors, _ = watched(monkeypatch, [*[APART] * 10, TOGETHER, APART, TOGETHER], usual)
+    assert list(processors.attempts()) == [0]
+    assert usual.exchange_ns == TOGETHER.exchange_ns
+    passed_s = clock[0]
+    assert passed_s == pytest.approx(1, abs=0.1)
+    again, _ = watched(monkeypatch, [TOGETHER], usual)
+    assert list(again.attempts()) == [0]
+    assert clock[0] == passed_s
+
+
+@pytest.mark.usefixtures("clock")
+def test_where_nothing_can_be_told_all_is_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    processors, _ = watched(monkeypatch, [None])
+    assert list(processors.attempts()) == [0]
+
+    def unlucky(numbers: list[int]) -> Partner:
+        raise WorkerError("a worker process cannot be started: no memory")
+
+    processors = Processors(usual=known())
+    monkeypatch.setattr(f"{_PROCESSORS}._Partner", unlucky)
+    assert list(processors.attempts()) == [0]
+
+
+def test_threads_of_one_core_are_no_surprise(monkeypatch: pytest.MonkeyPatch) -> None:
+    siblings = {0: "0,2\n", 1: "1,3\n", 2: "0,2\n", 3: "1,3\n"}
+    monkeypatch.setattr(Path, "read_text", lambda path: siblings[int(path.parts[-3].removeprefix("cpu"))])
+    one_of_each = importlib.import_module(_PROCESSORS)._one_of_each_core
+    assert one_of_each([0, 1, 2, 3]) == [0, 1]
+    assert one_of_each([2, 3]) == [2, 3]
+    assert one_of_each([0, 2]) == [0]
+
+
+@pytest.mark.parametrize(("numbers", "limit_s"), [({3}, "20"), (set(range(17)), "20"), ({0, 1}, "0")])
+def test_no_process_is_started_where_there_is_nothing_to_look_at(
+    monkeypatch: pytest.MonkeyPatch, numbers: set[int], limit_s: str
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: numbers)
+    monkeypatch.setenv("COLLAGE_SETTLING_LIMIT_S", limit_s)
+    monkeypatch.setattr(f"{_PROCESSORS}._Partner", None)
+    assert list(Processors().attempts()) == [0]
+
+
+def test_the_limit_has_a_default_and_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLLAGE_SETTLING_LIMIT_S")
+    assert settling_limit_s() == 20
+    for text, limit_s in (("3.5", 3.5), ("0", 0.0), ("0.0", 0.0)):
+        monkeypatch.setenv("COLLAGE_SETTLING_LIMIT_S", text)
+        assert settling_limit_s() == limit_s
+    for wrong in ("long", "-1", "nan"):
+        monkeypatch.setenv("COLLAGE_SETTLING_LIMIT_S", wrong)
+        with pytest.raises(CollageError, match=rf"COLLAGE_SETTLING_LIMIT_S must be .* or 0; it is '{wrong}'"):
+            settling_limit_s()
+
+
+@pytest.mark.alone
+def test_a_turn_is_taken_again_and_the_first_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLLAGE_SETTLING_LIMIT_S", "20")
+    partner = Partner([TOGETHER, TOGETHER, TOGETHER, TOGETHER, SHARED, TOGETHER])
+    monkeypatch.setattr(f"{_PROCESSORS}._Partner", partner)
+    monkeypatch.setattr(f"{_PROCESSORS}._usual", known())
+    log = tmp_path / "log"
+    contender = Contender("a", {}, runners.open_runner, (log, "a", "", 0.0))
+    outcome = measure_rounds([contender], 3, warmup_s=0, turn_s=0)["a"]
+    assert outcome.samples is not None
+    assert outcome.samples.runs == 3
+    assert outcome.retaken == 1
+    assert len(log.read_text().splitlines()) == 2 + 4 * 2
+    assert partner.closed == 1
+
+
+@pytest.mark.alone
+def test_two_real_processors_are_looked_at() -> None:
+    numbers = sorted(os.sched_getaffinity(0))[:2]
+    if len(numbers) < 2:
+        pytest.skip("needs two processors")
+    partner = importlib.import_module(_PROCESSORS)._Partner(numbers)
+    try:
+        before = os.sched_getaffinity(0)
+        looks = [look for _ in range(20) if (look := partner.look()) is not None]
+        assert os.sched_getaffinity(0) == before
+        pid = partner._worker.pid
+        assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        assert looks
+        assert all(5 < look.exchange_ns < 100_000 for look in looks)
+        assert all(0.2 < look.slowdown < 20 for look in looks)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises((OSError, WorkerError)):
+            _ = [partner.look() for _ in range(100)]
+        assert os.sched_getaffinity(0) == before
+    finally:
+        partner.close()
+    assert not Path(f"/proc/{pid}").exists()
