@@ -78,6 +78,7 @@ def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
             target=target,
             costs=arguments.costs,
             inputs=network.inputs(),
+            rounds=arguments.rounds,
             progress=progress,
         )
         outcomes = _run(found, model, network.inputs(), arguments.rounds)

@@ -1,4 +1,4 @@
-"""What a virtual machine's moved processors do to two kernels (docs/adr/0025-moved-processors.md):
+"""What a virtual machine's moved processors do to each library's kernel (docs/adr/0025-moved-processors.md):
 
     python benchmarks/moved_processors.py --seconds 120
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -58,6 +59,8 @@ def main() -> None:
             after = processors.look()
             if before is not None and after is not None:
                 spells.append((before, after, times_ms))
+    if not spells:
+        sys.exit("moved_processors: nothing can be told of these processors (see COLLAGE_SETTLING_LIMIT_S)")
     found = defaultdict(list)
     for before, after, times_ms in spells:
         state = _state(usual, before)

@@ -22,7 +22,7 @@ from collage_core.cli.progress import ProgressBars
 from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.pipeline.benchmark import PEER, benchmark
-from collage_core.pipeline.comparison import Entrant, placement_entrant
+from collage_core.pipeline.comparison import ROUNDS, Entrant, placement_entrant
 from collage_core.pipeline.optimize import COLLAGE, Optimization, optimize
 from collage_core.pipeline.progress import Progress
 from collage_core.plugins import default_registry
@@ -70,7 +70,11 @@ def _show(name: str, args: argparse.Namespace) -> dict[str, Any]:
         model = Path(folder) / f"{name}.onnx"
         onnx.save(NETWORKS[name].build(), model)
         optimization = optimize(
-            model, target=Target("cpu", args.threads), costs=args.costs, progress=progress
+            model,
+            target=Target("cpu", args.threads),
+            costs=args.costs,
+            rounds=ROUNDS,  # however close it is: it is to be seen in minutes
+            progress=progress,
         )
         comparison = _compare(optimization, model, args, progress)
     report: dict[str, Any] = {

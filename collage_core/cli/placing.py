@@ -13,7 +13,7 @@ from collage_core.plugins import default_registry
 __all__ = ["optimize_from"]
 
 
-def optimize_from(args: argparse.Namespace, progress: Progress, rounds: int | None = None) -> Optimization:
+def optimize_from(args: argparse.Namespace, progress: Progress, rounds: int | None) -> Optimization:
     """Optimise `args.model` as the options of `add_placing` say."""
     registry = default_registry()
     return optimize(

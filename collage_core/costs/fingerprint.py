@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from collage_core.backend import Backend, BackendKind
+from collage_core.costs.limits import settling_limit_s
 from collage_core.device import Target, cpuinfo
 
 __all__ = [
@@ -91,8 +92,10 @@ _CPU_NUMBERS = (("cpu family", "CPU architecture"), ("model", "CPU part"), ("ste
 def device_fingerprint(device: str = "cpu") -> dict[str, str]:
     """Model, stepping, instruction set, cores and caches (bytes) of the machine's processor, and how many of
     its cores this process may use: libraries and plugins ask that, whatever number of threads they are told.
+    Measured wherever the host has moved them, they count as another machine.
     """
-    return {"device": device, "cpus": str(len(os.sched_getaffinity(0))), **dict(_cpu_fingerprint())}
+    moved = {} if settling_limit_s() else {"processors": "not watched"}
+    return {"device": device, "cpus": str(len(os.sched_getaffinity(0))), **moved, **dict(_cpu_fingerprint())}
 
 
 @cache

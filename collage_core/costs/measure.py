@@ -142,11 +142,8 @@ class _Run:
 
     def _timed(self, worker: Worker) -> CostRecord:
         """Of a prepared item. Again where the processors have been moved meanwhile."""
-        worker.pause()  # its threads are not to spin beside those that look at the processors
-        for number in self._processors.attempts():
-            worker.resume()
+        for number in self._processors.attempts(worker):
             record = worker.call(time_item, timeout_s=self._job.item_limit_s)
-            worker.pause()
             record = replace(record, details={**record.details, RETAKEN: number})
             if not record.ok:
                 break

@@ -75,10 +75,9 @@ class Usual:
 
     def accept(self, look: Look) -> None:
         """What lasts is how the machine is."""
-        self.exchange_ns = (
-            look.exchange_ns if self.exchange_ns == inf else max(self.exchange_ns, look.exchange_ns)
-        )
         self.slowdown = max(self.slowdown, look.slowdown)
+        if look.slowdown < _SHARED:
+            self.exchange_ns = max(self.exchange_ns, look.exchange_ns)
 
     def agrees(self, look: Look) -> bool:
         return look.exchange_ns < _APART * self.exchange_ns and look.slowdown < _SHARED * self.slowdown
@@ -113,21 +112,27 @@ class Processors:
         self._limit_s = settling_limit_s()
         self._numbers = _one_of_each_core(sorted(os.sched_getaffinity(0)))
         self._partner: _Partner | None = None
+        self._begun_s = time.monotonic()
         self.waited_s = 0.0
         self.moved = False
         self._watched = self._limit_s > 0 and 1 < len(self._numbers) <= _MOST_PROCESSORS
 
-    def attempts(self) -> Iterator[int]:
-        """0, and the loop's body shall measure and leave nothing running; 1 if the processors are not
-        together when it has, and so on up to 3. What takes more than 2 seconds is not to be repeated.
+    def attempts(self, worker: Worker) -> Iterator[int]:
+        """0, and the loop's body shall measure in `worker`; 1 if the processors are not together when it has,
+        and so on up to 3. What takes more than 2 seconds is not to be repeated.
 
         Each begins when the processors are together. After $COLLAGE_SETTLING_LIMIT_S (20) seconds of waiting
-        what there is counts as usual.
+        what there is counts as usual; sooner if more than half of the time since the first has gone by in
+        waiting. The worker is stopped but for the body, so that none of its threads spins beside a look; in
+        the end as well, unless the loop is left.
         """
+        worker.pause()
         for number in range(_MOST_RETAKEN + 1):
             self._settle()
             start_s = time.monotonic()
+            worker.resume()
             yield number
+            worker.pause()
             long = time.monotonic() - start_s > _LONGEST_RETAKEN_S
             self.moved = self._unusual() is not None
             if long or not self.moved:
@@ -136,8 +141,11 @@ class Processors:
     def _settle(self) -> None:
         start_s = time.monotonic()
         while (look := self._unusual()) is not None:
-            waited_s = time.monotonic() - start_s
-            if waited_s > self._limit_s:
+            now_s = time.monotonic()
+            waited_s = now_s - start_s
+            # Where the nearest is seen now and then only, each sight of it would make all wait anew.
+            most_s = self._limit_s + (now_s - self._begun_s)
+            if waited_s > self._limit_s or 2 * (self.waited_s + waited_s) > most_s:
                 self._usual.accept(look)
                 break
             if waited_s > _TELL_AFTER_S and self._on_wait is not None:
@@ -212,11 +220,11 @@ class _Partner:
     def look(self) -> Look | None:
         """None where the partner did not come to answer, on a processor that is not free."""
         allowed = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {self._first})
-        try:
+        try:  # at once: an interrupt shall find no gap in which this thread stays where it is
+            os.sched_setaffinity(0, {self._first})
             alone_ns = _loop_ns()
-            self._worker.resume()
             try:
+                self._worker.resume()
                 looks = [self._beside(other, alone_ns) for other in self._others]
             finally:
                 self._worker.pause()

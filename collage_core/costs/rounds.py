@@ -247,10 +247,8 @@ class _Seat:
         """Again where the processors have been moved meanwhile. is_everybodys: whether all have that turn."""
 
         def run(worker: Worker) -> None:
-            for number in self._processors.attempts():
-                worker.resume()
+            for number in self._processors.attempts(worker):
                 times_ms, parts_ms = worker.call(_run, warmup, timed, self.contender.parts, timeout_s=limit_s)
-                worker.pause()
                 self._retaken += number > 0
             if is_everybodys:
                 self._times_ms += times_ms

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -34,7 +34,7 @@ from collage_core.device import Target
 from collage_core.errors import CollageError, UnknownBackendError
 from collage_core.formats import channels_last, plain
 from collage_core.ir import Graph, Subgraph, from_model, save_stored
-from collage_core.worker import RemoteError
+from collage_core.worker import RemoteError, Worker
 
 SpawningExecutor = partial(ProcessPoolExecutor, 2, multiprocessing.get_context("spawn"))
 QUICK = Policy(warmup_runs=1, min_runs=3, max_runs=5, max_seconds=0.1)
@@ -121,16 +121,29 @@ MISBEHAVIOURS = [
 def test_what_is_measured_again_starts_from_its_inputs(
     stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch, do: str
 ) -> None:
-    monkeypatch.setattr(Processors, "attempts", lambda _: iter((0, 1)))
+    monkeypatch.setattr(Processors, "attempts", lambda *_: iter((0, 1)))
     found = measured(stored, [item(stored[0], 0, "r", do)])[0]
     assert found.ok, found.reason
     assert found.details["retaken"] == 1
 
 
+def test_what_was_moved_to_the_end_says_so(
+    stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def attempts(processors: Processors, worker: Worker) -> Iterator[int]:
+        processors.moved = True
+        yield 3
+
+    monkeypatch.setattr(Processors, "attempts", attempts)
+    found = measured(stored, [item(stored[0], 0, "r")])[0]
+    assert found.ok, found.reason
+    assert found.details["moved"] is True
+
+
 def test_wrong_numbers_are_not_measured_again(
     stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Processors, "attempts", lambda _: iter((0, 1)))
+    monkeypatch.setattr(Processors, "attempts", lambda *_: iter((0, 1)))
     found = measured(stored, [item(stored[0], 0, "r", "wrong")])[0]
     assert found.status == "wrong"
     assert found.details["retaken"] == 0

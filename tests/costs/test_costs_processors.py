@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,31 +22,53 @@ _PROCESSORS = "collage_core.costs.processors"
 runners = importlib.import_module("costs_odd_backend")
 
 
+class Stoppable:
+    """In place of the worker in which something is measured."""
+
+    def __init__(self) -> None:
+        self.is_running = True
+
+    def pause(self) -> None:
+        self.is_running = False
+
+    def resume(self) -> None:
+        self.is_running = True
+
+
+WORKER: Any = Stoppable()
+
+
 class Partner:
     """In place of the process on the other processor: what is seen, look by look, the last for ever."""
 
     def __init__(self, looks: Iterable[Look | None]) -> None:
-        self._looks = list(looks)
+        self.looks = list(looks)
         self.closed = 0
 
     def __call__(self, numbers: list[int]) -> Partner:
         return self
 
     def look(self) -> Look | None:
-        return self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
+        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
 
     def close(self) -> None:
         self.closed += 1
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever machine this is."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(f"{_PROCESSORS}._one_of_each_core", list)
+    monkeypatch.setenv("COLLAGE_SETTLING_LIMIT_S", "20")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch, two_cores: None) -> list[float]:
     """The time in seconds; sleeping moves it."""
     now_s = [0.0]
     monkeypatch.setattr(f"{_PROCESSORS}.time.monotonic", lambda: now_s[0])
     monkeypatch.setattr(f"{_PROCESSORS}.time.sleep", lambda s: now_s.__setitem__(0, now_s[0] + s))
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setenv("COLLAGE_SETTLING_LIMIT_S", "20")
     return now_s
 
 
@@ -81,12 +104,15 @@ def test_what_lasts_is_usual_until_better_is_seen() -> None:
     usual.learn(TOGETHER)
     assert not usual.agrees(SHARED)
     assert not usual.agrees(APART)
+    nothing_else = Usual()
+    nothing_else.accept(SHARED)
+    assert nothing_else.agrees(APART), "how near two cores are has not been seen yet"
 
 
 @pytest.mark.usefixtures("clock")
 def test_once_is_enough_while_the_processors_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
     processors, said = watched(monkeypatch, [TOGETHER])
-    assert list(processors.attempts()) == [0]
+    assert list(processors.attempts(WORKER)) == [0]
     assert said == []
 
 
@@ -94,7 +120,7 @@ def test_once_is_enough_while_the_processors_stay_together(monkeypatch: pytest.M
 @pytest.mark.parametrize("moved", [SHARED, APART])
 def test_what_they_were_moved_during_is_measured_again(monkeypatch: pytest.MonkeyPatch, moved: Look) -> None:
     processors, said = watched(monkeypatch, [TOGETHER, moved, moved, TOGETHER, TOGETHER])
-    assert list(processors.attempts()) == [0, 1]
+    assert list(processors.attempts(WORKER)) == [0, 1]
     assert said == []
 
 
@@ -102,7 +128,7 @@ def test_nothing_is_measured_before_they_are_together(
     monkeypatch: pytest.MonkeyPatch, clock: list[float]
 ) -> None:
     processors, said = watched(monkeypatch, [APART] * 200 + [TOGETHER])
-    begun_s = [clock[0] for _ in processors.attempts()]
+    begun_s = [clock[0] for _ in processors.attempts(WORKER)]
     assert begun_s == pytest.approx([4.0])
     assert processors.waited_s == pytest.approx(4.0)
     assert not processors.moved
@@ -111,26 +137,56 @@ def test_nothing_is_measured_before_they_are_together(
 
 
 @pytest.mark.usefixtures("clock")
+def test_what_is_measured_runs_only_while_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker: Any = Stoppable()
+
+    class Watching(Partner):
+        def look(self) -> Look | None:
+            assert not worker.is_running
+            return super().look()
+
+    monkeypatch.setattr(f"{_PROCESSORS}._Partner", Watching([TOGETHER, APART, TOGETHER]))
+    for _ in Processors(usual=known()).attempts(worker):
+        assert worker.is_running
+    assert not worker.is_running
+
+
+@pytest.mark.usefixtures("clock")
 def test_there_is_an_end_to_measuring_again(monkeypatch: pytest.MonkeyPatch) -> None:
     processors, said = watched(monkeypatch, [TOGETHER, APART] * 10)
-    assert list(processors.attempts()) == [0, 1, 2, 3]
+    assert list(processors.attempts(WORKER)) == [0, 1, 2, 3]
     assert processors.moved
     assert said == []
 
 
 def test_what_takes_long_is_measured_once(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     processors, _ = watched(monkeypatch, [TOGETHER, APART])
-    for number in processors.attempts():
+    for number in processors.attempts(WORKER):
         assert number == 0
         clock[0] += 2.5
 
 
 def test_there_is_an_end_to_waiting(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     processors, _ = watched(monkeypatch, [SHARED])
-    assert list(processors.attempts()) == [0]
+    assert list(processors.attempts(WORKER)) == [0]
     assert clock[0] == pytest.approx(20, abs=0.1)
-    assert list(processors.attempts()) == [0]
+    assert list(processors.attempts(WORKER)) == [0]
     assert clock[0] == pytest.approx(20, abs=0.1), "what lasts is usual"
+
+
+def test_waiting_takes_no_more_than_half_of_the_time(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    partner = Partner([*[TOGETHER, *[APART] * 1001] * 10, TOGETHER])
+    monkeypatch.setattr(f"{_PROCESSORS}._Partner", partner)
+    processors = Processors(usual=known())
+    measured_s = 0.0
+    while len(partner.looks) > 1:
+        for _ in processors.attempts(WORKER):
+            clock[0] += 0.1
+            measured_s += 0.1
+        assert processors.waited_s <= 20.1 + measured_s
+    assert processors.waited_s > 25, "what is waited for has been seen again"
 
 
 def test_a_process_looks_around_before_it_measures(
@@ -138,26 +194,26 @@ def test_a_process_looks_around_before_it_measures(
 ) -> None:
     usual = Usual()
     processors, _ = watched(monkeypatch, [*[APART] * 10, TOGETHER, APART, TOGETHER], usual)
-    assert list(processors.attempts()) == [0]
+    assert list(processors.attempts(WORKER)) == [0]
     assert usual.exchange_ns == TOGETHER.exchange_ns
     passed_s = clock[0]
     assert passed_s == pytest.approx(1, abs=0.1)
     again, _ = watched(monkeypatch, [TOGETHER], usual)
-    assert list(again.attempts()) == [0]
+    assert list(again.attempts(WORKER)) == [0]
     assert clock[0] == passed_s
 
 
 @pytest.mark.usefixtures("clock")
 def test_where_nothing_can_be_told_all_is_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
     processors, _ = watched(monkeypatch, [None])
-    assert list(processors.attempts()) == [0]
+    assert list(processors.attempts(WORKER)) == [0]
 
     def unlucky(numbers: list[int]) -> Partner:
         raise WorkerError("a worker process cannot be started: no memory")
 
     processors = Processors(usual=known())
     monkeypatch.setattr(f"{_PROCESSORS}._Partner", unlucky)
-    assert list(processors.attempts()) == [0]
+    assert list(processors.attempts(WORKER)) == [0]
 
 
 def test_threads_of_one_core_are_no_surprise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +232,7 @@ def test_no_process_is_started_where_there_is_nothing_to_look_at(
     monkeypatch.setattr("os.sched_getaffinity", lambda _: numbers)
     monkeypatch.setenv("COLLAGE_SETTLING_LIMIT_S", limit_s)
     monkeypatch.setattr(f"{_PROCESSORS}._Partner", None)
-    assert list(Processors().attempts()) == [0]
+    assert list(Processors().attempts(WORKER)) == [0]
 
 
 def test_the_limit_has_a_default_and_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,10 +248,10 @@ def test_the_limit_has_a_default_and_can_be_set(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.alone
+@pytest.mark.usefixtures("two_cores")
 def test_a_turn_is_taken_again_and_the_first_is_forgotten(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("COLLAGE_SETTLING_LIMIT_S", "20")
     partner = Partner([TOGETHER, TOGETHER, TOGETHER, TOGETHER, SHARED, TOGETHER])
     monkeypatch.setattr(f"{_PROCESSORS}._Partner", partner)
     monkeypatch.setattr(f"{_PROCESSORS}._usual", known())

@@ -11,6 +11,7 @@ import pytest
 
 from collage_core import CostDatabase, Target
 from collage_core.costs import Contender
+from collage_core.costs.record import RETAKEN
 from collage_core.costs.rounds import MOST_ROUNDS, Outcome
 from collage_core.costs.samples import Samples, Turns
 from collage_core.ir import from_model
@@ -52,7 +53,7 @@ class _Machine:
         self.sittings.append(sittings)
         self.most_rounds.append(most_rounds)
         self.went_on.append(go_on({"a": _NOISE, "b": _NOISE[::-1]}) if go_on else set())
-        ran = Outcome(Samples((1.0,) * rounds), turns_ms=((1.0,) * rounds,))
+        ran = Outcome(Samples((1.0,) * rounds), turns_ms=((1.0,) * rounds,), retaken=2)
         failed = Outcome(None, reason="it crashed", unavailable=self.full)
         return {c.name: failed if c.name in self.failing else ran for c in contenders}
 
@@ -95,6 +96,11 @@ def test_processes_start_anew_every_five_rounds(machine: _Machine, run: _Runs) -
         run(rounds)
     assert machine.sittings == [1, 1, 2, 3, 6, 8]
     assert set(machine.most_rounds) == {MOST_ROUNDS}
+
+
+@pytest.mark.usefixtures("machine")
+def test_what_was_taken_again_is_kept(run: _Runs) -> None:
+    assert [run().records["a"].details[RETAKEN] for _ in range(2)] == [2, 2]
 
 
 def test_what_is_too_close_to_call_goes_on_unless_rounds_are_asked_for(

@@ -23,6 +23,7 @@ from collage_core.backend import Peer, PeerInfo, PeerSession
 from collage_core.costs import CostRecord
 from collage_core.costs.check import Difference
 from collage_core.costs.ratio import TURNS
+from collage_core.costs.record import RETAKEN
 from collage_core.pipeline.comparison import Comparison
 from collage_core.pipeline.proof import COLLAGE
 from collage_core.plugins import hookimpl
@@ -115,7 +116,7 @@ def _comparison(**times_ms: float | None) -> Comparison:
     records = {
         name.replace("peer_", "peer:"): CostRecord("failed", reason="it crashed")
         if ms is None
-        else CostRecord("ok", ms, ms / 10, 30, details={TURNS: [[ms, ms, ms * 2]]})
+        else CostRecord("ok", ms, ms / 10, 30, details={TURNS: [[ms, ms, ms * 2]], RETAKEN: int(ms)})
         for name, ms in times_ms.items()
     }
     return Comparison(records, measured=True)
@@ -133,6 +134,7 @@ def test_bench_compares_with_the_fastest_peer() -> None:
     assert report["failed"] == {"peer:c": "it crashed"}
     assert report["relative"]["peer:a"] == {"median": 1.5, "uncertainty": pytest.approx(0.02)}
     assert report["relative"].keys() == {"peer:a", "peer:b"}
+    assert report["retaken"] == {"collage": 2, "peer:a": 3, "peer:b": 5}
     text = bench_text(report)
     assert "1.500 +-0.020" in text
     assert "best peer / collage: 1.500" in text

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
         if reason := peer.info().reason:
             raise CollageError(f"peer {peer.name!r} is not available: {reason}")
     with ProgressBars() as progress:
-        graph, placement, model_file = _placed(args, progress)
+        graph, placement, model_file = _placed(args, progress, rounds)
         ours = placement_entrant(COLLAGE, placement, registry)
         result = benchmark(
             graph,
@@ -72,7 +72,9 @@ def run(args: argparse.Namespace) -> None:
         raise CollageError("; ".join(f"{name}: {why}" for name, why in faults.items()))
 
 
-def _placed(args: argparse.Namespace, progress: Progress) -> tuple[Graph, Placement, str | None]:
+def _placed(
+    args: argparse.Namespace, progress: Progress, rounds: int | None
+) -> tuple[Graph, Placement, str | None]:
     """The graph, its placement, and the file that peers load: the model as it came, unless its shapes were
     given here.
     """
@@ -83,5 +85,5 @@ def _placed(args: argparse.Namespace, progress: Progress) -> tuple[Graph, Placem
         for difference in differences_here(bundle, args.model, default_registry()):
             progress.note(f"note: {difference}")
         return bundle.graph, bundle.placement, None
-    optimization = optimize_from(args, progress)
+    optimization = optimize_from(args, progress, rounds)
     return optimization.graph, optimization.placement, None if args.shape else args.model
