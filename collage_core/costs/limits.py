@@ -14,7 +14,7 @@ _CANDIDATE_VARIABLE = "COLLAGE_CANDIDATE_LIMIT_S"
 _MEMORY_VARIABLE = "COLLAGE_WORKER_MEMORY_MIB"
 _SETTLING_VARIABLE = "COLLAGE_SETTLING_LIMIT_S"
 _CANDIDATE_LIMIT_S = 60.0
-_SETTLING_LIMIT_S = 20.0
+_SETTLING_LIMIT_S = 120.0
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -40,7 +40,7 @@ def worker_memory_bytes() -> int:
 
 
 def settling_limit_s() -> float:
-    """How many seconds `Processors` waits at a time: $COLLAGE_SETTLING_LIMIT_S, else 20; 0 switches it off.
+    """How many seconds `Processors` waits at a time: $COLLAGE_SETTLING_LIMIT_S, else 120; 0 switches it off.
 
     CollageError if that is no number from 0 on.
     """

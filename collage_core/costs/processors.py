@@ -47,6 +47,7 @@ _WAITING = (
     "this machine's processors have been moved (they share a core, or are far from each other); waiting "
     "until they are together again"
 )
+_ACCEPTED = "this machine's processors stay where they are: what is measured now may be slower than usual"
 
 
 class Look(NamedTuple):
@@ -101,13 +102,14 @@ class Processors:
     than 16, or where $COLLAGE_SETTLING_LIMIT_S is 0; all is as usual then. To be closed; used by
     one thread.
 
-    on_wait: called once, with a line for the user, where measuring has to wait for some seconds. waited_s:
-    how long all waits together were. moved: whether the processors were no longer together after the last of
-    `attempts`.
+    on_wait: called with a line for the user, once where measuring has to wait for some seconds, once where
+    that was in vain. waited_s: how long all waits together were. moved: whether the processors were no longer
+    together after the last of `attempts`.
     """
 
     def __init__(self, on_wait: Callable[[str], object] | None = None, usual: Usual | None = None) -> None:
         self._on_wait = on_wait
+        self._told: set[str] = set()
         self._usual = _usual if usual is None else usual
         self._limit_s = settling_limit_s()
         self._numbers = _one_of_each_core(sorted(os.sched_getaffinity(0)))
@@ -121,7 +123,7 @@ class Processors:
         """0, and the loop's body shall measure in `worker`; 1 if the processors are not together when it has,
         and so on up to 3. What takes more than 2 seconds is not to be repeated.
 
-        Each begins when the processors are together. After $COLLAGE_SETTLING_LIMIT_S (20) seconds of waiting
+        Each begins when the processors are together. After $COLLAGE_SETTLING_LIMIT_S (120) seconds of waiting
         what there is counts as usual; sooner if more than half of the time since the first has gone by in
         waiting. The worker is stopped but for the body, so that none of its threads spins beside a look; in
         the end as well, unless the loop is left.
@@ -147,12 +149,17 @@ class Processors:
             most_s = self._limit_s + (now_s - self._begun_s)
             if waited_s > self._limit_s or 2 * (self.waited_s + waited_s) > most_s:
                 self._usual.accept(look)
+                self._tell(_ACCEPTED)
                 break
-            if waited_s > _TELL_AFTER_S and self._on_wait is not None:
-                self._on_wait(_WAITING)
-                self._on_wait = None
+            if waited_s > _TELL_AFTER_S:
+                self._tell(_WAITING)
             time.sleep(_EVERY_S)
         self.waited_s += time.monotonic() - start_s
+
+    def _tell(self, line: str) -> None:
+        if self._on_wait is not None and line not in self._told:
+            self._told.add(line)
+            self._on_wait(line)
 
     def _unusual(self) -> Look | None:
         """A look at them, unless it finds them together."""

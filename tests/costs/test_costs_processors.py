@@ -167,11 +167,13 @@ def test_what_takes_long_is_measured_once(monkeypatch: pytest.MonkeyPatch, clock
 
 
 def test_there_is_an_end_to_waiting(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
-    processors, _ = watched(monkeypatch, [SHARED])
+    processors, said = watched(monkeypatch, [SHARED])
     assert list(processors.attempts(WORKER)) == [0]
     assert clock[0] == pytest.approx(20, abs=0.1)
     assert list(processors.attempts(WORKER)) == [0]
     assert clock[0] == pytest.approx(20, abs=0.1), "what lasts is usual"
+    assert len(said) == 2
+    assert "may be slower than usual" in said[1]
 
 
 def test_waiting_takes_no_more_than_half_of_the_time(
@@ -237,7 +239,7 @@ def test_no_process_is_started_where_there_is_nothing_to_look_at(
 
 def test_the_limit_has_a_default_and_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLLAGE_SETTLING_LIMIT_S")
-    assert settling_limit_s() == 20
+    assert settling_limit_s() == 120
     for text, limit_s in (("3.5", 3.5), ("0", 0.0), ("0.0", 0.0)):
         monkeypatch.setenv("COLLAGE_SETTLING_LIMIT_S", text)
         assert settling_limit_s() == limit_s
