@@ -41,7 +41,7 @@ def tests(session: nox.Session) -> None:
 def nightly(session: nox.Session) -> None:
     """All tests, the slow ones too, one after the other."""
     _install_editable(session, *TEST_TOOLS)
-    session.run("python", "-m", "pytest", *session.posargs)
+    session.run("python", "-m", "pytest", "--hypothesis-profile=exploring", *session.posargs)
 
 
 @nox.session

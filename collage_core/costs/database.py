@@ -87,7 +87,7 @@ class CostDatabase:
                 raise CostDatabaseError(f"cost database {self.path} has the newer version {version}; {known}")
             if tables and (version == 0 or not tables <= _OURS):
                 raise CostDatabaseError(f"{self.path} is a database of something else, not of costs")
-            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._write_ahead()
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute("BEGIN IMMEDIATE")
             # Once more: somebody else may have begun the file anew while this process waited.
@@ -97,6 +97,18 @@ class CostDatabase:
             self._connection.execute(_CREATE)
             self._connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
             self._connection.execute("COMMIT")
+
+    def _write_ahead(self) -> None:
+        """SQLite does not wait for others (`busy_timeout`) when it changes the mode of a file."""
+        end_s = time.monotonic() + _BUSY_MS / 1000
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end_s:
+                    raise
+                time.sleep(0.01)
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:

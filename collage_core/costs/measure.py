@@ -23,6 +23,8 @@ __all__ = ["MeasureItem", "MeasureJob", "run_job"]
 OnRecord = Callable[[int, CostRecord], object]
 
 _BAD_ACCESS = (exit_cause(-signal.SIGSEGV), exit_cause(-signal.SIGBUS))
+_OPEN_LIMIT_S = 60.0
+"""At least: starting a process and loading a library is no item's fault."""
 _MAX_HANGS = 3
 """A backend whose first so many items have all hung is not waited for any longer."""
 
@@ -171,7 +173,7 @@ class _Run:
             self._environment, plugins=job.plugins, memory_limit_bytes=job.memory_limit_bytes
         )
         session = job.graph_path, job.values_path, job.backend, job.target, job.policy
-        self._worker.call(open_session, *session, timeout_s=job.item_limit_s)
+        self._worker.call(open_session, *session, timeout_s=max(job.item_limit_s, _OPEN_LIMIT_S))
         return self._worker
 
     def _keep(self, item: MeasureItem, record: CostRecord) -> None:

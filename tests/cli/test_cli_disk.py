@@ -356,7 +356,7 @@ def test_interrupted_at_once(collage: Collage) -> None:
         time.sleep(python_s + i / 12 * max(0.0, whole_s - python_s))
         os.kill(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=30)
-        assert "Traceback" not in err, (i, err)
+        assert "collage_c" not in err, (i, err)  # a slow interpreter may have been interrupted itself
         assert process.returncode in (0, 130, -signal.SIGINT), (i, out, err)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 import onnx.parser
+from processes import wait_until
 
 from collage_core.costs import CostDatabase
 
@@ -64,7 +65,7 @@ def test_interrupted_while_measuring(collage: Collage) -> None:
     assert out == ""
     assert err.splitlines()[-1] == "collage: interrupted; what was measured is kept"
     assert "Traceback" not in err
-    assert _processes_of(collage) == set()
+    assert wait_until(lambda: not _processes_of(collage))
     assert {p.name for p in collage.temporary.iterdir()} <= {"collage-measuring.lock"}
 
     kept = _costs(collage)
@@ -88,7 +89,7 @@ def test_interrupted_while_comparing(collage: Collage) -> None:
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
-    assert _processes_of(collage) == set()
+    assert wait_until(lambda: not _processes_of(collage))
     assert {p.name for p in collage.temporary.iterdir()} <= {"collage-measuring.lock"}
 
 
@@ -116,5 +117,5 @@ def test_interrupted_at_the_graph_level_it_keeps_the_best_so_far(collage: Collag
     report = json.loads(out)
     assert report["second_level"]["stopped_by"] == "interrupted"
     assert report["latency_ms"]["collage"] > 0
-    assert _processes_of(collage) == set()
+    assert wait_until(lambda: not _processes_of(collage))
     assert {p.name for p in collage.temporary.iterdir()} <= {"collage-measuring.lock"}

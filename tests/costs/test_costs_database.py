@@ -293,3 +293,19 @@ def test_the_default_path_follows_the_environment(tmp_path: Path) -> None:
         with CostDatabase() as database:
             assert database.path == tmp_path / "home" / "costs.sqlite"
             assert database.path.exists()
+
+
+def test_a_file_that_others_are_beginning_is_waited_for(tmp_path: Path) -> None:
+    """SQLite itself does not wait before it changes a file's journal: two that begin one at once would fail."""
+    path = tmp_path / "c.sqlite"
+    with CostDatabase(path) as database:
+        database.put(key(), CostRecord("ok", 1.0))
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("PRAGMA journal_mode = DELETE")
+    other.execute("BEGIN IMMEDIATE")
+    timer = threading.Timer(0.3, other.execute, ["COMMIT"])
+    timer.start()
+    with CostDatabase(path) as database:
+        assert database.get(key()) is not None
+    timer.join()
+    other.close()

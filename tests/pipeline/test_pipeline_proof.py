@@ -45,7 +45,7 @@ def test_a_mix_that_times_well_in_parts_is_found_out_when_it_runs(parse: Parse, 
     costs = tmp_path / "c.sqlite"
     result = _optimize(parse, _BOTH, costs)
     first, *_ = result.op_level.history["turns"]
-    assert first["predicted_ms"] < 3
+    assert first["predicted_ms"] < 10
     assert first["took_ms"] > 30
     (alone,) = result.mix.backends()
     (other,) = {"left", "right"} - {alone}

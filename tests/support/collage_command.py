@@ -85,7 +85,7 @@ class Collage:
     def run(self, *arguments: str | Path, code: int = 0) -> str:
         """Standard output; the exit code must be `code`."""
         process = self.start(*arguments)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=600)
         assert process.returncode == code, err
         return out
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import wait_until
 
 from collage_core.errors import WorkerError
 from collage_core.worker import RemoteError, Worker, WorkerCrash, WorkerTimeout, child_state
@@ -107,8 +108,7 @@ def test_pause_stops_all_of_its_processes_until_resume(worker: Worker) -> None:
         worker.resume()
         assert worker.call(abs, -2) == 2
     worker.pause()
-    time.sleep(0.05)
-    assert state_of(grandchild) == "T"
+    assert wait_until(lambda: state_of(grandchild) == "T")
     worker.resume()
     assert worker.call(abs, -3) == 3
 

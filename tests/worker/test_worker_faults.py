@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import signal
 import subprocess
@@ -51,6 +52,7 @@ def test_without_descriptors_it_cannot_be_started_and_leaves_none(
 ) -> None:
     with Worker():  # whatever is opened once for all is open
         pass
+    gc.collect()  # not in between
     before = os.listdir("/proc/self/fd")
 
     def none_left() -> None:
@@ -84,6 +86,7 @@ def test_death_between_calls_is_told_by_the_next() -> None:
 def test_a_hang_is_ended_at_its_limit(source: str) -> None:
     with Worker() as worker:
         pid = worker.pid
+        worker.call(abs, -1)
         start = time.monotonic()
         with pytest.raises(WorkerTimeout, match=r"no answer within 0\.4 s; it said: thinking"):
             worker.call(exec, "print('thinking')\n" + source, timeout_s=0.4)

@@ -41,6 +41,7 @@ def test_a_network_is_placed_and_run(network: str, tmp_path: Path) -> None:
             np.testing.assert_allclose(found[name], array, rtol=0, atol=1e-4 * np.abs(array).max())
 
 
+@pytest.mark.alone
 def test_the_whole_network_is_one_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the end-to-end rounds the whole of it takes part, and costs less than its nodes one by one."""
     monkeypatch.setenv("COLLAGE_CALIBRATION", "off")
