@@ -296,7 +296,7 @@ def test_the_default_path_follows_the_environment(tmp_path: Path) -> None:
 
 
 def test_a_file_that_others_are_beginning_is_waited_for(tmp_path: Path) -> None:
-    """SQLite itself does not wait before it changes a file's journal: two that begin one at once would fail."""
+    """SQLite itself does not wait before it changes the journal: two that begin one at once would fail."""
     path = tmp_path / "c.sqlite"
     with CostDatabase(path) as database:
         database.put(key(), CostRecord("ok", 1.0))
