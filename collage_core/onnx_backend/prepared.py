@@ -100,6 +100,8 @@ class PreparedModel(BackendRep):
         for name in inputs:
             if name not in self._inputs:
                 raise InputError(f"the model has no input {name!r}; its inputs: {', '.join(self._inputs)}")
+        # A tensor without dimensions comes as NumPy's scalar more often than not.
+        inputs = {v: np.asarray(a) if isinstance(a, np.generic) else a for v, a in inputs.items()}
         for name, type in self._inputs.items():
             if not type.symbolic_dims:
                 check_array("input", name, inputs.get(name), type)
