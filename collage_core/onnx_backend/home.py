@@ -16,10 +16,13 @@ __all__ = ["Home", "close_homes", "home_of"]
 
 
 class Home:
-    """backends: by name, the first preferred; core's reference among them. servant: their worker."""
+    """backends: by name, the first preferred; core's reference among them. kinds: what they are. servant:
+    their worker.
+    """
 
     def __init__(self, backends: Mapping[str, Backend], target: Target) -> None:
         self.backends = backends
+        self.kinds = {name: b.info().kind for name, b in backends.items()}
         self.target = target
         self.servant = Servant({k: v for b in backends.values() for k, v in b.environment(target).items()})
         self._numbers = itertools.count()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from collage_core.backend import Backend, BackendKind, Variant
 from collage_core.costs.record import CostRecord
 from collage_core.costs.support import ask_each, ask_supported
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import NodeSet
-from collage_core.onnx_backend.servant import Servant
+from collage_core.onnx_backend.home import Home
 from collage_core.onnx_backend.stored import StoredGraph
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.search.candidates import Candidate, Taken, generate_candidates, require_offers
@@ -36,22 +35,20 @@ class Placer:
     Costs are made up. The reference's are far above all others, so that it gets what nobody else takes.
     Else fewer groups are better than more, and of groups alike the first backend's and the first variant.
 
-    backends: by name, the first preferred; the reference is among them. servant: the worker that asks them.
+    home: whose worker is asked what its backends take.
     """
 
-    def __init__(
-        self, stored: StoredGraph, backends: Mapping[str, Backend], target: Target, servant: Servant
-    ) -> None:
+    def __init__(self, stored: StoredGraph, home: Home) -> None:
         self._stored = stored
-        self._backends = backends
-        self._target = target
-        self._servant = servant
+        self._home = home
+        self._backends = backends = home.backends
+        self._target = target = home.target
         self._rank = {name: i for i, name in enumerate(backends)}
         self._answers: dict[tuple[str, _Nodes], Refusal | None] = {}
         self._out: set[tuple[str, _Nodes, Variant]] = set()
         self._no_conversion: set[tuple[str, ConversionKey]] = set()
         graph = stored.graph
-        taken = {n: self._taken(n) for n, b in backends.items() if b.info().kind is BackendKind.GRAPH}
+        taken = {n: self._taken(n) for n, kind in home.kinds.items() if kind is BackendKind.GRAPH}
         self._candidates = generate_candidates(graph, backends.values(), target, taken=taken)
         require_offers(self._candidates)
         self._preference = {
@@ -128,7 +125,7 @@ class Placer:
             return False
 
     def _is_reference(self, name: str) -> bool:
-        return self._backends[name].info().kind is BackendKind.REFERENCE
+        return self._home.kinds[name] is BackendKind.REFERENCE
 
     def _taken(self, name: str) -> Taken:
         """What a graph library says of each single node."""
@@ -153,7 +150,7 @@ class Placer:
         folder, target = self._stored.folder, self._target
 
         def ask(asked: Sequence[_Nodes]) -> Sequence[Refusal | None]:
-            return self._servant.call(
+            return self._home.servant.call(
                 ask_supported, folder, name, target, tuple(asked), more_s=float(len(asked))
             )
 

@@ -120,7 +120,7 @@ class _Placed:
         self._home = home
         self._tell = tell
         self._stored = StoredGraph(graph)
-        self._placer = Placer(self._stored, home.backends, home.target, home.servant)
+        self._placer = Placer(self._stored, home)
         self._number = home.number()
         self._generation = 0
         self.placement = self._placer.place()
