@@ -28,7 +28,7 @@ from collage_core.worker import RemoteError
 
 __all__ = ["PreparedModel"]
 
-_STEP_S = 5.0
+_STEP_S = 2.0
 """Time that each step may take to be built, beyond the limit for one candidate."""
 _FAILED_STEP = f"{StepError.__module__}.{StepError.__qualname__}"
 
