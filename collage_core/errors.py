@@ -14,6 +14,7 @@ __all__ = [
     "BundleError",
     "CollageError",
     "CostDatabaseError",
+    "DisagreementError",
     "InputError",
     "ModelError",
     "PlacementError",
@@ -29,6 +30,10 @@ class CollageError(Exception):
 
 class ModelError(CollageError):
     """The model cannot be read, or says something that cannot be placed."""
+
+
+class DisagreementError(CollageError):
+    """A second opinion on the model's answers is another one; nothing was placed."""
 
 
 class InputError(CollageError):

@@ -45,6 +45,8 @@ def compare(name: str, result: Array, expected: Array) -> tuple[float | None, Re
     if result.shape != expected.shape:
         return None, Refusal(f"output {name!r} has shape {result.shape}, the reference's {expected.shape}")
     dtype = str(expected.dtype)
+    if result.dtype != expected.dtype:
+        return None, Refusal(f"output {name!r} is {result.dtype}, the reference's {dtype}")
     allowed = tolerance(dtype)
     if dtype not in _TOLERANCES and expected.dtype.kind != "c":
         equal = bool(np.array_equal(result, expected))
