@@ -4,6 +4,10 @@ Each class takes the place of the one that has its name there, at every opset. K
 pooling reads `pads` in the order begin, end of each dimension, for images only; ConvTranspose keeps one
 output per group; LRN normalises the first N channels only; Softmax and its kin take no notice of the opset,
 and LogSoftmax underflows; GatherElements fails along more than 64 elements.
+
+Refused there though ONNX allows it: pads that remove elements; GlobalMaxPool but of images; logarithms of
+sums of integers; ReduceLogSumExp, Softsign and random numbers of rank 0; a Mean whose first operand is
+broadcast; DequantizeLinear before opset 19; GlobalLpPool, MaxRoiPool, Multinomial and Scatter at all.
 """
 
 from __future__ import annotations
@@ -11,21 +15,50 @@ from __future__ import annotations
 from onnx.reference.op_run import OpRun
 
 from collage_core.operators.convolution import Conv, ConvTranspose
+from collage_core.operators.drawing import (
+    Bernoulli,
+    Multinomial,
+    RandomNormal,
+    RandomNormalLike,
+    RandomUniform,
+    RandomUniformLike,
+)
+from collage_core.operators.earlier import DequantizeLinear, MaxRoiPool, Scatter
+from collage_core.operators.elementwise import Mean, Softsign
+from collage_core.operators.global_pooling import GlobalLpPool, GlobalMaxPool
 from collage_core.operators.indexing import GatherElements
 from collage_core.operators.normalization import LRN, Hardmax, LogSoftmax, Softmax
+from collage_core.operators.padding import Pad
 from collage_core.operators.pooling import AveragePool, MaxPool
+from collage_core.operators.reduction import ReduceLogSum, ReduceLogSumExp
 
 __all__ = ["OPERATORS"]
 
 OPERATORS: tuple[type[OpRun], ...] = (
     AveragePool,
+    Bernoulli,
     Conv,
     ConvTranspose,
+    DequantizeLinear,
     GatherElements,
+    GlobalLpPool,
+    GlobalMaxPool,
     Hardmax,
     LRN,
     LogSoftmax,
     MaxPool,
+    MaxRoiPool,
+    Mean,
+    Multinomial,
+    Pad,
+    RandomNormal,
+    RandomNormalLike,
+    RandomUniform,
+    RandomUniformLike,
+    ReduceLogSum,
+    ReduceLogSumExp,
+    Scatter,
     Softmax,
+    Softsign,
 )
 """What the reference evaluator is given, for it to prefer to its own."""

@@ -23,6 +23,7 @@ from collage_core.errors import ModelError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir import Graph, save_stored
 from collage_core.ir.passes import Pass, PassFault, run_passes
+from collage_core.ir.randomness import random_values
 from collage_core.ir.verify import require_static
 from collage_core.pipeline.comparison import graph_digest
 from collage_core.pipeline.progress import Progress
@@ -105,7 +106,7 @@ class _Given:
     def difference(self, answers: Mapping[str, Array]) -> Difference:
         if list(answers) != list(self._answers):
             return Difference(None, None, f"it returns {', '.join(answers)}")
-        return compare_all(answers, self._answers)
+        return compare_all(answers, self._answers, random_values(self._graph))
 
     def culprit(self, passes: Sequence[Pass]) -> PassFault | None:
         """The first pass after which the answers are others, or there are none."""
