@@ -12,8 +12,17 @@ from onnx.reference.op_run import OpRun
 
 from collage_core.operators.convolution import Conv, ConvTranspose
 from collage_core.operators.indexing import GatherElements
-from collage_core.operators.normalization import LRN, Hardmax, LogSoftmax, Softmax
-from collage_core.operators.pooling import AveragePool, MaxPool
+from collage_core.operators.normalization import (
+    LRN,
+    Hardmax,
+    LogSoftmax,
+    LpNormalization,
+    MeanVarianceNormalization,
+    Softmax,
+)
+from collage_core.operators.pooling import AveragePool, LpPool, MaxPool
+from collage_core.operators.resize import Resize, Upsample
+from collage_core.operators.sampling import GridSample
 
 __all__ = ["OPERATORS"]
 
@@ -22,10 +31,16 @@ OPERATORS: tuple[type[OpRun], ...] = (
     Conv,
     ConvTranspose,
     GatherElements,
+    GridSample,
     Hardmax,
     LRN,
     LogSoftmax,
+    LpNormalization,
+    LpPool,
     MaxPool,
+    MeanVarianceNormalization,
+    Resize,
     Softmax,
+    Upsample,
 )
 """What the reference evaluator is given, for it to prefer to its own."""

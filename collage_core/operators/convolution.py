@@ -105,8 +105,13 @@ def _transposed_extent(
         pads = pads if pads and auto_pad != "VALID" else [0] * (2 * rank)
         sizes = [f + a - h - t for f, a, h, t in zip(full, extra, pads[:rank], pads[rank:], strict=True)]
         return list(pads[:rank]), sizes
-    output = list(output_shape or [n * s for n, s in zip(size, strides, strict=True)])[-rank:]
-    total = [max(0, f + a - o) for f, a, o in zip(full, extra, output, strict=True)]
+    whole = [f + a for f, a in zip(full, extra, strict=True)]
+    if output_shape is None:
+        # Where the stride is larger than the kernel, no padding of 0 or more makes it input * stride.
+        output = [min(w, n * s) for w, n, s in zip(whole, size, strides, strict=True)]
+    else:
+        output = list(output_shape)[-rank:]
+    total = [max(0, w - o) for w, o in zip(whole, output, strict=True)]
     return [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in total], output
 
 

@@ -1,13 +1,15 @@
-"""Softmax and its kin at every opset, and local response normalisation."""
+"""Softmax and its kin at every opset, and what divides by a norm or by a deviation."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from onnx.reference.op_run import OpRun
 
 from collage_core.operators.windows import Tensor, accumulator
 
-__all__ = ["LRN", "Hardmax", "LogSoftmax", "Softmax"]
+__all__ = ["LRN", "Hardmax", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "Softmax"]
 
 
 class LRN(OpRun):
@@ -21,6 +23,31 @@ class LRN(OpRun):
         total = sum(squares[:, k : k + x.shape[1]] for k in range(size))
         scale = wide.type(bias) + wide.type(alpha) / wide.type(size) * total
         return ((x / scale ** wide.type(beta)).astype(x.dtype, copy=False),)
+
+
+class LpNormalization(OpRun):
+    def _run(self, x: Tensor, axis: int = -1, p: int = 2) -> tuple[Tensor]:
+        wide = np.abs(x.astype(accumulator(x.dtype), copy=False))
+        if p == 1:
+            norm = wide.sum(axis=axis, keepdims=True)
+        else:
+            norm = np.sqrt(np.square(wide).sum(axis=axis, keepdims=True))
+        # "the output is defined to be zero to avoid division by zero"
+        return (np.where(norm == 0, 0, x / np.where(norm == 0, 1, norm)).astype(x.dtype, copy=False),)
+
+
+class MeanVarianceNormalization(OpRun):
+    """By the formula, not by ONNX's function, whose E(X^2) - (EX)^2 cancels in single precision."""
+
+    def _run(self, x: Tensor, axes: Sequence[int] = (0, 2, 3)) -> tuple[Tensor]:
+        wide = x.astype(np.float64)
+        deviation = wide - wide.mean(axis=tuple(axes), keepdims=True)
+        spread = np.sqrt(np.square(deviation).mean(axis=tuple(axes), keepdims=True))
+        return ((deviation / (spread + _EPSILON)).astype(x.dtype),)
+
+
+_EPSILON = 1e-9
+"""What ONNX's function of MeanVarianceNormalization adds, so that equal elements become 0."""
 
 
 class _AlongAxis(OpRun):
