@@ -22,6 +22,7 @@ from collage_core.operators.normalization import (
 )
 from collage_core.operators.pooling import AveragePool, LpPool, MaxPool
 from collage_core.operators.resize import Resize, Upsample
+from collage_core.operators.roi import RoiAlign
 from collage_core.operators.sampling import GridSample
 
 __all__ = ["OPERATORS"]
@@ -40,6 +41,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     MaxPool,
     MeanVarianceNormalization,
     Resize,
+    RoiAlign,
     Softmax,
     Upsample,
 )

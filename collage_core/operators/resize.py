@@ -140,8 +140,8 @@ def _places(axis: _Axis, coordinates: str) -> Tensor:
     """Where each output element lies in the input, float64 [output]."""
     out = np.arange(axis.output, dtype=np.float64)
     last = axis.size - 1
-    # Scales and lengths need not fit: ONNX's own cases of align_corners divide by the length that the scale
-    # gives, which may be a fraction, while its text compares the tensor's length with 1.
+    # What the scale makes of the length, which may be a fraction. ONNX's text of align_corners divides by the
+    # tensor's length instead, but its cases, both of them, by this.
     length = axis.scale * axis.size
     match coordinates:
         case "half_pixel":
@@ -158,14 +158,14 @@ def _places(axis: _Axis, coordinates: str) -> Tensor:
         case "tf_half_pixel_for_nn":
             return (out + 0.5) / axis.scale
         case "tf_crop_and_resize" if axis.output > 1:
-            return axis.start * last + out * (axis.end - axis.start) * last / (length - 1)
+            return axis.start * last + out * (axis.end - axis.start) * last / (axis.output - 1)
         case "tf_crop_and_resize":
             return np.full_like(out, 0.5 * (axis.start + axis.end) * last)
     raise ValueError(f"unknown coordinate_transformation_mode {coordinates!r}")
 
 
 def _taps(places: Tensor, axis: _Axis, sampling: _Sampling) -> tuple[Tensor, Tensor]:
-    """For each place the elements read [taps, output], clipped to the input, and their weights, summing to 1."""
+    """For each place the elements read [taps, output], within the input, and weights whose sum is 1."""
     if sampling.mode == "nearest":
         whole = _rounded(places, sampling.nearest)
         return np.clip(whole, 0, axis.size - 1).astype(np.intp)[None], np.ones((1, places.size))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
@@ -33,7 +34,7 @@ class GridSample(OpRun):
         image = np.arange(images)[:, None]
         total = np.zeros((images, flat.shape[1], channels), computed.dtype)
         for taps in product(*(axis.taps for axis in axes)):
-            index = tuple(place for place, _ in taps)
+            index: list[Any] = [place for place, _ in taps]
             # Advanced indices on both sides of the channels: those come last.
             values = computed[(image, slice(None), *index)]
             if mode == "nearest":
