@@ -46,7 +46,7 @@ class RoiAlign(OpRun):
             wide = image.astype(np.float64)
             shape = (-1, bins[0], points[0], bins[1], points[1])
             if mode == "avg":
-                sampled = sum(rows) @ wide @ sum(columns).T
+                sampled = (rows[0] + rows[1]) @ wide @ (columns[0] + columns[1]).T
                 out[...] = sampled.reshape(shape).mean(axis=(2, 4))
             else:
                 # By the text the maximum of what is interpolated; by ONNX's case, of the four parts of each.
