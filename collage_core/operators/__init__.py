@@ -4,6 +4,10 @@ Each class takes the place of the one that has its name there, at every opset. K
 pooling reads `pads` in the order begin, end of each dimension, for images only; ConvTranspose keeps one
 output per group; LRN normalises the first N channels only; Softmax and its kin take no notice of the opset,
 and LogSoftmax underflows; GatherElements fails along more than 64 elements.
+
+Refused there though ONNX allows it: pads that remove elements; GlobalMaxPool but of images; logarithms of
+sums of integers; ReduceLogSumExp, Softsign and random numbers of rank 0; a Mean whose first operand is
+broadcast; DequantizeLinear before opset 19; GlobalLpPool, MaxRoiPool, Multinomial and Scatter at all.
 """
 
 from __future__ import annotations
@@ -11,6 +15,17 @@ from __future__ import annotations
 from onnx.reference.op_run import OpRun
 
 from collage_core.operators.convolution import Conv, ConvTranspose
+from collage_core.operators.drawing import (
+    Bernoulli,
+    Multinomial,
+    RandomNormal,
+    RandomNormalLike,
+    RandomUniform,
+    RandomUniformLike,
+)
+from collage_core.operators.earlier import DequantizeLinear, MaxRoiPool, Scatter
+from collage_core.operators.elementwise import Mean, Softsign
+from collage_core.operators.global_pooling import GlobalLpPool, GlobalMaxPool
 from collage_core.operators.indexing import GatherElements
 from collage_core.operators.normalization import (
     LRN,
@@ -20,7 +35,9 @@ from collage_core.operators.normalization import (
     MeanVarianceNormalization,
     Softmax,
 )
+from collage_core.operators.padding import Pad
 from collage_core.operators.pooling import AveragePool, LpPool, MaxPool
+from collage_core.operators.reduction import ReduceLogSum, ReduceLogSumExp
 from collage_core.operators.resize import Resize, Upsample
 from collage_core.operators.roi import RoiAlign
 from collage_core.operators.sampling import GridSample
@@ -29,9 +46,13 @@ __all__ = ["OPERATORS"]
 
 OPERATORS: tuple[type[OpRun], ...] = (
     AveragePool,
+    Bernoulli,
     Conv,
     ConvTranspose,
+    DequantizeLinear,
     GatherElements,
+    GlobalLpPool,
+    GlobalMaxPool,
     GridSample,
     Hardmax,
     LRN,
@@ -39,10 +60,22 @@ OPERATORS: tuple[type[OpRun], ...] = (
     LpNormalization,
     LpPool,
     MaxPool,
+    MaxRoiPool,
+    Mean,
     MeanVarianceNormalization,
+    Multinomial,
+    Pad,
+    RandomNormal,
+    RandomNormalLike,
+    RandomUniform,
+    RandomUniformLike,
+    ReduceLogSum,
+    ReduceLogSumExp,
     Resize,
     RoiAlign,
+    Scatter,
     Softmax,
+    Softsign,
     Upsample,
 )
 """What the reference evaluator is given, for it to prefer to its own."""
