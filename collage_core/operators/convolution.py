@@ -11,7 +11,7 @@ from onnx.reference.op_run import OpRun
 
 from collage_core.operators.windows import Tensor, Windows, accumulator, inner, strided
 
-__all__ = ["Conv", "ConvTranspose"]
+__all__ = ["Conv", "ConvTranspose", "with_bias"]
 
 
 class Conv(OpRun):
@@ -45,7 +45,7 @@ class Conv(OpRun):
                     columns[place] = tap
                 per_group = out.reshape(group, w.shape[0] // group, -1)
                 np.matmul(weights[g], columns.reshape(rows, -1), out=per_group[g])
-        return (_with_bias(result, b).astype(x.dtype, copy=False),)
+        return (with_bias(result, b).astype(x.dtype, copy=False),)
 
 
 class ConvTranspose(OpRun):
@@ -86,7 +86,7 @@ class ConvTranspose(OpRun):
             taken: tuple[Any, ...] = (slice(None), slice(None), *position)
             canvas[inner(map(strided, position, dilations, size, strides))] += columns[taken]
         result = canvas[inner(slice(h, h + o) for h, o in zip(head, output, strict=True))]
-        return (_with_bias(np.ascontiguousarray(result), b).astype(x.dtype, copy=False),)
+        return (with_bias(np.ascontiguousarray(result), b).astype(x.dtype, copy=False),)
 
 
 def _transposed_extent(
@@ -115,7 +115,8 @@ def _transposed_extent(
     return [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in total], output
 
 
-def _with_bias(result: Tensor, bias: Tensor | None) -> Tensor:
+def with_bias(result: Tensor, bias: Tensor | None) -> Tensor:
+    """`result` [N, C, ...] and one number for each channel."""
     if bias is None:
         return result
     shape = (1, -1, *([1] * (result.ndim - 2)))

@@ -9,7 +9,15 @@ from onnx.reference.op_run import OpRun
 
 from collage_core.operators.windows import Tensor, accumulator
 
-__all__ = ["LRN", "Hardmax", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "Softmax"]
+__all__ = [
+    "LRN",
+    "BatchNormalization",
+    "Hardmax",
+    "LogSoftmax",
+    "LpNormalization",
+    "MeanVarianceNormalization",
+    "Softmax",
+]
 
 
 class LRN(OpRun):
@@ -23,6 +31,41 @@ class LRN(OpRun):
         total = sum(squares[:, k : k + x.shape[1]] for k in range(size))
         scale = wide.type(bias) + wide.type(alpha) / wide.type(size) * total
         return ((x / scale ** wide.type(beta)).astype(x.dtype, copy=False),)
+
+
+class BatchNormalization(OpRun):
+    def _run(
+        self,
+        x: Tensor,
+        scale: Tensor,
+        bias: Tensor,
+        mean: Tensor,
+        var: Tensor,
+        epsilon: float = 1e-5,
+        momentum: float = 0.9,
+        spatial: int = 1,
+        training_mode: int = 0,
+    ) -> tuple[Tensor, ...]:
+        wide = accumulator(x.dtype)
+        outputs = len(self.output)
+        values = x.astype(wide, copy=False)
+        # Before opset 14 nothing but the number of outputs says which mode it is.
+        training = training_mode or (outputs > 1 and self.run_params["opsets"][""] < 14)
+        channel = (1, -1, *([1] * (x.ndim - 2))) if spatial and x.ndim > 1 else x.shape[1:]
+        running = [v.astype(wide, copy=False) for v in (mean, var)]
+        if training:
+            over = tuple(d for d in range(x.ndim) if d != 1) if spatial else (0,)
+            current = [values.mean(axis=over).reshape(mean.shape), values.var(axis=over).reshape(var.shape)]
+            kept = [r * momentum + c * (1 - momentum) for r, c in zip(running, current, strict=True)]
+        else:
+            current, kept = running, []
+        center, spread, factor, shift = (
+            np.asarray(v, wide).reshape(channel) for v in (*current, scale, bias)
+        )
+        y = (values - center) / np.sqrt(spread + wide.type(epsilon)) * factor + shift
+        results = [y.astype(x.dtype, copy=False)]
+        results += [v.astype(mean.dtype, copy=False) for v in (*kept, *current)]
+        return tuple(results[:outputs])
 
 
 class LpNormalization(OpRun):

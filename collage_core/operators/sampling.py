@@ -10,7 +10,7 @@ from onnx.reference.op_run import OpRun
 
 from collage_core.operators.windows import Tensor
 
-__all__ = ["GridSample"]
+__all__ = ["GridSample", "neighbours"]
 
 _CUBIC = -0.75
 
@@ -29,11 +29,20 @@ class GridSample(OpRun):
         # Opset 16 has names for two dimensions. Coordinates come innermost dimension first.
         mode = (mode or "linear").removeprefix("bi")
         flat = grid.reshape(images, -1, len(size))[..., ::-1].astype(np.float64)
-        axes = [_Axis(flat[..., d], n, bool(align_corners), mode, padding_mode) for d, n in enumerate(size)]
+        axes = [
+            neighbours(
+                _denormalised(flat[..., d], n, bool(align_corners)),
+                n,
+                mode,
+                padding_mode,
+                bool(align_corners),
+            )
+            for d, n in enumerate(size)
+        ]
         computed = x if mode == "nearest" else x.astype(np.float64)
         image = np.arange(images)[:, None]
         total = np.zeros((images, flat.shape[1], channels), computed.dtype)
-        for taps in product(*(axis.taps for axis in axes)):
+        for taps in product(*axes):
             index: list[Any] = [place for place, _ in taps]
             # Advanced indices on both sides of the channels: those come last.
             values = computed[(image, slice(None), *index)]
@@ -46,32 +55,38 @@ class GridSample(OpRun):
         return (result.astype(x.dtype, copy=False),)
 
 
-class _Axis:
-    """What each place reads along one dimension.
+def _denormalised(at: Tensor, size: int, align: bool) -> Tensor:
+    """From -1 to 1 between the outermost elements' centers (`align`) or edges, to elements."""
+    return (at + 1) / 2 * (size - 1) if align else ((at + 1) * size - 1) / 2
 
-    taps: for each neighbour its index and weight, [images, places] both; weight 0 where it counts as zero.
+
+def neighbours(
+    places: Tensor, size: int, mode: str, padding: str, align: bool = False
+) -> list[tuple[Tensor, Tensor]]:
+    """What each place reads along a dimension: index and weight of each neighbour, both like `places`.
+
+    padding: `zeros`, where a neighbour outside has weight 0; `border` or `reflection`. align: places are
+    outside beyond the outermost elements' centers rather than beyond their edges.
     """
-
-    def __init__(self, at: Tensor, size: int, align: bool, mode: str, padding: str) -> None:
-        low, high = (0.0, size - 1.0) if align else (-0.5, size - 0.5)
-        places = (at + 1) / 2 * (size - 1) if align else ((at + 1) * size - 1) / 2
-        if mode == "nearest":
-            places = np.rint(places)  # halves to the even one, says ONNX
-        outside = (places < low) | (places > high)
-        if padding == "border":
-            places = np.where(outside, np.clip(places, 0, size - 1), places)
-        elif padding == "reflection":
-            places = np.where(outside, _reflected(places, low, high), places)
-        base = np.floor(places)
+    low, high = (0.0, size - 1.0) if align else (-0.5, size - 0.5)
+    if mode == "nearest":
+        places = np.rint(places)  # halves to the even one, says ONNX
+    outside = (places < low) | (places > high)
+    if padding == "border":
+        places = np.where(outside, np.clip(places, 0, size - 1), places)
+    elif padding == "reflection":
+        places = np.where(outside, _reflected(places, low, high), places)
+    base = np.floor(places)
+    taps = []
+    for step, weight in _weights(places - base, mode):
         # What is no number has no place, and stays no number by its weight.
-        self.taps: list[tuple[Tensor, Tensor]] = []
-        for step, weight in _weights(places - base, mode):
-            tap = np.nan_to_num(base + step, posinf=0, neginf=0)
-            if padding == "reflection":
-                tap = np.where((tap < low) | (tap > high), _reflected(tap, low, high), tap)
-            elif padding == "zeros":
-                weight = np.where((tap < 0) | (tap > size - 1), 0, weight)
-            self.taps.append((np.clip(tap, 0, size - 1).astype(np.intp), weight))
+        tap = np.nan_to_num(base + step, posinf=size, neginf=-1)
+        if padding == "reflection":
+            tap = np.where((tap < low) | (tap > high), _reflected(tap, low, high), tap)
+        elif padding == "zeros":
+            weight = np.where((tap < 0) | (tap > size - 1), 0, weight)
+        taps.append((np.clip(tap, 0, size - 1).astype(np.intp), weight))
+    return taps
 
 
 def _weights(ratio: Tensor, mode: str) -> list[tuple[int, Tensor]]:
