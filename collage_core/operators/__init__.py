@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from onnx.reference.op_run import OpRun
 
+from collage_core.operators.control_flow import Loop, Scan
 from collage_core.operators.convolution import Conv, ConvTranspose
 from collage_core.operators.indexing import GatherElements
 from collage_core.operators.normalization import LRN, Hardmax, LogSoftmax, Softmax
@@ -25,7 +26,9 @@ OPERATORS: tuple[type[OpRun], ...] = (
     Hardmax,
     LRN,
     LogSoftmax,
+    Loop,
     MaxPool,
+    Scan,
     Softmax,
 )
 """What the reference evaluator is given, for it to prefer to its own."""

@@ -7,6 +7,7 @@ from collage_core.ir.graph import Graph
 from collage_core.ir.passes.base import Pass, run_passes
 from collage_core.ir.passes.cleaning import DEAD_CODE, DROP_IDENTITIES
 from collage_core.ir.passes.constants import FOLD_CONSTANTS
+from collage_core.ir.passes.inline_if import INLINE_CONSTANT_IF
 from collage_core.ir.passes.opset import UPGRADE_OPSET
 from collage_core.ir.passes.recompose import RECOMPOSE_GELU
 from collage_core.ir.passes.scale_shift import FOLD_SCALE_SHIFT
@@ -15,6 +16,7 @@ __all__ = ["PASSES", "Pass", "normalise", "run_passes"]
 
 PASSES: tuple[Pass, ...] = (
     DEAD_CODE,
+    INLINE_CONSTANT_IF,
     UPGRADE_OPSET,
     FOLD_CONSTANTS,
     DROP_IDENTITIES,
@@ -22,7 +24,9 @@ PASSES: tuple[Pass, ...] = (
     RECOMPOSE_GELU,
     DEAD_CODE,
 )
-"""What `normalise` runs. Dead code goes first and, with what the others leave, last."""
+"""What `normalise` runs. Dead code goes first and, with what the others leave, last. Branches are chosen before
+the opset is raised, which control flow prevents.
+"""
 
 
 def normalise(graph: Graph, skip: Collection[str] = ()) -> Graph:
