@@ -221,6 +221,10 @@ def _with_ignored_condition(node: Node) -> Node:
     body = bodies_of(node).get("body")
     if body is None or not body.outputs:
         return node  # which is told later
+    yielding = body.producer(body.outputs[0])
+    if yielding is not None and yielding.op_type == "Identity" and yielding.inputs[0] in body.constants:
+        if body.constants[yielding.inputs[0]].all():
+            return node
     name = free_name("condition", body.values)
     constants = {**body.constants, name: np.array(True)}
     values = {**body.values, name: Value(name, TensorType("bool", ()), ValueKind.CONSTANT)}
