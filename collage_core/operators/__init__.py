@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from onnx.reference.op_run import OpRun
 
+from collage_core.operators.control_flow import Loop, Scan
 from collage_core.operators.convolution import Conv, ConvTranspose
 from collage_core.operators.deformable import DeformConv
 from collage_core.operators.detection import NonMaxSuppression
@@ -67,6 +68,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     LRN,
     LSTM,
     LogSoftmax,
+    Loop,
     LpNormalization,
     LpPool,
     MaxPool,
@@ -86,6 +88,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     ReduceLogSumExp,
     Resize,
     RoiAlign,
+    Scan,
     Scatter,
     Softmax,
     Softsign,

@@ -7,6 +7,7 @@ from collage_core.ir.graph import Graph
 from collage_core.ir.passes.base import Pass, PassFault, run_passes
 from collage_core.ir.passes.cleaning import DEAD_CODE, DROP_IDENTITIES
 from collage_core.ir.passes.constants import FOLD_CONSTANTS
+from collage_core.ir.passes.inline_if import INLINE_CONSTANT_IF
 from collage_core.ir.passes.opset import UPGRADE_OPSET
 from collage_core.ir.passes.recompose import RECOMPOSE_GELU
 from collage_core.ir.passes.scale_shift import FOLD_SCALE_SHIFT
@@ -16,6 +17,7 @@ __all__ = ["PASSES", "Pass", "PassFault", "normalise", "passes_without", "run_pa
 
 PASSES: tuple[Pass, ...] = (
     DEAD_CODE,
+    INLINE_CONSTANT_IF,
     UPGRADE_OPSET,
     SEED_RANDOM,
     FOLD_CONSTANTS,
@@ -24,7 +26,9 @@ PASSES: tuple[Pass, ...] = (
     RECOMPOSE_GELU,
     DEAD_CODE,
 )
-"""What `normalise` runs. Dead code goes first and, with what the others leave, last."""
+"""What `normalise` runs. Dead code goes first and, with what the others leave, last. Branches are chosen before
+the opset is raised, which control flow prevents.
+"""
 
 
 def passes_without(skip: Collection[str] = ()) -> tuple[Pass, ...]:
