@@ -19,6 +19,7 @@ __all__ = [
     "ModelError",
     "PlacementError",
     "Refusal",
+    "StepError",
     "UnknownBackendError",
     "WorkerError",
 ]
@@ -49,6 +50,17 @@ class UnknownBackendError(CollageError):
 
 class BackendError(CollageError):
     """A backend failed to build or run something it had offered."""
+
+
+class StepError(BackendError):
+    """A step of an executable failed when it ran; `step` is its number in the plan."""
+
+    def __init__(self, step: int, message: str) -> None:
+        self.step = step
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.step, str(self))
 
 
 class BackendUnavailableError(BackendError):
