@@ -14,6 +14,7 @@ from onnx import helper
 
 from collage_core.errors import ModelError
 from collage_core.ir.graph import Graph
+from collage_core.ir.inference import inferred
 from collage_core.ir.onnx_check import (
     check_operators,
     check_texts,
@@ -136,7 +137,7 @@ def inference_fault(graph: Graph) -> str | None:
 
 def _inferred(graph: Graph, *, strict: bool) -> onnx.ModelProto:
     model = to_model(graph, large_constants_as_inputs=True)
-    return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=strict, data_prop=True)
+    return inferred(model, strict=strict)
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
