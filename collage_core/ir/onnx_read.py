@@ -15,6 +15,7 @@ from collage_core.errors import ModelError
 from collage_core.ir.body_types import yielded_types
 from collage_core.ir.deduction import deduced_types
 from collage_core.ir.graph import Graph
+from collage_core.ir.inference import inferred
 from collage_core.ir.onnx_check import check_texts, check_unique, check_versions, one_line
 from collage_core.ir.onnx_graph import GraphReader, declared_type
 from collage_core.ir.onnx_tensors import ExternalData, dtype_of, tensor_array
@@ -99,8 +100,8 @@ def _with_found_types(graph: Graph, declared: Mapping[str, TensorType]) -> tuple
         model = _inferred(graph, strict=False)
     except Exception as error:  # onnx raises several unrelated types here
         raise ModelError(f"shape inference failed: {one_line(error)}") from None
-    inferred = (*model.graph.value_info, *model.graph.output)
-    found = {v.name: declared_type(v) for v in inferred}
+    typed = (*model.graph.value_info, *model.graph.output)
+    found = {v.name: declared_type(v) for v in typed}
     values = dict(graph.values)
     for name in graph.intermediates():
         candidates = (found.get(name, UNKNOWN), declared.get(name, UNKNOWN), values[name].type)
@@ -110,7 +111,7 @@ def _with_found_types(graph: Graph, declared: Mapping[str, TensorType]) -> tuple
         values[name] = Value(name, best, values[name].kind)
     dtypes = {
         v.name: dtype_of(element_type, f"value {v.name!r}").name
-        for v in inferred
+        for v in typed
         if (element_type := v.type.tensor_type.elem_type)
     }
     return graph.replace(values=values), dtypes
@@ -127,7 +128,7 @@ def inference_fault(graph: Graph) -> str | None:
 
 def _inferred(graph: Graph, *, strict: bool) -> onnx.ModelProto:
     model = to_model(graph, large_constants_as_inputs=True)
-    return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=strict, data_prop=True)
+    return inferred(model, strict=strict)
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from onnx.reference.op_run import OpRun
 
+from collage_core.operators.attention import Attention
 from collage_core.operators.control_flow import Loop, Scan
 from collage_core.operators.convolution import Conv, ConvTranspose
 from collage_core.operators.deformable import DeformConv
@@ -51,6 +52,7 @@ from collage_core.operators.sampling import GridSample
 __all__ = ["OPERATORS"]
 
 OPERATORS: tuple[type[OpRun], ...] = (
+    Attention,
     AveragePool,
     BatchNormalization,
     Bernoulli,

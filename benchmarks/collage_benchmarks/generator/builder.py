@@ -345,8 +345,8 @@ def _usable(array: Array) -> bool:
 
 
 def _agree(array: Array, type: tuple[str, tuple[int, ...] | None]) -> bool:
-    """Whether an answer has the shape that ONNX infers, where it infers one."""
-    return type[1] is None or array.shape == type[1]
+    """Whether an answer has the dtype that ONNX infers, and the shape, where it infers one."""
+    return array.dtype.name == type[0] and type[1] in (None, array.shape)
 
 
 def _info(value: Value, shapeless: bool = False) -> onnx.ValueInfoProto:
