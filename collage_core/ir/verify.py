@@ -7,6 +7,7 @@ import os
 import onnx.defs
 
 from collage_core.errors import ModelError
+from collage_core.ir.bodies import bodies_of, free_values
 from collage_core.ir.graph import Graph
 from collage_core.ir.onnx_read import inference_fault
 from collage_core.ir.types import UNKNOWN
@@ -31,6 +32,10 @@ def verify(graph: Graph, after: str = "reading") -> None:
         for v in n.inputs:
             if v and v not in known:
                 raise ModelError(f"after {after}: node {n.name!r} reads {v!r} before it is computed")
+        for body in bodies_of(n).values():
+            for v in free_values(body):
+                if v not in n.captured:
+                    raise ModelError(f"after {after}: a body of {n.name!r} reads {v!r}, which it is not given")
         for v in n.outputs:
             if v in known:
                 raise ModelError(f"after {after}: {v!r} is computed twice, again by {n.name!r}")

@@ -11,7 +11,7 @@ from onnx.reference.op_run import OpRun
 
 from collage_core.operators.windows import Tensor, Windows, accumulator, inner, strided
 
-__all__ = ["Conv", "ConvTranspose"]
+__all__ = ["Conv", "ConvTranspose", "with_bias"]
 
 
 class Conv(OpRun):
@@ -45,7 +45,7 @@ class Conv(OpRun):
                     columns[place] = tap
                 per_group = out.reshape(group, w.shape[0] // group, -1)
                 np.matmul(weights[g], columns.reshape(rows, -1), out=per_group[g])
-        return (_with_bias(result, b).astype(x.dtype, copy=False),)
+        return (with_bias(result, b).astype(x.dtype, copy=False),)
 
 
 class ConvTranspose(OpRun):
@@ -86,7 +86,7 @@ class ConvTranspose(OpRun):
             taken: tuple[Any, ...] = (slice(None), slice(None), *position)
             canvas[inner(map(strided, position, dilations, size, strides))] += columns[taken]
         result = canvas[inner(slice(h, h + o) for h, o in zip(head, output, strict=True))]
-        return (_with_bias(np.ascontiguousarray(result), b).astype(x.dtype, copy=False),)
+        return (with_bias(np.ascontiguousarray(result), b).astype(x.dtype, copy=False),)
 
 
 def _transposed_extent(
@@ -105,12 +105,18 @@ def _transposed_extent(
         pads = pads if pads and auto_pad != "VALID" else [0] * (2 * rank)
         sizes = [f + a - h - t for f, a, h, t in zip(full, extra, pads[:rank], pads[rank:], strict=True)]
         return list(pads[:rank]), sizes
-    output = list(output_shape or [n * s for n, s in zip(size, strides, strict=True)])[-rank:]
-    total = [max(0, f + a - o) for f, a, o in zip(full, extra, output, strict=True)]
+    whole = [f + a for f, a in zip(full, extra, strict=True)]
+    if output_shape is None:
+        # Where the stride is larger than the kernel, no padding of 0 or more makes it input * stride.
+        output = [min(w, n * s) for w, n, s in zip(whole, size, strides, strict=True)]
+    else:
+        output = list(output_shape)[-rank:]
+    total = [max(0, w - o) for w, o in zip(whole, output, strict=True)]
     return [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in total], output
 
 
-def _with_bias(result: Tensor, bias: Tensor | None) -> Tensor:
+def with_bias(result: Tensor, bias: Tensor | None) -> Tensor:
+    """`result` [N, C, ...] and one number for each channel."""
     if bias is None:
         return result
     shape = (1, -1, *([1] * (result.ndim - 2)))

@@ -189,10 +189,10 @@ def offers_for(
         return [], [variants if variants.node else Refusal(variants.reason, subgraph.nodes[0].name)]
     found: list[Candidate] = []
     refusals: list[Refusal] = []
-    is_library = backend.info().kind is BackendKind.GRAPH
     for variant in variants:
         misfit = _misfit(subgraph, variant)
-        if misfit is None and is_library and not _plain_at_the_ends(subgraph, variant):
+        # What it is, is asked last: that takes longer than all the rest.
+        if misfit is None and not _plain_at_the_ends(subgraph, variant) and _is_library(backend):
             misfit = Refusal("not in plain formats at the model's ends", subgraph.nodes[0].name)
         if misfit is not None:
             refusals.append(misfit)
@@ -277,6 +277,10 @@ def _groups_of(graph: Graph, backend: Backend) -> tuple[dict[NodeSet, tuple[Subg
     for rule in (*(guarded("rules", backend.rules) or ()), *registered_rules(backend.name)):
         guarded(f"rule {rule.name}", partial(grow, rule))
     return groups, refusals
+
+
+def _is_library(backend: Backend) -> bool:
+    return backend.info().kind is BackendKind.GRAPH
 
 
 def _plain_at_the_ends(subgraph: Subgraph, variant: Variant) -> bool:

@@ -7,6 +7,7 @@ import dataclasses
 import onnx
 import onnx.version_converter
 
+from collage_core.ir.bodies import bodies_of, free_name
 from collage_core.ir.graph import Graph
 from collage_core.ir.onnx_read import from_model, infer_types
 from collage_core.ir.onnx_write import to_model
@@ -20,7 +21,10 @@ TARGET_OPSET = 20
 
 
 def _upgrade(graph: Graph) -> Graph:
-    if graph.opsets.get("", TARGET_OPSET) >= TARGET_OPSET:
+    """The converter leaves bodies of control flow as they are, yet says they speak the new opset: a model with
+    some stays in its own.
+    """
+    if graph.opsets.get("", TARGET_OPSET) >= TARGET_OPSET or any(map(bodies_of, graph.nodes)):
         return graph
     # Large constants travel as inputs: the converter needs their types only, and would copy them several
     # times.
@@ -36,7 +40,10 @@ def _upgrade(graph: Graph) -> Graph:
     for n in converted.nodes:
         source = next((by_output[v] for v in n.outputs if v in by_output), None)
         if source is None:
-            nodes.append(dataclasses.replace(n, id=next_id, name=_free_name(n.name, taken)))
+            # Where one node becomes two, it may still go by the one's name.
+            name = free_name(n.name, taken)
+            taken.add(name)
+            nodes.append(dataclasses.replace(n, id=next_id, name=name))
             next_id += 1
         else:
             nodes.append(dataclasses.replace(n, id=source.id, name=source.name))
@@ -45,15 +52,6 @@ def _upgrade(graph: Graph) -> Graph:
     return infer_types(
         graph.replace(nodes=nodes, values=values, constants=constants, opsets=converted.opsets)
     )
-
-
-def _free_name(name: str, taken: set[str]) -> str:
-    """`name`, or one made of it that is free: where one node becomes two, it may still go by the one's."""
-    free, k = name, 1
-    while free in taken:
-        free, k = f"{name}_{k}", k + 1
-    taken.add(free)
-    return free
 
 
 UPGRADE_OPSET = Pass(
