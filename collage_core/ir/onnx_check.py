@@ -122,9 +122,7 @@ def _without_bodies(proto: onnx.NodeProto, domain: str) -> onnx.NodeProto:
     return copy
 
 
-def check_values(
-    whose: str, nodes: Sequence[Node], given: Collection[str], outputs: Sequence[str]
-) -> None:
+def check_values(whose: str, nodes: Sequence[Node], given: Collection[str], outputs: Sequence[str]) -> None:
     """ModelError unless every value is `given` or computed once, and before it is read."""
     known = set(given)
     computed: dict[str, Node] = {}

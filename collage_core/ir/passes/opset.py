@@ -7,7 +7,7 @@ import dataclasses
 import onnx
 import onnx.version_converter
 
-from collage_core.ir.bodies import bodies_of, free_name
+from collage_core.ir.bodies import free_name, inner_nodes
 from collage_core.ir.graph import Graph
 from collage_core.ir.onnx_read import from_model, infer_types
 from collage_core.ir.onnx_write import to_model
@@ -21,10 +21,11 @@ TARGET_OPSET = 20
 
 
 def _upgrade(graph: Graph) -> Graph:
-    """The converter leaves bodies of control flow as they are, yet says they speak the new opset: a model with
-    some stays in its own.
+    """The converter rewrites bodies of control flow like the rest. The one operator that it gets wrong is the
+    Scan of opset 8, which loses its batches: a model with one stays in its own opset.
     """
-    if graph.opsets.get("", TARGET_OPSET) >= TARGET_OPSET or any(map(bodies_of, graph.nodes)):
+    opset = graph.opsets.get("", TARGET_OPSET)
+    if opset >= TARGET_OPSET or (opset < 9 and _has_scan(graph)):
         return graph
     # Large constants travel as inputs: the converter needs their types only, and would copy them several
     # times.
@@ -52,6 +53,10 @@ def _upgrade(graph: Graph) -> Graph:
     return infer_types(
         graph.replace(nodes=nodes, values=values, constants=constants, opsets=converted.opsets)
     )
+
+
+def _has_scan(graph: Graph) -> bool:
+    return any(i.op_type == "Scan" for n in graph.nodes for i in (n, *inner_nodes(n)))
 
 
 UPGRADE_OPSET = Pass(
