@@ -33,7 +33,7 @@ class _Iteration(OpRun):
         """
         if found:
             return np.stack(found, axis)
-        type = self.body.output_types_[output].tensor_type
+        type = (self.body.output_types_ or [])[output].tensor_type
         shape = [d.dim_value for d in type.shape.dim]
         shape.insert(axis if axis >= 0 else axis + len(shape) + 1, length)
         return np.zeros(shape, helper.tensor_dtype_to_np_dtype(type.elem_type or 1))
