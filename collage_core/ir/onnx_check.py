@@ -13,9 +13,22 @@ import onnx.defs
 from collage_core.errors import ModelError
 from collage_core.ir.types import Node
 
-__all__ = ["check_operators", "check_texts", "check_unique", "check_values", "check_versions", "one_line"]
+__all__ = [
+    "CHANGED_MEANING",
+    "check_operators",
+    "check_texts",
+    "check_unique",
+    "check_values",
+    "check_versions",
+    "one_line",
+]
 
 _EXCERPT_CHARACTERS = 300
+
+CHANGED_MEANING = {"Hardmax": 13, "Resize": 11, "Upsample": 11}
+"""Operators that `onnx`'s version converter (1.23) brings past these opsets without regard to what changed in
+them, which is an attribute's default.
+"""
 
 
 def one_line(error: Exception) -> str:
@@ -133,9 +146,7 @@ def _without_bodies(proto: onnx.NodeProto, domain: str) -> onnx.NodeProto:
     return copy
 
 
-def check_values(
-    whose: str, nodes: Sequence[Node], given: Collection[str], outputs: Sequence[str]
-) -> None:
+def check_values(whose: str, nodes: Sequence[Node], given: Collection[str], outputs: Sequence[str]) -> None:
     """ModelError unless every value is `given` or computed once, and before it is read."""
     known = set(given)
     computed: dict[str, Node] = {}

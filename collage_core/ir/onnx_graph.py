@@ -14,8 +14,8 @@ from onnx import helper
 from collage_core.errors import ModelError
 from collage_core.formats import Array
 from collage_core.ir.bodies import bodies_of, check_bodies, free_name, free_values, renamed
-from collage_core.ir.graph import Graph
 from collage_core.ir.deduction import tensor_type_of
+from collage_core.ir.graph import Graph
 from collage_core.ir.onnx_check import check_operators, check_unique, check_values
 from collage_core.ir.onnx_tensors import ExternalData, constant_of, dtype_of, tensor_array
 from collage_core.ir.onnx_write import ID_KEY, INLINE_BYTES
@@ -38,7 +38,9 @@ class GraphReader:
     external: ExternalData | None
     trusts_shapes: bool
 
-    def graph(self, proto: onnx.GraphProto, inputs: Mapping[str, Value], constants: dict[str, Array]) -> Graph:
+    def graph(
+        self, proto: onnx.GraphProto, inputs: Mapping[str, Value], constants: dict[str, Array]
+    ) -> Graph:
         """The outermost graph, with `inputs` and the `constants` of its initializers. Values that are
         computed have no types yet.
         """
@@ -55,7 +57,9 @@ class GraphReader:
         inputs = {v.name: Value(v.name, self._declared(v), ValueKind.INPUT) for v in proto.input}
         check_unique(_WHOSE, "initializer", [t.name for t in proto.initializer])
         # What a body is always given needs no default.
-        constants = {t.name: tensor_array(t, self.external) for t in proto.initializer if t.name not in inputs}
+        constants = {
+            t.name: tensor_array(t, self.external) for t in proto.initializer if t.name not in inputs
+        }
         nodes, _ = self._nodes(proto, inputs, constants)
         _require_tensors(nodes, constants, self.opsets.get("", 0))
         outputs = [v.name for v in proto.output]
@@ -215,8 +219,9 @@ def _with_ignored_condition(node: Node) -> Node:
     if body is None or not body.outputs:
         return node  # which is told later
     yielding = body.producer(body.outputs[0])
-    if yielding is not None and yielding.op_type == "Identity" and yielding.inputs[0] in body.constants:
-        if body.constants[yielding.inputs[0]].all():
+    if yielding is not None and yielding.op_type == "Identity":
+        kept = body.constants.get(yielding.inputs[0])
+        if kept is not None and kept.all():
             return node
     name = free_name("condition", body.values)
     constants = {**body.constants, name: np.array(True)}

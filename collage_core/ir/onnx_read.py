@@ -16,7 +16,7 @@ from collage_core.ir.body_types import yielded_types
 from collage_core.ir.deduction import deduced_types
 from collage_core.ir.graph import Graph
 from collage_core.ir.inference import inferred
-from collage_core.ir.onnx_check import check_texts, check_unique, check_versions, one_line
+from collage_core.ir.onnx_check import CHANGED_MEANING, check_texts, check_unique, check_versions, one_line
 from collage_core.ir.onnx_graph import GraphReader, declared_type
 from collage_core.ir.onnx_tensors import ExternalData, dtype_of, tensor_array
 from collage_core.ir.onnx_write import to_model
@@ -132,6 +132,15 @@ def _inferred(graph: Graph, *, strict: bool) -> onnx.ModelProto:
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    spoken = {o.domain: o.version for o in model.opset_import}.get("", 0)
+    for function in model.functions:
+        opset = {o.domain: o.version for o in function.opset_import}.get("", spoken)
+        for n in function.node:
+            if not n.domain and opset < CHANGED_MEANING.get(n.op_type, 0) <= spoken:
+                raise ModelError(
+                    f"the function {function.name!r} has {n.op_type} of opset {opset}, "
+                    f"which cannot be brought to the model's, {spoken}"
+                )
     try:
         return onnx.inliner.inline_local_functions(model, convert_version=True)
     except Exception as error:  # onnx raises several unrelated types here

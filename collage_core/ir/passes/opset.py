@@ -7,8 +7,9 @@ import dataclasses
 import onnx
 import onnx.version_converter
 
-from collage_core.ir.bodies import bodies_of, free_name
+from collage_core.ir.bodies import free_name, inner_nodes
 from collage_core.ir.graph import Graph
+from collage_core.ir.onnx_check import CHANGED_MEANING
 from collage_core.ir.onnx_read import from_model, infer_types
 from collage_core.ir.onnx_write import to_model
 from collage_core.ir.passes.base import Pass
@@ -18,15 +19,18 @@ __all__ = ["TARGET_OPSET", "UPGRADE_OPSET"]
 
 TARGET_OPSET = 20
 """The first opset with Gelu. Newer models stay as they are."""
-_FIRST_COORDINATE_MODES = 11
-_FIRST_SINGLE_AXIS = 13
+_FIRST_SCAN = 9
 
 
 def _upgrade(graph: Graph) -> Graph:
-    """The converter leaves bodies of control flow as they are, yet says they speak the new opset: a model with
-    some stays in its own.
+    """The converter rewrites bodies of control flow like the rest. What it gets wrong is mended, but for the
+    Scan of opset 8, which loses its batches, and for bodies: a model with such stays in its own opset.
     """
-    if graph.opsets.get("", TARGET_OPSET) >= TARGET_OPSET or any(map(bodies_of, graph.nodes)):
+    opset = graph.opsets.get("", TARGET_OPSET)
+    if opset >= TARGET_OPSET or (opset < _FIRST_SCAN and _has_scan(graph)):
+        return graph
+    inside = (i for n in graph.nodes for i in inner_nodes(n))
+    if any(opset < CHANGED_MEANING.get(i.op_type, 0) for i in inside if not i.domain):
         return graph
     # Large constants travel as inputs: the converter needs their types only, and would copy them several
     # times.
@@ -63,13 +67,13 @@ def _mended(node: Node, opset: int, taken: set[str]) -> list[Node]:
     """What the converter (onnx 1.23) should have made of a node whose meaning has changed since `opset`, that
     of the source. taken: names of values; new ones are added.
     """
-    if node.op_type == "Resize" and not node.domain and opset < _FIRST_COORDINATE_MODES:
+    if node.domain or opset >= CHANGED_MEANING.get(node.op_type, 0):
+        return [node]
+    if node.op_type == "Resize":
         # There was but one way to read coordinates, which is not the default now.
         modes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         return [dataclasses.replace(node, attributes={**node.attributes, **modes})]
-    if node.op_type == "Hardmax" and not node.domain and opset < _FIRST_SINGLE_AXIS:
-        return _flattened(node, taken)
-    return [node]
+    return _flattened(node, taken)
 
 
 def _flattened(node: Node, taken: set[str]) -> list[Node]:
@@ -87,6 +91,10 @@ def _flattened(node: Node, taken: set[str]) -> list[Node]:
         Node(node.id, f"{node.name}/{op_type}", op_type, inputs, (output,), attributes)
         for op_type, inputs, output, attributes in steps
     ]
+
+
+def _has_scan(graph: Graph) -> bool:
+    return any(i.op_type == "Scan" for n in graph.nodes for i in (n, *inner_nodes(n)))
 
 
 UPGRADE_OPSET = Pass(
