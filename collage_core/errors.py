@@ -14,6 +14,7 @@ __all__ = [
     "BundleError",
     "CollageError",
     "CostDatabaseError",
+    "DeclinedError",
     "InputError",
     "ModelError",
     "PlacementError",
@@ -44,6 +45,10 @@ class UnknownBackendError(CollageError):
 
 class BackendError(CollageError):
     """A backend failed to build or run something it had offered."""
+
+
+class DeclinedError(BackendError):
+    """A backend does not build a variant after all, which only its library could tell; it has built nothing."""
 
 
 class BackendUnavailableError(BackendError):

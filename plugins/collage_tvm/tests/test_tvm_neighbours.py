@@ -155,7 +155,7 @@ def test_a_nan_on_either_side_comes_through(check: Check, op: str) -> None:
     x, y = np.full((3, 19), 2.0, np.float32), np.full((3, 19), 1.0, np.float32)
     x[0, 3], y[1, 5], x[2, 7], y[2, 7] = np.nan, np.nan, np.nan, np.nan
     check([node(op, ["x", "y"], "o")], {"x": x, "y": y})
-    check([node(op, ["x", "y"], "o")], {"x": x}, constants={"y": np.float32([np.nan])})
+    check([node(op, ["x", "y"], "o")], {"x": x}, constants={"y": np.array([np.nan], np.float32)})
 
 
 @pytest.mark.parametrize("shape", [(4, 97), (97, 40), (3, 64), (70_000,)])
