@@ -48,7 +48,7 @@ class BackendError(CollageError):
 
 
 class DeclinedError(BackendError):
-    """A backend does not build a variant after all, which only its library could tell; it has built nothing."""
+    """A backend does not build a variant after all, as its library has told it; it has built nothing."""
 
 
 class BackendUnavailableError(BackendError):
