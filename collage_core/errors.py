@@ -14,6 +14,8 @@ __all__ = [
     "BundleError",
     "CollageError",
     "CostDatabaseError",
+    "DeclinedError",
+    "DisagreementError",
     "InputError",
     "ModelError",
     "PlacementError",
@@ -30,6 +32,10 @@ class CollageError(Exception):
 
 class ModelError(CollageError):
     """The model cannot be read, or says something that cannot be placed."""
+
+
+class DisagreementError(CollageError):
+    """A second opinion on the model's answers is another one; nothing was placed."""
 
 
 class InputError(CollageError):
@@ -56,6 +62,10 @@ class StepError(BackendError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.step, str(self))
+
+
+class DeclinedError(BackendError):
+    """A backend does not build a variant after all, as its library has told it; it has built nothing."""
 
 
 class BackendUnavailableError(BackendError):
