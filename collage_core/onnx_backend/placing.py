@@ -59,9 +59,11 @@ class Placer:
     def refusals(self) -> dict[str, tuple[Refusal, ...]]:
         """By backend, why it declined what it did."""
         asked: dict[str, list[Refusal]] = {name: [] for name in self._backends}
-        for (name, *_), answer in (*self._answers.items(), *self._out.items()):
+        for (name, _), answer in self._answers.items():
             if answer is not None:
                 asked[name].append(answer)
+        for (name, _, _), refusal in self._out.items():
+            asked[name].append(refusal)
         said = self._candidates.refusals
         return {name: tuple(dict.fromkeys((*said.get(name, ()), *more))) for name, more in asked.items()}
 
