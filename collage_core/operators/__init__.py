@@ -26,7 +26,7 @@ from collage_core.operators.drawing import (
     RandomUniform,
     RandomUniformLike,
 )
-from collage_core.operators.earlier import DequantizeLinear, MaxRoiPool, Scatter
+from collage_core.operators.earlier import DequantizeLinear, Dropout, MaxRoiPool, Scatter, Unsqueeze
 from collage_core.operators.elementwise import Mean, Softsign
 from collage_core.operators.global_pooling import GlobalLpPool, GlobalMaxPool
 from collage_core.operators.indexing import GatherElements, OneHot, Unique
@@ -60,6 +60,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     DeformConv,
     DequantizeLinear,
     Det,
+    Dropout,
     GRU,
     GatherElements,
     GlobalLpPool,
@@ -92,6 +93,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     Softmax,
     Softsign,
     Unique,
+    Unsqueeze,
     Upsample,
 )
 """What the reference evaluator is given, for it to prefer to its own."""
