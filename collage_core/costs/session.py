@@ -15,6 +15,7 @@ from collage_core.costs.trial import Trial
 from collage_core.device import Target
 from collage_core.errors import BackendUnavailableError, Refusal
 from collage_core.ir import Subgraph, load_stored
+from collage_core.ir.randomness import random_values
 from collage_core.plugins import default_registry
 from collage_core.worker import child_state
 
@@ -105,6 +106,7 @@ class Session:
             ],
             protect,
             twin,
+            random_values(self.graph, subgraph.nodes),
         )
         self._prepared = trial, build_s
         return None

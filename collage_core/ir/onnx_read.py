@@ -13,6 +13,7 @@ import onnx.inliner
 from onnx import helper
 
 from collage_core.errors import ModelError
+from collage_core.ir.deduction import deduced_types, tensor_type_of
 from collage_core.ir.graph import Graph
 from collage_core.ir.inference import inferred
 from collage_core.ir.onnx_check import (
@@ -25,7 +26,7 @@ from collage_core.ir.onnx_check import (
 )
 from collage_core.ir.onnx_tensors import ExternalData, constant_of, dtype_of, tensor_array
 from collage_core.ir.onnx_write import ID_KEY, to_model
-from collage_core.ir.types import UNKNOWN, Attribute, Dim, Node, TensorType, Value, ValueKind
+from collage_core.ir.types import UNKNOWN, Attribute, Node, TensorType, Value, ValueKind
 
 __all__ = ["from_model", "infer_types", "inference_fault", "load_model"]
 
@@ -114,7 +115,8 @@ def infer_types(graph: Graph, declared: Mapping[str, TensorType] | None = None) 
         model = _inferred(graph, strict=False)
     except Exception as error:  # onnx raises several unrelated types here
         raise ModelError(f"shape inference failed: {one_line(error)}") from None
-    found = {v.name: _type(v) for v in (*model.graph.value_info, *model.graph.output)}
+    inferred = (*model.graph.value_info, *model.graph.output)
+    found = {v.name: _type(v) for v in inferred}
     declared = declared or {}
     values = dict(graph.values)
     for name in graph.intermediates():
@@ -123,7 +125,14 @@ def infer_types(graph: Graph, declared: Mapping[str, TensorType] | None = None) 
         static = [t for t in known if not t.symbolic_dims]
         best = (static or known or [UNKNOWN])[0]
         values[name] = Value(name, best, values[name].kind)
-    return graph.replace(values=values)
+    graph = graph.replace(values=values)
+    if all(_is_static(graph.type_of(v)) for v in graph.intermediates()):
+        return graph
+    deduced = deduced_types(graph, {v.name: t for v in inferred if (t := _dtype(v)) is not None})
+    if not deduced:
+        return graph
+    more = {name: Value(name, type, values[name].kind) for name, type in deduced.items()}
+    return infer_types(graph.replace(values={**values, **more}), declared)
 
 
 def inference_fault(graph: Graph) -> str | None:
@@ -172,17 +181,19 @@ def _type(info: onnx.ValueInfoProto) -> TensorType:
         raise ModelError(
             f"value {info.name!r} is a {kind.removesuffix('_type')}, not a tensor: not supported"
         )
-    tensor = info.type.tensor_type
-    if not tensor.elem_type or not tensor.HasField("shape"):
-        return UNKNOWN
-    shape: list[Dim] = []
-    for i, d in enumerate(tensor.shape.dim):
-        # Some exporters write -1 for a dimension that is open.
-        if d.HasField("dim_value") and d.dim_value >= 0:
-            shape.append(d.dim_value)
-        else:
-            shape.append(d.dim_param or f"{info.name}_{i}")
-    return TensorType(dtype_of(tensor.elem_type, f"value {info.name!r}").name, tuple(shape))
+    if element_type := info.type.tensor_type.elem_type:
+        dtype_of(element_type, f"value {info.name!r}")
+    return tensor_type_of(info.type, info.name)
+
+
+def _dtype(info: onnx.ValueInfoProto) -> str | None:
+    """Of a tensor whose element type is known, be its rank unknown."""
+    element_type = info.type.tensor_type.elem_type
+    return dtype_of(element_type, f"value {info.name!r}").name if element_type else None
+
+
+def _is_static(type: TensorType) -> bool:
+    return type != UNKNOWN and not type.symbolic_dims
 
 
 def _specialise(values: dict[str, Value], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Value]:

@@ -16,6 +16,7 @@ from collage_core.device import Target
 from collage_core.errors import PlacementError
 from collage_core.formats import Array
 from collage_core.ir import Graph, NodeSet, Subgraph
+from collage_core.ir.randomness import drawing_nodes, random_values, seed_of
 from collage_core.ir.verify import require_static
 from collage_core.pipeline.calibration import calibrate
 from collage_core.pipeline.comparison import Comparison, compare, placement_entrant
@@ -194,6 +195,7 @@ def optimize_graph(
     registry = registry or default_registry()
     progress = progress or Silent()
     require_static(graph)
+    _tell_randomness(graph, progress)
     chosen = {b.name: b for b in backends}
     fallback = next(b for b in registry.backends.values() if b.info().kind is BackendKind.REFERENCE)
     chosen.setdefault(fallback.name, fallback)
@@ -244,6 +246,17 @@ def optimize_graph(
         search_s,
         time.monotonic() - start,
     )
+
+
+def _tell_randomness(graph: Graph, progress: Progress) -> None:
+    drawn = [f"{n} with seed {seed_of(n)}" for n in drawing_nodes(graph)]
+    if drawn:
+        random = random_values(graph)
+        outputs = ", ".join(v for v in graph.outputs if v in random) or "none"
+        progress.note(
+            f"random numbers are drawn by {', '.join(drawn)}; outputs that depend on them, "
+            f"which are compared by shape, element type and range: {outputs}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

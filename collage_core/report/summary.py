@@ -15,6 +15,7 @@ from collage_core.costs.check import Difference
 from collage_core.costs.record import RETAKEN
 from collage_core.formats import Format
 from collage_core.ir import Graph, Subgraph
+from collage_core.ir.randomness import drawing_nodes, seed_of
 from collage_core.pipeline.comparison import PARTS, Comparison
 from collage_core.pipeline.optimize import COLLAGE, Optimization
 from collage_core.pipeline.tuning import TaskResult, TuneTask, Tuning
@@ -167,6 +168,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
         "prediction": _prediction(o, placed, parts_ms),
         "chosen": o.chosen,
         "rejected": list(o.rejected),
+        "random": [{"node": n.name, "op": n.op_type, "seed": seed_of(n)} for n in drawing_nodes(o.graph)],
         **placed,
         "search": {
             "candidates": len(o.candidates.candidates),

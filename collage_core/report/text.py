@@ -59,8 +59,15 @@ def optimization_text(report: Mapping[str, Any]) -> str:
         parts.append(_in_place(turns))
     if second_level := report.get("second_level"):
         parts.append(_second_level(second_level))
+    if random := report.get("random"):
+        parts.append(_random(random))
     parts += _on_reference(report)
     return "\n\n".join(parts)
+
+
+def _random(drawing: Sequence[Mapping[str, Any]]) -> str:
+    seeds = ", ".join(f"{d['node']} ({d['op']}) {d['seed']}" for d in drawing)
+    return f"random: what is drawn is compared by range, not by number; seeds: {seeds}"
 
 
 def tuning_text(report: Mapping[str, Any]) -> str:

@@ -10,12 +10,14 @@ from collage_core.ir.passes.constants import FOLD_CONSTANTS
 from collage_core.ir.passes.opset import UPGRADE_OPSET
 from collage_core.ir.passes.recompose import RECOMPOSE_GELU
 from collage_core.ir.passes.scale_shift import FOLD_SCALE_SHIFT
+from collage_core.ir.passes.seeding import SEED_RANDOM
 
 __all__ = ["PASSES", "Pass", "normalise", "run_passes"]
 
 PASSES: tuple[Pass, ...] = (
     DEAD_CODE,
     UPGRADE_OPSET,
+    SEED_RANDOM,
     FOLD_CONSTANTS,
     DROP_IDENTITIES,
     FOLD_SCALE_SHIFT,

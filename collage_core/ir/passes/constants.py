@@ -14,22 +14,12 @@ from collage_core.ir.onnx_read import infer_types
 from collage_core.ir.onnx_write import to_model
 from collage_core.ir.passes.base import Pass
 from collage_core.ir.passes.cleaning import without_unused_values
+from collage_core.ir.randomness import draws
 from collage_core.ir.types import UNKNOWN, Node, TensorType, Value, ValueKind
 from collage_core.operators import OPERATORS
 
 __all__ = ["FOLD_CONSTANTS"]
 
-_RANDOM = frozenset(
-    [
-        "Bernoulli",
-        "Dropout",
-        "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-    ]
-)
 _MAX_GROWTH_BYTES = 1 << 20
 """A constant is not spread out (Expand, ConstantOfShape, Tile) to more than this beyond what it was computed
 from.
@@ -65,7 +55,7 @@ def _fold_once(graph: Graph) -> Graph:
 
 
 def _evaluate(graph: Graph, node: Node, constants: Mapping[str, Array]) -> dict[str, Array] | None:
-    if node.domain or node.op_type in _RANDOM:
+    if node.domain or draws(graph, node):
         return None
     if node.op_type in ("Shape", "Size"):
         type = graph.type_of(node.inputs[0])
