@@ -27,7 +27,7 @@ from collage_core.operators.drawing import (
     RandomUniform,
     RandomUniformLike,
 )
-from collage_core.operators.earlier import DequantizeLinear, MaxRoiPool, Scatter
+from collage_core.operators.earlier import DequantizeLinear, Dropout, MaxRoiPool, Scatter, Unsqueeze
 from collage_core.operators.elementwise import Mean, Softsign
 from collage_core.operators.global_pooling import GlobalLpPool, GlobalMaxPool
 from collage_core.operators.indexing import GatherElements, OneHot, Unique
@@ -61,6 +61,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     DeformConv,
     DequantizeLinear,
     Det,
+    Dropout,
     GRU,
     GatherElements,
     GlobalLpPool,
@@ -95,6 +96,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     Softmax,
     Softsign,
     Unique,
+    Unsqueeze,
     Upsample,
 )
 """What the reference evaluator is given, for it to prefer to its own."""
