@@ -17,7 +17,7 @@ from collage_core.errors import ModelError
 from collage_core.ir import from_model
 from collage_core.reference import evaluate
 
-NOT_TENSORS = re.compile("control flow|sequence|optional")
+NOT_TENSORS = re.compile("sequence|optional")
 """What the graph itself declines."""
 RANDOM_OR_FOREIGN = re.compile("bernoulli|training_dropout|image_decoder")
 """Random numbers, and images for which the evaluator wants Pillow."""
