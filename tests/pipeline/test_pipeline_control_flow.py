@@ -85,6 +85,7 @@ def _array(data: Any) -> Any:
     return numpy_helper.to_array(data) if isinstance(data, onnx.TensorProto) else np.asarray(data)
 
 
+@pytest.mark.slow
 def test_onnx_cases_run_on_the_graph_libraries() -> None:
     """Those of tensors; a library that declines one says why."""
     libraries = [b for b in default_registry().available() if b.info().kind is BackendKind.GRAPH]
