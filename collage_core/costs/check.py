@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
 from collage_core.errors import Refusal
 from collage_core.formats import Array
+from collage_core.ir.randomness import Drawn
 
 __all__ = ["Difference", "compare", "compare_all", "tolerance"]
 
@@ -35,16 +37,26 @@ def tolerance(dtype: str) -> float:
     return _TOLERANCES.get(dtype, 0.0)
 
 
-def compare(name: str, result: Array, expected: Array) -> tuple[float | None, Refusal | None]:
+def compare(
+    name: str, result: Array, expected: Array, drawn: Drawn | None = None
+) -> tuple[float | None, Refusal | None]:
     """(error, why it is wrong or None) of a result against the reference's.
 
     error: max|difference| / max|reference| over the elements where the reference is finite (max|difference|
     where it is all zero); None where it cannot be told. NaN and infinity must be where the reference has
     them. The tolerance is that of the reference's dtype.
+
+    drawn: what is legal for a value that depends on random numbers. It is only to be that, and to have the
+    reference's dtype; what is so has the error 0.
     """
     if result.shape != expected.shape:
         return None, Refusal(f"output {name!r} has shape {result.shape}, the reference's {expected.shape}")
+    if drawn is not None:
+        refusal = _illegal(name, result, expected, drawn)
+        return None if refusal else 0.0, refusal
     dtype = str(expected.dtype)
+    if result.dtype != expected.dtype:
+        return None, Refusal(f"output {name!r} is {result.dtype}, the reference's {dtype}")
     allowed = tolerance(dtype)
     if dtype not in _TOLERANCES and expected.dtype.kind != "c":
         equal = bool(np.array_equal(result, expected))
@@ -63,13 +75,17 @@ def compare(name: str, result: Array, expected: Array) -> tuple[float | None, Re
     return error, None
 
 
-def compare_all(results: Mapping[str, Array], expected: Mapping[str, Array]) -> Difference:
-    """`compare` for every expected output."""
+def compare_all(
+    results: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    drawn: Mapping[str, Drawn] = MappingProxyType({}),
+) -> Difference:
+    """`compare` for every expected output. drawn: what is legal for those that depend on random numbers."""
     absolute: float | None = 0.0
     relative: float | None = 0.0
     reason: str | None = None
     for name, reference in expected.items():
-        error, refusal = compare(name, results[name], reference)
+        error, refusal = compare(name, results[name], reference, drawn.get(name))
         if refusal is not None:
             reason = reason or refusal.reason
         if error is None:
@@ -78,6 +94,27 @@ def compare_all(results: Mapping[str, Array], expected: Mapping[str, Array]) -> 
             relative = max(relative, error)
             absolute = max(absolute, error * _scale(reference))
     return Difference(absolute, relative, reason)
+
+
+def _illegal(name: str, result: Array, expected: Array, drawn: Drawn) -> Refusal | None:
+    if result.dtype != expected.dtype:
+        return Refusal(f"output {name!r} is {result.dtype}, the reference's {expected.dtype}")
+    if not np.isfinite(expected.astype(np.complex128)).all():
+        return None  # what is computed from the numbers may be anything
+    numbers = result.astype(np.complex128 if result.dtype.kind == "c" else np.float64)
+    if not np.isfinite(numbers).all():
+        return Refusal(f"output {name!r}, which depends on random numbers, has NaN or infinity")
+    if numbers.dtype.kind == "c":
+        return None
+    ends = np.array([drawn.least, drawn.most])
+    if result.dtype.kind not in "biu":  # they round as the numbers do
+        ends = ends.astype(result.dtype).astype(np.float64)
+    wrong = (numbers < ends[0]) | (numbers > ends[1])
+    if drawn.is_whole:
+        wrong |= numbers != np.rint(numbers)
+    if wrong.any():
+        return Refusal(f"output {name!r} should hold {drawn}, and holds {numbers[wrong].flat[0]:g}")
+    return None
 
 
 def _scale(expected: Array) -> float:

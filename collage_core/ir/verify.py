@@ -71,6 +71,8 @@ def require_static(graph: Graph) -> None:
         for v in n.outputs:
             if v and (graph.type_of(v) == UNKNOWN or graph.type_of(v).symbolic_dims):
                 why = inference_fault(graph)
+                if why is None and not n.domain:
+                    why = "it depends on values that are known only when the model runs"
                 if n.domain and not onnx.defs.has(n.op_type, n.domain):
                     why = "onnx does not know the operator"
                 elif n.op_type == "If" and not why:

@@ -5,31 +5,97 @@ pooling reads `pads` in the order begin, end of each dimension, for images only;
 output per group; LRN normalises the first N channels only; Softmax and its kin take no notice of the opset,
 and LogSoftmax underflows; GatherElements fails along more than 64 elements; Loop does not begin without a
 condition, and gathers by `vstack`; Scan knows the first axis, forward, and no batches.
+
+Refused there though ONNX allows it: pads that remove elements; GlobalMaxPool but of images; logarithms of
+sums of integers; ReduceLogSumExp, Softsign and random numbers of rank 0; a Mean whose first operand is
+broadcast; DequantizeLinear before opset 19; GlobalLpPool, MaxRoiPool, Multinomial and Scatter at all.
 """
 
 from __future__ import annotations
 
 from onnx.reference.op_run import OpRun
 
+from collage_core.operators.attention import Attention
 from collage_core.operators.control_flow import Loop, Scan
 from collage_core.operators.convolution import Conv, ConvTranspose
-from collage_core.operators.indexing import GatherElements
-from collage_core.operators.normalization import LRN, Hardmax, LogSoftmax, Softmax
-from collage_core.operators.pooling import AveragePool, MaxPool
+from collage_core.operators.deformable import DeformConv
+from collage_core.operators.detection import NonMaxSuppression
+from collage_core.operators.drawing import (
+    Bernoulli,
+    Multinomial,
+    RandomNormal,
+    RandomNormalLike,
+    RandomUniform,
+    RandomUniformLike,
+)
+from collage_core.operators.earlier import DequantizeLinear, MaxRoiPool, Scatter
+from collage_core.operators.elementwise import Mean, Softsign
+from collage_core.operators.global_pooling import GlobalLpPool, GlobalMaxPool
+from collage_core.operators.indexing import GatherElements, OneHot, Unique
+from collage_core.operators.normalization import (
+    LRN,
+    BatchNormalization,
+    Hardmax,
+    LogSoftmax,
+    LpNormalization,
+    MeanVarianceNormalization,
+    Softmax,
+)
+from collage_core.operators.padding import Pad
+from collage_core.operators.pooling import AveragePool, LpPool, MaxPool
+from collage_core.operators.products import Det
+from collage_core.operators.recurrent import GRU, LSTM, RNN
+from collage_core.operators.reduction import ReduceLogSum, ReduceLogSumExp
+from collage_core.operators.resize import Resize, Upsample
+from collage_core.operators.roi import RoiAlign
+from collage_core.operators.sampling import GridSample
 
 __all__ = ["OPERATORS"]
 
 OPERATORS: tuple[type[OpRun], ...] = (
+    Attention,
     AveragePool,
+    BatchNormalization,
+    Bernoulli,
     Conv,
     ConvTranspose,
+    DeformConv,
+    DequantizeLinear,
+    Det,
+    GRU,
     GatherElements,
+    GlobalLpPool,
+    GlobalMaxPool,
+    GridSample,
     Hardmax,
     LRN,
+    LSTM,
     LogSoftmax,
     Loop,
+    LpNormalization,
+    LpPool,
     MaxPool,
+    MaxRoiPool,
+    Mean,
+    MeanVarianceNormalization,
+    Multinomial,
+    NonMaxSuppression,
+    OneHot,
+    Pad,
+    RNN,
+    RandomNormal,
+    RandomNormalLike,
+    RandomUniform,
+    RandomUniformLike,
+    ReduceLogSum,
+    ReduceLogSumExp,
+    Resize,
+    RoiAlign,
     Scan,
+    Scatter,
     Softmax,
+    Softsign,
+    Unique,
+    Upsample,
 )
 """What the reference evaluator is given, for it to prefer to its own."""

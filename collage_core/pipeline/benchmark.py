@@ -11,6 +11,7 @@ from collage_core.costs.check import Difference, compare_all
 from collage_core.costs.database import CostDatabase
 from collage_core.device import Target
 from collage_core.ir import Graph
+from collage_core.ir.randomness import random_values
 from collage_core.pipeline.comparison import Comparison, Entrant, compare, peer_entrant
 from collage_core.pipeline.optimize import COLLAGE
 from collage_core.pipeline.progress import Progress
@@ -64,5 +65,8 @@ def benchmark(
         )
     ours = comparison.outputs[COLLAGE]
     answered = {e.name: outputs for e in theirs if (outputs := comparison.outputs[e.name])}
-    differences = {name: compare_all(ours, outputs) for name, outputs in answered.items()} if ours else {}
+    drawn = random_values(graph)
+    differences = (
+        {name: compare_all(ours, outputs, drawn) for name, outputs in answered.items()} if ours else {}
+    )
     return Benchmark(comparison, tuple(e.name for e in theirs), differences)

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from collage_core.costs.samples import Turns
 from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.ir import Graph, Subgraph
+from collage_core.ir.randomness import Drawn, random_values
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Placement
@@ -179,6 +181,7 @@ def compare(
             return Comparison(found, measured=False)
     progress.phase(title, rounds)
     right = expected() if expected else {}
+    drawn = random_values(graph)
     outcomes = measure_rounds(
         [e.contender(workspace) for e in entrants],
         rounds,
@@ -190,7 +193,7 @@ def compare(
         on_wait=progress.note,
     )
     run = {RUN: uuid.uuid4().hex}
-    told = {name: record_of_outcome(outcome, right) for name, outcome in outcomes.items()}
+    told = {name: record_of_outcome(outcome, right, drawn) for name, outcome in outcomes.items()}
     records = {name: replace(r, details={**r.details, **run}) for name, r in told.items()}
     # Failures, too, so that they are recalled with the rest; but not where the machine is why.
     statuses = {r.status for r in records.values()}
@@ -247,8 +250,12 @@ def _variables(backends: Sequence[Backend], target: Target) -> dict[str, str]:
     return {k: v for b in backends for k, v in b.environment(target).items()}
 
 
-def record_of_outcome(outcome: Outcome, expected: Mapping[str, Array]) -> CostRecord:
-    """The outcome as a record; wrong numbers are infeasible, not fast."""
+def record_of_outcome(
+    outcome: Outcome,
+    expected: Mapping[str, Array],
+    drawn: Mapping[str, Drawn] = MappingProxyType({}),
+) -> CostRecord:
+    """The outcome as a record; wrong numbers are infeasible, not fast. drawn: see `compare_all`."""
     if outcome.samples is None:
         status = UNAVAILABLE if outcome.unavailable else "failed"
         return CostRecord(status, seconds=outcome.open_s, reason=outcome.reason)
@@ -258,7 +265,7 @@ def record_of_outcome(outcome: Outcome, expected: Mapping[str, Array]) -> CostRe
         TURNS: [[round(t, 6) for t in turns] for turns in outcome.turns_ms],
         RETAKEN: outcome.retaken,
     }
-    difference = compare_all(outcome.outputs, expected) if expected else Difference(None, None, None)
+    difference = compare_all(outcome.outputs, expected, drawn) if expected else Difference(None, None, None)
     if outcome.parts_ms:
         details[PARTS] = [round(t, 6) for t in outcome.parts_ms]
     if difference.absolute is not None:

@@ -13,6 +13,7 @@ from collage_core.costs.lock import measuring_lock
 from collage_core.costs.ratio import ratio_of
 from collage_core.costs.record import UNAVAILABLE, UNCERTAINTY, CostKey, CostRecord, Policy
 from collage_core.costs.rounds import TURN_S, measure_rounds
+from collage_core.ir.randomness import random_values
 from collage_core.pipeline.comparison import (
     end_to_end_machine,
     graph_digest,
@@ -104,6 +105,7 @@ class Trials:
             for name, p in [(_ANCHOR, self._anchor), *((p.digest, p) for p in beside)]
         ]
         expected = self._workspace.expected_outputs()
+        drawn = random_values(self._workspace.graph)
         with measuring_lock(self._progress.note):
             start = time.monotonic()  # waiting for other measurements is nobody's share
             outcomes = measure_rounds(
@@ -116,7 +118,8 @@ class Trials:
             )
             seconds = (time.monotonic() - start) / max(len(placements), 1)
         records = {
-            name: replace(record_of_outcome(o, expected), seconds=seconds) for name, o in outcomes.items()
+            name: replace(record_of_outcome(o, expected, drawn), seconds=seconds)
+            for name, o in outcomes.items()
         }
         anchor = records.pop(_ANCHOR)
         if not anchor.ok:  # nothing to compare with: not to be recalled

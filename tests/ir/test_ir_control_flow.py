@@ -440,7 +440,8 @@ def test_old_bodies_mean_the_same_at_the_new_opset(name: str, nested: bool) -> N
         opset,
     )
     graph = _pass(from_model(model), "upgrade-opset")
-    assert graph.opsets[""] == 20
+    # What the converter changes the meaning of is mended outside bodies only.
+    assert graph.opsets[""] == (opset if name == "upsample" else 20)
     onnx.checker.check_model(to_model(graph), full_check=True)
     for inputs in inputs_of(model):
         _assert_same(evaluate(graph, inputs), _onnxruntime(model, inputs))

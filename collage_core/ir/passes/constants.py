@@ -15,22 +15,12 @@ from collage_core.ir.onnx_read import infer_types
 from collage_core.ir.onnx_write import to_model
 from collage_core.ir.passes.base import Pass
 from collage_core.ir.passes.cleaning import without_unused_values
+from collage_core.ir.randomness import draws
 from collage_core.ir.types import UNKNOWN, Node, TensorType, Value, ValueKind
 from collage_core.operators import OPERATORS
 
 __all__ = ["FOLD_CONSTANTS", "fold"]
 
-_RANDOM = frozenset(
-    [
-        "Bernoulli",
-        "Dropout",
-        "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-    ]
-)
 _MAX_GROWTH_BYTES = 1 << 20
 """A constant is not spread out (Expand, ConstantOfShape, Tile) to more than this beyond what it was computed
 from.
@@ -69,7 +59,7 @@ def _fold_once(graph: Graph) -> Graph:
 
 
 def _evaluate(graph: Graph, node: Node, constants: Mapping[str, Array]) -> dict[str, Array] | None:
-    if not _is_foldable(node, constants):
+    if not _is_foldable(graph, node, constants):
         return None
     if node.op_type in ("Shape", "Size"):
         type = graph.type_of(node.inputs[0])
@@ -103,9 +93,9 @@ def _evaluate(graph: Graph, node: Node, constants: Mapping[str, Array]) -> dict[
     return {name: np.asarray(r) for name, r in zip(alone.outputs, results, strict=True)}
 
 
-def _is_foldable(node: Node, constants: Mapping[str, Array]) -> bool:
+def _is_foldable(graph: Graph, node: Node, constants: Mapping[str, Array]) -> bool:
     """Whether the node yields the same each time, and soon."""
-    if any(n.domain or n.op_type in _RANDOM for n in (node, *inner_nodes(node))):
+    if draws(graph, node) or any(n.domain for n in (node, *inner_nodes(node))):
         return False
     if node.op_type == "Loop":
         trips = constants.get(node.inputs[0])
