@@ -3,7 +3,8 @@
 Each class takes the place of the one that has its name there, at every opset. Known departures (onnx 1.23):
 pooling reads `pads` in the order begin, end of each dimension, for images only; ConvTranspose keeps one
 output per group; LRN normalises the first N channels only; Softmax and its kin take no notice of the opset,
-and LogSoftmax underflows; GatherElements fails along more than 64 elements.
+and LogSoftmax underflows; GatherElements fails along more than 64 elements; Loop does not begin without a
+condition, and gathers by `vstack`; Scan knows the first axis, forward, and no batches.
 
 Refused there though ONNX allows it: pads that remove elements; GlobalMaxPool but of images; logarithms of
 sums of integers; ReduceLogSumExp, Softsign and random numbers of rank 0; a Mean whose first operand is
