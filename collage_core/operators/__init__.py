@@ -27,8 +27,8 @@ from collage_core.operators.drawing import (
     RandomUniformLike,
 )
 from collage_core.operators.earlier import DequantizeLinear, Dropout, MaxRoiPool, Scatter, Unsqueeze
-from collage_core.operators.elementwise import Mean, Softsign
-from collage_core.operators.global_pooling import GlobalLpPool, GlobalMaxPool
+from collage_core.operators.elementwise import Mean, Pow, Softsign
+from collage_core.operators.global_pooling import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
 from collage_core.operators.indexing import GatherElements, OneHot, Unique
 from collage_core.operators.normalization import (
     LRN,
@@ -46,11 +46,13 @@ from collage_core.operators.recurrent import GRU, LSTM, RNN
 from collage_core.operators.reduction import ReduceLogSum, ReduceLogSumExp
 from collage_core.operators.resize import Resize, Upsample
 from collage_core.operators.roi import RoiAlign
-from collage_core.operators.sampling import GridSample
+from collage_core.operators.sampling import AffineGrid, GridSample
+from collage_core.operators.shapes import Flatten
 
 __all__ = ["OPERATORS"]
 
 OPERATORS: tuple[type[OpRun], ...] = (
+    AffineGrid,
     Attention,
     AveragePool,
     BatchNormalization,
@@ -61,8 +63,10 @@ OPERATORS: tuple[type[OpRun], ...] = (
     DequantizeLinear,
     Det,
     Dropout,
+    Flatten,
     GRU,
     GatherElements,
+    GlobalAveragePool,
     GlobalLpPool,
     GlobalMaxPool,
     GridSample,
@@ -80,6 +84,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     NonMaxSuppression,
     OneHot,
     Pad,
+    Pow,
     RNN,
     RandomNormal,
     RandomNormalLike,
