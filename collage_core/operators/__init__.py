@@ -30,6 +30,12 @@ from collage_core.operators.earlier import DequantizeLinear, Dropout, MaxRoiPool
 from collage_core.operators.elementwise import Mean, Pow, Softsign
 from collage_core.operators.global_pooling import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
 from collage_core.operators.indexing import GatherElements, OneHot, Unique
+from collage_core.operators.layers import (
+    GroupNormalization,
+    InstanceNormalization,
+    LayerNormalization,
+    RMSNormalization,
+)
 from collage_core.operators.normalization import (
     LRN,
     BatchNormalization,
@@ -43,7 +49,7 @@ from collage_core.operators.padding import Pad
 from collage_core.operators.pooling import AveragePool, LpPool, MaxPool
 from collage_core.operators.products import Det
 from collage_core.operators.recurrent import GRU, LSTM, RNN
-from collage_core.operators.reduction import ReduceLogSum, ReduceLogSumExp
+from collage_core.operators.reduction import CumSum, ReduceL2, ReduceLogSum, ReduceLogSumExp
 from collage_core.operators.resize import Resize, Upsample
 from collage_core.operators.roi import RoiAlign
 from collage_core.operators.sampling import AffineGrid, GridSample
@@ -59,6 +65,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     Bernoulli,
     Conv,
     ConvTranspose,
+    CumSum,
     DeformConv,
     DequantizeLinear,
     Det,
@@ -70,9 +77,12 @@ OPERATORS: tuple[type[OpRun], ...] = (
     GlobalLpPool,
     GlobalMaxPool,
     GridSample,
+    GroupNormalization,
     Hardmax,
+    InstanceNormalization,
     LRN,
     LSTM,
+    LayerNormalization,
     LogSoftmax,
     LpNormalization,
     LpPool,
@@ -85,11 +95,13 @@ OPERATORS: tuple[type[OpRun], ...] = (
     OneHot,
     Pad,
     Pow,
+    RMSNormalization,
     RNN,
     RandomNormal,
     RandomNormalLike,
     RandomUniform,
     RandomUniformLike,
+    ReduceL2,
     ReduceLogSum,
     ReduceLogSumExp,
     Resize,
