@@ -49,7 +49,7 @@ from collage_core.operators.padding import Pad
 from collage_core.operators.pooling import AveragePool, LpPool, MaxPool
 from collage_core.operators.products import Det
 from collage_core.operators.recurrent import GRU, LSTM, RNN
-from collage_core.operators.reduction import CumSum, ReduceL2, ReduceLogSum, ReduceLogSumExp
+from collage_core.operators.reduction import CumSum, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceMean
 from collage_core.operators.resize import Resize, Upsample
 from collage_core.operators.roi import RoiAlign
 from collage_core.operators.sampling import AffineGrid, GridSample
@@ -104,6 +104,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     ReduceL2,
     ReduceLogSum,
     ReduceLogSumExp,
+    ReduceMean,
     Resize,
     RoiAlign,
     Scatter,

@@ -1,4 +1,4 @@
-"""Reductions that end in a logarithm or a root, of integers too, which ONNX allows before opset 28."""
+"""Sums, and what ends in a mean, a logarithm or a root, of integers too, as ONNX allows before opset 28."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onnx.reference.op_run import OpRun
 
 from collage_core.operators.windows import Tensor, accumulator
 
-__all__ = ["CumSum", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"]
+__all__ = ["CumSum", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean"]
 
 
 class _Reduction(OpRun):
@@ -55,6 +55,13 @@ class ReduceLogSumExp(_Reduction):
 class ReduceL2(_Reduction):
     def _reduced(self, x: Tensor, axes: tuple[int, ...] | None) -> Tensor:
         return np.asarray(np.sqrt(np.square(x).sum(axis=axes, keepdims=True)))
+
+
+class ReduceMean(_Reduction):
+    def _reduced(self, x: Tensor, axes: tuple[int, ...] | None) -> Tensor:
+        total = np.asarray(x.sum(axis=axes, keepdims=True))
+        # Of nothing it is no number, and `np.mean` would warn.
+        return np.asarray(total / x.dtype.type(x.size / total.size if total.size else 1))
 
 
 class CumSum(OpRun):
