@@ -14,10 +14,13 @@ __all__ = [
     "BundleError",
     "CollageError",
     "CostDatabaseError",
+    "DeclinedError",
+    "DisagreementError",
     "InputError",
     "ModelError",
     "PlacementError",
     "Refusal",
+    "StepError",
     "UnknownBackendError",
     "WorkerError",
 ]
@@ -29,6 +32,10 @@ class CollageError(Exception):
 
 class ModelError(CollageError):
     """The model cannot be read, or says something that cannot be placed."""
+
+
+class DisagreementError(CollageError):
+    """A second opinion on the model's answers is another one; nothing was placed."""
 
 
 class InputError(CollageError):
@@ -44,6 +51,21 @@ class UnknownBackendError(CollageError):
 
 class BackendError(CollageError):
     """A backend failed to build or run something it had offered."""
+
+
+class StepError(BackendError):
+    """A step of an executable failed when it ran; `step` is its number in the plan."""
+
+    def __init__(self, step: int, message: str) -> None:
+        self.step = step
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.step, str(self))
+
+
+class DeclinedError(BackendError):
+    """A backend does not build a variant after all, as its library has told it; it has built nothing."""
 
 
 class BackendUnavailableError(BackendError):

@@ -74,6 +74,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
             "plugins",
             "runtime",
             "search",
+            "worker",
         ),
     },
     "report": {"backend", "costs", "formats", "ir", "pipeline", "placement", "plugins"},

@@ -55,6 +55,8 @@ def compare(
         refusal = _illegal(name, result, expected, drawn)
         return 0.0 if refusal is None else None, refusal
     dtype = str(expected.dtype)
+    if result.dtype != expected.dtype:
+        return None, Refusal(f"output {name!r} is {result.dtype}, the reference's {dtype}")
     allowed = tolerance(dtype)
     if dtype not in _TOLERANCES and expected.dtype.kind != "c":
         equal = bool(np.array_equal(result, expected))

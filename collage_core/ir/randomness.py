@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from collage_core.ir.bodies import bodies_of
 from collage_core.ir.graph import Graph
 from collage_core.ir.operator import Operator
 from collage_core.ir.types import UNKNOWN, Node
@@ -45,7 +46,11 @@ class Drawn:
 
 
 def draws(graph: Graph, node: Node) -> bool:
-    """Whether the node draws random numbers. Dropout does where it is, or may be, in training mode."""
+    """Whether the node draws random numbers, or its bodies do. Dropout does where it is, or may be, in
+    training mode.
+    """
+    if any(draws(body, n) for body in bodies_of(node).values() for n in body.nodes):
+        return True
     if node.domain or node.op_type not in _DRAWING:
         return False
     if node.op_type != "Dropout":
@@ -85,6 +90,8 @@ def random_values(graph: Graph, nodes: Iterable[Node] | None = None) -> dict[str
 
 def _drawn_by(graph: Graph, node: Node) -> list[Drawn]:
     """What is legal for each output of a drawing node."""
+    if node.op_type not in _DRAWING:  # its bodies do
+        return [Drawn()] * len(node.outputs)
     attributes = Operator(graph, node).attrs
     if node.op_type in ("RandomUniform", "RandomUniformLike"):
         return [Drawn(*sorted((attributes["low"], attributes["high"])))]

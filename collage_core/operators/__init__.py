@@ -15,6 +15,7 @@ from __future__ import annotations
 from onnx.reference.op_run import OpRun
 
 from collage_core.operators.attention import Attention
+from collage_core.operators.control_flow import Loop, Scan
 from collage_core.operators.convolution import Conv, ConvTranspose
 from collage_core.operators.deformable import DeformConv
 from collage_core.operators.detection import NonMaxSuppression
@@ -84,6 +85,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     LSTM,
     LayerNormalization,
     LogSoftmax,
+    Loop,
     LpNormalization,
     LpPool,
     MaxPool,
@@ -107,6 +109,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     ReduceMean,
     Resize,
     RoiAlign,
+    Scan,
     Scatter,
     Softmax,
     Softsign,

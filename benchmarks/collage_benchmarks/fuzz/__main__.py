@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     backends = options.backends.split(",") if options.backends else None
     with tempfile.TemporaryDirectory() as folder:
+        # No time is looked at: others may measure meanwhile, and nothing waits for idle processors.
+        os.environ["COLLAGE_LOCK"] = str(Path(folder, "lock"))
+        os.environ.update(COLLAGE_SETTLING_LIMIT_S="0", COLLAGE_CALIBRATION="off")
         costs = options.costs or Path(folder, "costs.sqlite")
         driver = Driver(costs, backends, lambda o: _tell(o, options.finds))
         report = driver.run(islice(_samples(options.source, options.seed), options.models))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from collage_benchmarks.fuzz.describing import as_code
-from collage_benchmarks.fuzz.joining import join, part_of, split
+from collage_benchmarks.fuzz.joining import join, part_of, parts_named, split
 from collage_benchmarks.fuzz.opinions import Opinions, ask
 from collage_benchmarks.fuzz.placing import Placed, Supervised, place
 from collage_benchmarks.fuzz.report import CRASHED, REFUSED, RIGHT, UNTOLD, WRONG, KernelFind, Outcome, Report
@@ -98,8 +98,14 @@ class Driver:
     def _divided(self, asked: Sequence[tuple[Sample, Opinions]], status: str, reason: str) -> None:
         if len(asked) == 1:
             self._tell(asked[0][0], status, "optimize", reason, asked[0][1])
-        else:
+            return
+        named = parts_named(reason)
+        if len(named) != 1:
             self._halves(asked)
+            return
+        guilty = named.pop()
+        self._place([asked[guilty]])
+        self._place([a for i, a in enumerate(asked) if i != guilty])
 
     def _halves(self, asked: Sequence[tuple[Sample, Opinions]]) -> None:
         half = len(asked) // 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import onnx
@@ -10,7 +11,7 @@ from onnx import compose, helper
 from collage_benchmarks.fuzz.sources import Sample
 from collage_core.formats import Array
 
-__all__ = ["join", "part_of", "split"]
+__all__ = ["join", "part_of", "parts_named", "split"]
 
 
 def join(samples: Sequence[Sample]) -> tuple[onnx.ModelProto, dict[str, Array]]:
@@ -35,6 +36,11 @@ def join(samples: Sequence[Sample]) -> tuple[onnx.ModelProto, dict[str, Array]]:
 def part_of(name: str) -> int:
     """Which of the models a name in the joined one belongs to."""
     return int(name[1:].partition("/")[0])
+
+
+def parts_named(text: str) -> set[int]:
+    """The parts whose nodes or values a text names."""
+    return {int(found) for found in re.findall(r"\bp(\d+)/", text)}
 
 
 def split(answer: Mapping[str, Array], count: int) -> list[dict[str, Array]]:

@@ -13,6 +13,7 @@ import onnx
 from collage_benchmarks.fuzz.describing import as_code
 from collage_core import optimize
 from collage_core.backend import plain_variant
+from collage_core.costs.limits import worker_memory_bytes
 from collage_core.device import Target
 from collage_core.errors import WorkerError
 from collage_core.formats import Array
@@ -60,7 +61,7 @@ class Supervised:
     @property
     def worker(self) -> Worker:
         if self._worker is None or not self._worker.alive:
-            self._worker = Worker()
+            self._worker = Worker(memory_limit_bytes=worker_memory_bytes())
         return self._worker
 
     def close(self) -> None:
