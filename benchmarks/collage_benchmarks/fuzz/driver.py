@@ -132,12 +132,11 @@ class Driver:
 
 
 def _batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
-    """As many as `BATCH` in a row that speak one opset."""
-    batch: list[Sample] = []
+    """As many as `BATCH` that speak one opset, as soon as they are there, and at the end the rest."""
+    waiting: dict[int, list[Sample]] = {}
     for sample in samples:
-        if batch and (len(batch) == BATCH or batch[0].opset != sample.opset):
-            yield batch
-            batch = []
+        batch = waiting.setdefault(sample.opset, [])
         batch.append(sample)
-    if batch:
-        yield batch
+        if len(batch) == BATCH:
+            yield waiting.pop(sample.opset)
+    yield from waiting.values()
