@@ -43,9 +43,15 @@ NOT_GENERATED = {
 }
 
 
+def stored(values: Any, dtype: str, shape: list[int] | None = None) -> npt.NDArray[Any]:
+    """`shape` is stated where the values, none, do not tell."""
+    array = np.asarray(values, dtype)
+    return array if shape is None else array.reshape(shape)
+
+
 def case_of(decision: Mapping[str, Any]) -> tuple[onnx.ModelProto, dict[str, npt.NDArray[Any]]]:
     example = decision["example"]
-    inputs = [None if i is None else np.asarray(i["values"], i["dtype"]) for i in example["inputs"]]
+    inputs = [i and stored(**i) for i in example["inputs"]]
     return one_node(
         example["operator"],
         example["opset"],
@@ -138,8 +144,8 @@ EXCUSES: dict[str, Callable[[Tensors, dict[str, Any]], bool]] = {
 
 def excused(case: generator.Case) -> bool:
     node = case.model.graph.node[-1]
-    stored = {t.name: numpy_helper.to_array(t) for t in case.model.graph.initializer}
-    inputs = [(stored | case.inputs)[v] for v in node.input if v in stored or v in case.inputs]
+    values = {t.name: numpy_helper.to_array(t) for t in case.model.graph.initializer} | case.inputs
+    inputs = [values[v] for v in node.input if v in values]
     stated = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     return any(
         node.op_type in BY_ID[d]["operator"].split(", ") and applies(inputs, stated)
