@@ -1,5 +1,5 @@
-"""Types that `onnx` does not infer, though the model says enough: by what it declares of later values, and by
-the functions that define operators.
+"""Types that `onnx` does not infer, though the model says enough: by what it declares of later values, by the
+functions that define operators, and by constants at which inference does not look.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def deduced_types(graph: Graph, dtypes: Mapping[str, str]) -> dict[str, TensorTy
     for node in reversed(graph.nodes):
         found |= _backwards(graph, node, dtypes, found)
         found |= _by_function(graph, node)
+        found |= _by_constants(graph, node)
     # Inference calls dimensions that it does not know, but knows to be equal, by one name. Those that inputs
     # have are for a person to give.
     given = {d for v in graph.inputs for d in graph.type_of(v).symbolic_dims}
@@ -115,6 +116,28 @@ def _by_function(graph: Graph, node: Node) -> dict[str, TensorType]:
         return {}
     found = {named[r.name]: tensor_type_of(r.type, r.name) for r in model.graph.output}
     return {v: t for v, t in found.items() if _is_static(t)}
+
+
+def _by_constants(graph: Graph, node: Node) -> dict[str, TensorType]:
+    """The types of what Compress and MaxUnpool yield, where it is a constant that tells how much that is."""
+    data = graph.type_of(node.inputs[0]) if node.inputs else UNKNOWN
+    if node.domain or not _is_static(data):
+        return {}
+    constants = [graph.constants.get(v) for v in node.inputs]
+    if node.op_type == "Compress" and constants[1] is not None:
+        count = int(constants[1].sum())
+        axis = node.attributes.get("axis")
+        shape = list(data.shape) if axis is not None else [count]
+        shape[axis or 0] = count
+    elif node.op_type == "MaxUnpool" and len(constants) > 2 and constants[2] is not None:
+        shape = constants[2].tolist()
+    else:
+        return {}
+    return (
+        {}
+        if _is_static(graph.type_of(node.outputs[0]))
+        else {node.outputs[0]: TensorType(data.dtype, tuple(shape))}
+    )
 
 
 def _is_static(type: TensorType) -> bool:
