@@ -120,24 +120,23 @@ def _by_function(graph: Graph, node: Node) -> dict[str, TensorType]:
 
 def _by_constants(graph: Graph, node: Node) -> dict[str, TensorType]:
     """The types of what Compress and MaxUnpool yield, where it is a constant that tells how much that is."""
-    data = graph.type_of(node.inputs[0]) if node.inputs else UNKNOWN
-    if node.domain or not _is_static(data):
+    if node.domain or node.op_type not in ("Compress", "MaxUnpool"):
         return {}
-    constants = [graph.constants.get(v) for v in node.inputs]
-    if node.op_type == "Compress" and constants[1] is not None:
-        count = int(constants[1].sum())
-        axis = node.attributes.get("axis")
-        shape = list(data.shape) if axis is not None else [count]
-        shape[axis or 0] = count
-    elif node.op_type == "MaxUnpool" and len(constants) > 2 and constants[2] is not None:
-        shape = constants[2].tolist()
+    data, deciding = graph.type_of(node.inputs[0]), node.inputs[-1]
+    is_open = not _is_static(graph.type_of(node.outputs[0]))
+    if not is_open or not _is_static(data) or not graph.is_constant(deciding):
+        return {}
+    constant = graph.constants[deciding]
+    if node.op_type == "MaxUnpool":
+        if len(node.inputs) < 3:
+            return {}
+        shape = constant.tolist()
+    elif (axis := node.attributes.get("axis")) is None:
+        shape = [int(constant.sum())]
     else:
-        return {}
-    return (
-        {}
-        if _is_static(graph.type_of(node.outputs[0]))
-        else {node.outputs[0]: TensorType(data.dtype, tuple(shape))}
-    )
+        shape = list(data.static_shape)
+        shape[axis] = int(constant.sum())
+    return {node.outputs[0]: TensorType(data.dtype, tuple(shape))}
 
 
 def _is_static(type: TensorType) -> bool:
