@@ -169,9 +169,9 @@ def declared_type(info: onnx.ValueInfoProto) -> TensorType:
     if kind is None:
         return UNKNOWN
     if kind != "tensor_type":
-        raise ModelError(
-            f"value {info.name!r} is a {kind.removesuffix('_type')}, not a tensor: not supported"
-        )
+        name = kind.removesuffix("_type")
+        article = "an" if name == "optional" else "a"
+        raise ModelError(f"value {info.name!r} is {article} {name}, not a tensor: not supported")
     if element_type := info.type.tensor_type.elem_type:
         dtype_of(element_type, f"value {info.name!r}")
     return tensor_type_of(info.type, info.name)
