@@ -54,7 +54,7 @@ from collage_core.operators.reduction import CumSum, ReduceL2, ReduceLogSum, Red
 from collage_core.operators.resize import Resize, Upsample
 from collage_core.operators.roi import RoiAlign
 from collage_core.operators.sampling import AffineGrid, GridSample
-from collage_core.operators.shapes import Flatten
+from collage_core.operators.shapes import Flatten, Shape
 
 __all__ = ["OPERATORS"]
 
@@ -111,6 +111,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     RoiAlign,
     Scan,
     Scatter,
+    Shape,
     Softmax,
     Softsign,
     Unique,

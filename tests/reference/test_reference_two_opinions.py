@@ -133,8 +133,20 @@ def aligned_corners_of_a_fraction(inputs: Tensors, stated: dict[str, Any]) -> bo
     )
 
 
+def cubic_beyond_the_border(inputs: Tensors, stated: dict[str, Any]) -> bool:
+    cubic = stated.get("mode") in (b"cubic", b"bicubic") and stated.get("padding_mode") == b"border"
+    return cubic and bool((np.abs(inputs[1]) > 1).any())
+
+
+def aspect_of_negative_axes(inputs: Tensors, stated: dict[str, Any]) -> bool:
+    kept = stated.get("keep_aspect_ratio_policy", b"stretch") != b"stretch"
+    return kept and any(a < 0 for a in stated.get("axes", ()))
+
+
 EXCUSES: dict[str, Callable[[Tensors, dict[str, Any]], bool]] = {
     "pool-negative-same-padding": same_padding_below_zero,
+    "grid-sample-border-cubic": cubic_beyond_the_border,
+    "resize-negative-axes-aspect": aspect_of_negative_axes,
     "resize-align-corners-fraction": aligned_corners_of_a_fraction,
     "lstm-clip-of-cell": lambda inputs, stated: "clip" in stated,
     "reduce-log-sum-exp-integers": lambda inputs, stated: inputs[0].dtype.kind in "iu",
