@@ -30,7 +30,7 @@ DECISIONS: list[dict[str, Any]] = json.loads(
 BY_ID = {d["id"]: d for d in DECISIONS}
 MENDED = "reference mended"
 
-FEW, MANY = 4, 100
+FEW, MANY = 3, 100
 """Examples for each definition of an operator."""
 
 NOT_GENERATED = {
