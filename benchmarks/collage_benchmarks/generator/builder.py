@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar
@@ -72,12 +72,14 @@ class Builder:
 
     reuse: how often in eight an operand is a value that exists already, if one fits. plain: parameters such
     as axes and shapes are initialisers; otherwise some are Constant nodes, or computed from others' shapes.
+    names: how values and nodes are called.
     """
 
     draw: Callable[[st.SearchStrategy[Any]], Any]
     opset: int
     reuse: int = 0
     plain: bool = True
+    names: str = "{kind}{number}"
     dtypes: frozenset[str] = frozenset(_DTYPES)
     rng: np.random.Generator = field(init=False)
     values: list[Value] = field(default_factory=list)
@@ -246,6 +248,12 @@ class Builder:
 
     # Nodes
 
+    def compound(
+        self, op: str, operands: Sequence[Value], read: Sequence[Value], **bodies: Any
+    ) -> list[Value]:
+        """A node of one output that holds graphs, which read values from outside."""
+        return self._append(op, operands, [True], read, bodies)
+
     def node(
         self, op: str, operands: Sequence[Value | None], outputs: int | Sequence[bool] = 1, **attributes: Any
     ) -> list[Value]:
@@ -253,10 +261,20 @@ class Builder:
 
         Attributes that are None are left out, as are absent operands at the end.
         """
+        wanted = [True] * outputs if isinstance(outputs, int) else list(outputs)
+        return self._append(op, operands, wanted, (), attributes)
+
+    def _append(
+        self,
+        op: str,
+        operands: Sequence[Value | None],
+        wanted: Sequence[bool],
+        read: Sequence[Value],
+        attributes: Mapping[str, Any],
+    ) -> list[Value]:
         given = list(operands)
         while given and given[-1] is None:
             given.pop()
-        wanted = [True] * outputs if isinstance(outputs, int) else list(outputs)
         names = [self._name("v") if w else "" for w in wanted]
         proto = helper.make_node(
             op,
@@ -266,15 +284,16 @@ class Builder:
             **{k: a for k, a in attributes.items() if a is not None},
         )
         self.nodes.append(proto)
-        samples = {v.name: v.sample for v in given if v and v.sample is not None}
-        complete = all(v.sample is not None for v in given if v)
+        needed = [v for v in (*given, *read) if v]
+        samples = {v.name: v.sample for v in needed if v.sample is not None}
+        complete = len(samples) == len({v.name for v in needed})
         found = answers(proto, self.opset, samples) if complete else None
         named = [n for n in names if n]
         types = inferred_types(proto, self.opset, samples)
         if found is None or not all(_agree(found[n], t) for n, t in zip(named, types, strict=True)):
             return self._unknown(named, types)
-        exact = all(v.exact for v in given if v)
-        constant = bool(given) and all(v.constant for v in given if v)
+        exact = all(v.exact for v in needed)
+        constant = bool(needed) and all(v.constant for v in needed)
         results = []
         for name in named:
             array = found[name]
@@ -322,7 +341,7 @@ class Builder:
 
     def _name(self, prefix: str) -> str:
         self._count += 1
-        return f"{prefix}{self._count}"
+        return self.names.format(kind=prefix, number=self._count)
 
 
 @cache
