@@ -217,7 +217,7 @@ class Backend(ABC):
         """Build the kernel of one offered variant. Constants are `subgraph.graph.constants[name]`, row-major.
 
         Raises BackendError, or whatever the library raises; the candidate is then infeasible and the message
-        its reason.
+        its reason. DeclinedError, before anything is built, for a variant that the library does not run well.
         """
 
     def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:

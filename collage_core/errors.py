@@ -14,6 +14,7 @@ __all__ = [
     "BundleError",
     "CollageError",
     "CostDatabaseError",
+    "DeclinedError",
     "DisagreementError",
     "InputError",
     "ModelError",
@@ -61,6 +62,10 @@ class StepError(BackendError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.step, str(self))
+
+
+class DeclinedError(BackendError):
+    """A backend does not build a variant after all, as its library has told it; it has built nothing."""
 
 
 class BackendUnavailableError(BackendError):

@@ -25,7 +25,7 @@ from collage_core.backend import Backend, Bound, Kernel, Variant
 from collage_core.costs.check import compare
 from collage_core.costs.guarded import GuardedBuffers
 from collage_core.device import Target
-from collage_core.errors import InputError, Refusal
+from collage_core.errors import DeclinedError, InputError, Refusal
 from collage_core.formats import Array, Format
 from collage_core.ir import Graph, Subgraph, TensorType, from_model, to_value_info
 from collage_core.ir.randomness import random_values
@@ -196,8 +196,9 @@ def check_group(
     another order, where only the tolerances count. What depends on random numbers that the group draws need
     only be legal. build: called in place of `backend.build`.
 
-    Returns the kernels by variant, in the order of the offer. Raises AssertionError if nothing is offered,
-    `supported` declines, `expected` lacks an output, or a variant cannot be built, fails or is wrong;
+    Returns the kernels by variant, in the order of the offer, less the variants that are declined when they
+    are to be built. Raises AssertionError if nothing is offered or all are declined, `supported` declines,
+    `expected` lacks an output, or a variant cannot be built, fails or is wrong;
     InputError for a missing or misshapen input; ModelError if the reference lacks an operator that it is
     asked for.
     """
@@ -213,9 +214,15 @@ def check_group(
     for variant in offered:
         with _naming(f"{where}, {variant}"):
             _check_formats(subgraph, variant, runs[0])
-            kernels[variant] = kernel = (build or backend.build)(subgraph, variant, target)
+            try:
+                kernel = (build or backend.build)(subgraph, variant, target)
+            except DeclinedError:
+                continue
+            kernels[variant] = kernel
             _check_calls(kernel, subgraph, variant, runs, tolerances or {}, repeatable)
             _check_aliases(kernel, subgraph, variant, runs[0], tolerances or {})
+    if not kernels:
+        raise AssertionError(f"{where}: every variant is declined when it is to be built")
     return kernels
 
 

@@ -15,7 +15,7 @@ from collage_core import backend as contract
 from collage_core import patterns, testing
 from collage_core.backend import Bound, Kernel, Variant, plain_variant
 from collage_core.device import Target
-from collage_core.errors import InputError, ModelError, Refusal
+from collage_core.errors import DeclinedError, InputError, ModelError, Refusal
 from collage_core.formats import Array, Format
 from collage_core.ir import Subgraph, TensorType
 from collage_core.reference import ReferenceBackend
@@ -307,6 +307,21 @@ def test_what_cannot_be_built_is_named() -> None:
 
     with pytest.raises(AssertionError, match=r"^reference, Add, \(float32.*: MemoryError: 8 GB"):
         check_group(ReferenceBackend(), SUM, INPUTS, TARGET, build=build)
+
+
+def test_a_variant_that_is_declined_when_it_is_built_is_left_out() -> None:
+    turned = Variant((COLUMNS, plain_variant(SUM).inputs[1]), (COLUMNS,))
+    backend = _Backend(_add, offer=lambda plain: [turned, plain])
+
+    def build(subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+        if variant == turned:
+            raise DeclinedError("only slow code for it")
+        return backend.build(subgraph, variant, target)
+
+    assert list(check_group(backend, SUM, INPUTS, TARGET, build=build)) == [plain_variant(SUM)]
+    backend = _Backend(_add, offer=lambda plain: [turned])
+    with pytest.raises(AssertionError, match=r"^careless, Add: every variant is declined"):
+        check_group(backend, SUM, INPUTS, TARGET, build=build)
 
 
 def test_other_answers_and_tolerances() -> None:

@@ -53,7 +53,7 @@ def compare(
         return None, Refusal(f"output {name!r} has shape {result.shape}, the reference's {expected.shape}")
     if drawn is not None:
         refusal = _illegal(name, result, expected, drawn)
-        return None if refusal else 0.0, refusal
+        return 0.0 if refusal is None else None, refusal
     dtype = str(expected.dtype)
     if result.dtype != expected.dtype:
         return None, Refusal(f"output {name!r} is {result.dtype}, the reference's {dtype}")

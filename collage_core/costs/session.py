@@ -13,7 +13,7 @@ from collage_core.costs.record import UNAVAILABLE, CostRecord, Policy
 from collage_core.costs.recording import Recording
 from collage_core.costs.trial import Trial
 from collage_core.device import Target
-from collage_core.errors import BackendUnavailableError, Refusal
+from collage_core.errors import BackendUnavailableError, DeclinedError, Refusal
 from collage_core.ir import Subgraph, load_stored
 from collage_core.ir.randomness import random_values
 from collage_core.plugins import default_registry
@@ -80,6 +80,8 @@ class Session:
             return work()
         except (BackendUnavailableError, ImportError, MemoryError, OSError) as error:
             return CostRecord(UNAVAILABLE, reason=f"{type(error).__name__}: {error}")
+        except DeclinedError as error:
+            return CostRecord("declined", reason=str(error), seconds=time.perf_counter() - start)
         except Exception as error:  # a vendor's library may raise anything; it costs this candidate
             return CostRecord(
                 "failed", reason=f"{type(error).__name__}: {error}", seconds=time.perf_counter() - start

@@ -14,11 +14,12 @@ from onnx import helper
 from collage_core.errors import ModelError
 from collage_core.formats import Array
 from collage_core.ir.bodies import bodies_of, check_bodies, free_name, free_values, renamed
+from collage_core.ir.deduction import tensor_type_of
 from collage_core.ir.graph import Graph
 from collage_core.ir.onnx_check import check_operators, check_unique, check_values
 from collage_core.ir.onnx_tensors import ExternalData, constant_of, dtype_of, tensor_array
 from collage_core.ir.onnx_write import ID_KEY, INLINE_BYTES
-from collage_core.ir.types import UNKNOWN, Attribute, Dim, Node, TensorType, Value, ValueKind
+from collage_core.ir.types import UNKNOWN, Attribute, Node, TensorType, Value, ValueKind
 
 __all__ = ["GraphReader", "declared_type"]
 
@@ -37,7 +38,9 @@ class GraphReader:
     external: ExternalData | None
     trusts_shapes: bool
 
-    def graph(self, proto: onnx.GraphProto, inputs: Mapping[str, Value], constants: dict[str, Array]) -> Graph:
+    def graph(
+        self, proto: onnx.GraphProto, inputs: Mapping[str, Value], constants: dict[str, Array]
+    ) -> Graph:
         """The outermost graph, with `inputs` and the `constants` of its initializers. Values that are
         computed have no types yet.
         """
@@ -54,7 +57,9 @@ class GraphReader:
         inputs = {v.name: Value(v.name, self._declared(v), ValueKind.INPUT) for v in proto.input}
         check_unique(_WHOSE, "initializer", [t.name for t in proto.initializer])
         # What a body is always given needs no default.
-        constants = {t.name: tensor_array(t, self.external) for t in proto.initializer if t.name not in inputs}
+        constants = {
+            t.name: tensor_array(t, self.external) for t in proto.initializer if t.name not in inputs
+        }
         nodes, _ = self._nodes(proto, inputs, constants)
         _require_tensors(nodes, constants, self.opsets.get("", 0))
         outputs = [v.name for v in proto.output]
@@ -167,17 +172,9 @@ def declared_type(info: onnx.ValueInfoProto) -> TensorType:
         raise ModelError(
             f"value {info.name!r} is a {kind.removesuffix('_type')}, not a tensor: not supported"
         )
-    tensor = info.type.tensor_type
-    if not tensor.elem_type or not tensor.HasField("shape"):
-        return UNKNOWN
-    shape: list[Dim] = []
-    for i, d in enumerate(tensor.shape.dim):
-        # Some exporters write -1 for a dimension that is open.
-        if d.HasField("dim_value") and d.dim_value >= 0:
-            shape.append(d.dim_value)
-        else:
-            shape.append(d.dim_param or f"{info.name}_{i}")
-    return TensorType(dtype_of(tensor.elem_type, f"value {info.name!r}").name, tuple(shape))
+    if element_type := info.type.tensor_type.elem_type:
+        dtype_of(element_type, f"value {info.name!r}")
+    return tensor_type_of(info.type, info.name)
 
 
 def _names(proto: onnx.GraphProto) -> Iterator[str]:
@@ -222,8 +219,9 @@ def _with_ignored_condition(node: Node) -> Node:
     if body is None or not body.outputs:
         return node  # which is told later
     yielding = body.producer(body.outputs[0])
-    if yielding is not None and yielding.op_type == "Identity" and yielding.inputs[0] in body.constants:
-        if body.constants[yielding.inputs[0]].all():
+    if yielding is not None and yielding.op_type == "Identity":
+        kept = body.constants.get(yielding.inputs[0])
+        if kept is not None and kept.all():
             return node
     name = free_name("condition", body.values)
     constants = {**body.constants, name: np.array(True)}

@@ -12,9 +12,11 @@ import onnx
 import onnx.inliner
 
 from collage_core.errors import ModelError
-from collage_core.ir.body_types import yielded_types
+from collage_core.ir.body_types import with_typed_bodies, yielded_types
+from collage_core.ir.deduction import deduced_types
 from collage_core.ir.graph import Graph
-from collage_core.ir.onnx_check import check_texts, check_unique, check_versions, one_line
+from collage_core.ir.inference import inferred
+from collage_core.ir.onnx_check import CHANGED_MEANING, check_texts, check_unique, check_versions, one_line
 from collage_core.ir.onnx_graph import GraphReader, declared_type
 from collage_core.ir.onnx_tensors import ExternalData, dtype_of, tensor_array
 from collage_core.ir.onnx_write import to_model
@@ -79,26 +81,27 @@ def infer_types(graph: Graph, declared: Mapping[str, TensorType] | None = None) 
     """The graph with the types of its intermediate values as `onnx` infers them from the inputs' types.
 
     Where inference knows nothing, the type in `declared` (the source's own statement), then the one known
-    before, is kept. What bodies of control flow yield is inferred from theirs where `onnx` leaves it open.
+    before, is kept. What control flow yields is inferred from its bodies where `onnx` leaves it open.
     """
     declared = declared or {}
     while True:
-        graph = _with_found_types(graph, declared)
-        yielded = yielded_types(graph, infer_types)
-        if not yielded:
-            return graph
-        graph = graph.replace(
-            values=graph.values
-            | {v: dataclasses.replace(graph.values[v], type=type) for v, type in yielded.items()}
-        )
+        graph, dtypes = _with_found_types(graph, declared)
+        found = yielded_types(graph, infer_types) or deduced_types(graph, dtypes)
+        more = {v: type for v, type in found.items() if type != graph.type_of(v)}
+        if not more:
+            return with_typed_bodies(graph, infer_types)
+        values = {v: dataclasses.replace(graph.values[v], type=type) for v, type in more.items()}
+        graph = graph.replace(values={**graph.values, **values})
 
 
-def _with_found_types(graph: Graph, declared: Mapping[str, TensorType]) -> Graph:
+def _with_found_types(graph: Graph, declared: Mapping[str, TensorType]) -> tuple[Graph, dict[str, str]]:
+    """The graph as `onnx` infers it once, and the element types of values, be their ranks unknown."""
     try:
         model = _inferred(graph, strict=False)
     except Exception as error:  # onnx raises several unrelated types here
         raise ModelError(f"shape inference failed: {one_line(error)}") from None
-    found = {v.name: declared_type(v) for v in (*model.graph.value_info, *model.graph.output)}
+    typed = (*model.graph.value_info, *model.graph.output)
+    found = {v.name: declared_type(v) for v in typed}
     values = dict(graph.values)
     for name in graph.intermediates():
         candidates = (found.get(name, UNKNOWN), declared.get(name, UNKNOWN), values[name].type)
@@ -106,7 +109,12 @@ def _with_found_types(graph: Graph, declared: Mapping[str, TensorType]) -> Graph
         static = [t for t in known if not t.symbolic_dims]
         best = (static or known or [UNKNOWN])[0]
         values[name] = Value(name, best, values[name].kind)
-    return graph.replace(values=values)
+    dtypes = {
+        v.name: dtype_of(element_type, f"value {v.name!r}").name
+        for v in typed
+        if (element_type := v.type.tensor_type.elem_type)
+    }
+    return graph.replace(values=values), dtypes
 
 
 def inference_fault(graph: Graph) -> str | None:
@@ -120,10 +128,19 @@ def inference_fault(graph: Graph) -> str | None:
 
 def _inferred(graph: Graph, *, strict: bool) -> onnx.ModelProto:
     model = to_model(graph, large_constants_as_inputs=True)
-    return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=strict, data_prop=True)
+    return inferred(model, strict=strict)
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    spoken = {o.domain: o.version for o in model.opset_import}.get("", 0)
+    for function in model.functions:
+        opset = {o.domain: o.version for o in function.opset_import}.get("", spoken)
+        for n in function.node:
+            if not n.domain and opset < CHANGED_MEANING.get(n.op_type, 0) <= spoken:
+                raise ModelError(
+                    f"the function {function.name!r} has {n.op_type} of opset {opset}, "
+                    f"which cannot be brought to the model's, {spoken}"
+                )
     try:
         return onnx.inliner.inline_local_functions(model, convert_version=True)
     except Exception as error:  # onnx raises several unrelated types here

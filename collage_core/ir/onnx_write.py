@@ -16,7 +16,15 @@ from collage_core.ir.graph import Graph
 from collage_core.ir.onnx_tensors import PACKED_BITS
 from collage_core.ir.types import UNKNOWN, Attribute, Node, TensorType
 
-__all__ = ["ID_KEY", "INLINE_BYTES", "WEIGHTS_FILE", "to_model", "to_node_proto", "to_value_info", "write_external"]
+__all__ = [
+    "ID_KEY",
+    "INLINE_BYTES",
+    "WEIGHTS_FILE",
+    "to_model",
+    "to_node_proto",
+    "to_value_info",
+    "write_external",
+]
 
 WEIGHTS_FILE = "weights.bin"
 """Location that `write_external` gives to the constants it writes."""

@@ -77,9 +77,9 @@ class Subgraph:
     def key(self) -> str:
         """Structural key (hex): equal for subgraphs that one kernel serves, weights apart.
 
-        It covers operators, domains, attributes, bodies, opsets, types, which inputs are constant, how inputs are
-        shared, which values are outputs and in which order, and the values of small and of integer constants,
-        which a kernel may bake in.
+        It covers operators, domains, attributes, bodies, opsets, types, which inputs are constant, how inputs
+        are shared, which values are outputs and in which order, and the values of small and of integer
+        constants, which a kernel may bake in.
         """
         names: dict[str, str] = {}
         text: list[str] = [

@@ -16,13 +16,15 @@ __all__ = ["Loop", "Scan"]
 
 
 class _Iteration(OpRun):
+    body: ReferenceEvaluator
+
     def need_context(self) -> bool:
         """Bodies read values by the names that they have outside."""
         return True
 
     def _step(self, outside: Mapping[str, Any], given: Sequence[Tensor]) -> list[Tensor]:
-        body: ReferenceEvaluator = self.body
-        results = body.run(None, {**outside, **dict(zip(body.input_names, given, strict=True))})
+        feeds = {**outside, **dict(zip(self.body.input_names, given, strict=True))}
+        results = self.body.run(None, feeds)
         return [np.asarray(r) for r in results]
 
     def _stacked(self, found: Sequence[Tensor], output: int, axis: int = 0, length: int = 0) -> Tensor:
@@ -31,7 +33,7 @@ class _Iteration(OpRun):
         """
         if found:
             return np.stack(found, axis)
-        type = self.body.output_types_[output].tensor_type
+        type = (self.body.output_types_ or [])[output].tensor_type
         shape = [d.dim_value for d in type.shape.dim]
         shape.insert(axis if axis >= 0 else axis + len(shape) + 1, length)
         return np.zeros(shape, helper.tensor_dtype_to_np_dtype(type.elem_type or 1))
@@ -107,7 +109,9 @@ class Scan(_Iteration):
             ]
             states, found = self._steps(context, [x[batch] for x in given[:first]], sequences, length)
             results = [self._stacked(values, first + k, 0, 0) for k, values in enumerate(found)]
-            padded = [np.concatenate([r, np.zeros((longest - length, *r.shape[1:]), r.dtype)]) for r in results]
+            padded = [
+                np.concatenate([r, np.zeros((longest - length, *r.shape[1:]), r.dtype)]) for r in results
+            ]
             rows.append([*states, *padded])
         return tuple(np.stack(column) for column in zip(*rows, strict=True))
 

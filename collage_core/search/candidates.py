@@ -107,12 +107,13 @@ def generate_candidates(
         graph.node_named(name)
     found: list[Candidate] = []
     refusals: dict[str, tuple[Refusal, ...]] = {}
-    kinds: dict[str, BackendKind] = {}
+    backends = list(backends)
+    kinds = {b.name: b.info().kind for b in backends}
     kernels: set[NodeSet] = set()
     # Graph libraries last: they are also asked about what the others offer.
-    for backend in sorted(backends, key=lambda b: b.info().kind is BackendKind.GRAPH):
-        kind = kinds[backend.name] = backend.info().kind
-        offers, declined = _offers_of(graph, backend, target, (taken or {}).get(backend.name), kernels)
+    for backend in sorted(backends, key=lambda b: kinds[b.name] is BackendKind.GRAPH):
+        kind = kinds[backend.name]
+        offers, declined = _offers_of(graph, backend, kind, target, (taken or {}).get(backend.name), kernels)
         found += [c for c in offers if constraints.allows(c.subgraph, backend.name)]
         refusals[backend.name] = tuple(declined)
         if kind is BackendKind.OPERATOR:
@@ -202,10 +203,14 @@ def offers_for(
 
 
 def _offers_of(
-    graph: Graph, backend: Backend, target: Target, taken: Taken | None, kernels: Collection[NodeSet]
+    graph: Graph,
+    backend: Backend,
+    kind: BackendKind,
+    target: Target,
+    taken: Taken | None,
+    kernels: Collection[NodeSet],
 ) -> tuple[list[Candidate], list[Refusal]]:
     groups, refusals = _groups_of(graph, backend)
-    kind = backend.info().kind
     more: Mapping[NodeSet, str] = {}
     if kind is BackendKind.REFERENCE:
         more = {NodeSet([n.id]): "reference" for n in graph.nodes}

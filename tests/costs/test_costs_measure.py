@@ -87,6 +87,7 @@ def measured(
 
 MISBEHAVIOURS = [
     ("raise", "failed", "BackendError: no kernel for this shape"),
+    ("decline", "declined", "only a slow kernel for this shape"),
     ("crash", "crashed", "killed by SIGSEGV (segmentation fault)"),
     ("crash at build", "crashed", "string_at"),
     ("exit", "crashed", "exit code 7"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +60,7 @@ CONTROL_FLOW: dict[str, str] = {
     "for": """
         g (float[3] x) => (float[3] y, float[4,3] all) <int64 n = {4}> {
           t = Sin (x)
-          y, all = Loop (n, "", x) <body = b (int64 i, bool c, float[3] s) => (bool go, float[3] r, float[3] q) {
+          y, all = Loop (n, "", x) <body = b (int64 i, bool c, float[3] s) => (go, r, float[3] q) {
             go = Identity (c)
             f = Cast <to = 1> (i)
             g = Mul (t, f)
@@ -135,12 +135,12 @@ CONTROL_FLOW: dict[str, str] = {
 """Graphs by what is in them; all shapes are known without the model's being run."""
 
 
-def inputs_of(model: onnx.ModelProto, seed: int = 0) -> list[Mapping[str, npt.NDArray[np.generic]]]:
+def inputs_of(model: onnx.ModelProto, seed: int = 0) -> list[dict[str, npt.NDArray[Any]]]:
     """Inputs by name, once with true conditions and once with false ones; trip counts are small."""
     random = np.random.default_rng(seed)
     sets = []
     for truth in (True, False):
-        given: dict[str, npt.NDArray[np.generic]] = {}
+        given: dict[str, npt.NDArray[Any]] = {}
         for v in model.graph.input:
             dtype = onnx.helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type)
             shape = [d.dim_value for d in v.type.tensor_type.shape.dim]

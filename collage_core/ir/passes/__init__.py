@@ -26,8 +26,8 @@ PASSES: tuple[Pass, ...] = (
     RECOMPOSE_GELU,
     DEAD_CODE,
 )
-"""What `normalise` runs. Dead code goes first and, with what the others leave, last. Branches are chosen before
-the opset is raised, which control flow prevents.
+"""What `normalise` runs. Dead code goes first and, with what the others leave, last. Branches are chosen
+early: what stands in one is then a part of the graph like any other.
 """
 
 

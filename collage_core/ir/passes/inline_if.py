@@ -18,21 +18,23 @@ __all__ = ["INLINE_CONSTANT_IF"]
 def _inline(graph: Graph) -> Graph:
     """A branch may hold an If, and folding may tell conditions: both are repeated until nothing changes."""
     while any(n.op_type == "If" and not n.domain for n in graph.nodes):
-        graph = fold(graph)
-        inlined = _inline_once(graph)
-        if inlined is graph:
+        inlined = _inline_once(graph) or _inline_once(fold(graph))
+        if inlined is None:
             break
         graph = infer_types(inlined)
     return graph
 
 
-def _inline_once(graph: Graph) -> Graph:
+def _inline_once(graph: Graph) -> Graph | None:
+    """None if no condition is constant."""
+    if not any(_is_decided(graph, n) for n in graph.nodes):
+        return None
     values, constants = dict(graph.values), dict(graph.constants)
     names = {n.name for n in graph.nodes}
     next_id = max(graph.all_nodes, default=-1) + 1
     nodes: list[Node] = []
     for n in graph.nodes:
-        if n.domain or n.op_type != "If" or n.inputs[0] not in graph.constants:
+        if not _is_decided(graph, n):
             nodes.append(n)
             continue
         taken = "then_branch" if bool(graph.constants[n.inputs[0]].item()) else "else_branch"
@@ -44,9 +46,11 @@ def _inline_once(graph: Graph) -> Graph:
             next_id += 1
         constants |= branch.constants
         values = {**branch.values, **values}
-    if len(nodes) == len(graph.nodes) and nodes == list(graph.nodes):
-        return graph
     return without_unused_values(graph.replace(nodes=nodes, values=values, constants=constants), nodes)
+
+
+def _is_decided(graph: Graph, node: Node) -> bool:
+    return node.op_type == "If" and not node.domain and graph.is_constant(node.inputs[0])
 
 
 def _named_for(node: Node, branch: Graph, taken: set[str]) -> Graph:
@@ -63,5 +67,7 @@ def _named_for(node: Node, branch: Graph, taken: set[str]) -> Graph:
 
 
 INLINE_CONSTANT_IF = Pass(
-    "inline-constant-if", "put the branch that is taken in the place of an If whose condition is known", _inline
+    "inline-constant-if",
+    "put the branch that is taken in the place of an If whose condition is known",
+    _inline,
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
 from collage_core.device import Target
-from collage_core.errors import BackendError, Refusal
+from collage_core.errors import BackendError, DeclinedError, Refusal
 from collage_core.formats import Format
 from collage_core.ir import Subgraph, TensorType
 from collage_core.patterns import BackendPattern
@@ -79,7 +79,8 @@ class DnnlBackend(Backend):
     def _refuse_slow(library: Library, subgraph: Subgraph, variant: Variant, planned: Plan) -> None:
         """oneDNN has uncompiled, scalar implementations of everything, up to 100 times slower: they are taken
         only for a single operator for which neither plain formats nor channels-last give anything better.
-        BackendError otherwise, so that nobody waits for their measurement.
+        DeclinedError otherwise, so that nobody waits for their measurement; the library is asked, nothing is
+        compiled or packed.
 
         Whether a (structural key, variant) can be built must not depend on what stands beside the group, as
         its cost is kept for all places: formats that are offered for a neighbour's sake do not count here.
@@ -94,7 +95,7 @@ class DnnlBackend(Backend):
         offered = own_variants(subgraph)
         others = [] if isinstance(offered, Refusal) else [v for v in offered if v != variant]
         if len(subgraph.nodes) > 1 or not all(slow(plan(subgraph, v)) for v in others):
-            raise BackendError("oneDNN has only an uncompiled implementation for these formats")
+            raise DeclinedError("oneDNN has only an uncompiled implementation for these formats")
 
     def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
         return (

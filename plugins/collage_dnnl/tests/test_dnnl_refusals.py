@@ -11,7 +11,7 @@ import pytest
 from collage_dnnl.rules import POST_OPS_RULE, fusion_rule, valid_op
 
 from collage_core.backend import Variant
-from collage_core.errors import BackendError, Refusal
+from collage_core.errors import DeclinedError, Refusal
 from collage_core.ir import Operator, OpKind, Subgraph, TensorType, Value, ValueKind
 from collage_core.rules import generate
 from collage_core.testing import make_graph, node
@@ -220,7 +220,7 @@ def test_formats_for_which_only_slow_code_exists_are_declined_at_build(backend: 
     graph = make_graph([node("Softmax", ["x"], ["y"], axis=1)], {"x": zeros(2, 16, 5, 5)})
     group = Subgraph(graph, graph.all_nodes)
     plain, last = backend.variants(group, target)
-    with pytest.raises(BackendError, match="uncompiled"):
+    with pytest.raises(DeclinedError, match="uncompiled"):
         backend.build(group, plain, target)
     assert backend.build(group, last, target) is not None
 
@@ -273,7 +273,7 @@ def test_what_is_built_does_not_depend_on_neighbours(backend: Any, target: Any, 
     def outcome(subgraph: Subgraph, variant: Variant) -> str:
         try:
             return str(backend.build(subgraph, variant, target).implementation)
-        except BackendError as error:
+        except DeclinedError as error:
             return str(error)
 
     for variant in offered:

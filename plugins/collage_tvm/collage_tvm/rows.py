@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from tvm import sym, tirx
 
+from collage_tvm.bits import is_nan
 from collage_tvm.nest import (
     Axis,
     Box,
@@ -87,16 +88,19 @@ def _combine(how: str, a: Expr, b: Expr) -> Expr:
         return a + b
     if how == "prod":
         return a * b
-    return tirx.max(a, b) if how == "max" else tirx.min(a, b)
+    best = tirx.max(a, b) if how.startswith("max") else tirx.min(a, b)
+    if how in ("maximum", "minimum") and (dtype := a.ty.dtype).startswith("float"):
+        return tirx.Select(is_nan(a, dtype), a, best)  # a NaN in b is the larger and the smaller already
+    return best
 
 
 def _neutral(how: str, dtype: str) -> Expr:
     if how in ("sum", "prod"):
         return tirx.const(float(how == "prod") if dtype.startswith("float") else int(how == "prod"), dtype)
     if dtype.startswith("float"):
-        return tirx.const(-math.inf if how == "max" else math.inf, dtype)
+        return tirx.const(-math.inf if how.startswith("max") else math.inf, dtype)
     limits = np.iinfo(dtype)
-    return tirx.const(int(limits.min if how == "max" else limits.max), dtype)
+    return tirx.const(int(limits.min if how.startswith("max") else limits.max), dtype)
 
 
 def _worth_keeping(reductions: list[Tensor], root: Tensor) -> set[int]:
@@ -383,33 +387,31 @@ def _row_parts(extent: int, lanes: int) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _horizontal(how: str, accumulators: list[tuple[Any, int]], result: Any) -> list[Stmt]:
-    """All lanes of all accumulators combined into result[0]: equal widths as vectors first, then as a
-    tree."""
+    """All lanes of all accumulators combined into result[0]: equal widths as vectors first, then each half
+    with the other. Step by step through memory, which LLVM takes away: a combination may read an operand
+    several times, and written as one expression they would grow exponentially."""
     body: list[Stmt] = []
     widths: dict[int, list[Any]] = {}
     for a, w in accumulators:
         widths.setdefault(w, []).append(a)
-    scalars: list[Expr] = []
-    for width, same in widths.items():
-        lane = variable("l")
-        total = tirx.BufferLoad(same[0], [lane])
-        for other in same[1:]:
-            total = _combine(how, total, tirx.BufferLoad(other, [lane]))
-        if len(same) > 1:
-            body.append(vectorized(lane, width, tirx.BufferStore(same[0], total, [lane])))
-        scalars.append(_tree(how, [tirx.BufferLoad(same[0], [integer(k)]) for k in range(width)]))
-    body.append(tirx.BufferStore(result, _tree(how, scalars), [integer(0)]))
-    return body
+    for width, (first, *others) in widths.items():
+        for other in others:
+            body.append(_onto(how, first, other, width))
+        while width > 1:
+            half = (width + 1) // 2
+            body.append(_onto(how, first, first, width - half, half))
+            width = half
+    first, *others = [same[0] for same in widths.values()]
+    body += [_onto(how, first, other, 1) for other in others]
+    zero = integer(0)
+    return [*body, tirx.BufferStore(result, tirx.BufferLoad(first, [zero]), [zero])]
 
 
-def _tree(how: str, values: list[Expr]) -> Expr:
-    while len(values) > 1:
-        half = (len(values) + 1) // 2
-        values = [
-            _combine(how, values[k], values[k + half]) if k + half < len(values) else values[k]
-            for k in range(half)
-        ]
-    return values[0]
+def _onto(how: str, buffer: Any, other: Any, lanes: int, start: int = 0) -> Stmt:
+    """buffer[k] combined with other[start + k]."""
+    lane = variable("l")
+    value = _combine(how, tirx.BufferLoad(buffer, [lane]), tirx.BufferLoad(other, [lane + start]))
+    return vectorized(lane, lanes, tirx.BufferStore(buffer, value, [lane]))
 
 
 def _across(

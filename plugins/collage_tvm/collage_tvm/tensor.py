@@ -47,7 +47,7 @@ its start."""
 
 @dataclass(frozen=True)
 class Reduction:
-    """sum, max, min or prod of `source` over `axes` (ascending)."""
+    """sum, prod, max or min of `source` over `axes` (ascending); maximum and minimum find NaNs as well."""
 
     source: Tensor
     axes: tuple[int, ...]

@@ -16,7 +16,7 @@ import numpy as np
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
 from collage_core.device import Target
-from collage_core.errors import BackendError, Refusal
+from collage_core.errors import BackendError, DeclinedError, Refusal
 from collage_core.formats import Array, Format
 from collage_core.ir import Subgraph, TensorType
 from collage_core.plugins import hookimpl
@@ -60,6 +60,8 @@ class OddBackend(Backend):
         do = "hang" if HANGING in os.environ else dict(variant.options).get("do", "right")
         if do == "raise":
             raise BackendError("no kernel for this shape")
+        if do == "decline":
+            raise DeclinedError("only a slow kernel for this shape")
         if do == "crash at build":
             ctypes.string_at(1)
         if do == "poison":

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
+from collage_tvm.bits import is_nan, is_zero
 from collage_tvm.lower import mathlib
 from collage_tvm.lower.context import LoweringContext, broadcast, lowering, scalar_value
 from collage_tvm.tensor import ARITHMETIC, TRANSCENDENTAL, Scope, Tensor, constant, make
@@ -46,7 +47,7 @@ def pointwise(
     return make(shape, node.dtype(), inputs, element, weight=weight, factors=factors, cuts=cuts)
 
 
-def _nary(op: str, function: Callable[[Expr, Expr, str], Expr], mean: bool = False) -> None:
+def _nary(op: str, function: Callable[[Scope, Expr, Expr, str], Expr], mean: bool = False) -> None:
     @lowering(op)
     def lower(node: LoweringContext) -> list[Tensor]:
         inputs = node.tensors()
@@ -55,7 +56,7 @@ def _nary(op: str, function: Callable[[Expr, Expr, str], Expr], mean: bool = Fal
         def combine(s: Scope, *x: Expr) -> Expr:
             total = x[0]
             for y in x[1:]:
-                total = function(total, y, dtype)
+                total = function(s, total, y, dtype)
             return total / constant(len(x), dtype) if mean else total
 
         return [pointwise(node, inputs, ARITHMETIC * max(1, len(inputs) - 1), combine)]
@@ -96,21 +97,20 @@ def _gelu(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
 def _elu(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
     x = s.let(x)
     zero = constant(0, t)
-    negative = constant(n.attribute("alpha", 1.0), t) * (mathlib.exp(s, tirx.min(x, zero), t) - _one(t))
+    negative = constant(n.attribute("alpha", 1.0), t) * (mathlib.exp(s, tirx.min(zero, x), t) - _one(t))
     return _select(x > zero, x, negative)
 
 
 def _celu(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
     alpha, zero, x = constant(n.attribute("alpha", 1.0), t), constant(0, t), s.let(x)
-    return tirx.max(x, zero) + tirx.min(
-        zero, alpha * (mathlib.exp(s, tirx.min(x, zero) / alpha, t) - _one(t))
-    )
+    shrunk = mathlib.divide(tirx.min(zero, x), alpha)
+    return tirx.max(zero, x) + tirx.min(zero, alpha * (mathlib.exp(s, shrunk, t) - _one(t)))
 
 
 def _selu(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
     x = s.let(x)
     zero, alpha = constant(0, t), n.attribute("alpha", 1.67326319217681884765625)
-    negative = constant(alpha, t) * (mathlib.exp(s, tirx.min(x, zero), t) - _one(t))
+    negative = constant(alpha, t) * (mathlib.exp(s, tirx.min(zero, x), t) - _one(t))
     return constant(n.attribute("gamma", 1.05070102214813232421875), t) * _select(x > zero, x, negative)
 
 
@@ -126,7 +126,7 @@ def _hard_swish(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
 
 def _softplus(s: Scope, x: Expr, t: str, n: LoweringContext | None = None) -> Expr:
     x = s.let(x)
-    return tirx.max(x, constant(0, t)) + mathlib.log1p(s, mathlib.exp(s, -tirx.abs(x), t), t)
+    return tirx.max(constant(0, t), x) + mathlib.log1p(s, mathlib.exp(s, -tirx.abs(x), t), t)
 
 
 def _mish(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
@@ -165,7 +165,7 @@ def _cast(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
     if target == t:
         return x
     if target == "bool":
-        return tirx.NE(x, constant(0, t))
+        return tirx.Not(is_zero(x, t)) if t.startswith("float") else tirx.NE(x, constant(0, t))
     if t == "bool":
         return tirx.Select(x, constant(1, target), constant(0, target))
     return tirx.Cast(target, x)
@@ -182,13 +182,13 @@ _ONCE: dict[str, Math] = {
     ),
     "HardSwish": _hard_swish,
     "Identity": lambda s, x, t, n: x,
-    "IsNaN": lambda s, x, t, n: tirx.isnan(x),
+    "IsNaN": lambda s, x, t, n: is_nan(x, t),
     "LeakyRelu": _leaky,
     "Neg": lambda s, x, t, n: constant(0, t) - x if not t.startswith("float") else -x,
     "Not": lambda s, x, t, n: tirx.Not(x),
-    "Reciprocal": lambda s, x, t, n: _one(t) / x,
-    "Relu": lambda s, x, t, n: tirx.max(x, constant(0, t)),
-    "Round": lambda s, x, t, n: tirx.nearbyint(x),
+    "Reciprocal": lambda s, x, t, n: mathlib.divide(_one(t), x),
+    "Relu": lambda s, x, t, n: tirx.max(constant(0, t), x),
+    "Round": lambda s, x, t, n: mathlib.round_even(x, t),
     "Shrink": _shrink,
     "Sign": lambda s, x, t, n: _sign(s, s.let(x), t, n),
     "Softsign": lambda s, x, t, n: (lambda y: y / (_one(t) + tirx.abs(y)))(s.let(x)),
@@ -216,21 +216,21 @@ for _op, _function in _ONCE.items():
 for _op, _function in _COSTLY.items():
     _unary(_op, TRANSCENDENTAL, _function)
 
-_nary("Add", lambda x, y, t: x + y)
-_nary("Sub", lambda x, y, t: x - y)
-_nary("Mul", lambda x, y, t: x * y)
-_nary("Max", lambda x, y, t: tirx.max(x, y))
-_nary("Min", lambda x, y, t: tirx.min(x, y))
-_nary("Sum", lambda x, y, t: x + y)
-_nary("Mean", lambda x, y, t: x + y, mean=True)
-_nary("And", lambda x, y, t: tirx.And(x, y))
-_nary("Or", lambda x, y, t: tirx.Or(x, y))
-_nary("Xor", lambda x, y, t: tirx.NE(_cast_bool(x), _cast_bool(y)))
-_nary("Equal", lambda x, y, t: tirx.EQ(_cast_bool(x), _cast_bool(y)) if t == "bool" else tirx.EQ(x, y))
-_nary("Greater", lambda x, y, t: x > y)
-_nary("GreaterOrEqual", lambda x, y, t: x >= y)
-_nary("Less", lambda x, y, t: x < y)
-_nary("LessOrEqual", lambda x, y, t: x <= y)
+_nary("Add", lambda s, x, y, t: x + y)
+_nary("Sub", lambda s, x, y, t: x - y)
+_nary("Mul", lambda s, x, y, t: x * y)
+_nary("Max", mathlib.maximum)
+_nary("Min", mathlib.minimum)
+_nary("Sum", lambda s, x, y, t: x + y)
+_nary("Mean", lambda s, x, y, t: x + y, mean=True)
+_nary("And", lambda s, x, y, t: tirx.And(x, y))
+_nary("Or", lambda s, x, y, t: tirx.Or(x, y))
+_nary("Xor", lambda s, x, y, t: tirx.NE(_cast_bool(x), _cast_bool(y)))
+_nary("Equal", lambda s, x, y, t: tirx.EQ(_cast_bool(x), _cast_bool(y)) if t == "bool" else tirx.EQ(x, y))
+_nary("Greater", lambda s, x, y, t: x > y)
+_nary("GreaterOrEqual", lambda s, x, y, t: x >= y)
+_nary("Less", lambda s, x, y, t: x < y)
+_nary("LessOrEqual", lambda s, x, y, t: x <= y)
 
 
 def _cast_bool(x: Expr) -> Expr:
@@ -243,7 +243,7 @@ def _div(node: LoweringContext) -> list[Tensor]:
     zero = constant(0, x.dtype)
 
     def exact(s: Scope, a: Expr, b: Expr) -> Expr:
-        return a / b
+        return mathlib.divide(a, b)
 
     def truncated(s: Scope, a: Expr, b: Expr) -> Expr:
         # As NumPy has it: 0 of a division by 0, and the least number of its division by -1.
@@ -323,8 +323,8 @@ def _clip(node: LoweringContext) -> list[Tensor]:
     def combine(s: Scope, a: Expr, *limits: Expr) -> Expr:
         rest = list(limits)
         if low is not None:
-            a = tirx.max(a, rest.pop(0))
-        return tirx.min(a, rest.pop(0)) if high is not None else a
+            a = mathlib.maximum(s, a, rest.pop(0), x.dtype)
+        return mathlib.minimum(s, a, rest.pop(0), x.dtype) if high is not None else a
 
     return [pointwise(node, [x, *bounds], ARITHMETIC, combine)]
 

@@ -8,14 +8,27 @@ them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import tirx
 
+from collage_tvm.bits import is_nan
 from collage_tvm.tensor import Scope
 
-__all__ = ["erf", "exp", "log", "log1p", "power", "sigmoid", "tanh"]
+__all__ = [
+    "divide",
+    "erf",
+    "exp",
+    "log",
+    "log1p",
+    "maximum",
+    "minimum",
+    "power",
+    "round_even",
+    "sigmoid",
+    "tanh",
+]
 
 Expr = Any
 
@@ -40,8 +53,36 @@ def _horner(x: Expr, coefficients: Sequence[float]) -> Expr:
     return total
 
 
-def _bits(x: Expr, dtype: str) -> Expr:
-    return tirx.reinterpret(dtype, x)
+def maximum(scope: Scope, x: Expr, y: Expr, dtype: str) -> Expr:
+    """The larger; a NaN where either is one. tirx.max(x, y) is y where it cannot tell."""
+    return _nan_first(scope, x, y, tirx.max, dtype)
+
+
+def minimum(scope: Scope, x: Expr, y: Expr, dtype: str) -> Expr:
+    """The smaller; a NaN where either is one."""
+    return _nan_first(scope, x, y, tirx.min, dtype)
+
+
+def _nan_first(scope: Scope, x: Expr, y: Expr, choose: Callable[[Expr, Expr], Expr], dtype: str) -> Expr:
+    if not dtype.startswith("float"):
+        return choose(x, y)
+    for one, other in ((x, y), (y, x)):
+        if isinstance(one, tirx.FloatImm):
+            return one if math.isnan(one.value) else choose(one, other)
+    x = scope.let(x)
+    return tirx.Select(is_nan(x, dtype), x, choose(x, y))
+
+
+def round_even(x: Expr, dtype: str) -> Expr:
+    """LLVM's own function: TVM writes nearbyint lane by lane, which loses variables."""
+    return tirx.call_llvm_pure_intrin(dtype, "llvm.roundeven", x)
+
+
+def divide(x: Expr, y: Expr) -> Expr:
+    """x / y, of floats. TVM refuses to divide by a zero that it knows."""
+    if isinstance(y, tirx.FloatImm) and y.value == 0:
+        return x * tirx.const(math.copysign(math.inf, y.value), y.ty.dtype)
+    return x / y
 
 
 def exp(scope: Scope, x: Expr, dtype: str) -> Expr:
@@ -56,7 +97,7 @@ def exp(scope: Scope, x: Expr, dtype: str) -> Expr:
     half = scope.let(tirx.Cast("int32", n) >> 1)
     rest = tirx.Cast("int32", n) - half
     # 2**n in two factors, as n goes beyond what one exponent holds
-    scale = [_bits((e + 127) << 23, "float32") for e in (half, rest)]
+    scale = [tirx.reinterpret("float32", (e + 127) << 23) for e in (half, rest)]
     return series * scale[0] * scale[1]
 
 
@@ -65,10 +106,10 @@ def log(scope: Scope, x: Expr, dtype: str) -> Expr:
         return tirx.log(x)
     x = scope.let(x)
     tiny = x < _f(1.1754944e-38)
-    bits = scope.let(_bits(tirx.Select(tiny, x * _f(2.0**25), x), "int32"))
+    bits = scope.let(tirx.reinterpret("int32", tirx.Select(tiny, x * _f(2.0**25), x)))
     # mantissa in [sqrt(1/2), sqrt(2))
     e = scope.let((bits - 0x3F3504F3) >> 23)
-    m = scope.let(_bits(bits - (e << 23), "float32"))
+    m = scope.let(tirx.reinterpret("float32", bits - (e << 23)))
     s = scope.let((m - _f(1.0)) / (m + _f(1.0)))
     z = scope.let(s * s)
     series = s * _f(2.0) + s * z * _horner(z, [2 / k for k in (3, 5, 7, 9)])
@@ -96,7 +137,9 @@ def _odd_rational(scope: Scope, x: Expr, p: Sequence[float], q: Sequence[float],
 def erf(scope: Scope, x: Expr, dtype: str) -> Expr:
     if dtype != "float32":
         return tirx.call_pure_extern("float64", "erf", x)
-    return _odd_rational(scope, x, _ERF_P, _ERF_Q, _ERF_LIMIT)
+    # which is a little more than 1 at the limit; 1 + erf is to be nothing far below zero
+    erf = _odd_rational(scope, x, _ERF_P, _ERF_Q, _ERF_LIMIT)
+    return tirx.max(_f(-1.0), tirx.min(_f(1.0), erf))
 
 
 def tanh(scope: Scope, x: Expr, dtype: str) -> Expr:
@@ -117,9 +160,11 @@ def power(scope: Scope, x: Expr, exponent: float | None, y: Expr, dtype: str) ->
         result = x
         for _ in range(int(abs(exponent)) - 1):
             result = result * x
-        return result if exponent > 0 else tirx.const(1.0, dtype) / result
-    if exponent == 0.5:
-        return tirx.sqrt(x)
-    if exponent == -0.5:
-        return tirx.const(1.0, dtype) / tirx.sqrt(x)
+        return result if exponent > 0 else divide(tirx.const(1.0, dtype), result)
+    if exponent in (0.5, -0.5):
+        # unlike the root, the power of -infinity is a number, and that of -0 has no sign
+        x = scope.let(x)
+        infinity = tirx.const(math.inf, dtype)
+        root = tirx.abs(tirx.sqrt(tirx.Select(tirx.EQ(x, -infinity), infinity, x)))
+        return root if exponent > 0 else tirx.const(1.0, dtype) / root
     return tirx.pow(x, y)

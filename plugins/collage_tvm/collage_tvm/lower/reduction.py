@@ -90,8 +90,8 @@ def _divided(s: Scope, v: Expr, t: str, count: int) -> Expr:
 
 
 _reduction("ReduceSum", "sum")
-_reduction("ReduceMax", "max")
-_reduction("ReduceMin", "min")
+_reduction("ReduceMax", "maximum")
+_reduction("ReduceMin", "minimum")
 _reduction("ReduceProd", "prod")
 _reduction("ReduceMean", "sum", after=_divided)
 _reduction("ReduceL1", "sum", before=lambda s, v, t: tirx.abs(v))

@@ -1,0 +1,29 @@
+"""What TVM does not say of floats, by their bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+
+__all__ = ["is_nan", "is_zero"]
+
+Expr = Any
+
+_INFINITY = {"float16": 0x7C00, "float32": 0x7F800000, "float64": 0x7FF0000000000000}
+
+
+def is_nan(x: Expr, dtype: str) -> Expr:
+    """TVM writes its own isnan lane by lane, which loses variables, and takes x != x for false."""
+    return _magnitude(x, dtype) > tirx.const(_INFINITY[dtype], dtype.replace("float", "int"))
+
+
+def is_zero(x: Expr, dtype: str) -> Expr:
+    """TVM's x != 0 does not hold for a NaN."""
+    return tirx.EQ(_magnitude(x, dtype), tirx.const(0, dtype.replace("float", "int")))
+
+
+def _magnitude(x: Expr, dtype: str) -> Expr:
+    """The bits of |x| as an integer."""
+    kind = dtype.replace("float", "int")
+    return tirx.reinterpret(kind, x) & tirx.max_value(kind)
