@@ -72,7 +72,7 @@ class Builder:
 
     reuse: how often in eight an operand is a value that exists already, if one fits. plain: parameters such
     as axes and shapes are initialisers; otherwise some are Constant nodes, or computed from others' shapes.
-    names: how values and nodes are called.
+    names: how values and nodes are called. second_opinion: whether ONNX Runtime runs every node so far.
     """
 
     draw: Callable[[st.SearchStrategy[Any]], Any]
@@ -87,6 +87,7 @@ class Builder:
     inputs: dict[str, Array] = field(default_factory=dict)
     initializers: dict[str, Array] = field(default_factory=dict)
     shapeless: set[str] = field(default_factory=set)
+    second_opinion: bool = True
     _count: int = 0
 
     def __post_init__(self) -> None:
@@ -287,7 +288,8 @@ class Builder:
         needed = [v for v in (*given, *read) if v]
         samples = {v.name: v.sample for v in needed if v.sample is not None}
         complete = len(samples) == len({v.name for v in needed})
-        found = answers(proto, self.opset, samples) if complete else None
+        found, by_runtime = answers(proto, self.opset, samples) if complete else (None, False)
+        self.second_opinion = self.second_opinion and by_runtime
         named = [n for n in names if n]
         types = inferred_types(proto, self.opset, samples)
         if found is None or not all(_agree(found[n], t) for n, t in zip(named, types, strict=True)):
@@ -309,6 +311,19 @@ class Builder:
             if shape is None:
                 self.shapeless.add(name)
         return self.values[len(self.values) - len(names) :]
+
+    def snapshot(self) -> Callable[[], None]:
+        """A function that takes back what is added from now on."""
+        counts = [len(c) for c in (self.values, self.nodes, self.inputs, self.initializers)]
+        second_opinion = self.second_opinion
+
+        def undo() -> None:
+            del self.values[counts[0] :], self.nodes[counts[1] :]
+            self.inputs = dict(list(self.inputs.items())[: counts[2]])
+            self.initializers = dict(list(self.initializers.items())[: counts[3]])
+            self.second_opinion = second_opinion
+
+        return undo
 
     def case(self, outputs: Sequence[str], value_infos: bool = False) -> Case:
         """The model that returns the values named, checked in full, with its inputs."""
