@@ -73,6 +73,7 @@ class Builder:
     reuse: how often in eight an operand is a value that exists already, if one fits. plain: parameters such
     as axes and shapes are initialisers; otherwise some are Constant nodes, or computed from others' shapes.
     names: how values and nodes are called. second_opinion: whether ONNX Runtime runs every node so far.
+    settled: whether no answer is what rounding errors have left of numbers that cancel each other.
     """
 
     draw: Callable[[st.SearchStrategy[Any]], Any]
@@ -88,6 +89,7 @@ class Builder:
     initializers: dict[str, Array] = field(default_factory=dict)
     shapeless: set[str] = field(default_factory=set)
     second_opinion: bool = True
+    settled: bool = True
     _count: int = 0
 
     def __post_init__(self) -> None:
@@ -290,6 +292,7 @@ class Builder:
         complete = len(samples) == len({v.name for v in needed})
         found, by_runtime = answers(proto, self.opset, samples) if complete else (None, False)
         self.second_opinion = self.second_opinion and by_runtime
+        self.settled = self.settled and (found is None or not _cancelled(samples, found))
         named = [n for n in names if n]
         types = inferred_types(proto, self.opset, samples)
         if found is None or not all(_agree(found[n], t) for n, t in zip(named, types, strict=True)):
@@ -315,13 +318,13 @@ class Builder:
     def snapshot(self) -> Callable[[], None]:
         """A function that takes back what is added from now on."""
         counts = [len(c) for c in (self.values, self.nodes, self.inputs, self.initializers)]
-        second_opinion = self.second_opinion
+        before = self.second_opinion, self.settled
 
         def undo() -> None:
             del self.values[counts[0] :], self.nodes[counts[1] :]
             self.inputs = dict(list(self.inputs.items())[: counts[2]])
             self.initializers = dict(list(self.initializers.items())[: counts[3]])
-            self.second_opinion = second_opinion
+            self.second_opinion, self.settled = before
 
         return undo
 
@@ -370,6 +373,18 @@ def _legal(op: str, opset: int, parameter: str | None) -> tuple[str, ...]:
             found = {names.get(t, t) for t in texts} & _DTYPES
             return tuple(d for d in (*FLOATS, *INTEGERS, "bool") if d in found)
     return (names.get(wanted[7:-1], wanted[7:-1]),)
+
+
+def _cancelled(operands: Mapping[str, Array], results: Mapping[str, Array]) -> bool:
+    """Whether an answer is tiny beside every number that it is made of."""
+    floats = [np.abs(a[np.isfinite(a)]) for a in operands.values() if a.dtype.kind == "f"]
+    least = min((float(a.max()) for a in floats if a.size), default=0.0)
+    for array in results.values():
+        if array.dtype.kind == "f" and array.size:
+            largest = float(np.nan_to_num(np.abs(array)).max())
+            if 0 < largest < 1e-3 * least:
+                return True
+    return False
 
 
 def _usable(array: Array) -> bool:

@@ -36,7 +36,7 @@ def graphs(draw: st.DrawFn, opset: int) -> Case:
         else:
             OPERATORS[names[b.rng.integers(len(names))]].apply(b)
         # A second opinion is worth more than the dtypes that ONNX Runtime lacks.
-        if not b.second_opinion and not b.one_in(24):
+        if not b.settled or (not b.second_opinion and not b.one_in(24)):
             undo()
     assume(b.nodes)
     returned = _returned(b)
