@@ -15,10 +15,12 @@ __all__ = [
     "CollageError",
     "CostDatabaseError",
     "DeclinedError",
+    "DisagreementError",
     "InputError",
     "ModelError",
     "PlacementError",
     "Refusal",
+    "StepError",
     "UnknownBackendError",
     "WorkerError",
 ]
@@ -30,6 +32,10 @@ class CollageError(Exception):
 
 class ModelError(CollageError):
     """The model cannot be read, or says something that cannot be placed."""
+
+
+class DisagreementError(CollageError):
+    """A second opinion on the model's answers is another one; nothing was placed."""
 
 
 class InputError(CollageError):
@@ -45,6 +51,17 @@ class UnknownBackendError(CollageError):
 
 class BackendError(CollageError):
     """A backend failed to build or run something it had offered."""
+
+
+class StepError(BackendError):
+    """A step of an executable failed when it ran; `step` is its number in the plan."""
+
+    def __init__(self, step: int, message: str) -> None:
+        self.step = step
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.step, str(self))
 
 
 class DeclinedError(BackendError):

@@ -121,6 +121,16 @@ class Registry:
             known = ", ".join(sorted(self.peers)) or "none"
             raise CollageError(f"unknown peer {name!r}; installed: {known}") from None
 
+    def available_peers(self, names: Iterable[str] | None = None) -> list[Peer]:
+        """The named peers, or all that can run here; CollageError if a named one cannot."""
+        if names is None:
+            return [p for p in self.peers.values() if p.info().available]
+        chosen = [self.peer(n) for n in names]
+        for p in chosen:
+            if reason := p.info().reason:
+                raise CollageError(f"peer {p.name!r} is not available: {reason}")
+        return chosen
+
 
 def _by_name(kind: str, things: Iterable[_Named]) -> dict[str, _Named]:
     found: dict[str, _Named] = {}

@@ -74,7 +74,12 @@ _MAY_IMPORT: dict[str, set[str]] = {
             "plugins",
             "runtime",
             "search",
+            "worker",
         ),
+    },
+    "onnx_backend": {
+        *("backend", "costs", "device", "errors", "formats", "ir", "pipeline", "placement", "plugins"),
+        *("runtime", "search", "worker"),
     },
     "report": {"backend", "costs", "formats", "ir", "pipeline", "placement", "plugins"},
     "cli": {

@@ -50,6 +50,12 @@ def add_placing(parser: argparse.ArgumentParser) -> None:
         help="keep a backend, or it from an operator, out",
     )
     parser.add_argument(
+        "--verify",
+        metavar="PEER",
+        help="ask this runtime what the model answers as it was given, and stop where the reference says "
+        "something else (default: nobody is asked)",
+    )
+    parser.add_argument(
         "--level",
         default="op",
         metavar="op|graph",

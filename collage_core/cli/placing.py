@@ -29,4 +29,5 @@ def optimize_from(args: argparse.Namespace, progress: Progress, rounds: int | No
         seed=args.seed,
         rounds=rounds,
         progress=progress,
+        verify=args.verify,
     )

@@ -35,6 +35,7 @@ _MOVERS = frozenset(
 )
 _FREE_RANGE = (0, 1)
 """Of integers that index nothing: masks and flags, mostly."""
+_MOST_TRIPS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +47,17 @@ class _Trace:
     least: float = 0.0
     most: float = 0.0
 
-    def range_within(self, size: int) -> tuple[float, float]:
-        """Smallest and largest x for which the value is in 0..size-1."""
-        ends = (-self.least / self.scale, (size - 1 - self.most) / self.scale)
-        return ends if self.scale > 0 else ((size - 1 - self.most) / self.scale, -self.least / self.scale)
+    def range_within(self, first: int, last: int) -> tuple[float, float]:
+        """Smallest and largest x for which the value is in first..last."""
+        ends = ((first - self.least) / self.scale, (last - self.most) / self.scale)
+        return ends if self.scale > 0 else ends[::-1]
 
 
 def synthesise_inputs(graph: Graph, seed: int = 0) -> dict[str, Array]:
     """Inputs and state by name, in their static shapes: floats N(0, 1), booleans at random, integers uniform
     over the range in which every Gather (and the like) that they reach, through operators that move or shift
-    them, finds an element; 0 or 1 where there is none.
+    them, finds an element; 0 or 1 where there is none. A Loop begins, and goes round as often as the shapes
+    of what it gathers say, otherwise at most 5 times.
 
     Equal seeds give equal inputs, each independent of the others. ValueError names a symbolic dimension.
     """
@@ -66,6 +68,8 @@ def _value(graph: Graph, value: Value, seed: int) -> Array:
     random = np.random.default_rng([seed, zlib.crc32(value.name.encode())])
     shape, dtype = value.type.static_shape, np.dtype(value.type.dtype)
     if dtype == np.bool_:
+        if any(_is_loop(n) and n.inputs[1] == value.name for n in graph.consumers(value.name)):
+            return np.ones(shape, np.bool_)
         return random.integers(0, 2, shape).astype(np.bool_)
     if dtype.kind in "iu":
         low, high = _index_range(graph, value.name)
@@ -90,8 +94,13 @@ def _index_range(graph: Graph, name: str) -> tuple[int, int]:
             continue
         seen.add(trace)
         for node in graph.consumers(trace.value):
-            if (size := _indexed_size(graph, node, trace.value)) is not None:
-                smallest, largest = trace.range_within(size)
+            if _is_loop(node) and node.inputs[0] == trace.value:
+                wanted: tuple[int, int] | None = _trips(graph, node)
+            else:
+                size = _indexed_size(graph, node, trace.value)
+                wanted = None if size is None else (0, size - 1)
+            if wanted is not None:
+                smallest, largest = trace.range_within(*wanted)
                 low, high = max(low, smallest), min(high, largest)
             todo.extend(_onward(graph, node, trace))
     if math.isinf(low) or math.isinf(high):
@@ -112,6 +121,17 @@ def _indexed_size(graph: Graph, node: Node, value: str) -> int | None:
     if node.op_type == "OneHot" and node.inputs[0] == value and graph.is_constant(node.inputs[1]):
         return int(graph.constants[node.inputs[1]].flat[0])
     return None
+
+
+def _is_loop(node: Node) -> bool:
+    return node.op_type == "Loop" and not node.domain and len(node.formal_inputs) > 1
+
+
+def _trips(graph: Graph, node: Node) -> tuple[int, int]:
+    """How often a Loop may go round."""
+    gathered = node.outputs[len(node.formal_inputs) - 2 :]
+    lengths = [graph.shape_of(v)[0] for v in gathered if v]
+    return (lengths[0], lengths[0]) if lengths else (0, _MOST_TRIPS)
 
 
 def _onward(graph: Graph, node: Node, trace: _Trace) -> Iterator[_Trace]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +16,11 @@ from collage_core.device import Target
 from collage_core.errors import CollageError, InputError
 from collage_core.formats import Array
 from collage_core.ir import load_stored
-from collage_core.reference import ReferenceBackend
+from collage_core.reference import ReferenceBackend, evaluate
 from collage_core.reference.evaluator import NodeEvaluator
 from collage_core.worker import Worker
 
-__all__ = ["Recording", "record"]
+__all__ = ["Recording", "record", "reference_values"]
 
 _INDEX = "index.json"
 
@@ -56,10 +56,29 @@ def record(graph_dir: Path, inputs: Mapping[str, Array], values_dir: Path) -> Re
     `inputs`: by name of the graph's inputs and state. InputError for a missing or misshapen one; RemoteError
     carries what the evaluation says.
     """
-    # One thread: NumPy's OpenBLAS with two loses more by waiting than it gains where cores are few or shared.
-    with Worker(ReferenceBackend().environment(Target(threads=1))) as worker:
+    with _reference_worker() as worker:
         worker.call(_record, Path(graph_dir), dict(inputs), Path(values_dir))
     return Recording(values_dir)
+
+
+def reference_values(
+    graph_dir: Path, inputs: Mapping[str, Array], keep: Collection[str] | None = None
+) -> dict[str, Array]:
+    """Values of a stored graph on the reference, in a worker that keeps nothing else: those named in `keep`,
+    or the graph's outputs. Errors as of `record`.
+    """
+    with _reference_worker() as worker:
+        values: dict[str, Array] = worker.call(_values, Path(graph_dir), dict(inputs), keep)
+    return values
+
+
+def _reference_worker() -> Worker:
+    # One thread: NumPy's OpenBLAS with two loses more by waiting than it gains where cores are few or shared.
+    return Worker(ReferenceBackend().environment(Target(threads=1)))
+
+
+def _values(graph_dir: Path, inputs: dict[str, Array], keep: Collection[str] | None) -> dict[str, Array]:
+    return evaluate(load_stored(graph_dir), inputs, keep=keep)
 
 
 def _record(graph_dir: Path, inputs: dict[str, Array], values_dir: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from collage_core.backend import Backend, BackendKind
+from collage_core.costs.check import standards
 from collage_core.costs.job import MeasureItem
 from collage_core.costs.record import UNAVAILABLE, CostRecord, Policy
 from collage_core.costs.recording import Recording
@@ -107,6 +108,7 @@ class Session:
             ],
             protect,
             twin,
+            standards(self.graph, subgraph.nodes),
         )
         self._prepared = trial, build_s
         return None

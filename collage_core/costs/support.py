@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from collage_core.ir import Subgraph, load_stored
 from collage_core.plugins import backend_of, default_registry
 from collage_core.worker import RemoteError, Worker
 
-__all__ = ["SupportJob", "run_support"]
+__all__ = ["SupportJob", "ask_each", "ask_supported", "run_support"]
 
 _GROUP_S = 1.0
 """Time that each group of a batch may take beyond what a batch may take in any case."""
@@ -26,6 +26,10 @@ _NO_LIBRARY = frozenset(
 """What is raised where nothing can be asked: it says nothing about the groups."""
 _MAX_FAILURES = 3
 """A library that fails on so many groups one after the other, each by itself, is not asked any further."""
+
+
+_Nodes = tuple[int, ...]
+"""Ids of the nodes of a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +60,34 @@ def run_support(job: SupportJob, on_wait: Callable[[str], object] | None = None)
     except Exception as error:  # a plugin may raise anything; it costs this backend
         reason = f"it failed to name its environment variables: {type(error).__name__}: {error}"
         return [CostRecord(UNAVAILABLE, reason=reason) for _ in job.groups]
+
+    def ask(groups: Sequence[_Nodes]) -> Sequence[Refusal | None]:
+        timeout_s = job.limit_s + _GROUP_S * len(groups)
+        with Worker(environment, plugins=job.plugins, memory_limit_bytes=job.memory_limit_bytes) as worker:
+            return worker.call(
+                ask_supported, job.graph_path, job.backend, job.target, groups, timeout_s=timeout_s
+            )
+
     with measuring_lock(on_wait):
-        return _Asking(job, environment).about(job.groups)
+        return ask_each(ask, job.groups)
+
+
+def ask_each(
+    ask: Callable[[Sequence[_Nodes]], Sequence[Refusal | None]], groups: Sequence[_Nodes]
+) -> list[CostRecord]:
+    """As `run_support`, by way of `ask`, which asks about some of the groups in a worker; a WorkerError of it
+    costs the group that is to blame.
+    """
+    return _Asking(ask).about(groups)
 
 
 class _Asking:
-    def __init__(self, job: SupportJob, environment: Mapping[str, str]) -> None:
-        self._job = job
-        self._environment = environment
+    def __init__(self, ask: Callable[[Sequence[_Nodes]], Sequence[Refusal | None]]) -> None:
+        self._ask = ask
         self._failures = 0
 
-    def about(self, groups: tuple[tuple[int, ...], ...]) -> list[CostRecord]:
-        """All in one worker; where that fails, each half by itself, so that the culprit is found."""
+    def about(self, groups: Sequence[_Nodes]) -> list[CostRecord]:
+        """All in one call; where that fails, each half by itself, so that the culprit is found."""
         if not groups:
             return []
         if self._failures >= _MAX_FAILURES:
@@ -96,20 +116,11 @@ class _Asking:
             for a in answers
         ]
 
-    def _ask(self, groups: tuple[tuple[int, ...], ...]) -> list[Refusal | None]:
-        job = self._job
-        timeout_s = job.limit_s + _GROUP_S * len(groups)
-        with Worker(
-            self._environment, plugins=job.plugins, memory_limit_bytes=job.memory_limit_bytes
-        ) as worker:
-            return worker.call(
-                _supported, job.graph_path, job.backend, job.target, groups, timeout_s=timeout_s
-            )
 
-
-def _supported(
-    graph_path: Path, backend: str, target: Target, groups: tuple[tuple[int, ...], ...]
+def ask_supported(
+    graph_path: Path, backend: str, target: Target, groups: Sequence[_Nodes]
 ) -> list[Refusal | None]:
+    """What a backend says of groups of a stored graph, given as node ids. Runs in a worker."""
     graph = load_stored(graph_path)
     answers = list(
         default_registry().backend(backend).supported([Subgraph(graph, g) for g in groups], target)

@@ -2,6 +2,7 @@
 normalise them.
 """
 
+from collage_core.ir.bodies import bodies_of
 from collage_core.ir.graph import Graph
 from collage_core.ir.handover import subgraph_model
 from collage_core.ir.nodeset import NodeSet
@@ -30,6 +31,7 @@ __all__ = [
     "TensorType",
     "Value",
     "ValueKind",
+    "bodies_of",
     "from_model",
     "infer_types",
     "load_model",

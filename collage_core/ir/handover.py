@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -105,15 +106,7 @@ class _Border:
         subgraph = self._subgraph
         source = subgraph.graph
         inside = [
-            Node(
-                n.id,
-                n.name,
-                n.op_type,
-                self._renamed(n.inputs),
-                self._renamed(n.outputs),
-                n.attributes,
-                n.domain,
-            )
+            dataclasses.replace(n, inputs=self._renamed(n.inputs), outputs=self._renamed(n.outputs))
             for n in subgraph.nodes
         ]
         constants = {v: source.constants[v] for v in subgraph.constants}

@@ -10,21 +10,17 @@ from pathlib import Path
 
 import onnx
 import onnx.inliner
-from onnx import helper
 
 from collage_core.errors import ModelError
+from collage_core.ir.body_types import with_typed_bodies, yielded_types
+from collage_core.ir.deduction import deduced_types
 from collage_core.ir.graph import Graph
-from collage_core.ir.onnx_check import (
-    check_operators,
-    check_texts,
-    check_unique,
-    check_values,
-    check_versions,
-    one_line,
-)
-from collage_core.ir.onnx_tensors import ExternalData, constant_of, dtype_of, tensor_array
-from collage_core.ir.onnx_write import ID_KEY, to_model
-from collage_core.ir.types import UNKNOWN, Attribute, Dim, Node, TensorType, Value, ValueKind
+from collage_core.ir.inference import inferred
+from collage_core.ir.onnx_check import CHANGED_MEANING, check_texts, check_unique, check_versions, one_line
+from collage_core.ir.onnx_graph import GraphReader, declared_type
+from collage_core.ir.onnx_tensors import ExternalData, dtype_of, tensor_array
+from collage_core.ir.onnx_write import to_model
+from collage_core.ir.types import UNKNOWN, TensorType, Value, ValueKind
 
 __all__ = ["from_model", "infer_types", "inference_fault", "load_model"]
 
@@ -71,35 +67,13 @@ def from_model(
     for sparse in proto.sparse_initializer:
         raise ModelError(f"sparse initializer {sparse.values.name!r} is not supported")
     constants = {t.name: tensor_array(t, external) for t in proto.initializer}
-    check_unique("initializer", [t.name for t in proto.initializer])
+    check_unique("the model", "initializer", [t.name for t in proto.initializer])
     inputs = [v for v in proto.input if v.name not in constants]
-    check_unique("input", [v.name for v in inputs])
+    check_unique("the model", "input", [v.name for v in inputs])
     values = {v.name: Value(v.name, _input_type(v, shapes.get(v.name)), ValueKind.INPUT) for v in inputs}
-    values = _specialise(values, shapes)
-    nodes: list[Node] = []
-    protos: list[onnx.NodeProto] = []
-    taken: set[str] = set()
-    for node in proto.node:
-        if node.op_type == "Constant" and not _domain(node.domain):
-            value = constant_of(node, external)
-            if node.output[0] in constants or node.output[0] in values:
-                raise ModelError(f"{node.output[0]!r} is computed twice, again by a Constant")
-            constants[node.output[0]] = value
-        else:
-            nodes.append(_node(node, len(nodes), taken))
-            protos.append(node)
-    check_operators(nodes, protos, model.ir_version, opsets)
-    nodes = _with_stored_ids(nodes, protos)
-    for name, data in constants.items():
-        values[name] = Value(name, TensorType(data.dtype.name, data.shape), ValueKind.CONSTANT)
-    outputs = [v.name for v in proto.output]
-    check_values(nodes, values, outputs)
-    for n in nodes:
-        for v in n.outputs:
-            if v:
-                values[v] = Value(v, UNKNOWN, ValueKind.INTERMEDIATE)
-    graph = Graph(proto.name or "graph", nodes, values, [v.name for v in inputs], outputs, constants, opsets)
-    declared = {v.name: _type(v) for v in (*proto.value_info, *proto.output)} if not shapes else {}
+    reader = GraphReader(opsets, model.ir_version, external, trusts_shapes=not shapes)
+    graph = reader.graph(proto, _specialise(values, shapes), constants)
+    declared = {v.name: declared_type(v) for v in (*proto.value_info, *proto.output)} if not shapes else {}
     return infer_types(graph, declared)
 
 
@@ -107,14 +81,27 @@ def infer_types(graph: Graph, declared: Mapping[str, TensorType] | None = None) 
     """The graph with the types of its intermediate values as `onnx` infers them from the inputs' types.
 
     Where inference knows nothing, the type in `declared` (the source's own statement), then the one known
-    before, is kept.
+    before, is kept. What control flow yields is inferred from its bodies where `onnx` leaves it open.
     """
+    declared = declared or {}
+    while True:
+        graph, dtypes = _with_found_types(graph, declared)
+        found = yielded_types(graph, infer_types) or deduced_types(graph, dtypes)
+        more = {v: type for v, type in found.items() if type != graph.type_of(v)}
+        if not more:
+            return with_typed_bodies(graph, infer_types)
+        values = {v: dataclasses.replace(graph.values[v], type=type) for v, type in more.items()}
+        graph = graph.replace(values={**graph.values, **values})
+
+
+def _with_found_types(graph: Graph, declared: Mapping[str, TensorType]) -> tuple[Graph, dict[str, str]]:
+    """The graph as `onnx` infers it once, and the element types of values, be their ranks unknown."""
     try:
         model = _inferred(graph, strict=False)
     except Exception as error:  # onnx raises several unrelated types here
         raise ModelError(f"shape inference failed: {one_line(error)}") from None
-    found = {v.name: _type(v) for v in (*model.graph.value_info, *model.graph.output)}
-    declared = declared or {}
+    typed = (*model.graph.value_info, *model.graph.output)
+    found = {v.name: declared_type(v) for v in typed}
     values = dict(graph.values)
     for name in graph.intermediates():
         candidates = (found.get(name, UNKNOWN), declared.get(name, UNKNOWN), values[name].type)
@@ -122,7 +109,12 @@ def infer_types(graph: Graph, declared: Mapping[str, TensorType] | None = None) 
         static = [t for t in known if not t.symbolic_dims]
         best = (static or known or [UNKNOWN])[0]
         values[name] = Value(name, best, values[name].kind)
-    return graph.replace(values=values)
+    dtypes = {
+        v.name: dtype_of(element_type, f"value {v.name!r}").name
+        for v in typed
+        if (element_type := v.type.tensor_type.elem_type)
+    }
+    return graph.replace(values=values), dtypes
 
 
 def inference_fault(graph: Graph) -> str | None:
@@ -136,52 +128,36 @@ def inference_fault(graph: Graph) -> str | None:
 
 def _inferred(graph: Graph, *, strict: bool) -> onnx.ModelProto:
     model = to_model(graph, large_constants_as_inputs=True)
-    return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=strict, data_prop=True)
+    return inferred(model, strict=strict)
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    spoken = {o.domain: o.version for o in model.opset_import}.get("", 0)
+    for function in model.functions:
+        opset = {o.domain: o.version for o in function.opset_import}.get("", spoken)
+        for n in function.node:
+            if not n.domain and opset < CHANGED_MEANING.get(n.op_type, 0) <= spoken:
+                raise ModelError(
+                    f"the function {function.name!r} has {n.op_type} of opset {opset}, "
+                    f"which cannot be brought to the model's, {spoken}"
+                )
     try:
         return onnx.inliner.inline_local_functions(model, convert_version=True)
     except Exception as error:  # onnx raises several unrelated types here
         raise ModelError(f"the model's functions cannot be inlined: {one_line(error)}") from None
 
 
-def _domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
-
-
 def _input_type(info: onnx.ValueInfoProto, shape: tuple[int, ...] | None) -> TensorType:
-    """As `_type`, with the `shape` that a person gives for an input that has none."""
+    """As `declared_type`, with the `shape` that a person gives for an input that has none."""
     if not info.name:
         raise ModelError("an input of the model has no name")
-    type = _type(info)
+    type = declared_type(info)
     element_type = info.type.tensor_type.elem_type
     if type == UNKNOWN and not element_type:
         raise ModelError(f"the model does not say the element type of input {info.name!r}")
     if type == UNKNOWN and shape is not None:
         return TensorType(dtype_of(element_type, f"input {info.name!r}").name, shape)
     return type
-
-
-def _type(info: onnx.ValueInfoProto) -> TensorType:
-    kind = info.type.WhichOneof("value")
-    if kind is None:
-        return UNKNOWN
-    if kind != "tensor_type":
-        raise ModelError(
-            f"value {info.name!r} is a {kind.removesuffix('_type')}, not a tensor: not supported"
-        )
-    tensor = info.type.tensor_type
-    if not tensor.elem_type or not tensor.HasField("shape"):
-        return UNKNOWN
-    shape: list[Dim] = []
-    for i, d in enumerate(tensor.shape.dim):
-        # Some exporters write -1 for a dimension that is open.
-        if d.HasField("dim_value") and d.dim_value >= 0:
-            shape.append(d.dim_value)
-        else:
-            shape.append(d.dim_param or f"{info.name}_{i}")
-    return TensorType(dtype_of(tensor.elem_type, f"value {info.name!r}").name, tuple(shape))
 
 
 def _specialise(values: dict[str, Value], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Value]:
@@ -210,55 +186,3 @@ def _specialise(values: dict[str, Value], shapes: Mapping[str, tuple[int, ...]])
         dims = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in value.type.shape)
         result[name] = Value(name, TensorType(value.type.dtype, dims), value.kind)
     return result
-
-
-def _with_stored_ids(nodes: list[Node], protos: list[onnx.NodeProto]) -> list[Node]:
-    """The nodes with the ids that `to_model` has stored, unless another tool has added or doubled some."""
-    stored = [p.value for n in protos for p in n.metadata_props if p.key == ID_KEY]
-    if len(stored) != len(nodes) or len(set(stored)) != len(stored) or not all(map(str.isdecimal, stored)):
-        return nodes
-    return [dataclasses.replace(n, id=int(i)) for n, i in zip(nodes, stored, strict=True)]
-
-
-def _node(proto: onnx.NodeProto, position: int, taken: set[str]) -> Node:
-    base = proto.name or f"{proto.op_type}_{position}"
-    name, k = base, 1
-    while name in taken:
-        name, k = f"{base}_{k}", k + 1
-    taken.add(name)
-    attributes = {a.name: _attribute(proto, name, a) for a in proto.attribute}
-    return Node(
-        position,
-        name,
-        proto.op_type,
-        tuple(proto.input),
-        tuple(proto.output),
-        attributes,
-        _domain(proto.domain),
-    )
-
-
-def _attribute(proto: onnx.NodeProto, node: str, attribute: onnx.AttributeProto) -> Attribute:
-    kind = onnx.AttributeProto
-    if attribute.type in (kind.GRAPH, kind.GRAPHS):
-        raise ModelError(
-            f"node {node!r}: {proto.op_type} holds a graph (control flow), which is not supported yet"
-        )
-    what = f"node {node!r}: attribute {attribute.name!r}"
-    if attribute.ref_attr_name:
-        raise ModelError(f"{what} refers to an attribute of a function, and is in none")
-    value = helper.get_attribute_value(attribute)
-    try:
-        if attribute.type == kind.TENSOR:
-            return tensor_array(value, None, what)
-        if attribute.type == kind.STRING:
-            return value.decode()
-        if attribute.type == kind.STRINGS:
-            return tuple(s.decode() for s in value)
-    except UnicodeDecodeError:
-        raise ModelError(f"{what} is not UTF-8") from None
-    if attribute.type in (kind.INTS, kind.FLOATS):
-        return tuple(value)
-    if attribute.type in (kind.INT, kind.FLOAT):
-        return value
-    raise ModelError(f"{what} has a type that is not supported")

@@ -4,18 +4,27 @@ external data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import IO, Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from collage_core.ir.bodies import free_name, free_values, renamed
 from collage_core.ir.graph import Graph
 from collage_core.ir.onnx_tensors import PACKED_BITS
 from collage_core.ir.types import UNKNOWN, Attribute, Node, TensorType
 
-__all__ = ["ID_KEY", "WEIGHTS_FILE", "to_model", "to_node_proto", "to_value_info", "write_external"]
+__all__ = [
+    "ID_KEY",
+    "INLINE_BYTES",
+    "WEIGHTS_FILE",
+    "to_model",
+    "to_node_proto",
+    "to_value_info",
+    "write_external",
+]
 
 WEIGHTS_FILE = "weights.bin"
 """Location that `write_external` gives to the constants it writes."""
@@ -23,18 +32,24 @@ WEIGHTS_FILE = "weights.bin"
 ID_KEY = "collage.id"
 """Metadata property that holds a node's id."""
 
-_INLINE_BYTES = 1024
+INLINE_BYTES = 1024
 """Constants up to this size are handed to `onnx` with their values, which shape inference may need."""
 _ALIGNMENT = 64
 
 
-def to_node_proto(node: Node) -> onnx.NodeProto:
-    """The node as ONNX writes it."""
+def to_node_proto(node: Node, outside: Collection[str] = ()) -> onnx.NodeProto:
+    """The node as ONNX writes it. Its bodies read what they capture by the names that the graph has for it,
+    and have no names of their own that are among those `outside`.
+    """
     proto = onnx.NodeProto(op_type=node.op_type, name=node.name, domain=node.domain)
-    proto.input.extend(node.inputs)
+    proto.input.extend(node.formal_inputs)
     proto.output.extend(node.outputs)
+    known = {*outside, *node.inputs, *node.outputs}
     for name, attribute in node.attributes.items():
-        proto.attribute.append(_attribute_proto(node, name, attribute))
+        if isinstance(attribute, Graph):
+            proto.attribute.append(helper.make_attribute(name, _body_proto(attribute, node.captured, known)))
+        else:
+            proto.attribute.append(_attribute_proto(node, name, attribute))
     return proto
 
 
@@ -59,27 +74,19 @@ def to_model(
     for domain, version in graph.opsets.items():
         model.opset_import.append(helper.make_opsetid(domain, version))
     proto = model.graph
-    proto.name = graph.name
     for name in graph.inputs:
         proto.input.append(to_value_info(name, graph.type_of(name)))
     if initializers is not None:
         proto.initializer.extend(initializers)
     else:
         for name, data in graph.constants.items():
-            if large_constants_as_inputs and data.nbytes > _INLINE_BYTES:
+            if large_constants_as_inputs and data.nbytes > INLINE_BYTES:
                 proto.input.append(to_value_info(name, graph.type_of(name)))
             else:
                 proto.initializer.append(numpy_helper.from_array(np.asarray(data, order="C"), name))
-    outputs = set(graph.outputs)
-    for node in graph.nodes:
-        written = to_node_proto(node)
+    _write_nodes(graph, proto, graph.values)
+    for node, written in zip(graph.nodes, proto.node, strict=True):
         written.metadata_props.add(key=ID_KEY, value=str(node.id))
-        proto.node.append(written)
-        for v in node.outputs:
-            if v and v not in outputs and graph.type_of(v) != UNKNOWN:
-                proto.value_info.append(to_value_info(v, graph.type_of(v)))
-    for name in graph.outputs:
-        proto.output.append(to_value_info(name, graph.type_of(name)))
     return model
 
 
@@ -89,7 +96,7 @@ def write_external(graph: Graph, weights: IO[bytes]) -> onnx.ModelProto:
     position = 0
     for name, data in graph.constants.items():
         element_type = helper.np_dtype_to_tensor_dtype(data.dtype)
-        if data.nbytes <= _INLINE_BYTES or data.dtype.kind in "OU" or element_type in PACKED_BITS:
+        if data.nbytes <= INLINE_BYTES or data.dtype.kind in "OU" or element_type in PACKED_BITS:
             initializers.append(numpy_helper.from_array(np.asarray(data, order="C"), name))
             continue
         position += weights.write(b"\0" * (-position % _ALIGNMENT))
@@ -100,6 +107,38 @@ def write_external(graph: Graph, weights: IO[bytes]) -> onnx.ModelProto:
         initializers.append(tensor)
         position += weights.write(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
     return to_model(graph, initializers=initializers)
+
+
+def _write_nodes(graph: Graph, proto: onnx.GraphProto, names: Collection[str]) -> None:
+    """What comes after the inputs and the constants. names: all that bodies may read, or must not hide."""
+    proto.name = graph.name
+    outputs = set(graph.outputs)
+    for node in graph.nodes:
+        proto.node.append(to_node_proto(node, names))
+        for v in node.outputs:
+            if v and v not in outputs and graph.type_of(v) != UNKNOWN:
+                proto.value_info.append(to_value_info(v, graph.type_of(v)))
+    for name in graph.outputs:
+        proto.output.append(to_value_info(name, graph.type_of(name)))
+
+
+def _body_proto(body: Graph, captured: Mapping[str, str], outside: Collection[str]) -> onnx.GraphProto:
+    free = free_values(body)
+    names = {v: captured[v] for v in free}
+    own = [v for v in body.values if v not in names]
+    taken = {*outside, *own}
+    for v in own:
+        if v in outside:
+            names[v] = free_name(v, taken)
+            taken.add(names[v])
+    body = renamed(body, names)
+    proto = onnx.GraphProto()
+    proto.input.extend(to_value_info(v, body.type_of(v)) for v in body.inputs)
+    proto.initializer.extend(
+        numpy_helper.from_array(np.asarray(data, order="C"), v) for v, data in body.constants.items()
+    )
+    _write_nodes(body, proto, {*outside, *body.values})
+    return proto
 
 
 def _attribute_proto(node: Node, name: str, attribute: Attribute) -> onnx.AttributeProto:

@@ -77,9 +77,9 @@ class Subgraph:
     def key(self) -> str:
         """Structural key (hex): equal for subgraphs that one kernel serves, weights apart.
 
-        It covers operators, domains, attributes, opsets, types, which inputs are constant, how inputs are
-        shared, which values are outputs and in which order, and the values of small and of integer constants,
-        which a kernel may bake in.
+        It covers operators, domains, attributes, bodies, opsets, types, which inputs are constant, how inputs
+        are shared, which values are outputs and in which order, and the values of small and of integer
+        constants, which a kernel may bake in.
         """
         names: dict[str, str] = {}
         text: list[str] = [
@@ -97,7 +97,7 @@ class Subgraph:
                     names[v] = f"n{i}.{k}"
             reads = ",".join(names[v] if v else "_" for v in n.inputs)
             writes = ",".join(str(self.graph.type_of(v)) if v else "_" for v in n.outputs)
-            attributes = ",".join(f"{k}={_attribute_digest(a)}" for k, a in sorted(n.attributes.items()))
+            attributes = ",".join(f"{k}={_attribute_digest(n, a)}" for k, a in sorted(n.attributes.items()))
             text.append(f"{n.domain}::{n.op_type}({reads})[{attributes}]->{writes}")
         # The whole graph may return what it was given, or a constant.
         text.append(
@@ -133,12 +133,15 @@ class Subgraph:
         return f"Subgraph({self}: {', '.join(n.name for n in self.nodes)})"
 
 
-def _attribute_digest(attribute: Attribute) -> str:
+def _attribute_digest(node: Node, attribute: Attribute) -> str:
     if isinstance(attribute, np.ndarray):
         return f"{attribute.dtype}{attribute.shape}{_array_digest(attribute)}"
-    serialize = getattr(attribute, "SerializeToString", None)
-    if serialize is not None:
-        return hashlib.sha256(serialize(deterministic=True)).hexdigest()[:16]
+    if isinstance(attribute, Graph):
+        body = Subgraph(attribute, attribute.all_nodes, attribute.outputs)
+        # Which of what the node is given is which input of the body, whose own names do not count.
+        given = (*attribute.inputs, *node.captures)
+        places = [body.inputs.index(v) if v in body.inputs else -1 for v in given]
+        return f"{body.key}{len(node.captures)}{places}"
     return repr(attribute)
 
 

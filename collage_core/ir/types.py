@@ -16,7 +16,7 @@ Dim = int | str
 """A size, or the name of a symbolic dimension."""
 
 Attribute = Any
-"""int, float, str, tuple of those, numpy array, or onnx.GraphProto for control flow."""
+"""int, float, str, tuple of those, numpy array, or a Graph: the body of an If, Loop or Scan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,8 @@ class Node:
 
     `inputs` holds value names, "" where an optional input is absent; `outputs` likewise.
     `domain` is "" for the operators of ONNX itself.
+    `captures`: what the node's bodies read from outside, under the names that they know it by. The values
+    themselves are the last entries of `inputs`, in the same order: a pass may rename those.
     """
 
     id: int
@@ -89,6 +91,17 @@ class Node:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     domain: str = ""
+    captures: tuple[str, ...] = ()
+
+    @property
+    def formal_inputs(self) -> tuple[str, ...]:
+        """What the operator itself is given, without what its bodies read."""
+        return self.inputs[: len(self.inputs) - len(self.captures)]
+
+    @property
+    def captured(self) -> dict[str, str]:
+        """Name in the bodies -> name of the value in the graph."""
+        return dict(zip(self.captures, self.inputs[len(self.inputs) - len(self.captures) :], strict=True))
 
     @property
     def qualified_op(self) -> str:

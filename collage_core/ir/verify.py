@@ -7,9 +7,11 @@ import os
 import onnx.defs
 
 from collage_core.errors import ModelError
+from collage_core.ir.bodies import bodies_of, free_values
+from collage_core.ir.body_types import types_of_bodies
 from collage_core.ir.graph import Graph
-from collage_core.ir.onnx_read import inference_fault
-from collage_core.ir.types import UNKNOWN
+from collage_core.ir.onnx_read import infer_types, inference_fault
+from collage_core.ir.types import UNKNOWN, Node
 
 __all__ = ["require_static", "verify"]
 
@@ -31,6 +33,12 @@ def verify(graph: Graph, after: str = "reading") -> None:
         for v in n.inputs:
             if v and v not in known:
                 raise ModelError(f"after {after}: node {n.name!r} reads {v!r} before it is computed")
+        for body in bodies_of(n).values():
+            for v in free_values(body):
+                if v not in n.captured:
+                    raise ModelError(
+                        f"after {after}: a body of {n.name!r} reads {v!r}, which it is not given"
+                    )
         for v in n.outputs:
             if v in known:
                 raise ModelError(f"after {after}: {v!r} is computed twice, again by {n.name!r}")
@@ -63,14 +71,23 @@ def require_static(graph: Graph) -> None:
         for v in n.outputs:
             if v and (graph.type_of(v) == UNKNOWN or graph.type_of(v).symbolic_dims):
                 why = inference_fault(graph)
+                if why is None and not n.domain:
+                    why = "it depends on values that are known only when the model runs"
                 if n.domain and not onnx.defs.has(n.op_type, n.domain):
                     why = "onnx does not know the operator"
+                elif n.op_type == "If" and not why:
+                    why = _difference(graph, n, n.outputs.index(v))
                 raise ModelError(
                     f"the shape of {v!r}, computed by {n.name!r} ({n.qualified_op}), cannot be inferred"
                     + (f": {why}" if why else "")
                 )
             if v:
                 _require_storable(graph, v)
+
+
+def _difference(graph: Graph, node: Node, output: int) -> str:
+    one, other = (types[output] for types in types_of_bodies(graph, node, infer_types))
+    return f"its branches yield {one} and {other}"
 
 
 def _require_storable(graph: Graph, value: str) -> None:

@@ -19,13 +19,10 @@ VIEW_OPS = frozenset(["Flatten", "Identity", "Reshape", "Squeeze", "Transpose", 
 
 def is_view(graph: Graph, node: Node) -> bool:
     """Whether the node only rearranges the dimensions of a computed value, in a way known before it runs."""
+    if node.domain or node.op_type not in VIEW_OPS:
+        return False
     data, *parameters = node.inputs
-    return (
-        not node.domain
-        and node.op_type in VIEW_OPS
-        and not graph.is_constant(data)
-        and all(graph.is_constant(v) for v in parameters if v)
-    )
+    return not graph.is_constant(data) and all(graph.is_constant(v) for v in parameters if v)
 
 
 def output_format(graph: Graph, node: Node, source: Format) -> Format | None:

@@ -10,7 +10,7 @@ from onnx.reference.op_run import OpRun
 
 from collage_core.operators.windows import Tensor, Windows, accumulator
 
-__all__ = ["AveragePool", "MaxPool"]
+__all__ = ["AveragePool", "LpPool", "MaxPool"]
 
 
 class MaxPool(OpRun):
@@ -91,3 +91,31 @@ class AveragePool(OpRun):
         for _, tap in windows.taps(counted):
             count += tap
         return ((total / count).astype(x.dtype, copy=False),)
+
+
+class LpPool(OpRun):
+    def _run(
+        self,
+        x: Tensor,
+        auto_pad: str | None = None,
+        ceil_mode: int | None = 0,
+        dilations: Sequence[int] | None = None,
+        kernel_shape: Sequence[int] = (),
+        p: int = 2,
+        pads: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> tuple[Tensor]:
+        windows = Windows.of(
+            x.shape[2:],
+            kernel_shape,
+            strides=strides,
+            dilations=dilations,
+            pads=pads,
+            auto_pad=auto_pad,
+            ceil_mode=bool(ceil_mode),
+        )
+        wide = accumulator(x.dtype)
+        total = np.zeros((*x.shape[:2], *windows.output), wide)
+        for _, tap in windows.taps(windows.pad(np.abs(x.astype(wide, copy=False)) ** p, 0)):
+            total += tap
+        return ((total ** wide.type(1 / p)).astype(x.dtype, copy=False),)

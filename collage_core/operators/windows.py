@@ -62,7 +62,9 @@ class Windows:
             for n, s, e, h, t in zip(size, strides, span, head, tail, strict=True):
                 free = n + h + t - e
                 count = (-(-free // s) if ceil_mode else free // s) + 1
-                if ceil_mode and (count - 1) * s >= n + h:
+                if auto_pad == "VALID":
+                    count = free // s + 1  # "ceil((input - kernel + 1) / stride)", whatever the mode
+                elif ceil_mode and (count - 1) * s >= n + h:
                     count -= 1  # a window that starts in the tail padding sees no element
                 output.append(count)
         return cls(

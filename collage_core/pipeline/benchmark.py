@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collage_core.backend import Peer
-from collage_core.costs.check import Difference, compare_all
+from collage_core.costs.check import Difference, compare_all, standards
 from collage_core.costs.database import CostDatabase
 from collage_core.device import Target
 from collage_core.ir import Graph
@@ -64,5 +64,8 @@ def benchmark(
         )
     ours = comparison.outputs[COLLAGE]
     answered = {e.name: outputs for e in theirs if (outputs := comparison.outputs[e.name])}
-    differences = {name: compare_all(ours, outputs) for name, outputs in answered.items()} if ours else {}
+    held_to = standards(graph)
+    differences = (
+        {name: compare_all(ours, outputs, held_to) for name, outputs in answered.items()} if ours else {}
+    )
     return Benchmark(comparison, tuple(e.name for e in theirs), differences)

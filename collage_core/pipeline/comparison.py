@@ -8,11 +8,12 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
 from collage_core.backend import Backend, Peer
-from collage_core.costs.check import Difference, compare_all
+from collage_core.costs.check import Difference, Standard, compare_all, standards
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, environment_of, source_hash
 from collage_core.costs.ratio import TURNS, Ratio, ratio_of, unsettled
@@ -179,6 +180,7 @@ def compare(
             return Comparison(found, measured=False)
     progress.phase(title, rounds)
     right = expected() if expected else {}
+    held_to = standards(graph)
     outcomes = measure_rounds(
         [e.contender(workspace) for e in entrants],
         rounds,
@@ -190,7 +192,7 @@ def compare(
         on_wait=progress.note,
     )
     run = {RUN: uuid.uuid4().hex}
-    told = {name: record_of_outcome(outcome, right) for name, outcome in outcomes.items()}
+    told = {name: record_of_outcome(outcome, right, held_to) for name, outcome in outcomes.items()}
     records = {name: replace(r, details={**r.details, **run}) for name, r in told.items()}
     # Failures, too, so that they are recalled with the rest; but not where the machine is why.
     statuses = {r.status for r in records.values()}
@@ -247,8 +249,12 @@ def _variables(backends: Sequence[Backend], target: Target) -> dict[str, str]:
     return {k: v for b in backends for k, v in b.environment(target).items()}
 
 
-def record_of_outcome(outcome: Outcome, expected: Mapping[str, Array]) -> CostRecord:
-    """The outcome as a record; wrong numbers are infeasible, not fast."""
+def record_of_outcome(
+    outcome: Outcome,
+    expected: Mapping[str, Array],
+    held_to: Mapping[str, Standard] = MappingProxyType({}),
+) -> CostRecord:
+    """The outcome as a record; wrong numbers are infeasible, not fast. held_to: see `compare_all`."""
     if outcome.samples is None:
         status = UNAVAILABLE if outcome.unavailable else "failed"
         return CostRecord(status, seconds=outcome.open_s, reason=outcome.reason)
@@ -258,7 +264,7 @@ def record_of_outcome(outcome: Outcome, expected: Mapping[str, Array]) -> CostRe
         TURNS: [[round(t, 6) for t in turns] for turns in outcome.turns_ms],
         RETAKEN: outcome.retaken,
     }
-    difference = compare_all(outcome.outputs, expected) if expected else Difference(None, None, None)
+    difference = compare_all(outcome.outputs, expected, held_to) if expected else Difference(None, None, None)
     if outcome.parts_ms:
         details[PARTS] = [round(t, 6) for t in outcome.parts_ms]
     if difference.absolute is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,16 +17,19 @@ from collage_core.device import Target
 from collage_core.errors import PlacementError
 from collage_core.formats import Array
 from collage_core.ir import Graph, NodeSet, Subgraph
+from collage_core.ir.randomness import drawing_nodes, random_values, seed_of
 from collage_core.ir.verify import require_static
 from collage_core.pipeline.calibration import calibrate
 from collage_core.pipeline.comparison import Comparison, compare, placement_entrant
 from collage_core.pipeline.costing import Costs, collect_costs, default_policy
 from collage_core.pipeline.libraries import find_candidates
+from collage_core.pipeline.original import OriginalCheck, checked_workspace
 from collage_core.pipeline.progress import Progress, Silent
 from collage_core.pipeline.proof import COLLAGE, MIX, Compare, Proof, Single, label_of, prove
-from collage_core.pipeline.reading import read_graph
+from collage_core.pipeline.reading import read_model
 from collage_core.pipeline.refinement import ROUNDS as REFINING_ROUNDS
 from collage_core.pipeline.refinement import Refined, anchor_of, refine
+from collage_core.pipeline.second_opinion import SecondOpinion, second_opinion
 from collage_core.pipeline.trials import Trials
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW, Placement
@@ -58,7 +62,8 @@ class Optimization:
     for, None where none was.
     comparisons: the end-to-end runs, in order: those that teach costs in place, those that choose, and last
     the one that confirms. rejected: what failed or was wrong as a whole, with the reason. search_s: the
-    op level's searches alone; total_s: everything.
+    op level's searches alone; total_s: everything. original: how the graph compares with the model as it was
+    given, None where a graph was. opinion: of the peer that was asked for one.
     """
 
     graph: Graph
@@ -74,6 +79,8 @@ class Optimization:
     rejected: tuple[str, ...]
     search_s: float
     total_s: float
+    original: OriginalCheck | None = None
+    opinion: SecondOpinion | None = None
 
     @property
     def mix(self) -> Placement:
@@ -110,33 +117,52 @@ def optimize(
     rounds: int | None = None,
     budget_s: float | None = None,
     seed: int = 0,
+    verify: str | None = None,
 ) -> Optimization:
     """Read, normalise and place a model in one call; see `optimize_graph` for what is not said here.
 
     model: an ONNX file, a model in memory, or a graph (normalised already, taken as it is). backends: names
     of those that may take part, all available ones where None. shapes: of inputs with open dimensions. costs:
-    the cost database's file, the user's own where None.
+    the cost database's file, the user's own where None. verify: a peer that is asked what the model answers;
+    DisagreementError where that is something else than the reference says.
+
+    The model as it was given is run beside what the passes made of it; a pass that changes an answer is left
+    out, and `Optimization.original` says so.
     """
     registry = registry or default_registry()
     progress = progress or Silent()
+    target = target or Target.default()
     chosen = registry.available(backends)
-    graph = read_graph(model, shapes, skip_passes, progress)
-    with CostDatabase(costs) as database:
-        return optimize_graph(
-            graph,
+    verifiers = registry.available_peers([] if verify is None else [verify])
+    reading = read_model(model, shapes, skip_passes, progress)
+    require_static(reading.graph)
+    with ExitStack() as opened:
+        database = opened.enter_context(CostDatabase(costs))
+        if reading.original is None:
+            workspace, check = opened.enter_context(Workspace(reading.graph, inputs)), None
+        else:
+            checked = checked_workspace(reading, inputs, database, progress)
+            workspace, check = opened.enter_context(checked)
+        opinion = None
+        for peer in verifiers:
+            given, modules = reading.original or reading.graph, registry.modules()
+            opinion = second_opinion(given, workspace.inputs, peer, target, progress, modules)
+        found = optimize_graph(
+            workspace.graph,
             chosen,
-            target or Target.default(),
+            target,
             database,
             registry=registry,
             constraints=constraints,
             searcher=searcher,
-            inputs=inputs,
+            workspace=workspace,
             progress=progress,
             executor=executor,
             rounds=rounds,
             budget_s=budget_s,
             seed=seed,
         )
+        return replace(found, original=check, opinion=opinion)
 
 
 def search_placement(
@@ -172,6 +198,7 @@ def optimize_graph(
     searcher: Searcher | None = None,
     transitions: Transitions | None = None,
     inputs: Mapping[str, Array] | None = None,
+    workspace: Workspace | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
     rounds: int | None = None,
@@ -182,7 +209,8 @@ def optimize_graph(
     to end.
 
     backends: those that may take part; core's reference is added, so that every model places. inputs: what to
-    record values with, by name (made up where None). transitions: constants per group and crossing; where
+    record values with, by name (made up where None). workspace: an open one of this graph, with inputs of its
+    own. transitions: constants per group and crossing; where
     None, calibrated, or those known if `executor` measures or `rounds` is 0. rounds: of each end-to-end
     comparison (at most 10 of those that teach costs in place), 0 for none; see `compare` for None. searcher:
     a further search after the op level, or the op level's own with other limits; budget_s and seed: see
@@ -194,12 +222,13 @@ def optimize_graph(
     registry = registry or default_registry()
     progress = progress or Silent()
     require_static(graph)
+    _tell_randomness(graph, progress)
     chosen = {b.name: b for b in backends}
     fallback = next(b for b in registry.backends.values() if b.info().kind is BackendKind.REFERENCE)
     chosen.setdefault(fallback.name, fallback)
     constraints = constraints or Constraints()
     op_search = searcher if isinstance(searcher, OpLevelSearch) else OpLevelSearch()
-    with Workspace(graph, inputs) as workspace:
+    with nullcontext(workspace) if workspace is not None else Workspace(graph, inputs) as workspace:
         run = _Run(chosen, target, database, workspace, registry, progress, executor)
         known = run.known(constraints, transitions, here=executor is None and rounds != 0)
         progress.phase("searching")
@@ -244,6 +273,17 @@ def optimize_graph(
         search_s,
         time.monotonic() - start,
     )
+
+
+def _tell_randomness(graph: Graph, progress: Progress) -> None:
+    drawn = [f"{n} with seed {seed_of(n)}" for n in drawing_nodes(graph)]
+    if drawn:
+        random = random_values(graph)
+        outputs = ", ".join(v for v in graph.outputs if v in random) or "none"
+        progress.note(
+            f"random numbers are drawn by {', '.join(drawn)}; outputs that depend on them, "
+            f"which are compared by shape, element type and range: {outputs}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 
 from collage_core.ir import Graph, from_model, load_model
-from collage_core.ir.passes import normalise
+from collage_core.ir.passes import Pass, PassFault, passes_without, run_passes
 from collage_core.pipeline.progress import Progress
 
-__all__ = ["read_graph"]
+__all__ = ["Reading", "read_model"]
 
 
-def read_graph(
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A model as it is placed, and as it was given.
+
+    graph: normalised. original: as the model says it, in its own opset, no pass applied; None where a graph
+    was given, which is taken as it is. passes: those that made `graph`, in order. faults: those that failed.
+    """
+
+    graph: Graph
+    original: Graph | None = None
+    passes: tuple[Pass, ...] = ()
+    faults: tuple[PassFault, ...] = ()
+
+
+def read_model(
     model: str | Path | onnx.ModelProto | Graph,
     shapes: Mapping[str, tuple[int, ...]] | None,
     skip_passes: Collection[str],
     progress: Progress,
-) -> Graph:
-    """The normalised graph of an ONNX file or of a model in memory; a graph is taken as it is."""
+) -> Reading:
+    """Read an ONNX file or a model in memory, and normalise it; a graph is taken as it is."""
     if isinstance(model, Graph):
-        return model
+        return Reading(model)
     progress.phase("reading the model")
-    read = from_model(model, shapes) if isinstance(model, onnx.ModelProto) else load_model(model, shapes)
-    return normalise(read, skip_passes)
+    passes = passes_without(skip_passes)
+    original = from_model(model, shapes) if isinstance(model, onnx.ModelProto) else load_model(model, shapes)
+    faults: list[PassFault] = []
+    graph = run_passes(original, passes, faults.append)
+    failed = {fault.name for fault in faults}
+    return Reading(graph, original, tuple(p for p in passes if p.name not in failed), tuple(faults))

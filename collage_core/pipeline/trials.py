@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from collage_core.costs.check import standards
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.limits import candidate_limit_s
 from collage_core.costs.lock import measuring_lock
@@ -104,6 +105,7 @@ class Trials:
             for name, p in [(_ANCHOR, self._anchor), *((p.digest, p) for p in beside)]
         ]
         expected = self._workspace.expected_outputs()
+        held_to = standards(self._workspace.graph)
         with measuring_lock(self._progress.note):
             start = time.monotonic()  # waiting for other measurements is nobody's share
             outcomes = measure_rounds(
@@ -116,7 +118,8 @@ class Trials:
             )
             seconds = (time.monotonic() - start) / max(len(placements), 1)
         records = {
-            name: replace(record_of_outcome(o, expected), seconds=seconds) for name, o in outcomes.items()
+            name: replace(record_of_outcome(o, expected, held_to), seconds=seconds)
+            for name, o in outcomes.items()
         }
         anchor = records.pop(_ANCHOR)
         if not anchor.ok:  # nothing to compare with: not to be recalled

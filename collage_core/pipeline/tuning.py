@@ -20,7 +20,7 @@ from collage_core.ir import Graph, NodeSet, OpKind, op_kind
 from collage_core.ir.verify import require_static
 from collage_core.pipeline.costing import Costs, collect_costs, default_policy
 from collage_core.pipeline.progress import Progress, Silent
-from collage_core.pipeline.reading import read_graph
+from collage_core.pipeline.reading import read_model
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW
 from collage_core.plugins import Registry, default_registry
@@ -112,7 +112,7 @@ def tune(
     registry = registry or default_registry()
     progress = progress or Silent()
     tuners = registry.available(backends)
-    graph = read_graph(model, shapes, skip_passes, progress)
+    graph = read_model(model, shapes, skip_passes, progress).graph
     with CostDatabase(costs) as database:
         return tune_graph(
             graph,

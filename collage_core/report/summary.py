@@ -15,8 +15,10 @@ from collage_core.costs.check import Difference
 from collage_core.costs.record import RETAKEN
 from collage_core.formats import Format
 from collage_core.ir import Graph, Subgraph
+from collage_core.ir.randomness import drawing_nodes, seed_of
 from collage_core.pipeline.comparison import PARTS, Comparison
 from collage_core.pipeline.optimize import COLLAGE, Optimization
+from collage_core.pipeline.original import OriginalCheck
 from collage_core.pipeline.tuning import TaskResult, TuneTask, Tuning
 from collage_core.placement import VIEW, Placement
 from collage_core.plugins import Registry
@@ -167,6 +169,10 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
         "prediction": _prediction(o, placed, parts_ms),
         "chosen": o.chosen,
         "rejected": list(o.rejected),
+        "errors": [str(fault) for fault in o.original.faults] if o.original else [],
+        "original": _original(o.original) if o.original else None,
+        "second_opinion": asdict(o.opinion) if o.opinion else None,
+        "random": [{"node": n.name, "op": n.op_type, "seed": seed_of(n)} for n in drawing_nodes(o.graph)],
         **placed,
         "search": {
             "candidates": len(o.candidates.candidates),
@@ -222,6 +228,16 @@ def bench_json(
         "max_rel_error": {name: d.relative for name, d in differences.items() if d.relative is not None},
         "disagrees": {name: d.reason for name, d in differences.items() if d.reason is not None},
         "failed": {name: r.reason for name, r in records.items() if not r.ok},
+    }
+
+
+def _original(check: OriginalCheck) -> dict[str, Any]:
+    """The model as it was given beside what is placed, both on the reference."""
+    return {
+        "max_rel_error": check.error,
+        "unchecked": check.unchecked,
+        "passes_left_out": [asdict(fault) for fault in check.faults],
+        "seconds": round(check.seconds, 3),
     }
 
 

@@ -59,8 +59,15 @@ def optimization_text(report: Mapping[str, Any]) -> str:
         parts.append(_in_place(turns))
     if second_level := report.get("second_level"):
         parts.append(_second_level(second_level))
+    if random := report.get("random"):
+        parts.append(_random(random))
     parts += _on_reference(report)
     return "\n\n".join(parts)
+
+
+def _random(drawing: Sequence[Mapping[str, Any]]) -> str:
+    seeds = ", ".join(f"{d['node']} ({d['op']}) {d['seed']}" for d in drawing)
+    return f"random: what is drawn is compared by range, not by number; seeds: {seeds}"
 
 
 def tuning_text(report: Mapping[str, Any]) -> str:
@@ -196,6 +203,7 @@ def _verdict(report: Mapping[str, Any]) -> str:
         lines.append(
             f"largest difference from the reference: {report['max_rel_error']:.1e} of the output's scale"
         )
+    lines += _against_original(report)
     lines += [f"not chosen, {reason}" for reason in report.get("rejected", ())]
     if report.get("rejected"):
         lines.append("(`collage costs prune --failed` has the next run try it again)")
@@ -206,6 +214,24 @@ def _verdict(report: Mapping[str, Any]) -> str:
         because = ": nothing was faster beyond what is uncertain" if ratios and not faster else ""
         lines.append(f"{report['chosen']} is what you get{because}")
     return "\n".join(lines)
+
+
+def _against_original(report: Mapping[str, Any]) -> list[str]:
+    """How the placed graph compares with the model as it was given."""
+    lines = [f"error: {error}" for error in report.get("errors", ())]
+    original = report.get("original")  # of reports saved before there were any
+    if original and original["unchecked"]:
+        lines.append(f"not compared with the model as it was given: {original['unchecked']}")
+    elif original:
+        error = original["max_rel_error"]
+        lines.append(f"as the model was given, the reference answers the same: {_differing(error)}")
+    if opinion := report.get("second_opinion"):
+        lines.append(f"so does {opinion['peer']}: {_differing(opinion['error'])}")
+    return lines
+
+
+def _differing(error: float | None) -> str:
+    return f"within {error:.1e} of the output's scale" if error else "exactly"
 
 
 def _in_place(turns: Sequence[Mapping[str, Any]]) -> str:

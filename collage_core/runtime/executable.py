@@ -10,12 +10,12 @@ from types import TracebackType
 import numpy as np
 
 from collage_core.backend import Bound, Kernel
-from collage_core.errors import BackendError, CollageError, InputError
+from collage_core.errors import CollageError, InputError, StepError
 from collage_core.formats import Array, plain, view
 from collage_core.ir import Graph, TensorType
 from collage_core.placement import Placement
 from collage_core.runtime.memory import Arena
-from collage_core.runtime.plan import Plan, Slot, Step
+from collage_core.runtime.plan import Plan, Slot
 
 __all__ = ["Context", "Executable", "Inputs", "check_array"]
 
@@ -65,7 +65,7 @@ class Context:
         Allocates no buffer.
 
         InputError names an input or output of the wrong name, shape or dtype, before anything runs;
-        BackendError the step that fails, with what its library says.
+        StepError (a BackendError) the step that fails, with what its library says.
         """
         with self._alone:
             self._bring(inputs, outputs)
@@ -103,8 +103,8 @@ class Context:
                 return
         except Exception as error:  # a vendor's library may raise anything; the step is what a person needs
             said = str(error) if isinstance(error, CollageError) else f"{type(error).__name__}: {error}"
-            raise BackendError(f"step {self._step(call)} failed: {said}") from error
-        raise BackendError(f"step {self._step(call)} failed with status {status}")
+            raise self._failed(call, f": {said}") from error
+        raise self._failed(call, f" with status {status}")
 
     def _timed(self, times_ns: list[int]) -> Iterator[Bound]:
         """The calls, and when each has returned."""
@@ -123,8 +123,9 @@ class Context:
         for name, array in (outputs or {}).items():
             np.copyto(array, self.outputs[name])
 
-    def _step(self, call: Bound) -> Step:
-        return self._executable.plan.steps[self._steps[self._bound.index(call)]]
+    def _failed(self, call: Bound, how: str) -> StepError:
+        number = self._steps[self._bound.index(call)]
+        return StepError(number, f"step {self._executable.plan.steps[number]} failed{how}")
 
     def _view(self, slot: Slot) -> Array:
         value, format = slot

@@ -107,12 +107,13 @@ def generate_candidates(
         graph.node_named(name)
     found: list[Candidate] = []
     refusals: dict[str, tuple[Refusal, ...]] = {}
-    kinds: dict[str, BackendKind] = {}
+    backends = list(backends)
+    kinds = {b.name: b.info().kind for b in backends}
     kernels: set[NodeSet] = set()
     # Graph libraries last: they are also asked about what the others offer.
-    for backend in sorted(backends, key=lambda b: b.info().kind is BackendKind.GRAPH):
-        kind = kinds[backend.name] = backend.info().kind
-        offers, declined = _offers_of(graph, backend, target, (taken or {}).get(backend.name), kernels)
+    for backend in sorted(backends, key=lambda b: kinds[b.name] is BackendKind.GRAPH):
+        kind = kinds[backend.name]
+        offers, declined = _offers_of(graph, backend, kind, target, (taken or {}).get(backend.name), kernels)
         found += [c for c in offers if constraints.allows(c.subgraph, backend.name)]
         refusals[backend.name] = tuple(declined)
         if kind is BackendKind.OPERATOR:
@@ -189,10 +190,10 @@ def offers_for(
         return [], [variants if variants.node else Refusal(variants.reason, subgraph.nodes[0].name)]
     found: list[Candidate] = []
     refusals: list[Refusal] = []
-    is_library = backend.info().kind is BackendKind.GRAPH
     for variant in variants:
         misfit = _misfit(subgraph, variant)
-        if misfit is None and is_library and not _plain_at_the_ends(subgraph, variant):
+        # What it is, is asked last: that takes longer than all the rest.
+        if misfit is None and not _plain_at_the_ends(subgraph, variant) and _is_library(backend):
             misfit = Refusal("not in plain formats at the model's ends", subgraph.nodes[0].name)
         if misfit is not None:
             refusals.append(misfit)
@@ -202,10 +203,14 @@ def offers_for(
 
 
 def _offers_of(
-    graph: Graph, backend: Backend, target: Target, taken: Taken | None, kernels: Collection[NodeSet]
+    graph: Graph,
+    backend: Backend,
+    kind: BackendKind,
+    target: Target,
+    taken: Taken | None,
+    kernels: Collection[NodeSet],
 ) -> tuple[list[Candidate], list[Refusal]]:
     groups, refusals = _groups_of(graph, backend)
-    kind = backend.info().kind
     more: Mapping[NodeSet, str] = {}
     if kind is BackendKind.REFERENCE:
         more = {NodeSet([n.id]): "reference" for n in graph.nodes}
@@ -277,6 +282,10 @@ def _groups_of(graph: Graph, backend: Backend) -> tuple[dict[NodeSet, tuple[Subg
     for rule in (*(guarded("rules", backend.rules) or ()), *registered_rules(backend.name)):
         guarded(f"rule {rule.name}", partial(grow, rule))
     return groups, refusals
+
+
+def _is_library(backend: Backend) -> bool:
+    return backend.info().kind is BackendKind.GRAPH
 
 
 def _plain_at_the_ends(subgraph: Subgraph, variant: Variant) -> bool:

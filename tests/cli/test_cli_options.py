@@ -119,3 +119,13 @@ def test_threads(open_model: Path, capsys: pytest.CaptureFixture[str], tmp_path:
     assert main([*arguments, "--threads", "2", "-o", str(bundle)]) == 0
     assert "on cpu, 2 threads" in capsys.readouterr().out
     assert read(bundle).placement.target.threads == 2
+
+
+def test_a_second_opinion(open_model: Path, mistake: Mistake, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = (open_model, "--backends", "reference", "--shape", "x=2,3")
+    report = _optimize(capsys, *arguments, "--verify", "onnxruntime")
+    assert report["second_opinion"]["peer"] == "onnxruntime"
+    assert report["second_opinion"]["error"] == 0.0
+    assert report["errors"] == []
+    assert report["original"]["max_rel_error"] == 0.0
+    assert "unknown peer 'nobody'; installed: " in mistake("optimize", *arguments, "--verify", "nobody")

@@ -64,10 +64,35 @@ def _with_constant(**value: Any) -> onnx.ModelProto:
     return _model(_node("Constant", [], ["c"], **value), _node("Add", ["x", "c"], ["y"]))
 
 
-def _control_flow() -> onnx.ModelProto:
-    branch = helper.make_graph([_node("Relu", ["x"], ["z"])], "branch", [], [vector("z")])
-    node = _node("If", ["c"], ["y"], name="choice", then_branch=branch, else_branch=branch)
+def _branch(
+    *nodes: NodeProto, outputs: Sequence[str] = ("z",), weights: Sequence[TensorProto] = ()
+) -> onnx.GraphProto:
+    return helper.make_graph(
+        nodes, "branch", [], [helper.make_empty_tensor_value_info(v) for v in outputs], weights
+    )
+
+
+def _choice(then: onnx.GraphProto, otherwise: onnx.GraphProto | None = None) -> onnx.ModelProto:
+    """An If between a branch and Relu(x), or another."""
+    otherwise = otherwise or _branch(_node("Relu", ["x"], ["z"], name="relu"))
+    node = _node("If", ["c"], ["y"], name="choice", then_branch=then, else_branch=otherwise)
     return _model(node, inputs=[vector("c", (), TensorProto.BOOL)])
+
+
+def _nested(inner: NodeProto) -> onnx.ModelProto:
+    """A branch of a branch."""
+    choice = _node("If", ["c"], ["z"], name="inner", then_branch=_branch(inner), else_branch=_branch(inner))
+    return _choice(_branch(choice))
+
+
+def _loop(*inputs: str) -> onnx.ModelProto:
+    body = helper.make_graph(
+        [_node("Relu", ["s"], ["r"])],
+        "body",
+        [vector("i", (), TensorProto.INT64), vector("go", (), TensorProto.BOOL), vector("s")],
+        [vector("go", (), TensorProto.BOOL), vector("r")],
+    )
+    return _model(_node("Loop", inputs, ["y"], name="loop", body=body))
 
 
 def _functions(**calls: str) -> onnx.ModelProto:
@@ -262,7 +287,71 @@ BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         lambda: _model(_node("Gelu", ["x"], ["y"], name="gelu", approximate=b"\xff")),
         "node 'gelu': attribute 'approximate' is not UTF-8",
     ),
-    "control flow": (_control_flow, "node 'choice': If holds a graph (control flow)"),
+    # bodies of control flow
+    "body that reads what nobody computes": (
+        lambda: _choice(_branch(_node("Relu", ["q"], ["z"]))),
+        "node choice (If) reads 'q', which nothing before it computes: nothing does",
+    ),
+    "body that reads itself": (
+        lambda: _choice(_branch(_node("Relu", ["z"], ["z"], name="one"))),
+        "node 'choice', then_branch: node one (Relu) reads 'z', which nothing before it computes",
+    ),
+    "body that yields what nobody computes": (
+        lambda: _choice(_branch(_node("Relu", ["x"], ["q"]))),
+        "node choice (If) reads 'z', which nothing before it computes",
+    ),
+    "body that computes a value twice": (
+        lambda: _choice(_branch(_node("Relu", ["x"], ["z"]), _node("Neg", ["x"], ["z"]))),
+        "node 'choice', then_branch: 'z' is computed by 'Neg_1' and 'Relu_0'",
+    ),
+    "body with an operator that does not exist": (
+        lambda: _nested(_node("Frob", ["x"], ["z"], name="frob")),
+        "node 'choice', then_branch: node 'inner', else_branch: node 'frob': there is no operator 'Frob'",
+    ),
+    "body with a wrong attribute": (
+        lambda: _choice(_branch(_node("Softmax", ["x"], ["z"], name="soft", axle=1))),
+        "node 'choice', then_branch: node soft (Softmax) is not valid at opset 20: Unrecognized attribute",
+    ),
+    "body with a name that is no UTF-8": (
+        lambda: _choice(_branch(_node("Gelu", ["x"], ["z"], name="gelu", approximate=b"\xff"))),
+        "node 'choice', then_branch: node 'gelu': attribute 'approximate' is not UTF-8",
+    ),
+    "body with a sequence": (
+        lambda: _choice(_branch(_node("SequenceConstruct", ["x"], ["z"], name="list"))),
+        "node 'choice', then_branch: node list (SequenceConstruct) computes 'z', a sequence, not a tensor",
+    ),
+    "body with texts": (
+        lambda: _choice(
+            _branch(
+                _node("Relu", ["x"], ["z"]), weights=[tensor("w", dims=[0], bytes=0, type=TensorProto.STRING)]
+            )
+        ),
+        "node 'choice', then_branch: 'w' holds texts, which is not supported",
+    ),
+    "body with a short weight": (
+        lambda: _choice(_branch(_node("Add", ["x", "w"], ["z"]), weights=[tensor("w", bytes=8)])),
+        "node 'choice', then_branch: constant 'w' (float32[2, 3]) cannot be read",
+    ),
+    "branches of different shapes": (
+        lambda: _choice(_branch(_node("Transpose", ["x"], ["z"], perm=[1, 0]))),
+        "computed by 'choice' (If), cannot be inferred: its branches yield float32[2,3] and float32[3,2]",
+    ),
+    "branches of different types": (
+        lambda: _choice(_branch(_node("Cast", ["x"], ["z"], to=TensorProto.INT32))),
+        "computed by 'choice' (If), cannot be inferred: ",
+    ),
+    "branches that yield too much": (
+        lambda: _choice(_branch(_node("Relu", ["x"], ["z"]), _node("Neg", ["x"], ["q"]), outputs=["z", "q"])),
+        "node choice (If): its then_branch has 2 outputs, which should be 1",
+    ),
+    "loop without an end": (
+        lambda: _loop("", "", "x"),
+        "node loop (Loop) has neither a trip count nor a condition",
+    ),
+    "loop whose body takes too much": (
+        lambda: _loop("", "x"),
+        "node loop (Loop): its body has 3 inputs, which should be 2",
+    ),
     "function that calls itself": (lambda: _functions(One="One"), "functions cannot be inlined: Cycle"),
     "functions in a circle": (
         lambda: _functions(One="Two", Two="One"),

@@ -42,15 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     rounds = rounds_of(args)
     registry = default_registry()
-    wanted = names_of(args.against)
-    peers = (
-        [registry.peer(n) for n in wanted]
-        if wanted
-        else [p for p in registry.peers.values() if p.info().available]
-    )
-    for peer in peers:
-        if reason := peer.info().reason:
-            raise CollageError(f"peer {peer.name!r} is not available: {reason}")
+    peers = registry.available_peers(names_of(args.against))
     with ProgressBars() as progress:
         graph, placement, model_file = _placed(args, progress, rounds)
         ours = placement_entrant(COLLAGE, placement, registry)

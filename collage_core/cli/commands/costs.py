@@ -15,6 +15,7 @@ from collage_core.costs.roofline import PEAKS, peaks_environment
 from collage_core.device import Target
 from collage_core.errors import CostDatabaseError
 from collage_core.pipeline.calibration import TRANSITIONS, calibrated_backends, calibration_environment
+from collage_core.pipeline.original import ORIGINAL, original_environment
 from collage_core.plugins import default_registry
 from collage_core.report.text import table
 from collage_core.runtime.files import replacing
@@ -93,6 +94,8 @@ def _is_current(key: CostKey) -> bool:
         runtime = source_hash("collage_core.runtime")
         facts = {**device_fingerprint(device), "measurer": MEASURER_VERSION, "runtime": runtime}
         return all(key.environment.get(k) == v for k, v in facts.items())
+    if key.kind == ORIGINAL:
+        return key.environment == original_environment()
     if key.kind == PEAKS:
         return key.environment == peaks_environment(Target("cpu", int(threads)))
     known = default_registry().backends

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
+from onnx.defs import OpSchema
+
+from collage_core.ir.attributes import schema_of
 from collage_core.ir.graph import Graph
+from collage_core.ir.operator import Operator
 from collage_core.ir.passes.base import Pass
 from collage_core.ir.types import Node
 
@@ -24,14 +29,23 @@ def _remove_dead_code(graph: Graph) -> Graph:
     kept: list[Node] = []
     for n in reversed(graph.nodes):
         if any(v in needed for v in n.outputs):
-            # An optional output that nobody reads is dropped, which lets operators such as Dropout and
-            # MaxPool be plain ones.
-            outputs = [v if v in needed else "" for v in n.outputs]
-            while len(outputs) > 1 and not outputs[-1]:
-                outputs.pop()
-            kept.append(n if tuple(outputs) == n.outputs else dataclasses.replace(n, outputs=tuple(outputs)))
+            kept.append(_without_unread_outputs(graph, n, needed))
             needed.update(n.inputs)
     return without_unused_values(graph, kept[::-1])
+
+
+def _without_unread_outputs(graph: Graph, node: Node, needed: Collection[str]) -> Node:
+    """The node without those optional outputs that nobody reads, which lets operators such as Dropout and
+    MaxPool be plain ones. Others stay: how many outputs a Split has says into how many parts it cuts.
+    """
+    schema = schema_of(Operator(graph, node))
+    optional = [o.option == OpSchema.FormalParameterOption.Optional for o in schema.outputs] if schema else []
+    outputs = [
+        "" if k < len(optional) and optional[k] and v not in needed else v for k, v in enumerate(node.outputs)
+    ]
+    while len(outputs) > 1 and not outputs[-1]:
+        outputs.pop()
+    return node if tuple(outputs) == node.outputs else dataclasses.replace(node, outputs=tuple(outputs))
 
 
 def _is_identity(graph: Graph, node: Node) -> bool:

@@ -9,34 +9,28 @@ import numpy as np
 from onnx.reference import ReferenceEvaluator
 
 from collage_core.formats import Array
+from collage_core.ir.bodies import inner_nodes
 from collage_core.ir.graph import Graph
 from collage_core.ir.onnx_read import infer_types
 from collage_core.ir.onnx_write import to_model
 from collage_core.ir.passes.base import Pass
 from collage_core.ir.passes.cleaning import without_unused_values
+from collage_core.ir.randomness import draws
 from collage_core.ir.types import UNKNOWN, Node, TensorType, Value, ValueKind
 from collage_core.operators import OPERATORS
 
-__all__ = ["FOLD_CONSTANTS"]
+__all__ = ["FOLD_CONSTANTS", "fold"]
 
-_RANDOM = frozenset(
-    [
-        "Bernoulli",
-        "Dropout",
-        "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-    ]
-)
 _MAX_GROWTH_BYTES = 1 << 20
 """A constant is not spread out (Expand, ConstantOfShape, Tile) to more than this beyond what it was computed
 from.
 """
 
+_MAX_TRIPS = 256
+"""A Loop that goes round more often is left for the run."""
 
-def _fold(graph: Graph) -> Graph:
+
+def fold(graph: Graph) -> Graph:
     """Evaluate what depends on constants only; then infer shapes anew, since shapes computed in the graph may
     now be known.
     """
@@ -65,7 +59,7 @@ def _fold_once(graph: Graph) -> Graph:
 
 
 def _evaluate(graph: Graph, node: Node, constants: Mapping[str, Array]) -> dict[str, Array] | None:
-    if node.domain or node.op_type in _RANDOM:
+    if not _is_foldable(graph, node, constants):
         return None
     if node.op_type in ("Shape", "Size"):
         type = graph.type_of(node.inputs[0])
@@ -99,10 +93,20 @@ def _evaluate(graph: Graph, node: Node, constants: Mapping[str, Array]) -> dict[
     return {name: np.asarray(r) for name, r in zip(alone.outputs, results, strict=True)}
 
 
+def _is_foldable(graph: Graph, node: Node, constants: Mapping[str, Array]) -> bool:
+    """Whether the node yields the same each time, and soon."""
+    if draws(graph, node) or any(n.domain for n in (node, *inner_nodes(node))):
+        return False
+    if node.op_type == "Loop":
+        trips = constants.get(node.inputs[0])
+        return trips is not None and trips.size == 1 and trips.item() <= _MAX_TRIPS
+    return all(n.op_type != "Loop" for n in inner_nodes(node))
+
+
 def _is_static(type: TensorType) -> bool:
     return type != UNKNOWN and not type.symbolic_dims
 
 
 FOLD_CONSTANTS = Pass(
-    "fold-constants", "evaluate nodes that depend on constants and static shapes only", _fold
+    "fold-constants", "evaluate nodes that depend on constants and static shapes only", fold
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant, plain_variant
 from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
-from collage_core.ir import Subgraph
+from collage_core.ir import Subgraph, bodies_of
 from collage_openvino import __version__
 from collage_openvino.library import DISTRIBUTION, find_library, library_version
 from collage_openvino.variants import variants
@@ -35,13 +35,14 @@ class OpenvinoBackend(Backend):
         implementation. It takes as long for one node as for a dozen, so groups are asked for together.
         """
         answers: dict[int, Refusal | None] = {}
-        alike: dict[tuple[tuple[str, int], ...], list[int]] = {}
+        alike: dict[object, list[int]] = {}
         for k, subgraph in enumerate(subgraphs):
             offered = variants(subgraph)
             if isinstance(offered, Refusal):
                 answers[k] = offered
             else:
-                alike.setdefault(tuple(sorted(subgraph.graph.opsets.items())), []).append(k)
+                alone = k if any(map(bodies_of, subgraph.nodes)) else None
+                alike.setdefault((alone, *sorted(subgraph.graph.opsets.items())), []).append(k)
         for found in alike.values():
             for first in range(0, len(found), _TOGETHER):
                 asked = found[first : first + _TOGETHER]

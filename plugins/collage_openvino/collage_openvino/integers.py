@@ -30,6 +30,7 @@ _POSITIONS: dict[str, tuple[int, ...]] = {
     "GatherND": (1,),
     "HammingWindow": (0,),
     "HannWindow": (0,),
+    "Loop": (0,),
     "MaxUnpool": (1, 2),
     "NegativeLogLikelihoodLoss": (1,),
     "NonMaxSuppression": (2,),

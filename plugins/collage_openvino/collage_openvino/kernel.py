@@ -47,12 +47,16 @@ def build_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> Openvi
 
 
 def check_together(groups: Sequence[_Group], target: Target) -> None:
-    """Compile groups of the same opsets beside each other in one model. BackendError if any cannot be."""
+    """Compile groups of the same opsets beside each other in one model. BackendError if any cannot be.
+
+    A group that holds bodies of control flow must come alone: `onnx` gives the constants that they read from
+    outside other names, and leaves the bodies as they are.
+    """
     whole = onnx.ModelProto()
     constants: dict[str, Array] = {}
     for k, (subgraph, variant) in enumerate(groups):
         model = subgraph_model(subgraph, variant.inputs, variant.outputs, constants_outside=True)
-        prefix = f"{k}."
+        prefix = f"{k}." if len(groups) > 1 else ""
         model.graph.CopyFrom(onnx.compose.add_prefix_graph(model.graph, prefix))
         if k:
             model.ClearField("opset_import")  # merging appends

@@ -258,8 +258,9 @@ class Library:
         return " ".join(said) or text.strip()
 
 
+@cache
 def find_library() -> Path | None:
-    """The file of the C API in the installed distribution."""
+    """The file of the C API in the installed distribution, whose many files are looked through once."""
     try:
         files = importlib.metadata.files(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:

@@ -1,0 +1,157 @@
+"""Two opinions on a model as it was given: ONNX Runtime's and the reference's, without any pass.
+
+What is here runs in a worker: libraries may crash.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+import onnxruntime
+
+from collage_core.costs.check import compare, tolerance
+from collage_core.errors import CollageError
+from collage_core.formats import Array
+from collage_core.ir import Graph, from_model
+from collage_core.ir.passes import PASSES, run_passes
+from collage_core.ir.verify import require_static
+from collage_core.reference import evaluate
+
+__all__ = ["Opinions", "all_values", "ask", "difference", "run_onnxruntime"]
+
+Answer = dict[str, Array]
+
+_ALLOWANCE = 10.0
+"""How much more than a single kernel a whole model may be off: errors add up from node to node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opinions:
+    """What each says of a model: outputs by name, None where it does not run it.
+
+    refusal: Collage's one line, if it does not take the model. fault: the traceback of what it raised that is
+    no refusal. normalised: the reference's answer after all passes. blame: the first pass after which that is
+    another. differing: the first node after which the two opinions differ, with by how much.
+    """
+
+    onnxruntime: Answer | None
+    reference: Answer | None
+    normalised: Answer | None = None
+    refusal: str | None = None
+    fault: str | None = None
+    blame: str | None = None
+    differing: str | None = None
+    untold: str | None = None
+
+    def why_wrong(self, answer: Mapping[str, Array]) -> str | None:
+        """Why an answer agrees with neither opinion; None where it agrees with one."""
+        found = [difference(answer, o) for o in (self.onnxruntime, self.reference) if o is not None]
+        return None if None in found or not found else found[0]
+
+
+def difference(answer: Mapping[str, Array], expected: Mapping[str, Array]) -> str | None:
+    """Why an answer is another one than expected; None where it is the same up to rounding."""
+    for name, array in expected.items():
+        if name not in answer:
+            return f"output {name!r} is missing"
+        if answer[name].dtype != array.dtype:
+            return f"output {name!r} is {answer[name].dtype}, and {array.dtype} was expected"
+        error, refusal = compare(name, answer[name], array)
+        near = error is not None and error <= _ALLOWANCE * tolerance(str(array.dtype))
+        if refusal is not None and not near:
+            return str(refusal)
+    return None
+
+
+def ask(data: bytes, inputs: Mapping[str, Array]) -> Opinions:
+    """Both opinions on a serialised model, and what Collage's passes make of it."""
+    runtime, untold = _attempt(lambda: run_onnxruntime(data, inputs))
+    model = onnx.ModelProto.FromString(data)
+    try:
+        graph = from_model(model)
+        reference = evaluate(graph, inputs)
+    except CollageError as error:
+        return Opinions(runtime, None, refusal=f"{type(error).__name__}: {error}", untold=untold)
+    except Exception:
+        return Opinions(runtime, None, fault=traceback.format_exc(), untold=untold)
+    differing = None
+    if runtime is not None and difference(runtime, reference) is not None:
+        differing = _first_difference(model, graph, inputs) or difference(runtime, reference)
+    try:
+        normalised, blame = _passes(graph, inputs, reference)
+        if runtime is not None and difference(normalised, runtime) is None:
+            blame = None  # the reference errs at the model's own opset
+    except CollageError as error:
+        return Opinions(
+            runtime, reference, refusal=f"{type(error).__name__}: {error}", differing=differing, untold=untold
+        )
+    except Exception:
+        return Opinions(runtime, reference, fault=traceback.format_exc(), differing=differing, untold=untold)
+    return Opinions(runtime, reference, normalised, None, None, blame, differing, untold)
+
+
+def run_onnxruntime(data: bytes, inputs: Mapping[str, Array]) -> Answer:
+    """ONNX Runtime's answer with nothing optimised; raises whatever it raises."""
+    onnxruntime.set_default_logger_severity(4)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(data, options, ["CPUExecutionProvider"])
+    wanted = {i.name for i in session.get_inputs()}
+    names = [o.name for o in session.get_outputs()]
+    found = session.run(names, {n: a for n, a in inputs.items() if n in wanted})
+    return dict(zip(names, found, strict=True))
+
+
+def all_values(data: bytes, inputs: Mapping[str, Array]) -> Answer:
+    """Every intermediate value, by ONNX Runtime if it has them all, else by the reference."""
+    model = onnx.ModelProto.FromString(data)
+    names = [v for n in model.graph.node for v in n.output if v]
+    runtime, _ = _attempt(lambda: run_onnxruntime(_returning(model, names), inputs))
+    return runtime or evaluate(from_model(model), inputs, keep=names)
+
+
+def _returning(model: onnx.ModelProto, names: Sequence[str]) -> bytes:
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+    del whole.graph.output[:]
+    whole.graph.output.extend(onnx.ValueInfoProto(name=v) for v in names)
+    data: bytes = whole.SerializeToString()
+    return data
+
+
+def _attempt(run: Callable[[], Answer]) -> tuple[Answer | None, str | None]:
+    try:
+        return run(), None
+    except Exception as error:  # its errors have no common type
+        return None, " ".join(str(error).split())[:300]
+
+
+def _passes(graph: Graph, inputs: Mapping[str, Array], expected: Answer) -> tuple[Answer, str | None]:
+    """The reference's answer after all passes, and the first pass after which it is another one."""
+    blame = None
+    for p in PASSES:
+        graph = run_passes(graph, [p])
+        if blame is None and (why := difference(evaluate(graph, inputs), expected)) is not None:
+            blame = f"{p.name}: {why}"
+    require_static(graph)
+    return evaluate(graph, inputs), blame
+
+
+def _first_difference(model: onnx.ModelProto, graph: Graph, inputs: Mapping[str, Array]) -> str | None:
+    """The first node that the two answer differently when everything before it is alike."""
+    names = [v for n in graph.nodes for v in n.outputs if v]
+    try:
+        runtime = run_onnxruntime(_returning(model, names), inputs)
+        values = evaluate(graph, inputs, keep=names)
+    except Exception:  # what runs as a whole may not run with everything returned
+        return None
+    for node in graph.nodes:
+        for v in node.outputs:
+            if v and (why := difference({v: runtime[v]}, {v: values[v]})) is not None:
+                return f"{node.op_type}: {why}"
+    return None

@@ -1,0 +1,68 @@
+"""What prepared models of the same backends share: one worker, which has all their libraries loaded."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from collage_core.backend import Backend, BackendKind
+from collage_core.device import Target
+from collage_core.onnx_backend.servant import Servant
+from collage_core.plugins import Registry
+
+__all__ = ["Home", "Key", "close_homes", "home_of"]
+
+
+class Home:
+    """backends: by name, the first preferred; core's reference among them. kinds: what they are. servant:
+    their worker.
+    """
+
+    def __init__(self, backends: Mapping[str, Backend], target: Target, plugins: Sequence[str]) -> None:
+        self.backends = backends
+        self.kinds = {name: b.info().kind for name, b in backends.items()}
+        self.target = target
+        environment = {k: v for b in backends.values() for k, v in b.environment(target).items()}
+        self.servant = Servant(environment, plugins)
+        self._numbers = itertools.count()
+        self._dropped: deque[int] = deque()
+
+    def number(self) -> int:
+        """A number that no executable of the worker has had."""
+        return next(self._numbers)
+
+    def drop(self, number: int) -> None:
+        """The worker may let go of this executable, when it is next asked for something."""
+        self._dropped.append(number)
+
+    def dropped(self) -> list[int]:
+        """What may go, told once."""
+        return [self._dropped.popleft() for _ in range(len(self._dropped))]
+
+
+Key = tuple[tuple[str, ...] | None, Registry]
+"""Names of backends, None for all that are available, and where they are found."""
+
+_homes: dict[tuple[Key, Target], Home] = {}
+
+
+def home_of(key: Key, target: Target) -> Home:
+    """The home of these backends and of core's reference, the same one for the same target.
+
+    UnknownBackendError or BackendError for one that is not there.
+    """
+    if (key, target) not in _homes:
+        names, registry = key
+        chosen = {b.name: b for b in registry.available(names)}
+        fallback = next(b for b in registry.backends.values() if b.info().kind is BackendKind.REFERENCE)
+        chosen.setdefault(fallback.name, fallback)
+        _homes[key, target] = Home(chosen, target, registry.modules())
+    return _homes[key, target]
+
+
+def close_homes(key: Key) -> None:
+    """End the workers of all homes of these backends."""
+    for (other, _), home in _homes.items():
+        if other == key:
+            home.servant.close()

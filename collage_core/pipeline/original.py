@@ -1,0 +1,159 @@
+"""The model as it was given is the measure: what the passes make of it must answer the same.
+
+Kernels and placements are compared with the normalised graph on the reference. What a pass got wrong would be
+wrong for all of them alike, and nobody would see it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from collage_core.costs.check import Difference, compare_all, standards
+from collage_core.costs.database import CostDatabase
+from collage_core.costs.fingerprint import source_hash
+from collage_core.costs.record import CostKey, CostRecord, Policy
+from collage_core.costs.recording import reference_values
+from collage_core.errors import ModelError, WorkerError
+from collage_core.formats import Array
+from collage_core.ir import Graph, save_stored
+from collage_core.ir.passes import Pass, PassFault, run_passes
+from collage_core.ir.verify import require_static
+from collage_core.pipeline.comparison import graph_digest
+from collage_core.pipeline.progress import Progress
+from collage_core.pipeline.reading import Reading
+from collage_core.pipeline.temporary import TemporaryFolder
+from collage_core.pipeline.workspace import Workspace
+
+__all__ = ["ORIGINAL", "OriginalCheck", "checked_workspace", "original_environment"]
+
+ORIGINAL = "original"
+"""Kind of the record that a model and what the passes made of it agree."""
+
+
+@dataclass(frozen=True, slots=True)
+class OriginalCheck:
+    """The normalised graph beside the model as it was given, both on the reference, on the same inputs.
+
+    error: max|difference| / max|original|, the worst of the outputs; None where nothing was compared, and
+    `unchecked` says why. faults: passes that were left out. seconds: what running the original took; 0.0
+    where an earlier run had found that they agree.
+    """
+
+    error: float | None
+    faults: tuple[PassFault, ...] = ()
+    unchecked: str | None = None
+    seconds: float = 0.0
+
+
+@contextmanager
+def checked_workspace(
+    reading: Reading, inputs: Mapping[str, Array] | None, database: CostDatabase, progress: Progress
+) -> Iterator[tuple[Workspace, OriginalCheck]]:
+    """A workspace whose graph answers what the original does: passes that change an answer are left out.
+
+    reading: with an original. inputs: what both are run on; made up where None. That they agree is kept in
+    `database`. ModelError where a pass is wrong, and the model cannot be placed without it.
+    """
+    original, passes, faults = reading.original, reading.passes, list(reading.faults)
+    assert original is not None
+    with ExitStack() as opened:
+        workspace = opened.enter_context(Workspace(reading.graph, inputs))
+        key = _key(original, workspace)
+        known = database.get(key)
+        if known is not None and known.ok:
+            yield workspace, OriginalCheck(known.error, reading.faults)
+            return
+        progress.phase("checking the model as it was given")
+        folder = TemporaryFolder()
+        opened.callback(folder.remove)
+        start = time.monotonic()
+        try:
+            given = _Given(original, workspace.inputs, folder.path)
+        except WorkerError as error:
+            yield workspace, OriginalCheck(None, reading.faults, f"the reference cannot run it: {error}")
+            return
+        seconds = time.monotonic() - start
+        while (difference := _difference(given, workspace)).reason is not None:
+            fault = given.culprit(passes)
+            if fault is None:
+                raise ModelError(f"the passes together change the answer: {difference.reason}")
+            progress.note(str(fault))
+            faults.append(fault)
+            passes = tuple(p for p in passes if p.name != fault.name)
+            graph = _without(fault, original, passes)
+            workspace = opened.enter_context(Workspace(graph, workspace.inputs))
+        if not faults:
+            database.put(key, CostRecord("ok", error=difference.relative, seconds=seconds))
+        yield workspace, OriginalCheck(difference.relative, tuple(faults), seconds=seconds)
+
+
+class _Given:
+    """The model as it was given, with its answers. WorkerError where the reference has none."""
+
+    def __init__(self, graph: Graph, inputs: Mapping[str, Array], folder: Path) -> None:
+        self._graph = graph
+        self._inputs = inputs
+        self._folder = folder
+        self._answers = self._run(graph, "original")
+
+    def difference(self, answers: Mapping[str, Array]) -> Difference:
+        if list(answers) != list(self._answers):
+            return Difference(None, None, f"it returns {', '.join(answers)}")
+        return compare_all(answers, self._answers, standards(self._graph))
+
+    def culprit(self, passes: Sequence[Pass]) -> PassFault | None:
+        """The first pass after which the answers are others, or there are none."""
+        graph = self._graph
+        for number, p in enumerate(passes):
+            before, graph = graph, run_passes(graph, [p])
+            if graph is before:
+                continue
+            try:
+                reason = self.difference(self._run(graph, str(number))).reason
+            except WorkerError as error:
+                reason = f"the reference cannot run what it makes: {error}"
+            if reason is not None:
+                return PassFault(p.name, f"it changes the answer: {reason}")
+        return None
+
+    def _run(self, graph: Graph, name: str) -> dict[str, Array]:
+        save_stored(graph, self._folder / name)
+        return reference_values(self._folder / name, self._inputs)
+
+
+def _difference(given: _Given, workspace: Workspace) -> Difference:
+    try:
+        return given.difference(workspace.expected_outputs())
+    except WorkerError as error:
+        return Difference(None, None, str(error))
+
+
+def _without(fault: PassFault, original: Graph, passes: Sequence[Pass]) -> Graph:
+    try:
+        graph = run_passes(original, passes)
+        require_static(graph)
+    except ModelError as error:
+        raise ModelError(f"{fault}; without it: {error}") from None
+    return graph
+
+
+def _key(original: Graph, workspace: Workspace) -> CostKey:
+    """Of the original and what the passes made of it, on these inputs, by this reference."""
+    graphs = [graph_digest(original), graph_digest(workspace.graph), workspace.inputs_digest]
+    structure = hashlib.sha256("\n".join(graphs).encode()).hexdigest()[:32]
+    return CostKey(ORIGINAL, structure, "", "reference", original_environment(), Policy())
+
+
+def original_environment() -> dict[str, str]:
+    """What such a record depends on besides the model: the reference, on any machine."""
+    return {
+        "onnx": importlib.metadata.version("onnx"),
+        "reference": source_hash("collage_core.reference"),
+        "operators": source_hash("collage_core.operators"),
+    }

@@ -1,0 +1,135 @@
+"""A second opinion on a model's answers: a whole runtime that shares nothing with the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from collage_core.backend import Peer
+from collage_core.costs.check import compare, standards
+from collage_core.costs.recording import reference_values
+from collage_core.device import Target
+from collage_core.errors import DisagreementError, WorkerError
+from collage_core.formats import Array
+from collage_core.ir import MODEL_FILE, Graph, TensorType, Value, save_stored
+from collage_core.pipeline.progress import Progress
+from collage_core.pipeline.temporary import TemporaryFolder
+from collage_core.runtime.session import open_peer, save_arrays
+from collage_core.worker import Worker
+
+__all__ = ["SecondOpinion", "second_opinion"]
+
+
+@dataclass(frozen=True, slots=True)
+class SecondOpinion:
+    """A peer that answers what the reference does. error: max|difference| / max|reference|, the worst of the
+    outputs.
+    """
+
+    peer: str
+    library_version: str | None
+    error: float
+
+
+def second_opinion(
+    original: Graph,
+    inputs: Mapping[str, Array],
+    peer: Peer,
+    target: Target,
+    progress: Progress,
+    plugins: Sequence[str] = (),
+) -> SecondOpinion:
+    """Ask a peer what the model answers, as it was given, on `inputs`, and compare with the reference.
+
+    plugins: modules that bring the peer, besides the installed ones. DisagreementError names the output, and
+    the first node whose output differs as far as the peer tells. WorkerError where one of the two cannot run
+    the model.
+    """
+    progress.phase(f"asking {peer.name} for a second opinion")
+    folder = TemporaryFolder()
+    try:
+        return _Question(original, inputs, peer, target, folder.path, tuple(plugins)).asked()
+    except WorkerError as error:
+        raise WorkerError(f"no second opinion by {peer.name} is to be had: {error}") from error
+    finally:
+        folder.remove()
+
+
+class _Question:
+    def __init__(
+        self,
+        original: Graph,
+        inputs: Mapping[str, Array],
+        peer: Peer,
+        target: Target,
+        folder: Path,
+        plugins: tuple[str, ...],
+    ) -> None:
+        self._original = original
+        self._inputs = inputs
+        self._peer = peer
+        self._target = target
+        self._folder = folder
+        self._plugins = plugins
+
+    def asked(self) -> SecondOpinion:
+        graph = self._original
+        save_stored(graph, self._folder / "given")
+        outputs = tuple(dict.fromkeys(graph.outputs))
+        expected = reference_values(self._folder / "given", self._inputs, outputs)
+        found = self._answers(expected, "outputs")
+        held_to = standards(graph)
+        worst = 0.0
+        for name in outputs:
+            error, refusal = compare(name, found[name], expected[name], held_to.get(name))
+            if refusal is not None:
+                raise DisagreementError(
+                    f"{self._peer.name} answers something else than the reference: {refusal.reason}"
+                    + self._where()
+                )
+            worst = max(worst, error or 0.0)
+        return SecondOpinion(self._peer.name, self._peer.info().library_version, worst)
+
+    def _where(self) -> str:
+        """The first node that the two differ about; "" where the peer does not hand its values out."""
+        graph = self._original
+        names = list(graph.intermediates())
+        try:
+            expected = reference_values(self._folder / "given", self._inputs, names)
+            found = self._answers(expected, "values")
+        except WorkerError:
+            return ""
+        held_to = standards(graph)
+        for node in graph.nodes:
+            for name in filter(None, node.outputs):
+                _, refusal = compare(name, found[name], expected[name], held_to.get(name))
+                if refusal is not None:
+                    return f"; first at node {node}: {refusal.reason}"
+        return ""
+
+    def _answers(self, expected: Mapping[str, Array], name: str) -> dict[str, Array]:
+        """What the peer answers for the values of `expected`, whose shapes it is told."""
+        folder = self._folder / name
+        save_stored(_returning(self._original, expected), folder)
+        inputs_file = folder / "inputs.npz"
+        save_arrays(inputs_file, self._inputs)
+        arguments = self._peer.name, folder / MODEL_FILE, self._target, inputs_file
+        with Worker(self._peer.environment(self._target), plugins=self._plugins) as worker:
+            answers: dict[str, Array] = worker.call(_answer, *arguments)
+        return answers
+
+
+def _returning(graph: Graph, values: Mapping[str, Array]) -> Graph:
+    """The graph with these values as its outputs, and their types as they turned out."""
+    known = {
+        name: Value(name, TensorType(a.dtype.name, a.shape), graph.values[name].kind)
+        for name, a in values.items()
+    }
+    return graph.replace(values={**graph.values, **known}, outputs=list(values))
+
+
+def _answer(name: str, model: Path, target: Target, inputs_file: Path) -> dict[str, Array]:
+    session = open_peer(name, model, target, inputs_file)
+    session.run()
+    return session.outputs()
