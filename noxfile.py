@@ -39,9 +39,24 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def nightly(session: nox.Session) -> None:
-    """All tests, the slow ones too, one after the other."""
+    """All tests, the slow ones too, one after the other; then the fuzz."""
     _install_editable(session, *TEST_TOOLS)
     session.run("python", "-m", "pytest", "--hypothesis-profile=exploring", *session.posargs)
+    session.notify("fuzz", [])
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """1,000 random models of our own and 500 of NNSmith's through every backend, new ones with `-- SEED`."""
+    _install_editable(session, "./benchmarks[fuzz]")
+    seed = session.posargs[0] if session.posargs else "1"
+    folder = Path(session.create_tmp())
+    models = str(folder / "nnsmith")
+    session.run("python", "-m", "collage_benchmarks.fuzz.nnsmith", models, "--models", "500", "--seed", seed)
+    for name, source, count in (("generator", "generator", "1000"), ("nnsmith", models, "500")):
+        report = ("--json", str(folder / f"{name}.json"), "--finds", str(folder / f"finds-{name}"))
+        told = ("--source", source, "--models", count, "--seed", seed, *report)
+        session.run("python", "-m", "collage_benchmarks.fuzz", *told)
 
 
 @nox.session

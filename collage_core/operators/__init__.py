@@ -3,7 +3,8 @@
 Each class takes the place of the one that has its name there, at every opset. Known departures (onnx 1.23):
 pooling reads `pads` in the order begin, end of each dimension, for images only; ConvTranspose keeps one
 output per group; LRN normalises the first N channels only; Softmax and its kin take no notice of the opset,
-and LogSoftmax underflows; GatherElements fails along more than 64 elements.
+and LogSoftmax underflows; GatherElements fails along more than 64 elements; Loop does not begin without a
+condition, and gathers by `vstack`; Scan knows the first axis, forward, and no batches.
 
 Refused there though ONNX allows it: pads that remove elements; GlobalMaxPool but of images; logarithms of
 sums of integers; ReduceLogSumExp, Softsign and random numbers of rank 0; a Mean whose first operand is
@@ -27,10 +28,16 @@ from collage_core.operators.drawing import (
     RandomUniform,
     RandomUniformLike,
 )
-from collage_core.operators.earlier import DequantizeLinear, MaxRoiPool, Scatter
-from collage_core.operators.elementwise import Mean, Softsign
-from collage_core.operators.global_pooling import GlobalLpPool, GlobalMaxPool
+from collage_core.operators.earlier import DequantizeLinear, Dropout, MaxRoiPool, Scatter, Unsqueeze
+from collage_core.operators.elementwise import Mean, Pow, Softsign
+from collage_core.operators.global_pooling import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
 from collage_core.operators.indexing import GatherElements, OneHot, Unique
+from collage_core.operators.layers import (
+    GroupNormalization,
+    InstanceNormalization,
+    LayerNormalization,
+    RMSNormalization,
+)
 from collage_core.operators.normalization import (
     LRN,
     BatchNormalization,
@@ -44,31 +51,40 @@ from collage_core.operators.padding import Pad
 from collage_core.operators.pooling import AveragePool, LpPool, MaxPool
 from collage_core.operators.products import Det
 from collage_core.operators.recurrent import GRU, LSTM, RNN
-from collage_core.operators.reduction import ReduceLogSum, ReduceLogSumExp
+from collage_core.operators.reduction import CumSum, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceMean
 from collage_core.operators.resize import Resize, Upsample
 from collage_core.operators.roi import RoiAlign
-from collage_core.operators.sampling import GridSample
+from collage_core.operators.sampling import AffineGrid, GridSample
+from collage_core.operators.shapes import Flatten
 
 __all__ = ["OPERATORS"]
 
 OPERATORS: tuple[type[OpRun], ...] = (
+    AffineGrid,
     Attention,
     AveragePool,
     BatchNormalization,
     Bernoulli,
     Conv,
     ConvTranspose,
+    CumSum,
     DeformConv,
     DequantizeLinear,
     Det,
+    Dropout,
+    Flatten,
     GRU,
     GatherElements,
+    GlobalAveragePool,
     GlobalLpPool,
     GlobalMaxPool,
     GridSample,
+    GroupNormalization,
     Hardmax,
+    InstanceNormalization,
     LRN,
     LSTM,
+    LayerNormalization,
     LogSoftmax,
     Loop,
     LpNormalization,
@@ -81,13 +97,17 @@ OPERATORS: tuple[type[OpRun], ...] = (
     NonMaxSuppression,
     OneHot,
     Pad,
+    Pow,
+    RMSNormalization,
     RNN,
     RandomNormal,
     RandomNormalLike,
     RandomUniform,
     RandomUniformLike,
+    ReduceL2,
     ReduceLogSum,
     ReduceLogSumExp,
+    ReduceMean,
     Resize,
     RoiAlign,
     Scan,
@@ -95,6 +115,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     Softmax,
     Softsign,
     Unique,
+    Unsqueeze,
     Upsample,
 )
 """What the reference evaluator is given, for it to prefer to its own."""

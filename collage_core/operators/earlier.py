@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_dequantize_linear import DequantizeLinear_25
+from onnx.reference.ops.op_dropout import Dropout_12
 
 from collage_core.operators.windows import Tensor
 
-__all__ = ["DequantizeLinear", "MaxRoiPool", "Scatter"]
+__all__ = ["DequantizeLinear", "Dropout", "MaxRoiPool", "Scatter", "Unsqueeze"]
 
 
 class DequantizeLinear(DequantizeLinear_25):
@@ -63,3 +65,21 @@ def _bins(start: np.float32, end: np.float32, count: int, size: int) -> list[sli
 def _rounded(number: np.float32) -> int:
     """Halves away from 0, as in C."""
     return int(np.trunc(number + np.copysign(np.float32(0.5), number)))
+
+
+class Dropout(Dropout_12):
+    """Before opset 12 it drops nothing, and before opset 10 the mask has the data's type."""
+
+    def _run(self, *inputs: Any, **attributes: Any) -> Any:
+        opset = self.run_params["opsets"][""]
+        if opset >= 12:
+            return super()._run(*inputs, **attributes)  # type: ignore[no-untyped-call]  # onnx has no types here
+        (x,) = inputs
+        return (x, np.ones(x.shape, bool if opset >= 10 else x.dtype))[: len(self.output)]
+
+
+class Unsqueeze(OpRun):
+    """Axes are an attribute before opset 13, and may come in any order: they count in the result."""
+
+    def _run(self, x: Tensor, axes: Tensor | Sequence[int] = ()) -> tuple[Tensor]:
+        return (np.expand_dims(x, tuple(np.asarray(axes, np.int64).reshape(-1).tolist())),)

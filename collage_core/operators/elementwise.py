@@ -9,7 +9,7 @@ from onnx.reference.op_run import OpRun
 
 from collage_core.operators.windows import Tensor, accumulator
 
-__all__ = ["Mean", "Softsign"]
+__all__ = ["Mean", "Pow", "Softsign"]
 
 
 class Mean(OpRun):
@@ -23,3 +23,12 @@ class Softsign(OpRun):
     def _run(self, x: Tensor) -> tuple[Tensor]:
         wide = np.asarray(x, accumulator(x.dtype))
         return (np.asarray(wide / (1 + np.abs(wide))).astype(x.dtype, copy=False),)
+
+
+class Pow(OpRun):
+    """Integers to a negative power are cut off, as where they are cast."""
+
+    def _run(self, x: Tensor, exponent: Tensor) -> tuple[Tensor]:
+        if x.dtype.kind in "iu" and exponent.dtype.kind == "i" and (exponent < 0).any():
+            return (np.trunc(np.float_power(x, exponent)).astype(x.dtype),)
+        return (np.asarray(np.power(x, exponent)).astype(x.dtype, copy=False),)

@@ -7,7 +7,13 @@ from onnx.reference.op_run import OpRun
 
 from collage_core.operators.windows import Tensor, accumulator
 
-__all__ = ["GlobalLpPool", "GlobalMaxPool"]
+__all__ = ["GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"]
+
+
+class GlobalAveragePool(OpRun):
+    def _run(self, x: Tensor) -> tuple[Tensor]:
+        wide = x.astype(accumulator(x.dtype), copy=False)
+        return (wide.mean(axis=_spatial(x), keepdims=True).astype(x.dtype, copy=False),)
 
 
 class GlobalMaxPool(OpRun):

@@ -111,14 +111,14 @@ class _AlongAxis(OpRun):
 class Softmax(_AlongAxis):
     def _along(self, x: Tensor, axis: int) -> Tensor:
         wide = x.astype(accumulator(x.dtype), copy=False)
-        powers = np.exp(wide - wide.max(axis=axis, keepdims=True))
+        powers = np.exp(wide - wide.max(axis=axis, keepdims=True, initial=-np.inf))
         return np.asarray(powers / powers.sum(axis=axis, keepdims=True)).astype(x.dtype, copy=False)
 
 
 class LogSoftmax(_AlongAxis):
     def _along(self, x: Tensor, axis: int) -> Tensor:
         wide = x.astype(accumulator(x.dtype), copy=False)
-        shifted = wide - wide.max(axis=axis, keepdims=True)
+        shifted = wide - wide.max(axis=axis, keepdims=True, initial=-np.inf)
         total = np.exp(shifted).sum(axis=axis, keepdims=True)
         return np.asarray(shifted - np.log(total)).astype(x.dtype, copy=False)
 
@@ -126,5 +126,6 @@ class LogSoftmax(_AlongAxis):
 class Hardmax(_AlongAxis):
     def _along(self, x: Tensor, axis: int) -> Tensor:
         result = np.zeros_like(x)
-        np.put_along_axis(result, x.argmax(axis=axis, keepdims=True), 1, axis)
+        if x.size:
+            np.put_along_axis(result, x.argmax(axis=axis, keepdims=True), 1, axis)
         return result

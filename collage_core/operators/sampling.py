@@ -1,4 +1,4 @@
-"""GridSample: elements of the input at places that are data, between elements and beyond the border."""
+"""Grids of places, and elements of the input at places that are data: between elements, beyond the border."""
 
 from __future__ import annotations
 
@@ -10,9 +10,22 @@ from onnx.reference.op_run import OpRun
 
 from collage_core.operators.windows import Tensor
 
-__all__ = ["GridSample", "neighbours"]
+__all__ = ["AffineGrid", "GridSample", "neighbours"]
 
 _CUBIC = -0.75
+
+
+class AffineGrid(OpRun):
+    def _run(self, theta: Tensor, size: Tensor, align_corners: int = 0) -> tuple[Tensor]:
+        images, _, *sizes = size.tolist()
+        axes = []
+        for n in sizes:
+            # From edge to edge, or from center to center; of one element alone the center is at -1.
+            step = 2 / max(1, n - 1) if align_corners else 2 / n
+            axes.append(np.arange(n) * step - 1 + (0 if align_corners else step / 2))
+        grid = np.stack([*np.meshgrid(*axes, indexing="ij")[::-1], np.ones(sizes)], axis=-1)
+        result = grid.reshape(-1, len(sizes) + 1) @ theta.astype(np.float64).swapaxes(1, 2)
+        return (result.reshape(images, *sizes, len(sizes)).astype(theta.dtype),)
 
 
 class GridSample(OpRun):

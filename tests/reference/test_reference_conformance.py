@@ -21,7 +21,7 @@ from collage_core.ir.passes import normalise
 from collage_core.ir.verify import require_static
 from collage_core.reference import evaluate
 
-NOT_TENSORS = re.compile("control flow|sequence|optional")
+NOT_TENSORS = re.compile("sequence|optional")
 """What the graph itself declines."""
 NO_PLACEMENT = re.compile("holds texts|depends on values that are known only when the model runs")
 """What is declined before anything is measured: besides texts, Unique, and CenterCropPad as a function."""

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from collage_benchmarks.fuzz.describing import as_code
 from collage_benchmarks.fuzz.joining import join, part_of, parts_named, split
-from collage_benchmarks.fuzz.opinions import Opinions, ask
+from collage_benchmarks.fuzz.opinions import Opinions, all_values, ask
 from collage_benchmarks.fuzz.placing import Placed, Supervised, place
 from collage_benchmarks.fuzz.report import CRASHED, REFUSED, RIGHT, UNTOLD, WRONG, KernelFind, Outcome, Report
+from collage_benchmarks.fuzz.shrinking import shrink
 from collage_benchmarks.fuzz.sources import Sample
 from collage_core.errors import CollageError, WorkerError
 
@@ -26,17 +27,20 @@ _ASKING_LIMIT_S = 120.0
 
 @dataclass(slots=True)
 class Driver:
-    """Takes samples, fills a report. costs: the database's file. told: called with each outcome."""
+    """Takes samples, fills a report. costs: the database's file. shrinking: whether what fails
+    is made small. batch: how many models are one. told: called with each outcome."""
 
     costs: Path
     backends: Sequence[str] | None = None
+    shrinking: bool = True
+    batch: int = BATCH
     told: Callable[[Outcome], object] = lambda outcome: None
     report: Report = field(default_factory=Report)
     supervised: Supervised = field(default_factory=Supervised)
 
     def run(self, samples: Iterable[Sample]) -> Report:
         start = time.monotonic()
-        for batch in _batches(samples):
+        for batch in _batches(samples, self.batch):
             asked = [(s, o) for s in batch if (o := self._opinions(s)) is not None]
             self._place(asked)
             self.report.seconds = time.monotonic() - start
@@ -126,18 +130,35 @@ class Driver:
         if opinions is not None and opinions.differing is not None:
             outcome = replace(outcome, differing=opinions.differing)
         if status in (WRONG, CRASHED):
-            outcome = replace(outcome, code=as_code(sample.model, sample.inputs))
+            small = self._small(sample, outcome) if self.shrinking else sample
+            outcome = replace(outcome, code=as_code(small.model, small.inputs))
         self.report.outcomes.append(outcome)
         self.told(outcome)
 
+    def _small(self, sample: Sample, outcome: Outcome) -> Sample:
+        """A part of a failing model that fails in the same way and at the same place."""
+        try:
+            data = sample.model.SerializeToString()
+            values = self.supervised.worker.call(all_values, data, sample.inputs, timeout_s=_ASKING_LIMIT_S)
+        except WorkerError:
+            return sample
 
-def _batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
-    """As many as `BATCH` in a row that speak one opset."""
-    batch: list[Sample] = []
+        def fails(part: Sample) -> bool:
+            alone = Driver(self.costs, self.backends, False, supervised=self.supervised)
+            if (opinions := alone._opinions(part)) is not None:
+                alone._place([(part, opinions)])
+            found = alone.report.outcomes[-1]
+            return (found.status, found.place) == (outcome.status, outcome.place)
+
+        return shrink(sample, values, fails)
+
+
+def _batches(samples: Iterable[Sample], size: int) -> Iterator[list[Sample]]:
+    """As many as `size` that speak one opset, as soon as they are there, and at the end the rest."""
+    waiting: dict[int, list[Sample]] = {}
     for sample in samples:
-        if batch and (len(batch) == BATCH or batch[0].opset != sample.opset):
-            yield batch
-            batch = []
+        batch = waiting.setdefault(sample.opset, [])
         batch.append(sample)
-    if batch:
-        yield batch
+        if len(batch) == size:
+            yield waiting.pop(sample.opset)
+    yield from waiting.values()

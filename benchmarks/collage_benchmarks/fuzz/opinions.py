@@ -6,7 +6,7 @@ What is here runs in a worker: libraries may crash.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -20,7 +20,7 @@ from collage_core.ir.passes import PASSES, run_passes
 from collage_core.ir.verify import require_static
 from collage_core.reference import evaluate
 
-__all__ = ["Opinions", "ask", "difference", "run_onnxruntime"]
+__all__ = ["Opinions", "all_values", "ask", "difference", "run_onnxruntime"]
 
 Answer = dict[str, Array]
 
@@ -107,6 +107,23 @@ def run_onnxruntime(data: bytes, inputs: Mapping[str, Array]) -> Answer:
     return dict(zip(names, found, strict=True))
 
 
+def all_values(data: bytes, inputs: Mapping[str, Array]) -> Answer:
+    """Every intermediate value, by ONNX Runtime if it has them all, else by the reference."""
+    model = onnx.ModelProto.FromString(data)
+    names = [v for n in model.graph.node for v in n.output if v]
+    runtime, _ = _attempt(lambda: run_onnxruntime(_returning(model, names), inputs))
+    return runtime or evaluate(from_model(model), inputs, keep=names)
+
+
+def _returning(model: onnx.ModelProto, names: Sequence[str]) -> bytes:
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+    del whole.graph.output[:]
+    whole.graph.output.extend(onnx.ValueInfoProto(name=v) for v in names)
+    data: bytes = whole.SerializeToString()
+    return data
+
+
 def _attempt(run: Callable[[], Answer]) -> tuple[Answer | None, str | None]:
     try:
         return run(), None
@@ -128,12 +145,8 @@ def _passes(graph: Graph, inputs: Mapping[str, Array], expected: Answer) -> tupl
 def _first_difference(model: onnx.ModelProto, graph: Graph, inputs: Mapping[str, Array]) -> str | None:
     """The first node that the two answer differently when everything before it is alike."""
     names = [v for n in graph.nodes for v in n.outputs if v]
-    whole = onnx.ModelProto()
-    whole.CopyFrom(model)
-    del whole.graph.output[:]
-    whole.graph.output.extend(onnx.ValueInfoProto(name=v) for v in names)
     try:
-        runtime = run_onnxruntime(whole.SerializeToString(), inputs)
+        runtime = run_onnxruntime(_returning(model, names), inputs)
         values = evaluate(graph, inputs, keep=names)
     except Exception:  # what runs as a whole may not run with everything returned
         return None

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from collage_benchmarks.generator import NEWEST, OLDEST, example, graphs
 from collage_core.costs.inputs import synthesise_inputs
 from collage_core.formats import Array
 from collage_core.ir import from_model
-from collage_core.runtime.session import load_arrays
 
 __all__ = ["Sample", "generate", "stored"]
 
@@ -46,5 +46,9 @@ def stored(folder: Path) -> Iterator[Sample]:
     for path in sorted(folder.glob("**/*.onnx")):
         model = onnx.load(str(path))
         beside = path.with_suffix(".npz")
-        inputs = load_arrays(beside) if beside.is_file() else synthesise_inputs(from_model(model))
+        if beside.is_file():
+            with np.load(beside) as arrays:
+                inputs = dict(arrays)
+        else:
+            inputs = synthesise_inputs(from_model(model))
         yield Sample(str(path.relative_to(folder).with_suffix("")), model, inputs)

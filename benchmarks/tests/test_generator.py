@@ -1,0 +1,165 @@
+"""Generated models are legal and the same for the same number; the fuzz finds what is wrong, and names it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from collage_benchmarks.fuzz import opinions
+from collage_benchmarks.fuzz.describing import as_code
+from collage_benchmarks.fuzz.driver import Driver
+from collage_benchmarks.fuzz.joining import join, parts_named, split
+from collage_benchmarks.fuzz.opinions import all_values, ask, run_onnxruntime
+from collage_benchmarks.fuzz.report import REFUSED, RIGHT, UNTOLD, Outcome
+from collage_benchmarks.fuzz.shrinking import shrink
+from collage_benchmarks.fuzz.sources import Sample, generate
+from collage_benchmarks.generator import NEWEST, OLDEST, Case, example, graphs, operators, opsets, single
+
+from collage_core.ir import Graph
+from collage_core.ir.passes import PASSES, Pass
+from collage_core.testing import make_model, node
+
+
+@pytest.mark.parametrize("op", operators())
+def test_every_operator_makes_legal_models(op: str) -> None:
+    """`Builder.case` has ONNX check each in full."""
+    for opset in opsets(op):
+        cases = [example(single(op, opset), number) for number in range(2)]
+        for case in cases:
+            assert op in {n.op_type for n in case.model.graph.node}
+            assert case.model.opset_import[0].version == opset
+            assert {i.name for i in case.model.graph.input} == set(case.inputs)
+
+
+def test_operators_of_one_version_only_are_generated_from_there_on() -> None:
+    assert opsets("Gelu") == (20,)
+    assert opsets("ReduceMax") == (13, 18, 20)
+    assert opsets("Abs") == (13,)
+    assert "Loop" not in operators()  # bodies have no place in a table of operators
+    assert not {"NonZero", "Bernoulli"} & set(operators(dynamic=False, random=False))
+
+
+def test_a_number_makes_one_model() -> None:
+    first, again, other = (generate(n) for n in (5, 5, 6))
+    assert first.model == again.model
+    assert first.model != other.model
+    for name, array in first.inputs.items():
+        np.testing.assert_array_equal(array, again.inputs[name])
+
+
+def test_graphs_are_of_all_kinds() -> None:
+    cases = [example(graphs(OLDEST + n % (NEWEST - OLDEST + 1)), n) for n in range(66)]
+    used = Counter(op for c in cases for op in {n.op_type for n in c.model.graph.node})
+    assert len(used) > 90
+    assert sum(_leaves_outputs_unused(c) for c in cases) > 5
+    assert sum(len(c.model.graph.output) > 1 for c in cases) > 20
+    ranks = {len(a.shape) for c in cases for a in c.inputs.values()}
+    assert ranks == {0, 1, 2, 3, 4, 5}
+    assert {"float32", "float64", "float16", "int64", "int32", "bool"} <= {
+        a.dtype.name for c in cases for a in c.inputs.values()
+    }
+
+
+def _leaves_outputs_unused(case: Case) -> bool:
+    graph = case.model.graph
+    used = {v for n in graph.node for v in n.input} | {o.name for o in graph.output}
+    return any(len(n.output) > 1 and not used.issuperset(n.output) for n in graph.node)
+
+
+@pytest.mark.parametrize("first", [0, 100])  # opsets 13 and 18
+def test_no_generated_model_is_answered_wrongly(first: int, tmp_path: Path) -> None:
+    """With every backend that is installed: the mix, and each of them on its own."""
+    driver = Driver(tmp_path / "costs.sqlite", batch=25)
+    # 20 in a row, and what comes 220 later: the next of the same opset.
+    report = driver.run(generate(first + n + (200 if n >= 20 else 0)) for n in range(25))
+    assert len(report.outcomes) == 25
+    assert not report.failures, "\n".join(report.lines())
+    assert not report.illegal, "\n".join(report.lines())
+    assert sum(o.status == RIGHT for o in report.outcomes) >= 20, "\n".join(report.lines())
+    assert not [k for k in report.kernels if k.status in ("wrong", "crashed")], "\n".join(report.lines())
+
+
+def _double(graph: Graph) -> Graph:
+    """A pass that is wrong: every Neg becomes an Identity."""
+    nodes = [replace(n, op_type="Identity") if n.op_type == "Neg" else n for n in graph.nodes]
+    return graph.replace(nodes=nodes)
+
+
+def test_a_wrong_pass_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.arange(1, 4, dtype=np.float32)
+    model = make_model([node("Abs", ["x"], "a"), node("Neg", ["a"], "y")], {"x": x})
+    data = model.SerializeToString()
+    assert ask(data, {"x": x}).blame is None
+    monkeypatch.setattr(opinions, "PASSES", [*PASSES, Pass("doubling", "wrong", _double)])
+    blame = ask(data, {"x": x}).blame
+    assert blame is not None
+    assert blame.startswith("doubling: output 'y'")
+
+
+def test_a_wrong_answer_is_neither_opinion() -> None:
+    x = np.arange(1, 4, dtype=np.float32)
+    model = make_model([node("Exp", ["x"], "y")], {"x": x})
+    found = ask(model.SerializeToString(), {"x": x})
+    assert found.why_wrong({"y": np.exp(x)}) is None
+    assert "error" in str(found.why_wrong({"y": np.exp(x) + np.float32(0.1)}))
+    assert "float64" in str(found.why_wrong({"y": np.exp(x).astype(np.float64)}))
+    assert "missing" in str(found.why_wrong({}))
+
+
+def _run_by_onnxruntime(numbers: Iterable[int]) -> Iterator[Sample]:
+    """It lacks some operators in some dtypes."""
+    for sample in map(generate, numbers):
+        try:
+            run_onnxruntime(sample.model.SerializeToString(), sample.inputs)
+        except Exception:  # what it raises has no common type
+            continue
+        yield sample
+
+
+def test_joined_models_answer_as_each_does() -> None:
+    samples = list(_run_by_onnxruntime(range(8)))
+    model, inputs = join(samples)
+    onnx.checker.check_model(model, full_check=True)
+    parts = split(run_onnxruntime(model.SerializeToString(), inputs), len(samples))
+    for sample, found in zip(samples, parts, strict=True):
+        expected = run_onnxruntime(sample.model.SerializeToString(), sample.inputs)
+        assert found.keys() == expected.keys()
+        for name, array in expected.items():
+            np.testing.assert_array_equal(found[name], array)
+    assert parts_named("node p3/Abs (Abs): 'p3/x' and p12/y") == {3, 12}
+
+
+def test_what_fails_is_made_small() -> None:
+    """Of ten operators in a row the one that fails is left, its input recorded."""
+    chain = [node(op, [f"v{i}"], f"v{i + 1}") for i, op in enumerate(["Abs"] * 4 + ["Sin"] + ["Neg"] * 5)]
+    x = np.arange(6, dtype=np.float32)
+    sample = Sample("chain", make_model(chain, {"v0": x}), {"v0": x})
+    values = all_values(sample.model.SerializeToString(), sample.inputs)
+    small = shrink(sample, values, lambda s: "Sin" in s.operators)
+    assert small.operators == ["Sin"]
+    assert list(small.inputs) == ["v4"]
+    onnx.checker.check_model(small.model, full_check=True)
+
+
+def test_a_model_as_code_is_the_model() -> None:
+    for sample in _run_by_onnxruntime(range(10)):
+        made: dict[str, Any] = {}
+        exec(as_code(sample.model, sample.inputs), made)
+        expected = run_onnxruntime(sample.model.SerializeToString(), sample.inputs)
+        found = run_onnxruntime(made["model"].SerializeToString(), made["inputs"])
+        for name, array in expected.items():
+            np.testing.assert_array_equal(found[name], array)
+
+
+def test_a_legal_refusal_names_what_it_is_about() -> None:
+    told = "ModelError: node 'a': the reference implements no NonZero at opset 13"
+    assert Outcome("m", REFUSED, (), "passes", told).legal
+    assert not Outcome("m", REFUSED, (), "passes", "ModelError: no").legal
+    assert not Outcome("m", REFUSED, (), "passes", told + "\nTraceback").legal
+    assert not Outcome("m", UNTOLD, (), "passes", told).legal

@@ -1,0 +1,211 @@
+"""The reference against ONNX Runtime, over every operator; what they differ in is decided by ONNX's text.
+
+The decisions are in docs/operators-decisions.json. Each is asked again here, by its smallest case.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx.defs
+import pytest
+from collage_benchmarks import generator
+from hypothesis import HealthCheck, given, settings
+from onnx import helper, numpy_helper
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
+from two_opinions import disagreement, one_node, original, reference, runtime, shown
+
+from collage_core.operators import OPERATORS
+
+DECISIONS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[2] / "docs" / "operators-decisions.json").read_text(encoding="utf-8")
+)
+BY_ID = {d["id"]: d for d in DECISIONS}
+MENDED = "reference mended"
+
+FEW, MANY = 4, 100
+"""Examples for each definition of an operator."""
+
+NOT_GENERATED = {
+    "control flow": "If Loop Scan",
+    "no tensors": """ConcatFromSequence Optional OptionalGetElement OptionalHasElement SequenceAt
+        SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength SplitToSequence""",
+    "texts": "RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer",
+    "numbers that are drawn": "Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike",
+    "not from opset 13 to 23": "BitCast CumProd Scatter Upsample",
+}
+
+
+def stored(values: Any, dtype: str, shape: list[int] | None = None) -> npt.NDArray[Any]:
+    """`shape` is stated where the values, none, do not tell."""
+    array = np.asarray(values, dtype)
+    return array if shape is None else array.reshape(shape)
+
+
+def case_of(decision: Mapping[str, Any]) -> tuple[onnx.ModelProto, dict[str, npt.NDArray[Any]]]:
+    example = decision["example"]
+    inputs = [i and stored(**i) for i in example["inputs"]]
+    return one_node(
+        example["operator"],
+        example["opset"],
+        inputs,
+        example["attributes"],
+        example["outputs"],
+        example["constants"],
+    )
+
+
+def schema_text(name: str, version: int) -> str:
+    """All that ONNX says about one version of an operator, its function included."""
+    schema = onnx.defs.get_schema(name, version)
+    parts = [schema.doc or ""]
+    parts += [a.description for a in schema.attributes.values()]
+    parts += [p.description for p in (*schema.inputs, *schema.outputs)]
+    if body := schema.function_body:
+        parts.append(onnx.printer.to_text(body))
+    return " ".join(" ".join(parts).split())
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=list(BY_ID))
+def test_what_was_decided_still_holds(decision: dict[str, Any]) -> None:
+    model, inputs = case_of(decision)
+    ours, theirs = reference(model, inputs), runtime(model, inputs)
+    assert not isinstance(ours, str)
+    assert shown(ours) == decision["reference"]
+    assert shown(theirs) == decision["other"], theirs
+    if decision["decision"] == MENDED:
+        assert shown(ours) == shown(theirs)
+        assert shown(original(model, inputs)) != shown(ours) or inferred_shape(model) != list(
+            ours[0].shape
+        ), "onnx is right by itself now: the decision and our version may go"
+    else:
+        assert shown(ours) != shown(theirs), "they agree now: the decision may go"
+
+
+def inferred_shape(model: onnx.ModelProto) -> list[int]:
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    return [d.dim_value for d in inferred.graph.output[0].type.tensor_type.shape.dim]
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=list(BY_ID))
+def test_decisions_are_onnxs_words(decision: dict[str, Any]) -> None:
+    found = re.match(r"(\w+)-(\d+)", decision["source"])
+    assert found
+    text = schema_text(found[1], int(found[2]))
+    for part in decision["sentence"].split("[...]"):
+        assert " ".join(part.split()) in text
+
+
+def test_every_operator_of_onnx_runtime_is_asked() -> None:
+    known = {s.name for s in onnx.defs.get_all_schemas_with_history() if not s.domain}
+    kernels = {
+        k.op_name
+        for k in get_all_opkernel_def()
+        if k.provider == "CPUExecutionProvider" and not k.domain and k.op_name in known
+    }
+    left_out = {name for names in NOT_GENERATED.values() for name in names.split()}
+    assert kernels - set(generator.operators(random=False)) == left_out
+
+
+Tensors = list[npt.NDArray[Any]]
+
+
+def same_padding_below_zero(inputs: Tensors, stated: dict[str, Any]) -> bool:
+    size = inputs[0].shape[2:]
+    strides, dilations = (stated.get(k, [1] * len(size)) for k in ("strides", "dilations"))
+    return stated.get("auto_pad") in (b"SAME_UPPER", b"SAME_LOWER") and any(
+        (-(-n // s) - 1) * s + (k - 1) * d + 1 < n
+        for n, s, k, d in zip(size, strides, stated["kernel_shape"], dilations, strict=True)
+    )
+
+
+def aligned_corners_of_a_fraction(inputs: Tensors, stated: dict[str, Any]) -> bool:
+    scales = [v for v in inputs[1:] if v.dtype == np.float32 and v.size == inputs[0].ndim]
+    return stated.get("coordinate_transformation_mode") == b"align_corners" and any(
+        (v * inputs[0].shape % 1).any() for v in scales
+    )
+
+
+EXCUSES: dict[str, Callable[[Tensors, dict[str, Any]], bool]] = {
+    "pool-negative-same-padding": same_padding_below_zero,
+    "resize-align-corners-fraction": aligned_corners_of_a_fraction,
+    "lstm-clip-of-cell": lambda inputs, stated: "clip" in stated,
+    "reduce-log-sum-exp-integers": lambda inputs, stated: inputs[0].dtype.kind in "iu",
+}
+"""Which random cases of its operators a decision is about."""
+
+
+def excused(case: generator.Case) -> bool:
+    node = case.model.graph.node[-1]
+    values = {t.name: numpy_helper.to_array(t) for t in case.model.graph.initializer} | case.inputs
+    inputs = [values[v] for v in node.input if v in values]
+    stated = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    return any(
+        node.op_type in BY_ID[d]["operator"].split(", ") and applies(inputs, stated)
+        for d, applies in EXCUSES.items()
+    )
+
+
+def ask(op: str, opset: int, examples: int) -> None:
+    """Raise AssertionError, with the smallest case, where reference and ONNX Runtime differ."""
+
+    @settings(max_examples=examples, database=None, suppress_health_check=list(HealthCheck))
+    @given(generator.single(op, opset))
+    def asked(case: generator.Case) -> None:
+        if (why := disagreement(case.model, case.inputs)) is not None:
+            assert excused(case), why
+
+    asked()
+
+
+@pytest.mark.parametrize("op", generator.operators(random=False))
+def test_two_opinions(op: str) -> None:
+    for opset in generator.opsets(op):
+        ask(op, opset, FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", generator.operators(random=False))
+def test_two_opinions_at_length(op: str) -> None:
+    for opset in generator.opsets(op):
+        ask(op, opset, MANY)
+
+
+def wrong(op: str) -> Callable[..., Any]:
+    """What our version of an operator says, off by a tenth."""
+    right: Callable[..., Any] = next(o for o in OPERATORS if o.__name__ == op)._run
+
+    def run(*inputs: Any, **attributes: Any) -> Any:
+        return tuple((r * 1.1).astype(r.dtype) for r in right(*inputs, **attributes))
+
+    return run
+
+
+@pytest.mark.parametrize("op", ["LpNormalization", "GlobalLpPool", "Conv"])
+def test_a_wrong_reference_is_named(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(next(o for o in OPERATORS if o.__name__ == op), "_run", wrong(op))
+    with pytest.raises(AssertionError, match=rf"{op} at opset {generator.opsets(op)[0]}: output 0 has other"):
+        ask(op, generator.opsets(op)[0], FEW)
+
+
+def test_a_reference_without_absolute_values_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = next(o for o in OPERATORS if o.__name__ == "LpNormalization")
+
+    def without_absolute(self: Any, x: Any, axis: int = -1, p: int = 2) -> tuple[Any]:
+        norm = (x**p).sum(axis=axis, keepdims=True) ** (1 / p)
+        return ((x / norm).astype(x.dtype),)
+
+    monkeypatch.setattr(operator, "_run", without_absolute)
+    model, inputs = case_of(BY_ID["lp-normalization-absolute"])
+    assert disagreement(model, inputs) == (
+        "LpNormalization at opset 22: output 0 has other numbers\n"
+        "  reference: [0.5, -1, 1.5]\n"
+        "  ONNX Runtime: [0.1667, -0.3333, 0.5]"
+    )
