@@ -147,6 +147,16 @@ def test_a_loop_that_may_not_run_must_read_its_states(trips: str, condition: str
     assert refusal.reason.startswith("Loop_0 (Loop) may run no time, and its body does not read 's'")
 
 
+def test_a_state_that_only_a_scan_is_given_which_does_not_read_it_counts_as_unread() -> None:
+    graph = _graph("""g (int64 n, float[2] x, float[3,2] z) => (float[2] y) {
+      y = Loop (n, "", x) <body = b (int64 i, bool k, float[2] s) => (bool k, float[2] r) {
+        r = Scan <num_scan_inputs = 1, body = d (float[2] t, float[2] e) => (float[2] u) { u = Neg (e) }> (s, z)
+      }> }""")
+    (refusal,) = OpenvinoBackend().supported([Subgraph(graph, graph.all_nodes)], TARGET)
+    assert isinstance(refusal, Refusal)
+    assert "does not read 's'" in refusal.reason
+
+
 def test_a_loop_that_runs_need_not_read_its_states() -> None:
     graph = _graph(_UNREAD.format(trips="five", condition="yes", result="Exp"))
     inputs: Inputs = {v: np.ones(2, np.float32) for v in ("x", "z")}
