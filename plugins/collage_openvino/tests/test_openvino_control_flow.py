@@ -150,7 +150,8 @@ def test_a_loop_that_may_not_run_must_read_its_states(trips: str, condition: str
 def test_a_state_that_only_a_scan_is_given_which_does_not_read_it_counts_as_unread() -> None:
     graph = _graph("""g (int64 n, float[2] x, float[3,2] z) => (float[2] y) {
       y = Loop (n, "", x) <body = b (int64 i, bool k, float[2] s) => (bool k, float[2] r) {
-        r = Scan <num_scan_inputs = 1, body = d (float[2] t, float[2] e) => (float[2] u) { u = Neg (e) }> (s, z)
+        r = Scan <num_scan_inputs = 1,
+          body = d (float[2] t, float[2] e) => (float[2] u) { u = Neg (e) }> (s, z)
       }> }""")
     (refusal,) = OpenvinoBackend().supported([Subgraph(graph, graph.all_nodes)], TARGET)
     assert isinstance(refusal, Refusal)
