@@ -46,6 +46,13 @@ def nightly(session: nox.Session) -> None:
 
 
 @nox.session
+def operators(session: nox.Session) -> None:
+    """docs/operators.md, written anew; arguments go to benchmarks/operators_table.py."""
+    _install_editable(session, *TEST_TOOLS)
+    session.run("python", "benchmarks/operators_table.py", *session.posargs)
+
+
+@nox.session
 def fuzz(session: nox.Session) -> None:
     """1,000 random models of our own and 500 of NNSmith's through every backend, new ones with `-- SEED`."""
     _install_editable(session, "./benchmarks[fuzz]")

@@ -54,7 +54,7 @@ def model_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_python_example_runs(model_folder: Path) -> None:
     blocks = _python_blocks(_DOCS / "python-api.md")
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     # A process of its own: libraries keep the number of threads that they are first asked for.
     # Nor is a tie between libraries on so small a model to take minutes.
     briefly = "import collage_core.pipeline.comparison; collage_core.pipeline.comparison._UNSETTLED_S = 0.0"

@@ -77,6 +77,10 @@ _MAY_IMPORT: dict[str, set[str]] = {
             "worker",
         ),
     },
+    "onnx_backend": {
+        *("backend", "costs", "device", "errors", "formats", "ir", "pipeline", "placement", "plugins"),
+        *("runtime", "search", "worker"),
+    },
     "report": {"backend", "costs", "formats", "ir", "pipeline", "placement", "plugins"},
     "cli": {
         *("costs", "device", "errors", "formats", "ir", "pipeline", "placement", "plugins", "report"),

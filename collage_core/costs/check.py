@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -10,9 +10,16 @@ import numpy as np
 
 from collage_core.errors import Refusal
 from collage_core.formats import Array
-from collage_core.ir.randomness import Drawn
+from collage_core.ir import Graph, Node
+from collage_core.ir.bodies import bodies_of
+from collage_core.ir.randomness import Drawn, random_values
 
-__all__ = ["Difference", "compare", "compare_all", "tolerance"]
+__all__ = ["Difference", "Standard", "compare", "compare_all", "standards", "tolerance"]
+
+Standard = Drawn | str
+"""What a value is held to: the legal numbers, if it depends on random ones; else the float type whose
+tolerance counts.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +44,42 @@ def tolerance(dtype: str) -> float:
     return _TOLERANCES.get(dtype, 0.0)
 
 
+def standards(graph: Graph, nodes: Iterable[Node] | None = None) -> dict[str, Standard]:
+    """By name, what the floats and the random values that `nodes` compute (in topological order; all of the
+    graph's where None) are held to. A float counts by the least precise type that it was computed in there:
+    a float32 that is cast to float64 in the end is no more precise for that.
+    """
+    nodes = graph.nodes if nodes is None else tuple(nodes)
+    found: dict[str, Standard] = {}
+    for node in nodes:
+        inside = [value.type.dtype for body in bodies_of(node).values() for value in body.values.values()]
+        before = [s for v in node.inputs if isinstance(s := found.get(v), str)]
+        for v in node.outputs:
+            dtypes = (graph.type_of(v).dtype if v else "", *inside, *before)
+            found[v] = max(dtypes, key=tolerance)
+    exact = {v for v in found if not v or graph.type_of(v).dtype not in _TOLERANCES}
+    return {v: s for v, s in found.items() if v not in exact} | random_values(graph, nodes)
+
+
 def compare(
-    name: str, result: Array, expected: Array, drawn: Drawn | None = None
+    name: str, result: Array, expected: Array, standard: Standard | None = None
 ) -> tuple[float | None, Refusal | None]:
     """(error, why it is wrong or None) of a result against the reference's.
 
     error: max|difference| / max|reference| over the elements where the reference is finite (max|difference|
     where it is all zero); None where it cannot be told. NaN and infinity must be where the reference has
-    them. The tolerance is that of the reference's dtype.
-
-    drawn: what is legal for a value that depends on random numbers. It is only to be that, and to have the
-    reference's dtype; what is so has the error 0.
+    them. The tolerance is that of the reference's dtype, unless `standard` says another. What depends on
+    random numbers is only to be legal, and to have the reference's dtype; what is so has the error 0.
     """
     if result.shape != expected.shape:
         return None, Refusal(f"output {name!r} has shape {result.shape}, the reference's {expected.shape}")
-    if drawn is not None:
-        refusal = _illegal(name, result, expected, drawn)
+    if isinstance(standard, Drawn):
+        refusal = _illegal(name, result, expected, standard)
         return 0.0 if refusal is None else None, refusal
     dtype = str(expected.dtype)
     if result.dtype != expected.dtype:
         return None, Refusal(f"output {name!r} is {result.dtype}, the reference's {dtype}")
-    allowed = tolerance(dtype)
+    allowed = tolerance(standard or dtype)
     if dtype not in _TOLERANCES and expected.dtype.kind != "c":
         equal = bool(np.array_equal(result, expected))
         error = 0.0 if equal else _error(result.astype(np.float64), expected.astype(np.float64))
@@ -71,21 +93,23 @@ def compare(
         )
     error = _error(a[finite], b[finite])
     if error > allowed:
-        return error, Refusal(f"output {name!r} has error {error:.2g}, more than {allowed:g} for {dtype}")
+        return error, Refusal(
+            f"output {name!r} has error {error:.2g}, more than {allowed:g} for {standard or dtype}"
+        )
     return error, None
 
 
 def compare_all(
     results: Mapping[str, Array],
     expected: Mapping[str, Array],
-    drawn: Mapping[str, Drawn] = MappingProxyType({}),
+    held_to: Mapping[str, Standard] = MappingProxyType({}),
 ) -> Difference:
-    """`compare` for every expected output. drawn: what is legal for those that depend on random numbers."""
+    """`compare` for every expected output. held_to: `standards`; by its dtype where that says nothing."""
     absolute: float | None = 0.0
     relative: float | None = 0.0
     reason: str | None = None
     for name, reference in expected.items():
-        error, refusal = compare(name, results[name], reference, drawn.get(name))
+        error, refusal = compare(name, results[name], reference, held_to.get(name))
         if refusal is not None:
             reason = reason or refusal.reason
         if error is None:

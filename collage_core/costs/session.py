@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from collage_core.backend import Backend, BackendKind
+from collage_core.costs.check import standards
 from collage_core.costs.job import MeasureItem
 from collage_core.costs.record import UNAVAILABLE, CostRecord, Policy
 from collage_core.costs.recording import Recording
@@ -15,7 +16,6 @@ from collage_core.costs.trial import Trial
 from collage_core.device import Target
 from collage_core.errors import BackendUnavailableError, DeclinedError, Refusal
 from collage_core.ir import Subgraph, load_stored
-from collage_core.ir.randomness import random_values
 from collage_core.plugins import default_registry
 from collage_core.worker import child_state
 
@@ -108,7 +108,7 @@ class Session:
             ],
             protect,
             twin,
-            random_values(self.graph, subgraph.nodes),
+            standards(self.graph, subgraph.nodes),
         )
         self._prepared = trial, build_s
         return None

@@ -9,13 +9,12 @@ from types import MappingProxyType
 import numpy as np
 
 from collage_core.backend import Bound, Kernel
-from collage_core.costs.check import compare
+from collage_core.costs.check import Standard, compare
 from collage_core.costs.guarded import GuardedBuffers
 from collage_core.costs.record import CostRecord, Policy
 from collage_core.costs.timing import time_bound
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, Format
-from collage_core.ir.randomness import Drawn
 
 __all__ = ["Operand", "Trial"]
 
@@ -30,8 +29,8 @@ _LOOK_EVERY_S = 0.005
 class Trial:
     """A built kernel, bound to guarded buffers for the recorded inputs.
 
-    protect: see `GuardedBuffers`. twin: the same kernel, built once more (see `time_bound`). drawn: what is
-    legal for the outputs for which it draws random numbers.
+    protect: see `GuardedBuffers`. twin: the same kernel, built once more (see `time_bound`). held_to: as
+    `standards` says of the outputs.
     """
 
     def __init__(
@@ -41,9 +40,9 @@ class Trial:
         outputs: Sequence[Operand],
         protect: bool = True,
         twin: Kernel | None = None,
-        drawn: Mapping[str, Drawn] = MappingProxyType({}),
+        held_to: Mapping[str, Standard] = MappingProxyType({}),
     ) -> None:
-        self._drawn = drawn
+        self._held_to = held_to
         self._kernel = kernel
         self._inputs = inputs
         self._outputs = outputs
@@ -151,7 +150,7 @@ class Trial:
     def _errors(self, results: Sequence[Array]) -> tuple[float | None, Refusal | None]:
         worst: float | None = 0.0
         for (name, value, _), result in zip(self._outputs, results, strict=True):
-            error, wrong = compare(name, result, value, self._drawn.get(name))
+            error, wrong = compare(name, result, value, self._held_to.get(name))
             worst = _worst(worst, error)
             if wrong is not None:
                 return worst, wrong
@@ -170,7 +169,7 @@ class Trial:
                     f"the kernel returned error code {code!r} when output {o} shared the buffer of input {i}"
                 )
             name = self._outputs[o][0]
-            _, wrong = compare(name, results[o], target, self._drawn.get(name))
+            _, wrong = compare(name, results[o], target, self._held_to.get(name))
             if wrong is not None:
                 return Refusal(f"{wrong} when it shares the buffer of input {self._inputs[i][0]!r}")
         return None

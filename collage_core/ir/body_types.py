@@ -4,6 +4,7 @@ that may change its shape.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 
 from collage_core.formats import Array
@@ -11,7 +12,7 @@ from collage_core.ir.bodies import bodies_of, closed
 from collage_core.ir.graph import Graph
 from collage_core.ir.types import UNKNOWN, Node, TensorType
 
-__all__ = ["types_of_bodies", "yielded_types"]
+__all__ = ["types_of_bodies", "with_typed_bodies", "yielded_types"]
 
 _Infer = Callable[[Graph], Graph]
 
@@ -39,6 +40,37 @@ def types_of_bodies(
         yield [inferred.type_of(v) for v in body.outputs]
 
 
+def with_typed_bodies(graph: Graph, infer: _Infer) -> Graph:
+    """The graph with types inside those bodies that do not state the types of what they take and yield, which
+    some libraries ask for.
+    """
+    typed: dict[int, Node] = {}
+    for node in graph.nodes:
+        for name, body in bodies_of(node).items():
+            if not node.domain and any(body.type_of(v) == UNKNOWN for v in (*body.inputs, *body.outputs)):
+                node = dataclasses.replace(
+                    node, attributes={**node.attributes, name: _typed(graph, node, body, infer)}
+                )
+                typed[node.id] = node
+    return graph.replace(nodes=[typed.get(n.id, n) for n in graph.nodes]) if typed else graph
+
+
+def _typed(graph: Graph, node: Node, body: Graph, infer: _Infer) -> Graph:
+    given = dict(zip(body.inputs, _given(graph, node, infer), strict=False))
+    inside = infer(closed(graph, node, body, given))
+    own = {
+        v: inside.values[v] for v in (*body.inputs, *body.intermediates()) if _is_static(inside.type_of(v))
+    }
+    return body.replace(nodes=inside.nodes, values={**body.values, **own})
+
+
+def _given(graph: Graph, node: Node, infer: _Infer) -> list[TensorType]:
+    """The types of what the body of a Loop or Scan is given; of an If's, nothing."""
+    if node.op_type == "Loop":
+        return _kept_states(graph, node, infer)[0]
+    return _elements(graph, node) if node.op_type == "Scan" else []
+
+
 def _outputs(graph: Graph, node: Node, infer: _Infer) -> list[TensorType]:
     if node.op_type == "If":
         first, *others = types_of_bodies(graph, node, infer)
@@ -51,21 +83,27 @@ def _outputs(graph: Graph, node: Node, infer: _Infer) -> list[TensorType]:
 
 
 def _loop(graph: Graph, node: Node, infer: _Infer) -> list[TensorType]:
-    """A state keeps its shape if the body, given it, yields it again, and so do all on which that depends."""
-    body = bodies_of(node)["body"]
-    states = [graph.type_of(v) for v in node.formal_inputs[2:]]
-    while True:
-        kinds = [TensorType("int64", ()), TensorType("bool", ()), *states]
-        types = dict(zip(body.inputs, kinds, strict=True))
-        (yielded,) = types_of_bodies(graph, node, infer, types)
-        kept = [t if t == y else UNKNOWN for t, y in zip(states, yielded[1 : 1 + len(states)], strict=True)]
-        if kept == states:
-            break
-        states = kept
-    trips = _trip_count(graph, node, body)
+    given, yielded = _kept_states(graph, node, infer)
+    states = given[2:]
+    trips = _trip_count(graph, node, bodies_of(node)["body"])
     if trips == 0:
         states = [graph.type_of(v) for v in node.formal_inputs[2:]]
     return states + [_stacked(t, trips, 0) for t in yielded[1 + len(states) :]]
+
+
+def _kept_states(graph: Graph, node: Node, infer: _Infer) -> tuple[list[TensorType], list[TensorType]]:
+    """What the body of a Loop is given and yields each time: a state keeps its shape if the body, given it,
+    yields it again, and so do all on which that depends.
+    """
+    body = bodies_of(node)["body"]
+    states = [graph.type_of(v) for v in node.formal_inputs[2:]]
+    while True:
+        given = [TensorType("int64", ()), TensorType("bool", ()), *states]
+        (yielded,) = types_of_bodies(graph, node, infer, dict(zip(body.inputs, given, strict=True)))
+        kept = [t if t == y else UNKNOWN for t, y in zip(states, yielded[1 : 1 + len(states)], strict=True)]
+        if kept == states:
+            return given, yielded
+        states = kept
 
 
 def _trip_count(graph: Graph, node: Node, body: Graph) -> int | None:
@@ -94,22 +132,28 @@ def _stays_true(graph: Graph, node: Node, body: Graph) -> bool:
     return data is not None and bool(data.item())
 
 
+def _elements(graph: Graph, node: Node) -> list[TensorType]:
+    """What the body of a Scan is given; UNKNOWN where that is open, and in batches (opset 8)."""
+    given = [graph.type_of(v) if v else UNKNOWN for v in node.formal_inputs]
+    count = node.attributes["num_scan_inputs"]
+    axes = node.attributes.get("scan_input_axes", (0,) * count)
+    if graph.opsets.get("", 0) < 9 or not all(map(_is_static, given)):
+        return [UNKNOWN] * len(bodies_of(node)["body"].inputs)
+    return given[:-count] + [_without(t, a) for t, a in zip(given[-count:], axes, strict=True)]
+
+
 def _scan(graph: Graph, node: Node, infer: _Infer) -> list[TensorType]:
     body = bodies_of(node)["body"]
     count = node.attributes["num_scan_inputs"]
-    given = [graph.type_of(v) for v in node.formal_inputs]
-    axes = node.attributes.get("scan_input_axes", (0,) * count)
-    states, sequences = given[:-count], given[-count:]
-    if not all(map(_is_static, given)):
+    given = _elements(graph, node)
+    if UNKNOWN in given:
         return [UNKNOWN] * len(node.outputs)
-    elements = [_without(t, a) for t, a in zip(sequences, axes, strict=True)]
-    (yielded,) = types_of_bodies(
-        graph, node, infer, dict(zip(body.inputs, [*states, *elements], strict=True))
-    )
-    scanned = yielded[len(states) :]
-    length = sequences[0].static_shape[axes[0]]
-    axes = node.attributes.get("scan_output_axes", (0,) * len(scanned))
-    return yielded[: len(states)] + [_stacked(t, length, a) for t, a in zip(scanned, axes, strict=True)]
+    (yielded,) = types_of_bodies(graph, node, infer, dict(zip(body.inputs, given, strict=True)))
+    states = len(given) - count
+    axis = node.attributes.get("scan_input_axes", (0,))[0]
+    length = graph.shape_of(node.formal_inputs[states])[axis]
+    axes = node.attributes.get("scan_output_axes", (0,) * (len(yielded) - states))
+    return yielded[:states] + [_stacked(t, length, a) for t, a in zip(yielded[states:], axes, strict=True)]
 
 
 def _stacked(type: TensorType, length: int | None, axis: int) -> TensorType:

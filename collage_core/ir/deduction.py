@@ -1,5 +1,5 @@
-"""Types that `onnx` does not infer, though the model says enough: by what it declares of later values, and by
-the functions that define operators.
+"""Types that `onnx` does not infer, though the model says enough: by what it declares of later values, by the
+functions that define operators, and by constants at which inference does not look.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def deduced_types(graph: Graph, dtypes: Mapping[str, str]) -> dict[str, TensorTy
     for node in reversed(graph.nodes):
         found |= _backwards(graph, node, dtypes, found)
         found |= _by_function(graph, node)
+        found |= _by_constants(graph, node)
     # Inference calls dimensions that it does not know, but knows to be equal, by one name. Those that inputs
     # have are for a person to give.
     given = {d for v in graph.inputs for d in graph.type_of(v).symbolic_dims}
@@ -81,33 +82,61 @@ def _by_function(graph: Graph, node: Node) -> dict[str, TensorType]:
     """The types of the function by which ONNX defines an operator, where it says nothing else of them."""
     if all(graph.type_of(v) != UNKNOWN for v in node.outputs if v):
         return {}
-    schema: Any = schema_of(Operator(graph, node))  # the stubs lack what is asked of it here
+    operator = Operator(graph, node)
+    schema: Any = schema_of(operator)  # the stubs lack what is asked of it here
     types = [graph.type_of(v) for v in node.inputs if v]
     if (
         schema is None
         or schema.has_type_and_shape_inference_function
-        or not schema.has_context_dependent_function
         or len(types) < len(node.inputs)
         or not all(map(_is_static, types))
     ):
         return {}
-    protos = [to_value_info(v, t) for v, t in zip(node.inputs, types, strict=True)]
-    text = schema.get_context_dependent_function(
-        to_node_proto(node).SerializeToString(), [p.type.SerializeToString() for p in protos]
-    )
-    body = onnx.FunctionProto.FromString(text)
-    for proto, name in zip(protos, body.input, strict=False):
-        proto.name = name
-    results = [onnx.ValueInfoProto(name=name) for name in body.output]
-    model = helper.make_model(
-        helper.make_graph(body.node, node.op_type, protos, results), opset_imports=body.opset_import
-    )
+    given = [to_value_info(v, t) for v, t in zip(node.inputs, types, strict=True)]
+    proto = to_node_proto(node)
+    if schema.has_context_dependent_function:
+        text = schema.get_context_dependent_function(
+            proto.SerializeToString(), [v.type.SerializeToString() for v in given]
+        )
+        body = onnx.FunctionProto.FromString(text)
+        for value, name in zip(given, body.input, strict=False):
+            value.name = name
+        nodes, outputs, opsets = body.node, body.output, body.opset_import
+    else:  # `onnx` expands the function, though without the defaults of attributes
+        default = {name: a.default_value for name, a in schema.attributes.items()}
+        proto.attribute.extend(a for name, a in default.items() if a.type and name not in node.attributes)
+        nodes, outputs = [proto], proto.output
+        opsets = [helper.make_opsetid(node.domain, graph.opsets[node.domain])]
+    named = {inside: v for inside, v in zip(outputs, node.outputs, strict=False) if v}
+    results = [onnx.ValueInfoProto(name=inside) for inside in named]
+    model = helper.make_model(helper.make_graph(nodes, "function", given, results), opset_imports=opsets)
     try:
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except Exception:  # onnx raises several unrelated types here: nothing is known
         return {}
-    named = zip(node.outputs, model.graph.output, strict=False)
-    return {v: t for v, r in named if v and _is_static(t := tensor_type_of(r.type, v))}
+    found = {named[r.name]: tensor_type_of(r.type, r.name) for r in model.graph.output}
+    return {v: t for v, t in found.items() if _is_static(t)}
+
+
+def _by_constants(graph: Graph, node: Node) -> dict[str, TensorType]:
+    """The types of what Compress and MaxUnpool yield, where it is a constant that tells how much that is."""
+    if node.domain or node.op_type not in ("Compress", "MaxUnpool"):
+        return {}
+    data, deciding = graph.type_of(node.inputs[0]), node.inputs[-1]
+    is_open = not _is_static(graph.type_of(node.outputs[0]))
+    if not is_open or not _is_static(data) or not graph.is_constant(deciding):
+        return {}
+    constant = graph.constants[deciding]
+    if node.op_type == "MaxUnpool":
+        if len(node.inputs) < 3:
+            return {}
+        shape = constant.tolist()
+    elif (axis := node.attributes.get("axis")) is None:
+        shape = [int(constant.sum())]
+    else:
+        shape = list(data.static_shape)
+        shape[axis] = int(constant.sum())
+    return {node.outputs[0]: TensorType(data.dtype, tuple(shape))}
 
 
 def _is_static(type: TensorType) -> bool:

@@ -169,9 +169,9 @@ def declared_type(info: onnx.ValueInfoProto) -> TensorType:
     if kind is None:
         return UNKNOWN
     if kind != "tensor_type":
-        raise ModelError(
-            f"value {info.name!r} is a {kind.removesuffix('_type')}, not a tensor: not supported"
-        )
+        name = kind.removesuffix("_type")
+        article = "an" if name == "optional" else "a"
+        raise ModelError(f"value {info.name!r} is {article} {name}, not a tensor: not supported")
     if element_type := info.type.tensor_type.elem_type:
         dtype_of(element_type, f"value {info.name!r}")
     return tensor_type_of(info.type, info.name)
@@ -188,8 +188,9 @@ def _names(proto: onnx.GraphProto) -> Iterator[str]:
 
 
 def _with_captures(node: Node, known: set[str], constants: dict[str, Array]) -> Node:
-    """The node with what its bodies read as inputs. Their large constants become those of the graph, for
-    which a name not `known` is found: bodies are written with all that they hold.
+    """The node with what its bodies read as inputs, and names for all outputs. Large constants of the bodies
+    become those of the graph, for which a name not `known` is found: bodies are written with all that they
+    hold.
     """
     attributes = dict(node.attributes)
     for attribute, body in bodies_of(node).items():
@@ -204,8 +205,20 @@ def _with_captures(node: Node, known: set[str], constants: dict[str, Array]) -> 
         attributes[attribute] = body.replace(constants=kept)
     node = dataclasses.replace(node, attributes=attributes)
     captures = tuple(dict.fromkeys(v for b in bodies_of(node).values() for v in free_values(b)))
-    node = dataclasses.replace(node, inputs=node.inputs + captures, captures=captures)
+    node = dataclasses.replace(
+        node, inputs=node.inputs + captures, captures=captures, outputs=_named_outputs(node, known)
+    )
     return _with_ignored_condition(node)
+
+
+def _named_outputs(node: Node, known: set[str]) -> tuple[str, ...]:
+    """A body yields all of them, and ONNX Runtime wants a name for each."""
+    outputs = list(node.outputs)
+    for k, v in enumerate(outputs):
+        if not v:
+            outputs[k] = free_name(f"{node.name}.{k}", known)
+            known.add(outputs[k])
+    return tuple(outputs)
 
 
 def _with_ignored_condition(node: Node) -> Node:

@@ -12,7 +12,7 @@ import onnx
 import onnx.inliner
 
 from collage_core.errors import ModelError
-from collage_core.ir.body_types import yielded_types
+from collage_core.ir.body_types import with_typed_bodies, yielded_types
 from collage_core.ir.deduction import deduced_types
 from collage_core.ir.graph import Graph
 from collage_core.ir.inference import inferred
@@ -81,7 +81,7 @@ def infer_types(graph: Graph, declared: Mapping[str, TensorType] | None = None) 
     """The graph with the types of its intermediate values as `onnx` infers them from the inputs' types.
 
     Where inference knows nothing, the type in `declared` (the source's own statement), then the one known
-    before, is kept. What bodies of control flow yield is inferred from theirs where `onnx` leaves it open.
+    before, is kept. What control flow yields is inferred from its bodies where `onnx` leaves it open.
     """
     declared = declared or {}
     while True:
@@ -89,7 +89,7 @@ def infer_types(graph: Graph, declared: Mapping[str, TensorType] | None = None) 
         found = yielded_types(graph, infer_types) or deduced_types(graph, dtypes)
         more = {v: type for v, type in found.items() if type != graph.type_of(v)}
         if not more:
-            return graph
+            return with_typed_bodies(graph, infer_types)
         values = {v: dataclasses.replace(graph.values[v], type=type) for v, type in more.items()}
         graph = graph.replace(values={**graph.values, **values})
 

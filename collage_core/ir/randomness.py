@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from collage_core.ir.bodies import bodies_of
+from collage_core.ir.bodies import bodies_of, closed
 from collage_core.ir.graph import Graph
 from collage_core.ir.operator import Operator
 from collage_core.ir.types import UNKNOWN, Node
@@ -49,7 +49,7 @@ def draws(graph: Graph, node: Node) -> bool:
     """Whether the node draws random numbers, or its bodies do. Dropout does where it is, or may be, in
     training mode.
     """
-    if any(draws(body, n) for body in bodies_of(node).values() for n in body.nodes):
+    if any(draws(body, n) for body in _closed_bodies(graph, node) for n in body.nodes):
         return True
     if node.domain or node.op_type not in _DRAWING:
         return False
@@ -60,8 +60,16 @@ def draws(graph: Graph, node: Node) -> bool:
 
 
 def drawing_nodes(graph: Graph) -> Iterator[Node]:
-    """In the graph's order."""
-    return (n for n in graph.nodes if draws(graph, n))
+    """Those that draw themselves, in the graph's order; in bodies, too."""
+    for node in graph.nodes:
+        for body in _closed_bodies(graph, node):
+            yield from drawing_nodes(body)
+        if node.op_type in _DRAWING and draws(graph, node):
+            yield node
+
+
+def _closed_bodies(graph: Graph, node: Node) -> list[Graph]:
+    return [closed(graph, node, body, {}) for body in bodies_of(node).values()]
 
 
 def seed_of(node: Node) -> int | None:

@@ -14,8 +14,9 @@ from collage_core.device import Target
 from collage_core.errors import BackendError, CollageError, InputError
 from collage_core.formats import Array
 from collage_core.ir import TensorType, to_value_info
-from collage_core.onnx_backend.home import close_homes, home_of
+from collage_core.onnx_backend.home import Key, close_homes, home_of
 from collage_core.onnx_backend.prepared import PreparedModel
+from collage_core.plugins import Registry, default_registry
 from collage_core.runtime import Inputs
 
 __all__ = ["OnnxBackend"]
@@ -30,11 +31,15 @@ class OnnxBackend(_Backend):
 
     backends: ClassVar[tuple[str, ...] | None] = None
     """Names of those that may take part besides the reference, the first preferred; None: all available."""
+    registry: ClassVar[Registry | None] = None
+    """Where they are found; None: among the installed packages."""
 
     @classmethod
-    def for_backends(cls, *names: str) -> type[OnnxBackend]:
+    def for_backends(cls, *names: str, registry: Registry | None = None) -> type[OnnxBackend]:
         """This class, for the backends named and core's reference alone."""
-        return type(f"{cls.__name__}_{'_'.join(names)}", (cls,), {"backends": names, "__doc__": cls.__doc__})
+        found = cls.registry if registry is None else registry
+        members = {"backends": names, "registry": found, "__doc__": cls.__doc__, "__module__": cls.__module__}
+        return type("_".join((cls.__name__, *names)), (cls,), members)
 
     @classmethod
     def prepare(
@@ -48,7 +53,7 @@ class OnnxBackend(_Backend):
         if not cls.supports_device(device):
             raise BackendError(f"device {device!r} is not supported; this version runs on 'CPU'")
         target = Target.default() if threads is None else Target("cpu", threads)
-        return PreparedModel(model, home_of(cls.backends, target))
+        return PreparedModel(model, home_of(cls._key(), target))
 
     @classmethod
     def run_model(
@@ -92,7 +97,11 @@ class OnnxBackend(_Backend):
     @classmethod
     def close(cls) -> None:
         """End this class's workers; its prepared models start another when they run again."""
-        close_homes(cls.backends)
+        close_homes(cls._key())
+
+    @classmethod
+    def _key(cls) -> Key:
+        return cls.backends, default_registry() if cls.registry is None else cls.registry
 
 
 def _model_of(

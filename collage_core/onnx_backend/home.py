@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import cache
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.device import Target
 from collage_core.onnx_backend.servant import Servant
-from collage_core.plugins import default_registry
+from collage_core.plugins import Registry
 
-__all__ = ["Home", "close_homes", "home_of"]
+__all__ = ["Home", "Key", "close_homes", "home_of"]
 
 
 class Home:
@@ -20,11 +19,12 @@ class Home:
     their worker.
     """
 
-    def __init__(self, backends: Mapping[str, Backend], target: Target) -> None:
+    def __init__(self, backends: Mapping[str, Backend], target: Target, plugins: Sequence[str]) -> None:
         self.backends = backends
         self.kinds = {name: b.info().kind for name, b in backends.items()}
         self.target = target
-        self.servant = Servant({k: v for b in backends.values() for k, v in b.environment(target).items()})
+        environment = {k: v for b in backends.values() for k, v in b.environment(target).items()}
+        self.servant = Servant(environment, plugins)
         self._numbers = itertools.count()
         self._dropped: deque[int] = deque()
 
@@ -41,31 +41,28 @@ class Home:
         return [self._dropped.popleft() for _ in range(len(self._dropped))]
 
 
-def home_of(names: Sequence[str] | None, target: Target) -> Home:
-    """The home of these backends (all that are available, where None), and of core's reference.
+Key = tuple[tuple[str, ...] | None, Registry]
+"""Names of backends, None for all that are available, and where they are found."""
+
+_homes: dict[tuple[Key, Target], Home] = {}
+
+
+def home_of(key: Key, target: Target) -> Home:
+    """The home of these backends and of core's reference, the same one for the same target.
 
     UnknownBackendError or BackendError for one that is not there.
     """
-    return _home(None if names is None else tuple(names), target)
+    if (key, target) not in _homes:
+        names, registry = key
+        chosen = {b.name: b for b in registry.available(names)}
+        fallback = next(b for b in registry.backends.values() if b.info().kind is BackendKind.REFERENCE)
+        chosen.setdefault(fallback.name, fallback)
+        _homes[key, target] = Home(chosen, target, registry.modules())
+    return _homes[key, target]
 
 
-def close_homes(names: Sequence[str] | None) -> None:
+def close_homes(key: Key) -> None:
     """End the workers of all homes of these backends."""
-    wanted = None if names is None else tuple(names)
-    for given, home in _made:
-        if given == wanted:
+    for (other, _), home in _homes.items():
+        if other == key:
             home.servant.close()
-
-
-_made: list[tuple[tuple[str, ...] | None, Home]] = []
-
-
-@cache
-def _home(names: tuple[str, ...] | None, target: Target) -> Home:
-    registry = default_registry()
-    chosen = {b.name: b for b in registry.available(names)}
-    fallback = next(b for b in registry.backends.values() if b.info().kind is BackendKind.REFERENCE)
-    chosen.setdefault(fallback.name, fallback)
-    home = Home(chosen, target)
-    _made.append((names, home))
-    return home

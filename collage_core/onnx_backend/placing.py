@@ -45,7 +45,7 @@ class Placer:
         self._target = target = home.target
         self._rank = {name: i for i, name in enumerate(backends)}
         self._answers: dict[tuple[str, _Nodes], Refusal | None] = {}
-        self._out: set[tuple[str, _Nodes, Variant]] = set()
+        self._out: dict[tuple[str, _Nodes, Variant], Refusal] = {}
         self._no_conversion: set[tuple[str, ConversionKey]] = set()
         graph = stored.graph
         taken = {n: self._taken(n) for n, kind in home.kinds.items() if kind is BackendKind.GRAPH}
@@ -62,6 +62,8 @@ class Placer:
         for (name, _), answer in self._answers.items():
             if answer is not None:
                 asked[name].append(answer)
+        for (name, _, _), refusal in self._out.items():
+            asked[name].append(refusal)
         said = self._candidates.refusals
         return {name: tuple(dict.fromkeys((*said.get(name, ()), *more))) for name, more in asked.items()}
 
@@ -75,7 +77,7 @@ class Placer:
             if not self._ask(g for g in placement.groups if g.backend != VIEW):
                 return placement
 
-    def take_out(self, what: Group | Conversion) -> bool:
+    def take_out(self, what: Group | Conversion, reason: str) -> bool:
         """Do not offer it again; False for what cannot be spared, the reference's own."""
         if self._is_reference(what.backend):
             return False
@@ -83,7 +85,8 @@ class Placer:
             type = self._stored.graph.type_of(what.value)
             self._no_conversion.add((what.backend, (type, what.source, what.destination)))
         else:
-            self._out.add((what.backend, what.nodes, what.variant))
+            node = self._stored.graph.node(what.nodes[0]).name
+            self._out[what.backend, what.nodes, what.variant] = Refusal(reason, node)
         return True
 
     def _search(self) -> Placement:

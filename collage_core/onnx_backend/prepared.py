@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx.backend.base import BackendRep, namedtupledict
 
-from collage_core.errors import BackendError, InputError, Refusal, StepError, WorkerError
+from collage_core.errors import BackendError, DeclinedError, InputError, Refusal, StepError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir import Graph, from_model
 from collage_core.ir.passes import normalise
@@ -28,9 +28,10 @@ from collage_core.worker import RemoteError
 
 __all__ = ["PreparedModel"]
 
-_STEP_S = 5.0
+_STEP_S = 2.0
 """Time that each step may take to be built, beyond the limit for one candidate."""
 _FAILED_STEP = f"{StepError.__module__}.{StepError.__qualname__}"
+_DECLINED = f"{DeclinedError.__module__}.{DeclinedError.__qualname__}"
 
 
 class PreparedModel(BackendRep):
@@ -172,12 +173,14 @@ class _Placed:
         if not number:
             raise BackendError(said) from error
         what = schedule(self.graph, self.placement)[int(number)].what
-        if not self._placer.take_out(what):
+        if not self._placer.take_out(what, said):
             raise BackendError(said) from error
+        self.placement = self._placer.place()
+        if isinstance(error, RemoteError) and error.type_name == _DECLINED:
+            return
         if isinstance(what, Conversion):
             where = f"the conversion of {what.value!r}"
         else:
             node = self.graph.node(what.nodes[0])
             where = f"{node.name!r} ({node.op_type}{', ...' if len(what.nodes) > 1 else ''})"
         self._tell(f"{what.backend} failed at {where}, which now runs elsewhere: {said}")
-        self.placement = self._placer.place()

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collage_core.backend import Peer
-from collage_core.costs.check import Difference, compare_all
+from collage_core.costs.check import Difference, compare_all, standards
 from collage_core.costs.database import CostDatabase
 from collage_core.device import Target
 from collage_core.ir import Graph
-from collage_core.ir.randomness import random_values
 from collage_core.pipeline.comparison import Comparison, Entrant, compare, peer_entrant
 from collage_core.pipeline.optimize import COLLAGE
 from collage_core.pipeline.progress import Progress
@@ -65,8 +64,8 @@ def benchmark(
         )
     ours = comparison.outputs[COLLAGE]
     answered = {e.name: outputs for e in theirs if (outputs := comparison.outputs[e.name])}
-    drawn = random_values(graph)
+    held_to = standards(graph)
     differences = (
-        {name: compare_all(ours, outputs, drawn) for name, outputs in answered.items()} if ours else {}
+        {name: compare_all(ours, outputs, held_to) for name, outputs in answered.items()} if ours else {}
     )
     return Benchmark(comparison, tuple(e.name for e in theirs), differences)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from collage_core.backend import Backend, Peer
-from collage_core.costs.check import Difference, compare_all
+from collage_core.costs.check import Difference, Standard, compare_all, standards
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, environment_of, source_hash
 from collage_core.costs.ratio import TURNS, Ratio, ratio_of, unsettled
@@ -23,7 +23,6 @@ from collage_core.costs.samples import Turns
 from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.ir import Graph, Subgraph
-from collage_core.ir.randomness import Drawn, random_values
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Placement
@@ -181,7 +180,7 @@ def compare(
             return Comparison(found, measured=False)
     progress.phase(title, rounds)
     right = expected() if expected else {}
-    drawn = random_values(graph)
+    held_to = standards(graph)
     outcomes = measure_rounds(
         [e.contender(workspace) for e in entrants],
         rounds,
@@ -193,7 +192,7 @@ def compare(
         on_wait=progress.note,
     )
     run = {RUN: uuid.uuid4().hex}
-    told = {name: record_of_outcome(outcome, right, drawn) for name, outcome in outcomes.items()}
+    told = {name: record_of_outcome(outcome, right, held_to) for name, outcome in outcomes.items()}
     records = {name: replace(r, details={**r.details, **run}) for name, r in told.items()}
     # Failures, too, so that they are recalled with the rest; but not where the machine is why.
     statuses = {r.status for r in records.values()}
@@ -253,9 +252,9 @@ def _variables(backends: Sequence[Backend], target: Target) -> dict[str, str]:
 def record_of_outcome(
     outcome: Outcome,
     expected: Mapping[str, Array],
-    drawn: Mapping[str, Drawn] = MappingProxyType({}),
+    held_to: Mapping[str, Standard] = MappingProxyType({}),
 ) -> CostRecord:
-    """The outcome as a record; wrong numbers are infeasible, not fast. drawn: see `compare_all`."""
+    """The outcome as a record; wrong numbers are infeasible, not fast. held_to: see `compare_all`."""
     if outcome.samples is None:
         status = UNAVAILABLE if outcome.unavailable else "failed"
         return CostRecord(status, seconds=outcome.open_s, reason=outcome.reason)
@@ -265,7 +264,7 @@ def record_of_outcome(
         TURNS: [[round(t, 6) for t in turns] for turns in outcome.turns_ms],
         RETAKEN: outcome.retaken,
     }
-    difference = compare_all(outcome.outputs, expected, drawn) if expected else Difference(None, None, None)
+    difference = compare_all(outcome.outputs, expected, held_to) if expected else Difference(None, None, None)
     if outcome.parts_ms:
         details[PARTS] = [round(t, 6) for t in outcome.parts_ms]
     if difference.absolute is not None:

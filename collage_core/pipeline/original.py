@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from collage_core.costs.check import Difference, compare_all
+from collage_core.costs.check import Difference, compare_all, standards
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import source_hash
 from collage_core.costs.record import CostKey, CostRecord, Policy
@@ -23,7 +23,6 @@ from collage_core.errors import ModelError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir import Graph, save_stored
 from collage_core.ir.passes import Pass, PassFault, run_passes
-from collage_core.ir.randomness import random_values
 from collage_core.ir.verify import require_static
 from collage_core.pipeline.comparison import graph_digest
 from collage_core.pipeline.progress import Progress
@@ -106,7 +105,7 @@ class _Given:
     def difference(self, answers: Mapping[str, Array]) -> Difference:
         if list(answers) != list(self._answers):
             return Difference(None, None, f"it returns {', '.join(answers)}")
-        return compare_all(answers, self._answers, random_values(self._graph))
+        return compare_all(answers, self._answers, standards(self._graph))
 
     def culprit(self, passes: Sequence[Pass]) -> PassFault | None:
         """The first pass after which the answers are others, or there are none."""

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collage_core.backend import Peer
-from collage_core.costs.check import compare
+from collage_core.costs.check import compare, standards
 from collage_core.costs.recording import reference_values
 from collage_core.device import Target
 from collage_core.errors import DisagreementError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir import MODEL_FILE, Graph, TensorType, Value, save_stored
-from collage_core.ir.randomness import random_values
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.temporary import TemporaryFolder
 from collage_core.runtime.session import open_peer, save_arrays
@@ -80,10 +79,10 @@ class _Question:
         outputs = tuple(dict.fromkeys(graph.outputs))
         expected = reference_values(self._folder / "given", self._inputs, outputs)
         found = self._answers(expected, "outputs")
-        drawn = random_values(graph)
+        held_to = standards(graph)
         worst = 0.0
         for name in outputs:
-            error, refusal = compare(name, found[name], expected[name], drawn.get(name))
+            error, refusal = compare(name, found[name], expected[name], held_to.get(name))
             if refusal is not None:
                 raise DisagreementError(
                     f"{self._peer.name} answers something else than the reference: {refusal.reason}"
@@ -101,10 +100,10 @@ class _Question:
             found = self._answers(expected, "values")
         except WorkerError:
             return ""
-        drawn = random_values(graph)
+        held_to = standards(graph)
         for node in graph.nodes:
             for name in filter(None, node.outputs):
-                _, refusal = compare(name, found[name], expected[name], drawn.get(name))
+                _, refusal = compare(name, found[name], expected[name], held_to.get(name))
                 if refusal is not None:
                     return f"; first at node {node}: {refusal.reason}"
         return ""

@@ -7,13 +7,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from collage_core.costs.check import standards
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.limits import candidate_limit_s
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.ratio import ratio_of
 from collage_core.costs.record import UNAVAILABLE, UNCERTAINTY, CostKey, CostRecord, Policy
 from collage_core.costs.rounds import TURN_S, measure_rounds
-from collage_core.ir.randomness import random_values
 from collage_core.pipeline.comparison import (
     end_to_end_machine,
     graph_digest,
@@ -105,7 +105,7 @@ class Trials:
             for name, p in [(_ANCHOR, self._anchor), *((p.digest, p) for p in beside)]
         ]
         expected = self._workspace.expected_outputs()
-        drawn = random_values(self._workspace.graph)
+        held_to = standards(self._workspace.graph)
         with measuring_lock(self._progress.note):
             start = time.monotonic()  # waiting for other measurements is nobody's share
             outcomes = measure_rounds(
@@ -118,7 +118,7 @@ class Trials:
             )
             seconds = (time.monotonic() - start) / max(len(placements), 1)
         records = {
-            name: replace(record_of_outcome(o, expected, drawn), seconds=seconds)
+            name: replace(record_of_outcome(o, expected, held_to), seconds=seconds)
             for name, o in outcomes.items()
         }
         anchor = records.pop(_ANCHOR)

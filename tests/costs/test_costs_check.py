@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx.parser
 import pytest
 
-from collage_core.costs.check import compare_all
+from collage_core.costs.check import compare, compare_all, standards
+from collage_core.ir import from_model
 
 _INF, _NAN = float("inf"), float("nan")
 
@@ -39,3 +41,21 @@ def test_wrong_numbers_are_told_with_their_error() -> None:
     assert "error 0.5" in difference.reason
     assert compare_all({"y": np.array([1, 3])}, {"y": np.array([1, 2])}).reason is not None
     assert compare_all({"y": np.zeros((2, 0))}, {"y": np.zeros((2, 0))}).reason is None
+
+
+def test_floats_are_held_to_the_least_precise_type_that_they_were_computed_in() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 20]> g (float[2] x, double[2] d) =>
+        (double[2] y, double[2] z) {
+            a = Exp (x) b = Cast <to = 11> (a) y = Add (b, d) z = Neg (d) n = Cast <to = 7> (b)
+            h = Cast <to = 10> (x) f = Cast <to = 1> (h) }"""
+    )
+    graph = from_model(model)
+    found = standards(graph)
+    assert {v: found[v] for v in "abyz"} == {"a": "float32", "b": "float32", "y": "float32", "z": "float64"}
+    assert "n" not in found, "whole numbers are exact"
+    assert found["f"] == "float16"
+    assert standards(graph, graph.nodes[1:3]) == {"b": "float64", "y": "float64"}, "given, a is exact"
+    right, off = np.ones(2), np.ones(2) * (1 + 1e-6)
+    assert compare("y", off, right, found["y"])[1] is None
+    assert compare("z", off, right, found["z"])[1] is not None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -127,3 +128,18 @@ def test_a_seed_fixes_everything() -> None:
     assert not np.array_equal(drawn(proto, 3), drawn(proto, 4))
     booleans = drawn(model([helper.make_node("Cast", ["x"], ["y"], to=FLOAT)], [50], {}, TensorProto.BOOL))
     assert set(booleans.tolist()) == {False, True}
+
+
+@pytest.mark.parametrize(("gathered", "wanted"), [("", set(range(6))), (", float[7,2] q", {7})])
+def test_a_loop_goes_round_as_often_as_its_shapes_say(gathered: str, wanted: set[int]) -> None:
+    """Else a few times; and it begins."""
+    text = f"""<ir_version: 10, opset_import: ["" : 20]>
+    g (int64 n, bool keep, float[2] x) => (float[2] y{gathered}) {{
+      one = Constant <value_int = 1> ()
+      m = Add (n, one)
+      y{gathered.replace("float[7,2]", "")} = Loop (m, keep, x) <
+        body = b (int64 i, bool c, float[2] s) => (c, r{", s" if gathered else ""}) {{ r = Neg (s) }}> }}"""
+    graph = from_model(onnx.parser.parse_model(text))
+    found = [synthesise_inputs(graph, seed) for seed in range(60)]
+    assert {int(v["n"]) + 1 for v in found} == wanted
+    assert all(v["keep"] for v in found)

@@ -95,6 +95,6 @@ def test_a_kernel_may_draw_other_numbers_each_time(high: float, status: str) -> 
     kernel = Drawing(lambda shape: random.uniform(0, high, shape))
     output = ("r", np.full(64, 0.5, np.float32), plain("float32", (64,)))
     policy = Policy(warmup_runs=1, min_runs=2, max_runs=2, max_seconds=0.1)
-    record = Trial(kernel, [], [output], drawn={"r": _UNIT}).record(policy, 0.0)
+    record = Trial(kernel, [], [output], held_to={"r": _UNIT}).record(policy, 0.0)
     assert record.status == status
     assert Trial(kernel, [], [output]).record(policy, 0.0).status == "wrong"

@@ -333,6 +333,27 @@ def test_a_declared_shape_counts() -> None:
         evaluate(graph, {**inputs, "n": np.array(3)})
 
 
+def test_given_shapes_hold_in_bodies_whatever_these_say() -> None:
+    text = """g (float[n,3] x, bool c) => (float[n,3] y) {
+      y = If (c) <then_branch = p () => (float[1,3] u) { k = Relu (x)  u = Exp (k) },
+                  else_branch = q () => (float[n,3] u) { u = Neg (x) }> }"""
+    graph = from_model(control_flow_model(text), {"x": (5, 3)})
+    assert str(graph.type_of("y")) == "float32[5,3]"
+    for body in bodies_of(graph.nodes[0]).values():
+        assert {str(body.type_of(v)) for v in body.intermediates()} == {"float32[5,3]"}
+
+
+def test_bodies_without_types_are_given_some() -> None:
+    graph = _read("""g (float[3] x, float[4,2] z, int64 n) => (y, w) {
+      y, s = Loop (n, "", x) <body = b (i, c, p) => (c, r, r) { r = Relu (p) }>
+      w, t = Scan <num_scan_inputs = 1, scan_input_axes = [1], body = d (k, e) => (l, m) {
+        l = Neg (k)
+        m = Relu (e) }> (x, z) }""")
+    loop, scan = (bodies_of(n)["body"] for n in graph.nodes)
+    assert [str(loop.type_of(v)) for v in loop.inputs] == ["int64[]", "bool[]", "float32[3]"]
+    assert [str(scan.type_of(v)) for v in (*scan.inputs, *scan.outputs)] == 2 * ["float32[3]", "float32[4]"]
+
+
 # passes
 
 
@@ -390,6 +411,16 @@ def test_an_unused_output_stays() -> None:
     assert len(graph.nodes[0].outputs) == 2
     for inputs in inputs_of(model):
         _assert_same(evaluate(graph, inputs), _onnxruntime(model, inputs))
+
+
+def test_an_output_without_a_name_is_given_one() -> None:
+    """ONNX Runtime demands it, unlike ONNX."""
+    text = CONTROL_FLOW["if of two"].replace("=> (float[2,3] y, float[3] z)", "=> (float[3] z)")
+    model = control_flow_model(text.replace("y, z =", '"", z ='))
+    graph = normalise(from_model(model))
+    assert graph.nodes[0].outputs == ("If_0.0", "z")
+    for inputs in inputs_of(model):
+        _assert_same(evaluate(graph, inputs), _onnxruntime(to_model(graph), inputs))
 
 
 def _constant_loop(trips: int, op: str = "Sin (s)") -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -100,3 +102,33 @@ def test_axes_computed_from_shapes_are_constants() -> None:
     require_static(graph)
     assert [n.op_type for n in graph.nodes] == ["Exp", "ReduceSum", "Log"]
     np.testing.assert_allclose(evaluate(graph, {"x": X})["y"], np.log(np.exp(X).sum()), rtol=1e-5)
+
+
+@pytest.mark.parametrize("attributes", [{}, {"axes": [1]}], ids=str)
+@pytest.mark.parametrize("opset", [9, 13, 20])
+def test_mean_variance_normalization_need_not_state_its_axes(opset: int, attributes: dict[str, Any]) -> None:
+    nodes = [node("MeanVarianceNormalization", ["x"], "m", **attributes), node("Neg", ["m"], "y")]
+    graph = normalise(make_graph(nodes, {"x": X}, opset=opset))
+    require_static(graph)
+    over = tuple(attributes.get("axes", (0, 2, 3)))
+    expected = (X.mean(over, keepdims=True) - X) / X.std(over, keepdims=True)
+    np.testing.assert_allclose(evaluate(graph, {"x": X})["y"], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("attributes", [{}, {"axis": 1}, {"axis": -2}], ids=str)
+def test_a_constant_condition_tells_what_compress_yields(attributes: dict[str, int]) -> None:
+    chosen = np.array([True, False, True])
+    nodes = [node("Compress", ["x", "c"], "m", **attributes), node("Neg", ["m"], "y")]
+    graph = normalise(make_graph(nodes, {"x": X}, {"c": chosen}))
+    require_static(graph)
+    expected = -np.compress(chosen, X, attributes.get("axis"))
+    assert graph.type_of("y") == TensorType("float32", expected.shape)
+    np.testing.assert_array_equal(evaluate(graph, {"x": X})["y"], expected)
+
+
+def test_a_constant_shape_tells_what_max_unpool_yields() -> None:
+    inputs: dict[str, Any] = {"x": X[:, :, :2, :2], "i": np.arange(64).reshape(2, 8, 2, 2)}
+    nodes = [node("MaxUnpool", ["x", "i", "s"], "m", kernel_shape=[2, 2]), node("Neg", ["m"], "y")]
+    graph = normalise(make_graph(nodes, inputs, {"s": np.array([2, 8, 5, 4])}))
+    require_static(graph)
+    assert evaluate(graph, inputs)["y"].shape == (2, 8, 5, 4)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 from collage_core.formats import Array
 from collage_core.ir import Graph
@@ -141,3 +143,34 @@ def test_draws_are_not_constants_but_may_be_dead() -> None:
     graph = normalise(make_graph(nodes, {"x": X}))
     assert [n.name for n in graph.nodes] == ["r", "y"]
     assert not graph.constants
+
+
+def test_what_a_body_draws_has_seeds_of_its_own() -> None:
+    branches = {
+        "then_branch": [node("RandomUniformLike", ["x"], "t", high=2.0)],
+        "else_branch": [node("Bernoulli", ["x"], "e"), node("Dropout", ["e", "ratio", "training"], "d")],
+    }
+    bodies = {
+        name: helper.make_graph(nodes, name, [], [onnx.ValueInfoProto(name=nodes[-1].output[0])])
+        for name, nodes in branches.items()
+    }
+    nodes = [
+        node("RandomNormalLike", ["x"], "n"),
+        node("If", ["c"], "r", **bodies),
+        node("Add", ["r", "n"], "y"),
+        node("Relu", ["x"], "z"),
+    ]
+    inputs = {"x": X, "c": np.array(True)}
+    constants = {"ratio": np.array(0.5, np.float32), "training": np.array(False)}
+    graph = normalise(make_graph(nodes, inputs, constants, ["y", "z"]))
+    assert random_values(graph).keys() == {"n", "r", "y"}
+    # Dropout is told by a constant from outside that it is not in training.
+    drawing = {n.op_type for n in drawing_nodes(graph)}
+    assert drawing == {"RandomNormalLike", "RandomUniformLike", "Bernoulli"}
+    seeds = [seed_of(n) for n in drawing_nodes(graph)]
+    assert None not in seeds
+    assert len(set(seeds)) == 3
+    for c in (True, False):
+        inputs["c"] = np.array(c)
+        first, second = (evaluate(graph, inputs)["y"] for _ in range(2))
+        np.testing.assert_array_equal(first, second)

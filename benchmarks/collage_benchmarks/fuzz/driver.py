@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from collage_benchmarks.fuzz.describing import as_code
-from collage_benchmarks.fuzz.joining import join, part_of, parts_named, split
+from collage_benchmarks.fuzz.joining import join, parts_named, split
 from collage_benchmarks.fuzz.opinions import Opinions, all_values, ask
 from collage_benchmarks.fuzz.placing import Placed, Supervised, place
 from collage_benchmarks.fuzz.report import CRASHED, REFUSED, RIGHT, UNTOLD, WRONG, KernelFind, Outcome, Report
@@ -118,10 +118,9 @@ class Driver:
 
     def _keep(self, placed: Placed, asked: Sequence[tuple[Sample, Opinions]]) -> None:
         for f in placed.kernels:
-            sample = asked[part_of(f.node)][0]
-            self.report.kernels.append(
-                KernelFind(sample.name, f.backend, f.status, f.operators, f.reason, f.code)
-            )
+            parts = parts_named(" ".join(f.values))
+            sample = asked[parts.pop()][0].name if parts else "?"
+            self.report.kernels.append(KernelFind(sample, f.backend, f.status, f.operators, f.reason, f.code))
 
     def _tell(
         self, sample: Sample, status: str, where: str, reason: str, opinions: Opinions | None = None

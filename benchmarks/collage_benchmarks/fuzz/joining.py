@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 
 import onnx
-from onnx import compose, helper
+from onnx import helper
 
 from collage_benchmarks.fuzz.sources import Sample
 from collage_core.formats import Array
 
-__all__ = ["join", "part_of", "parts_named", "split"]
+__all__ = ["join", "parts_named", "split"]
 
 
 def join(samples: Sequence[Sample]) -> tuple[onnx.ModelProto, dict[str, Array]]:
@@ -23,7 +23,9 @@ def join(samples: Sequence[Sample]) -> tuple[onnx.ModelProto, dict[str, Array]]:
     )
     inputs: dict[str, Array] = {}
     for i, sample in enumerate(samples):
-        part = compose.add_prefix(sample.model, _prefix(i)).graph
+        part = onnx.GraphProto()
+        part.CopyFrom(sample.model.graph)
+        _rename(part, _prefix(i))
         whole.graph.node.extend(part.node)
         whole.graph.initializer.extend(part.initializer)
         whole.graph.input.extend(part.input)
@@ -31,11 +33,6 @@ def join(samples: Sequence[Sample]) -> tuple[onnx.ModelProto, dict[str, Array]]:
         whole.graph.value_info.extend(part.value_info)
         inputs.update({_prefix(i) + n: a for n, a in sample.inputs.items()})
     return whole, inputs
-
-
-def part_of(name: str) -> int:
-    """Which of the models a name in the joined one belongs to."""
-    return int(name[1:].partition("/")[0])
 
 
 def parts_named(text: str) -> set[int]:
@@ -47,9 +44,23 @@ def split(answer: Mapping[str, Array], count: int) -> list[dict[str, Array]]:
     """The outputs of each part by its own names."""
     parts: list[dict[str, Array]] = [{} for _ in range(count)]
     for name, array in answer.items():
-        parts[part_of(name)][name.partition("/")[2]] = array
+        part, _, own = name.partition("/")
+        parts[int(part.removeprefix("p"))][own] = array
     return parts
 
 
 def _prefix(part: int) -> str:
     return f"p{part}/"
+
+
+def _rename(graph: onnx.GraphProto, prefix: str) -> None:
+    """Put the prefix before every name. `onnx.compose` forgets those that only bodies read."""
+    for named in (*graph.initializer, *graph.input, *graph.output, *graph.value_info):
+        named.name = prefix + named.name
+    for node in graph.node:
+        node.name = node.name and prefix + node.name
+        for values in (node.input, node.output):
+            values[:] = [v and prefix + v for v in values]
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                _rename(attribute.g, prefix)

@@ -33,13 +33,13 @@ _BUILD_LIMIT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class KernelFault:
-    """A kernel that a backend offered and that then failed. node: the first of its nodes, by name."""
+    """A kernel that a backend offered and that then failed. values: names of what it reads and computes."""
 
     backend: str
     status: str
     reason: str
     operators: tuple[str, ...]
-    node: str
+    values: tuple[str, ...]
     code: str
 
 
@@ -124,7 +124,7 @@ def _faults(result: Optimization) -> Iterator[KernelFault]:
             record.status,
             " ".join(str(record.reason).split())[:400],
             tuple(n.op_type for n in nodes),
-            nodes[0].name,
+            tuple(v for n in nodes for v in (*n.outputs, *n.inputs) if v),
             f"# as {c.variant}\n" + _code(c.subgraph),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar
@@ -72,12 +72,15 @@ class Builder:
 
     reuse: how often in eight an operand is a value that exists already, if one fits. plain: parameters such
     as axes and shapes are initialisers; otherwise some are Constant nodes, or computed from others' shapes.
+    names: how values and nodes are called. second_opinion: whether ONNX Runtime runs every node so far.
+    settled: whether no answer is what rounding errors have left of numbers that cancel each other.
     """
 
     draw: Callable[[st.SearchStrategy[Any]], Any]
     opset: int
     reuse: int = 0
     plain: bool = True
+    names: str = "{kind}{number}"
     dtypes: frozenset[str] = frozenset(_DTYPES)
     rng: np.random.Generator = field(init=False)
     values: list[Value] = field(default_factory=list)
@@ -85,6 +88,8 @@ class Builder:
     inputs: dict[str, Array] = field(default_factory=dict)
     initializers: dict[str, Array] = field(default_factory=dict)
     shapeless: set[str] = field(default_factory=set)
+    second_opinion: bool = True
+    settled: bool = True
     _count: int = 0
 
     def __post_init__(self) -> None:
@@ -246,6 +251,12 @@ class Builder:
 
     # Nodes
 
+    def compound(
+        self, op: str, operands: Sequence[Value], read: Sequence[Value], **bodies: Any
+    ) -> list[Value]:
+        """A node of one output that holds graphs, which read values from outside."""
+        return self._append(op, operands, [True], read, bodies)
+
     def node(
         self, op: str, operands: Sequence[Value | None], outputs: int | Sequence[bool] = 1, **attributes: Any
     ) -> list[Value]:
@@ -253,10 +264,20 @@ class Builder:
 
         Attributes that are None are left out, as are absent operands at the end.
         """
+        wanted = [True] * outputs if isinstance(outputs, int) else list(outputs)
+        return self._append(op, operands, wanted, (), attributes)
+
+    def _append(
+        self,
+        op: str,
+        operands: Sequence[Value | None],
+        wanted: Sequence[bool],
+        read: Sequence[Value],
+        attributes: Mapping[str, Any],
+    ) -> list[Value]:
         given = list(operands)
         while given and given[-1] is None:
             given.pop()
-        wanted = [True] * outputs if isinstance(outputs, int) else list(outputs)
         names = [self._name("v") if w else "" for w in wanted]
         proto = helper.make_node(
             op,
@@ -266,15 +287,18 @@ class Builder:
             **{k: a for k, a in attributes.items() if a is not None},
         )
         self.nodes.append(proto)
-        samples = {v.name: v.sample for v in given if v and v.sample is not None}
-        complete = all(v.sample is not None for v in given if v)
-        found = answers(proto, self.opset, samples) if complete else None
+        needed = [v for v in (*given, *read) if v]
+        samples = {v.name: v.sample for v in needed if v.sample is not None}
+        complete = len(samples) == len({v.name for v in needed})
+        found, by_runtime = answers(proto, self.opset, samples) if complete else (None, False)
+        self.second_opinion = self.second_opinion and by_runtime
+        self.settled = self.settled and (found is None or not _cancelled(samples, found))
         named = [n for n in names if n]
         types = inferred_types(proto, self.opset, samples)
         if found is None or not all(_agree(found[n], t) for n, t in zip(named, types, strict=True)):
             return self._unknown(named, types)
-        exact = all(v.exact for v in given if v)
-        constant = bool(given) and all(v.constant for v in given if v)
+        exact = all(v.exact for v in needed)
+        constant = bool(needed) and all(v.constant for v in needed)
         results = []
         for name in named:
             array = found[name]
@@ -290,6 +314,19 @@ class Builder:
             if shape is None:
                 self.shapeless.add(name)
         return self.values[len(self.values) - len(names) :]
+
+    def snapshot(self) -> Callable[[], None]:
+        """A function that takes back what is added from now on."""
+        counts = [len(c) for c in (self.values, self.nodes, self.inputs, self.initializers)]
+        before = self.second_opinion, self.settled
+
+        def undo() -> None:
+            del self.values[counts[0] :], self.nodes[counts[1] :]
+            self.inputs = dict(list(self.inputs.items())[: counts[2]])
+            self.initializers = dict(list(self.initializers.items())[: counts[3]])
+            self.second_opinion, self.settled = before
+
+        return undo
 
     def case(self, outputs: Sequence[str], value_infos: bool = False) -> Case:
         """The model that returns the values named, checked in full, with its inputs."""
@@ -322,7 +359,7 @@ class Builder:
 
     def _name(self, prefix: str) -> str:
         self._count += 1
-        return f"{prefix}{self._count}"
+        return self.names.format(kind=prefix, number=self._count)
 
 
 @cache
@@ -336,6 +373,18 @@ def _legal(op: str, opset: int, parameter: str | None) -> tuple[str, ...]:
             found = {names.get(t, t) for t in texts} & _DTYPES
             return tuple(d for d in (*FLOATS, *INTEGERS, "bool") if d in found)
     return (names.get(wanted[7:-1], wanted[7:-1]),)
+
+
+def _cancelled(operands: Mapping[str, Array], results: Mapping[str, Array]) -> bool:
+    """Whether an answer is tiny beside every number that it is made of."""
+    floats = [np.abs(a[np.isfinite(a)]) for a in operands.values() if a.dtype.kind == "f"]
+    least = min((float(a.max()) for a in floats if a.size), default=0.0)
+    for array in results.values():
+        if array.dtype.kind == "f" and array.size:
+            largest = float(np.nan_to_num(np.abs(array)).max())
+            if 0 < largest < 1e-3 * least:
+                return True
+    return False
 
 
 def _usable(array: Array) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collage_benchmarks.generator.builder import Builder, Value
+from collage_benchmarks.generator.builder import FLOATS, Builder, Value
 from collage_benchmarks.generator.domains import ANY, DISTINCT, POSITIVE, Domain
 from collage_benchmarks.generator.family import Family
 
@@ -28,8 +28,12 @@ _REDUCTIONS = {
 
 @FAMILY.add(*_REDUCTIONS)
 def reduce(b: Builder, op: str) -> None:
-    """Axes are an attribute at first, an input since opset 13 (ReduceSum) or 18 (the others)."""
-    x = b.some(b.dtype(op), domain=_REDUCTIONS[op])
+    """Axes are an attribute at first, an input since opset 13 (ReduceSum) or 18 (the others).
+
+    Of logarithms ONNX does not say how they become whole numbers, so those are of floats.
+    """
+    dtype = b.dtype(op, None, FLOATS if "Log" in op else None)
+    x = b.some(dtype, domain=_REDUCTIONS[op])
     keep = b.choice([None, 0, 1])
     axes = b.axes(x.rank) if x.rank and b.one_in(4) is False else None
     if op != "ReduceSum" and b.opset < 18:

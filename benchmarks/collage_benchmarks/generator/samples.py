@@ -20,21 +20,27 @@ def ir_version_for(opset: int) -> int:
     return _IR_VERSIONS.get(opset, 11)
 
 
-def answers(node: onnx.NodeProto, opset: int, operands: dict[str, Array]) -> dict[str, Array] | None:
-    """The node's outputs by name as ONNX Runtime has them, else as `onnx.reference` does; None if neither."""
+def answers(
+    node: onnx.NodeProto, opset: int, operands: dict[str, Array]
+) -> tuple[dict[str, Array] | None, bool]:
+    """The node's outputs by name as ONNX Runtime has them, else as `onnx.reference` does, None if neither;
+    and whether they are ONNX Runtime's.
+    """
     names = [v for v in node.output if v]
     model = _one_node(node, opset, operands)
+    second = False
     try:
         found = _session(model).run(names, operands)
     except Exception:  # its errors have no common type; the second evaluator decides
+        second = True
         try:
             with np.errstate(all="ignore"):
                 found = ReferenceEvaluator(model).run(names, operands)
         except Exception:  # as above
-            return None
+            return None, False
     if any(not isinstance(a, np.ndarray | np.generic) for a in found):
-        return None
-    return {n: np.asarray(a) for n, a in zip(names, found, strict=True)}
+        return None, False
+    return {n: np.asarray(a) for n, a in zip(names, found, strict=True)}, not second
 
 
 def inferred_types(

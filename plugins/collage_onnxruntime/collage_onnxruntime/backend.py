@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 __all__ = ["OnnxRuntimeBackend", "OnnxRuntimeKernel"]
 
 _INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
-_BORDER_DTYPES = frozenset(["float32", "bool", *_INTEGERS])
+_FLOATS = ["float16", "float32", "float64", "bfloat16"]
+_EIGHT_BITS = ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"]
+_BORDER_DTYPES = frozenset(["bool", *_INTEGERS, *_FLOATS, *_EIGHT_BITS])
 
 _WAITING = "waiting"
 """Option of a variant: the name of a `Waiting`."""
 
 
 class OnnxRuntimeBackend(Backend):
-    """Groups of any size, optimised by the library as graphs of their own; fp32, on its CPU provider."""
+    """Groups of any size, optimised by the library as graphs of their own, on its CPU provider."""
 
     name = "onnxruntime"
 

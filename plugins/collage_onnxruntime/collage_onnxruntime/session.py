@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from onnx import helper
 
 from collage_core.backend import Bound
 from collage_core.errors import BackendError, BackendUnavailableError
@@ -101,12 +102,8 @@ def bind(
     """A call that runs the session once, from and to these arrays: C-contiguous, of the shapes and dtypes
     that the session's inputs and outputs have. It keeps them, and may be made several times for one session.
     """
-    onnxruntime = _library()
     binding = session.io_binding()
-    given, wanted = (
-        {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in arrays.items()}
-        for arrays in (inputs, outputs)
-    )
+    given, wanted = ({name: _value(array) for name, array in arrays.items()} for arrays in (inputs, outputs))
     for name, value in given.items():
         binding.bind_ortvalue_input(name, value)
     for name, value in wanted.items():
@@ -115,6 +112,15 @@ def bind(
     # The binding knows addresses only
     call.__dict__["keep"] = (dict(inputs), dict(outputs), given, wanted)
     return call
+
+
+def _value(array: Array) -> onnxruntime.OrtValue:
+    """The array's own memory. What NumPy has from another package (bfloat16) is handed over as bits."""
+    made = _library().OrtValue
+    if array.dtype.isbuiltin == 1:
+        return made.ortvalue_from_numpy(array)
+    code = helper.np_dtype_to_tensor_dtype(array.dtype)
+    return made.ortvalue_from_numpy_with_onnx_type(array.view(f"u{array.itemsize}"), code)
 
 
 def _library() -> Any:
@@ -144,9 +150,7 @@ def _session(
     model: Path | bytes, options: onnxruntime.SessionOptions, constants: Mapping[str, Array]
 ) -> onnxruntime.InferenceSession:
     onnxruntime = _library()
-    values = [
-        onnxruntime.OrtValue.ortvalue_from_numpy(np.require(a, None, ["C", "A"])) for a in constants.values()
-    ]
+    values = [_value(np.require(a, None, ["C", "A"])) for a in constants.values()]
     if values:
         options.add_external_initializers(list(constants), values)
     return onnxruntime.InferenceSession(model, options, providers=_PROVIDERS, enable_fallback=0)

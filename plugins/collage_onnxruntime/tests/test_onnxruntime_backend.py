@@ -15,6 +15,7 @@ import pytest
 from collage_benchmarks.networks import NETWORKS
 from collage_onnxruntime import plugin
 from collage_onnxruntime.backend import OnnxRuntimeBackend
+from onnx import TensorProto, helper
 from onnxruntime_groups import array, block, convolution, variants_of
 
 from collage_core.backend import BackendKind, Variant, plain_variant
@@ -24,7 +25,7 @@ from collage_core.formats import Array, channels_last, plain
 from collage_core.ir import Graph, NodeSet, Subgraph, Value, ValueKind, from_model, subgraph_model
 from collage_core.ir.passes import normalise
 from collage_core.plugins import Registry
-from collage_core.testing import make_graph, make_group, node
+from collage_core.testing import check_group, make_graph, make_group, node
 
 RunGroup = Callable[[Subgraph, Mapping[str, Array]], Sequence[Variant]]
 
@@ -285,12 +286,25 @@ def test_the_library_itself_decides(backend: OnnxRuntimeBackend, target: Target)
     assert refusal.node == "y"
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16"])
-def test_other_floats_are_not_handed_over(dtype: str, backend: OnnxRuntimeBackend, target: Target) -> None:
-    part = make_group([node("Relu", ["x"], "y")], {"x": array(3).astype(dtype)})
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "float8_e4m3fn"])
+def test_other_floats_are_handed_over(dtype: str, backend: OnnxRuntimeBackend, target: Target) -> None:
+    """There and back, with a constant of that dtype in between where there is arithmetic in it."""
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [node("Cast", ["x"], "low", to=code)]
+    check_group(backend, make_group(nodes, {"x": array(300)}), {"x": array(300)}, target)
+    nodes = [node("Cast", ["x"], "y", to=TensorProto.FLOAT)]
+    low = array(300).astype(dtype)
+    check_group(backend, make_group(nodes, {"x": low}), {"x": low}, target)
+    if dtype in ("float64", "float16"):  # it computes with no others
+        nodes = [node("Add", ["x", "c"], "y")]
+        check_group(backend, make_group(nodes, {"x": low}, {"c": low}), {"x": low}, target)
+
+
+def test_numbers_of_four_bits_are_not_handed_over(backend: OnnxRuntimeBackend, target: Target) -> None:
+    part = make_group([node("Identity", ["x"], "y")], {"x": array(3).astype("int4")})
     refusal = backend.variants(part, target)
     assert isinstance(refusal, Refusal)
-    assert str(refusal) == f"y: 'x' is {dtype}, which is not handed over"
+    assert str(refusal) == "y: 'x' is int4, which is not handed over"
     assert backend.supported([part], target) == [refusal]
 
 
