@@ -45,7 +45,8 @@ def test_wrong_numbers_are_told_with_their_error() -> None:
 
 def test_floats_are_held_to_the_least_precise_type_that_they_were_computed_in() -> None:
     model = onnx.parser.parse_model(
-        """<ir_version: 9, opset_import: ["" : 20]> g (float[2] x, double[2] d) => (double[2] y, double[2] z) {
+        """<ir_version: 9, opset_import: ["" : 20]> g (float[2] x, double[2] d) =>
+        (double[2] y, double[2] z) {
             a = Exp (x) b = Cast <to = 11> (a) y = Add (b, d) z = Neg (d) n = Cast <to = 7> (b)
             h = Cast <to = 10> (x) f = Cast <to = 1> (h) }"""
     )
