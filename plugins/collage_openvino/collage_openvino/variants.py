@@ -8,6 +8,7 @@ from collage_core.backend import Variant
 from collage_core.errors import Refusal
 from collage_core.graph_library import border_variants
 from collage_core.ir import Subgraph
+from collage_openvino.faults import known_fault
 from collage_openvino.integers import wide_refusal
 from collage_openvino.loops import loop_refusal
 
@@ -31,7 +32,7 @@ def variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
             return Refusal(f"dimension {type.symbolic_dims[0]!r} of {value!r} is not known", node)
         if not type.size:
             return Refusal(f"{value!r} is {type}, which has no elements", node)
-    for refusal in (wide_refusal(subgraph), loop_refusal(subgraph)):
-        if refusal is not None:
+    for ask in (known_fault, wide_refusal, loop_refusal):
+        if (refusal := ask(subgraph)) is not None:
             return refusal
     return border_variants(subgraph)

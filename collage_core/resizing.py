@@ -1,0 +1,91 @@
+"""Where a Resize's answer hangs on how its positions are rounded, told from the node alone: libraries that
+compute them in float32, or from the sizes instead of the scales, read other elements than ONNX says."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collage_core.ir import Operator
+
+__all__ = ["doubtful_resize"]
+
+_NEAR = 1e-4
+"""Of an element's distance: closer to the border between two elements, float32 may fall on the other side."""
+
+
+def doubtful_resize(op: Operator) -> str | None:
+    """Why a library might read other elements for a Resize or Upsample, or None.
+
+    Nothing is said of one whose scales or sizes are not constant.
+    """
+    x, y = op.input_type(0), op.output_type()
+    if x is None or len(x.shape) != len(y.shape) or x.symbolic_dims or y.symbolic_dims:
+        return None
+    given = _given_scales(op)
+    how = _text(
+        op, "coordinate_transformation_mode", "half_pixel" if op.op_type == "Resize" else "asymmetric"
+    )
+    mode = _text(op, "mode", "nearest")
+    for axis, (size, outputs) in enumerate(zip(x.static_shape, y.static_shape, strict=True)):
+        scale = outputs / size if given is None else given.get(axis, 1.0)
+        if scale == 1.0:
+            continue
+        if how == "align_corners" and scale * size != outputs:
+            return f"align_corners with a scale of {scale:g} for {size} elements"
+        to_one = outputs == 1 and how == "pytorch_half_pixel"
+        if to_one and (mode == "cubic" or op.attribute("antialias", 0)):
+            return "pytorch_half_pixel down to one element"
+        if mode == "nearest" and how in ("half_pixel", "asymmetric", "pytorch_half_pixel", "align_corners"):
+            positions = _positions(how, size, outputs, scale)
+            if _near_borders(positions, _text(op, "nearest_mode", "round_prefer_floor")):
+                return f"the nearest elements at a scale of {scale:g} hang on the last bits of positions"
+    return None
+
+
+def _given_scales(op: Operator) -> dict[int, float] | None:
+    """Scales by axis, where they are given and not sizes."""
+    name = next((v for v in op.node.inputs[1:] if _is_scales(op, v)), None)
+    if name is not None:
+        data = [float(s) for s in op.graph.constants[name].reshape(-1)]
+    elif (listed := op.attribute("scales")) is not None:
+        data = [float(s) for s in listed]
+    else:
+        return None
+    axes = op.attribute("axes")
+    return dict(zip(range(len(data)) if axes is None else axes, data, strict=False))
+
+
+def _is_scales(op: Operator, name: str) -> bool:
+    """Whether it is the input of scales: of Resize since opset 11 the third, before that the second."""
+    position = 2 if op.op_type == "Resize" and op.graph.opsets.get("", 11) >= 11 else 1
+    return (
+        op.node.inputs.index(name) == position
+        and bool(name)
+        and op.graph.is_constant(name)
+        and op.graph.constants[name].size > 0
+    )
+
+
+def _positions(
+    how: str, size: int, outputs: int, scale: float
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    o = np.arange(outputs, dtype=np.float64)
+    if how == "align_corners":
+        return o * (size - 1) / max(outputs - 1, 1)
+    if how == "asymmetric":
+        return o / scale
+    if how == "pytorch_half_pixel" and outputs == 1:
+        return np.zeros(1)
+    return (o + 0.5) / scale - 0.5
+
+
+def _near_borders(positions: np.ndarray[tuple[int], np.dtype[np.float64]], rounding: str) -> bool:
+    """Whether any lies close to, but not on, a place where rounding changes."""
+    shifted = positions - (0.5 if rounding.startswith("round") else 0.0)
+    distance = np.abs(shifted - np.round(shifted))
+    return bool(np.any((distance > 0) & (distance < _NEAR * np.maximum(1.0, np.abs(positions)))))
+
+
+def _text(op: Operator, name: str, default: str) -> str:
+    value = op.attribute(name, default)
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,67 @@
+"""What ONNX Runtime computes otherwise than ONNX says, or refuses only when it runs, as far as the node alone
+tells: it is declined rather than measured. Version 1.2x; each was tried (tests/)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from collage_core.errors import Refusal
+from collage_core.ir import Operator, Subgraph
+from collage_core.resizing import doubtful_resize
+
+__all__ = ["known_fault"]
+
+Fault = Callable[[Operator], "str | None"]
+
+
+def known_fault(subgraph: Subgraph) -> Refusal | None:
+    """The first node that ONNX Runtime would compute otherwise; None if none is known."""
+    for node in subgraph.nodes:
+        fault = _FAULTS.get(node.op_type) if not node.domain else None
+        if fault is not None and (reason := fault(Operator(subgraph.graph, node))) is not None:
+            return Refusal(f"ONNX Runtime {reason}", node.name)
+    return None
+
+
+def _has(op: Operator, index: int) -> bool:
+    return len(op.node.inputs) > index and bool(op.node.inputs[index])
+
+
+def _attention(op: Operator) -> str | None:
+    if op.attribute("is_causal", 0) and any(op.node.outputs[3:]) and op.attribute("qk_matmul_output_mode", 0):
+        return "returns other products of queries and keys of a causal Attention"
+    mask, keys = op.input_type(3), op.input_type(1)
+    if mask is None or keys is None or mask.dtype == "" or len(keys.shape) < 2 or not mask.shape:
+        return None
+    past = op.input_type(4)
+    length = [keys.shape[-2], past.shape[-2] if past is not None else 0]
+    if all(isinstance(d, int) for d in (*length, mask.shape[-1])) and mask.shape[-1] != sum(map(int, length)):
+        return "wants an attention mask over all keys"
+    return None
+
+
+def _convolution_of_integers(op: Operator) -> str | None:
+    zero = op.input_type(3)
+    return "has one zero point for all weights" if zero is not None and zero.shape not in ((), (1,)) else None
+
+
+def _largest(op: Operator) -> str | None:
+    type = op.input_type(0)
+    empty = type is not None and type.dtype == "bool" and 0 in type.shape
+    return f"has no {op.op_type} of nothing that is bool" if empty else None
+
+
+def _resize(op: Operator) -> str | None:
+    reason = doubtful_resize(op)
+    return None if reason is None else f"resizes otherwise: {reason}"
+
+
+_FAULTS: dict[str, Fault] = {
+    "Attention": _attention,
+    "ConvInteger": _convolution_of_integers,
+    "MaxUnpool": lambda op: "leaves out MaxUnpool's output_shape" if _has(op, 2) else None,
+    "ReduceMax": _largest,
+    "ReduceMin": _largest,
+    "Resize": _resize,
+    "Upsample": _resize,
+}

@@ -1,0 +1,99 @@
+"""What OpenVINO computes otherwise than ONNX says, as far as the node alone tells: it is declined rather than
+measured and found wrong. Version 2026.4's importer and CPU plugin; each was tried (tests/)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from collage_core.errors import Refusal
+from collage_core.ir import Operator, Subgraph
+from collage_core.resizing import doubtful_resize
+
+__all__ = ["known_fault"]
+
+Fault = Callable[[Operator], "str | None"]
+
+
+def known_fault(subgraph: Subgraph) -> Refusal | None:
+    """The first node that OpenVINO would compute otherwise; None if none is known."""
+    for node in subgraph.nodes:
+        fault = _FAULTS.get(node.op_type) if not node.domain else None
+        if fault is not None and (reason := fault(Operator(subgraph.graph, node))) is not None:
+            return Refusal(f"OpenVINO {reason}", node.name)
+    return None
+
+
+def _text(op: Operator, name: str, default: str) -> str:
+    value = op.attribute(name, default)
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _has(op: Operator, index: int) -> bool:
+    return len(op.node.inputs) > index and bool(op.node.inputs[index])
+
+
+def _attention(op: Operator) -> str | None:
+    if any(op.attribute(side, -1) >= 0 for side in ("left_window_size", "right_window_size")):
+        return "lets Attention see beyond its window"
+    if op.attribute("is_causal", 0) and any(op.node.outputs[3:]) and op.attribute("qk_matmul_output_mode", 0):
+        return "returns other products of queries and keys of a causal Attention"
+    return None
+
+
+def _bit_shift(op: Operator) -> str | None:
+    type = op.input_type(0)
+    return "shifts signed integers otherwise" if type is not None and type.dtype.startswith("int") else None
+
+
+def _dft(op: Operator) -> str | None:
+    if op.graph.opsets.get("", 20) < 20:
+        return None
+    rank = len(op.graph.shape_of(op.node.inputs[0]))
+    axis = -2
+    if _has(op, 2):
+        if not op.graph.is_constant(op.node.inputs[2]):
+            return "transforms along axis 1, whatever DFT's axis"
+        axis = int(op.graph.constants[op.node.inputs[2]].reshape(()))
+    return None if axis % rank == 1 else "transforms along axis 1, whatever DFT's axis"
+
+
+def _lrn(op: Operator) -> str | None:
+    if op.attribute("bias", 1.0) % 1:
+        return "cuts LRN's bias down to an integer"
+    return "takes an even size of LRN for another window" if op.attribute("size") % 2 == 0 else None
+
+
+def _lstm(op: Operator) -> str | None:
+    if _has(op, 7):
+        return "leaves out LSTM's peepholes"
+    return "leaves out LSTM's input_forget" if op.attribute("input_forget", 0) else None
+
+
+def _resize(op: Operator) -> str | None:
+    mode = _text(op, "mode", "nearest")
+    if mode != "nearest" and op.attribute("antialias", 0):
+        return "filters otherwise when Resize is to avoid aliases"
+    if mode == "cubic" and op.attribute("exclude_outside", 0):
+        return "leaves out Resize's exclude_outside"
+    reason = doubtful_resize(op)
+    return None if reason is None else f"resizes otherwise: {reason}"
+
+
+def _attribute(name: str, value: str, reason: str) -> Fault:
+    return lambda op: reason if _text(op, name, "") == value else None
+
+
+_FAULTS: dict[str, Fault] = {
+    "Attention": _attention,
+    "BitShift": _bit_shift,
+    "DFT": _dft,
+    "DynamicQuantizeLinear": lambda op: (
+        "multiplies where DynamicQuantizeLinear divides, and rounds otherwise"
+    ),
+    "LRN": _lrn,
+    "LSTM": _lstm,
+    "Resize": _resize,
+    "RoiAlign": _attribute("mode", "max", "takes the largest of other numbers in RoiAlign"),
+    "SpaceToDepth": _attribute("mode", "CRD", "leaves out SpaceToDepth's mode"),
+    "Upsample": _resize,
+}
