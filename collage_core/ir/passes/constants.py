@@ -90,7 +90,12 @@ def _evaluate(graph: Graph, node: Node, constants: Mapping[str, Array]) -> dict[
             results = ReferenceEvaluator(to_model(alone), new_ops=list(OPERATORS)).run(None, operands)
     except Exception:  # whatever an implementation raises: the node stays, and fails or not when it is run
         return None
-    return {name: np.asarray(r) for name, r in zip(alone.outputs, results, strict=True)}
+    return {v: _typed(graph.type_of(v), np.asarray(r)) for v, r in zip(alone.outputs, results, strict=True)}
+
+
+def _typed(type: TensorType, result: Array) -> Array:
+    """Some of the implementations compute in another type and leave it at that."""
+    return result if type == UNKNOWN else result.astype(type.dtype, copy=False)
 
 
 def _is_foldable(graph: Graph, node: Node, constants: Mapping[str, Array]) -> bool:
