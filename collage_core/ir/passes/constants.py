@@ -72,7 +72,7 @@ def _evaluate(graph: Graph, node: Node, constants: Mapping[str, Array]) -> dict[
         operands = {v: constants[v] for v in node.inputs if v}
     else:
         return None
-    size_bytes = sum(graph.type_of(v).size_bytes for v in node.outputs if v and _is_static(graph.type_of(v)))
+    size_bytes = sum(graph.type_of(v).size_bytes for v in node.outputs if v and graph.type_of(v).is_static)
     if size_bytes > sum(a.nbytes for a in operands.values()) + _MAX_GROWTH_BYTES:
         return None
     alone = Graph(
@@ -106,10 +106,6 @@ def _is_foldable(graph: Graph, node: Node, constants: Mapping[str, Array]) -> bo
         trips = constants.get(node.inputs[0])
         return trips is not None and trips.size == 1 and trips.item() <= _MAX_TRIPS
     return all(n.op_type != "Loop" for n in inner_nodes(node))
-
-
-def _is_static(type: TensorType) -> bool:
-    return type != UNKNOWN and not type.symbolic_dims
 
 
 FOLD_CONSTANTS = Pass(
