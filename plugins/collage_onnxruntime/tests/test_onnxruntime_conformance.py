@@ -27,6 +27,7 @@ _RANDOM = {
 }
 """Their numbers are those of another generator."""
 
+
 def _readable() -> Sequence[tuple[str, Graph, list[Any], list[Any]]]:
     """Those of operators; as functions of others they are in the node suite of core's tests."""
     found = []
