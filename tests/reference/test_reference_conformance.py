@@ -109,8 +109,8 @@ SIZED_BY_VALUES = {
 
 
 def with_constants(case: Any, first: int) -> onnx.ModelProto | None:
-    """The model with constants in place of its inputs from the `first` on, as exporters write most of
-    them, and no types of what it computes; None where not all that it takes and yields are tensors of numbers.
+    """The model with constants for its inputs from the `first` on, as exporters write most of them, and no
+    types of what it computes; None where not all that it takes and yields are tensors of numbers.
     """
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
