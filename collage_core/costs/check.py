@@ -54,11 +54,11 @@ def standards(graph: Graph, nodes: Iterable[Node] | None = None) -> dict[str, St
     for node in nodes:
         inside = [value.type.dtype for body in bodies_of(node).values() for value in body.values.values()]
         before = [s for v in node.inputs if isinstance(s := found.get(v), str)]
-        for v in node.outputs:
-            dtypes = (graph.type_of(v).dtype if v else "", *inside, *before)
-            found[v] = max(dtypes, key=tolerance)
-    exact = {v for v in found if not v or graph.type_of(v).dtype not in _TOLERANCES}
-    return {v: s for v, s in found.items() if v not in exact} | random_values(graph, nodes)
+        for v in filter(None, node.outputs):
+            # Through whole numbers (shapes, masks, indices) nothing becomes less precise.
+            if (dtype := graph.type_of(v).dtype) in _TOLERANCES:
+                found[v] = max((dtype, *inside, *before), key=tolerance)
+    return found | random_values(graph, nodes)
 
 
 def compare(
