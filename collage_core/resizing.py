@@ -16,16 +16,19 @@ _NEAR = 1e-4
 def doubtful_resize(op: Operator) -> str | None:
     """Why a library might read other elements for a Resize or Upsample, or None.
 
-    Nothing is said of one whose scales or sizes are not constant.
+    Of computed scales it says little.
     """
     x, y = op.input_type(0), op.output_type()
     if x is None or len(x.shape) != len(y.shape) or x.symbolic_dims or y.symbolic_dims:
         return None
-    given = _given_scales(op)
     how = _text(
         op, "coordinate_transformation_mode", "half_pixel" if op.op_type == "Resize" else "asymmetric"
     )
     mode = _text(op, "mode", "nearest")
+    name = _scales(op)
+    if name and not op.graph.is_constant(name):
+        return "align_corners with scales that are computed" if how == "align_corners" else None
+    given = _given_scales(op, name)
     for axis, (size, outputs) in enumerate(zip(x.static_shape, y.static_shape, strict=True)):
         scale = outputs / size if given is None else given.get(axis, 1.0)
         if scale == 1.0:
@@ -42,10 +45,17 @@ def doubtful_resize(op: Operator) -> str | None:
     return None
 
 
-def _given_scales(op: Operator) -> dict[int, float] | None:
+def _scales(op: Operator) -> str:
+    """The name of the input of scales, "" if there is none: of Resize since opset 11 the third, before that
+    the second."""
+    position = 2 if op.op_type == "Resize" and op.graph.opsets.get("", 11) >= 11 else 1
+    name = op.node.inputs[position] if len(op.node.inputs) > position else ""
+    return "" if name and op.graph.is_constant(name) and not op.graph.constants[name].size else name
+
+
+def _given_scales(op: Operator, name: str) -> dict[int, float] | None:
     """Scales by axis, where they are given and not sizes."""
-    name = next((v for v in op.node.inputs[1:] if _is_scales(op, v)), None)
-    if name is not None:
+    if name:
         data = [float(s) for s in op.graph.constants[name].reshape(-1)]
     elif (listed := op.attribute("scales")) is not None:
         data = [float(s) for s in listed]
@@ -53,17 +63,6 @@ def _given_scales(op: Operator) -> dict[int, float] | None:
         return None
     axes = op.attribute("axes")
     return dict(zip(range(len(data)) if axes is None else axes, data, strict=False))
-
-
-def _is_scales(op: Operator, name: str) -> bool:
-    """Whether it is the input of scales: of Resize since opset 11 the third, before that the second."""
-    position = 2 if op.op_type == "Resize" and op.graph.opsets.get("", 11) >= 11 else 1
-    return (
-        op.node.inputs.index(name) == position
-        and bool(name)
-        and op.graph.is_constant(name)
-        and op.graph.constants[name].size > 0
-    )
 
 
 def _positions(

@@ -13,7 +13,7 @@ from onnx.backend.base import BackendRep, namedtupledict
 
 from collage_core.errors import BackendError, DeclinedError, InputError, Refusal, StepError, WorkerError
 from collage_core.formats import Array
-from collage_core.ir import Graph, from_model
+from collage_core.ir import UNKNOWN, Graph, TensorType, from_model
 from collage_core.ir.passes import normalise
 from collage_core.ir.verify import require_static
 from collage_core.onnx_backend.home import Home
@@ -24,13 +24,14 @@ from collage_core.placement import Conversion, Placement
 from collage_core.runtime import Inputs
 from collage_core.runtime.executable import check_array
 from collage_core.runtime.plan import schedule
-from collage_core.worker import RemoteError
+from collage_core.worker import RemoteError, WorkerCrash, WorkerTimeout
 
 __all__ = ["PreparedModel"]
 
 _STEP_S = 2.0
 """Time that each step may take to be built, beyond the limit for one candidate."""
 _FAILED_STEP = f"{StepError.__module__}.{StepError.__qualname__}"
+_WRONG_INPUT = f"{InputError.__module__}.{InputError.__qualname__}"
 _DECLINED = f"{DeclinedError.__module__}.{DeclinedError.__qualname__}"
 
 
@@ -49,7 +50,7 @@ class PreparedModel(BackendRep):
         self._inputs = {v: read.type_of(v) for v in read.inputs}
         self.output_names: tuple[str, ...] = tuple(read.outputs)
         self.notes: list[str] = []
-        if not any(t.symbolic_dims for t in self._inputs.values()):
+        if not any(map(_is_open, self._inputs.values())):
             self._place(read)
 
     @property
@@ -76,7 +77,7 @@ class PreparedModel(BackendRep):
         given = self._named(inputs)
         placed = self._placed.get(tuple(a.shape for a in given.values()))
         if placed is None:
-            shapes = {v: given[v].shape for v, t in self._inputs.items() if t.symbolic_dims}
+            shapes = {v: given[v].shape for v, t in self._inputs.items() if _is_open(t)}
             placed = self._place(from_model(self._model, shapes))
         outputs = placed.run(given)
         return namedtupledict("Outputs", list(self.output_names))(*(outputs[v] for v in self.output_names))
@@ -104,9 +105,15 @@ class PreparedModel(BackendRep):
         # A tensor without dimensions comes as NumPy's scalar more often than not.
         inputs = {v: np.asarray(a) if isinstance(a, np.generic) else a for v, a in inputs.items()}
         for name, type in self._inputs.items():
-            if not type.symbolic_dims:
-                check_array("input", name, inputs.get(name), type)
+            array = inputs.get(name)
+            if isinstance(array, np.ndarray) and _is_open(type):
+                type = TensorType(type.dtype or array.dtype.name, array.shape)
+            check_array("input", name, array, type)
         return {name: inputs[name] for name in self._inputs}
+
+
+def _is_open(type: TensorType) -> bool:
+    return type == UNKNOWN or bool(type.symbolic_dims)
 
 
 class _Placed:
@@ -140,6 +147,8 @@ class _Placed:
             try:
                 return servant.call(run_executable, self._number, folder, dict(inputs))
             except RemoteError as error:
+                if error.type_name == _WRONG_INPUT:
+                    raise InputError(error.message) from None
                 if error.type_name != _FAILED_STEP:
                     raise BackendError(str(error)) from error
                 self._without(error)
@@ -159,7 +168,7 @@ class _Placed:
                     self._home.dropped(),
                     more_s=_STEP_S * len(self.placement.groups),
                 )
-            except WorkerError as error:
+            except (RemoteError, WorkerCrash, WorkerTimeout) as error:
                 self._without(error)
             else:
                 self._generation = generation

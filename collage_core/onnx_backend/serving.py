@@ -26,10 +26,10 @@ def open_executable(number: int, folder: Path, placement: Placement, dropped: Co
     for other in (*dropped, number):
         _executables().pop(other, None)
     file = folder / STEP_FILE
+    _write(file, None)
+    graph = load_stored(folder)
     _write(file, 0 if placement.groups else None)
-    executable = build(
-        load_stored(folder), placement, progress=lambda done, of: _write(file, done if done < of else None)
-    )
+    executable = build(graph, placement, progress=lambda done, of: _write(file, done if done < of else None))
     _executables()[number] = executable
 
 

@@ -145,6 +145,22 @@ def test_open_dimensions_are_those_of_the_inputs(backend: type[OnnxBackend]) -> 
     assert len(model.placements) == 2
     with pytest.raises(ModelError, match="the model declares x=N,3"):
         model.run([np.zeros((2, 4), np.float32)])
+    with pytest.raises(InputError, match="input 'x' has dtype float64"):
+        model.run([np.zeros((2, 3))])
+    with pytest.raises(InputError, match=r"input 'x' .*is missing"):
+        model.run({})
+
+
+def test_an_input_without_a_shape_has_that_of_what_is_given(backend: type[OnnxBackend]) -> None:
+    model = onnx.ModelProto()
+    model.CopyFrom(_MODEL)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.ClearField("shape")
+    prepared = backend.prepare(model, threads=1)
+    _check(prepared.run([_X, _W]))
+    assert prepared.run([_X[:1], _W])[0].shape == (1, 2)
+    with pytest.raises(InputError, match="input 'w' has dtype int32"):
+        prepared.run([_X, _W.astype(np.int32)])
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from collage_core.formats import Array, Format
 from collage_core.graph_library import border_variants
 from collage_core.ir import Subgraph, subgraph_model
 from collage_onnxruntime import __version__
+from collage_onnxruntime.faults import known_fault
 from collage_onnxruntime.session import DISTRIBUTION, Waiting, bind, check, library_version, open_session
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class OnnxRuntimeBackend(Backend):
         for v in (*subgraph.inputs, *subgraph.outputs):
             if (dtype := graph.type_of(v).dtype) not in _BORDER_DTYPES:
                 return Refusal(f"{v!r} is {dtype}, which is not handed over", subgraph.nodes[0].name)
+        if (fault := known_fault(subgraph)) is not None:
+            return fault
         plain, *others = border_variants(subgraph)
         if subgraph.node_set == graph.all_nodes:
             plain = replace(plain, options=((_WAITING, Waiting.SPIN_BRIEFLY.name),))

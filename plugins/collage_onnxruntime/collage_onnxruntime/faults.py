@@ -1,5 +1,5 @@
 """What ONNX Runtime computes otherwise than ONNX says, or refuses only when it runs, as far as the node alone
-tells: it is declined rather than measured. Version 1.2x; each was tried (tests/)."""
+tells: it is declined rather than measured. Version 1.32; each was tried (tests/)."""
 
 from __future__ import annotations
 

@@ -246,6 +246,7 @@ _CASES = [
     _case("DepthToSpace", _f(1, 12, 5, 6), blocksize=2),
     _case("DepthToSpace", _f(1, 12, 5, 6), blocksize=2, mode="CRD"),
     _case("SpaceToDepth", _f(1, 3, 4, 6), blocksize=2),
+    _case("SpaceToDepth", _f(1, 3, 4, 6), opset=28, blocksize=2, mode="CRD"),
     *[
         _case(op, _f(3, 4, 35), np.array(axes), constants={1: 1}, keepdims=k)
         for op in _REDUCTIONS

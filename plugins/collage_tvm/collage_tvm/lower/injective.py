@@ -54,7 +54,9 @@ def _depth_to_space(node: LoweringContext) -> list[Tensor]:
 def _space_to_depth(node: LoweringContext) -> list[Tensor]:
     x, b = node.tensor(0), node.attribute("blocksize")
     n, c, h, w = x.shape
-    split = transposed(node.reshaped(x, (n, c, h // b, b, w // b, b)), (0, 3, 5, 1, 2, 4))
+    deep_first = node.attribute("mode", "DCR") == "DCR"
+    order = (0, 3, 5, 1, 2, 4) if deep_first else (0, 1, 3, 5, 2, 4)
+    split = transposed(node.reshaped(x, (n, c, h // b, b, w // b, b)), order)
     return [node.reshaped(split, node.shape())]
 
 
