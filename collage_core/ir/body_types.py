@@ -23,10 +23,10 @@ def yielded_types(graph: Graph, infer: _Infer) -> dict[str, TensorType]:
     """
     found: dict[str, TensorType] = {}
     for node in graph.nodes:
-        if node.domain or not bodies_of(node) or all(_is_static(graph.type_of(v)) for v in node.outputs if v):
+        if node.domain or not bodies_of(node) or all(graph.type_of(v).is_static for v in node.outputs if v):
             continue
         for v, type in zip(node.outputs, _outputs(graph, node, infer), strict=True):
-            if v and _is_static(type) and not _is_static(graph.type_of(v)):
+            if v and type.is_static and not graph.type_of(v).is_static:
                 found[v] = type
     return found
 
@@ -58,9 +58,7 @@ def with_typed_bodies(graph: Graph, infer: _Infer) -> Graph:
 def _typed(graph: Graph, node: Node, body: Graph, infer: _Infer) -> Graph:
     given = dict(zip(body.inputs, _given(graph, node, infer), strict=False))
     inside = infer(closed(graph, node, body, given))
-    own = {
-        v: inside.values[v] for v in (*body.inputs, *body.intermediates()) if _is_static(inside.type_of(v))
-    }
+    own = {v: inside.values[v] for v in (*body.inputs, *body.intermediates()) if inside.type_of(v).is_static}
     return body.replace(nodes=inside.nodes, values={**body.values, **own})
 
 
@@ -137,7 +135,7 @@ def _elements(graph: Graph, node: Node) -> list[TensorType]:
     given = [graph.type_of(v) if v else UNKNOWN for v in node.formal_inputs]
     count = node.attributes["num_scan_inputs"]
     axes = node.attributes.get("scan_input_axes", (0,) * count)
-    if graph.opsets.get("", 0) < 9 or not all(map(_is_static, given)):
+    if graph.opsets.get("", 0) < 9 or not all(t.is_static for t in given):
         return [UNKNOWN] * len(bodies_of(node)["body"].inputs)
     return given[:-count] + [_without(t, a) for t, a in zip(given[-count:], axes, strict=True)]
 
@@ -168,7 +166,3 @@ def _without(type: TensorType, axis: int) -> TensorType:
     shape = list(type.shape)
     del shape[axis]
     return TensorType(type.dtype, tuple(shape))
-
-
-def _is_static(type: TensorType) -> bool:
-    return type != UNKNOWN and not type.symbolic_dims

@@ -72,8 +72,8 @@ def _backwards(
         return {}
     source = node.inputs[0]
     result = found.get(node.outputs[0], graph.type_of(node.outputs[0]))
-    is_open = graph.producer(source) is not None and not _is_static(found.get(source, graph.type_of(source)))
-    if not is_open or not _is_static(result) or source not in dtypes:
+    is_open = graph.producer(source) is not None and not found.get(source, graph.type_of(source)).is_static
+    if not is_open or not result.is_static or source not in dtypes:
         return {}
     return {source: TensorType(dtypes[source], result.shape)}
 
@@ -89,7 +89,7 @@ def _by_function(graph: Graph, node: Node) -> dict[str, TensorType]:
         schema is None
         or schema.has_type_and_shape_inference_function
         or len(types) < len(node.inputs)
-        or not all(map(_is_static, types))
+        or not all(t.is_static for t in types)
     ):
         return {}
     given = [to_value_info(v, t) for v, t in zip(node.inputs, types, strict=True)]
@@ -115,7 +115,7 @@ def _by_function(graph: Graph, node: Node) -> dict[str, TensorType]:
     except Exception:  # onnx raises several unrelated types here: nothing is known
         return {}
     found = {named[r.name]: tensor_type_of(r.type, r.name) for r in model.graph.output}
-    return {v: t for v, t in found.items() if _is_static(t)}
+    return {v: t for v, t in found.items() if t.is_static}
 
 
 def _by_constants(graph: Graph, node: Node) -> dict[str, TensorType]:
@@ -123,8 +123,8 @@ def _by_constants(graph: Graph, node: Node) -> dict[str, TensorType]:
     if node.domain or node.op_type not in ("Compress", "MaxUnpool"):
         return {}
     data, deciding = graph.type_of(node.inputs[0]), node.inputs[-1]
-    is_open = not _is_static(graph.type_of(node.outputs[0]))
-    if not is_open or not _is_static(data) or not graph.is_constant(deciding):
+    is_open = not graph.type_of(node.outputs[0]).is_static
+    if not is_open or not data.is_static or not graph.is_constant(deciding):
         return {}
     constant = graph.constants[deciding]
     if node.op_type == "MaxUnpool":
@@ -137,7 +137,3 @@ def _by_constants(graph: Graph, node: Node) -> dict[str, TensorType]:
         shape = list(data.static_shape)
         shape[axis] = int(constant.sum())
     return {node.outputs[0]: TensorType(data.dtype, tuple(shape))}
-
-
-def _is_static(type: TensorType) -> bool:
-    return type != UNKNOWN and not type.symbolic_dims

@@ -31,6 +31,11 @@ class TensorType:
         return tuple(d for d in self.shape if isinstance(d, str))
 
     @property
+    def is_static(self) -> bool:
+        """Whether it is known, and all of its dimensions are."""
+        return not self.symbolic_dims
+
+    @property
     def static_shape(self) -> tuple[int, ...]:
         """The shape, all of whose dimensions must be known; ValueError names the first that is not."""
         for d in self.shape:

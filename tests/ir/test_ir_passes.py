@@ -368,6 +368,17 @@ def test_all_passes_together_keep_the_answer(case: Case) -> None:
     assert _wrong(before, graph) is None, f"{_wrong(before, graph)}\n{before}\n{graph}"
 
 
+@pytest.mark.parametrize("opset", [15, 22])
+def test_what_is_folded_keeps_its_type(opset: int) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : {opset}]> g () => (int32 y) <int32 c = {{-2}}>
+        {{ s = ReduceSumSquare <keepdims: int = 0> (c) y = Neg (s) }}"""
+    before = from_model(onnx.parser.parse_model(text))
+    after = _PASSES["fold-constants"].apply(before)
+    assert not after.nodes
+    assert after.constants["y"].dtype == np.int32 == evaluate(before, {})["y"].dtype
+    assert after.constants["y"] == -4
+
+
 def test_a_wrong_pass_would_be_found() -> None:
     def drop(graph: Graph) -> Graph:
         (split,) = graph.nodes[:1]

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from collage_benchmarks.node_suite import ALONE, PARTLY, REFUSED, VIEWS, Outcome, cases, is_float, run_cases
+from collage_benchmarks.node_suite import ALONE, PARTLY, REFUSED, Outcome, cases, is_float, run_cases
 
 _BACKENDS = ("dnnl", "mkl", "ncnn", "onnxruntime", "openvino", "tvm")
 _ALL = "all"
@@ -45,19 +45,20 @@ def test_a_share_of_the_cases(column: str) -> None:
 
 
 def test_float_cases_run_on_something_else_than_the_reference() -> None:
+    """Those that nothing is computed of, and those that are declined, count as if the reference ran them."""
     table = _read_table()
     assert list(table) == list(cases()), "other cases than in the table: ONNX is another version"
-    floats = [name for name, case in cases().items() if is_float(case) and table[name][-1] != REFUSED]
+    floats = [name for name, case in cases().items() if is_float(case)]
     ran = [name for name in floats if table[name][-1] in (ALONE, PARTLY)]
-    views = [name for name in floats if table[name][-1] == VIEWS]
-    assert len(floats) > 1000
-    assert len(ran) >= _FLOAT_SHARE * (len(floats) - len(views))
+    assert len(floats) > 1500
+    assert len(ran) >= _FLOAT_SHARE * len(floats)
 
 
 def test_every_backend_runs_something() -> None:
+    """But for the one that wants constant weights, which no case of a convolution has."""
     table = _read_table()
-    for i, column in enumerate(_COLUMNS):
-        assert any(marks[i] == ALONE for marks in table.values()), column
+    idle = [column for i, column in enumerate(_COLUMNS) if all(m[i] != ALONE for m in table.values())]
+    assert idle == ["ncnn"]
 
 
 def test_exclusions_name_cases() -> None:
@@ -76,8 +77,9 @@ def _hold_to_the_exclusions(column: str, outcomes: Mapping[str, Outcome]) -> Non
     unexpected = {
         name: (o.status, o.reason)
         for name, o in outcomes.items()
-        if (o.status == "refused" and not (name in refused and refused[name] in o.reason))
-        or (o.status in ("wrong", "failed") and name not in wrong)
+        if o.status != "right"
+        and not (o.status in ("refused", "failed") and name in refused and refused[name] in o.reason)
+        and not (o.status in ("wrong", "failed") and name in wrong)
     }
     assert unexpected == {}, "not right, and not excluded"
     idle = {n for n, o in outcomes.items() if o.status == "right" and (n in refused or n in wrong)}

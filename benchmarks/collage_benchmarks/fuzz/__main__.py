@@ -34,9 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ["COLLAGE_LOCK"] = str(Path(folder, "lock"))
         os.environ.update(COLLAGE_SETTLING_LIMIT_S="0", COLLAGE_CALIBRATION="off")
         costs = options.costs or Path(folder, "costs.sqlite")
-        driver = Driver(costs, backends, told=lambda o: _tell(o, options.finds))
+        driver = Driver(
+            costs,
+            backends,
+            told=lambda o: _tell(o, options.finds),
+            after_batch=lambda r: _write(r, options.json, options.finds),
+        )
         report = driver.run(islice(_samples(options.source, options.seed), options.models))
-    _write(report, options.json, options.finds)
     print(*report.lines(), sep="\n")
     return 1 if report.failures or report.illegal else 0
 

@@ -38,11 +38,28 @@ def _node(node: onnx.NodeProto) -> str:
         value = helper.get_attribute_value(a)
         if a.type == onnx.AttributeProto.TENSOR:
             parts.append(f"{a.name}=numpy_helper.from_array({_array(numpy_helper.to_array(value))})")
+        elif a.type == onnx.AttributeProto.GRAPH:
+            parts.append(f"{a.name}={_body(value)}")
         elif isinstance(value, bytes):
             parts.append(f"{a.name}={value.decode()!r}")
         else:
             parts.append(f"{a.name}={value!r}")
     return f"helper.make_node({', '.join(parts)})"
+
+
+def _body(graph: onnx.GraphProto) -> str:
+    parts = [
+        f"[{', '.join(map(_node, graph.node))}]",
+        repr(graph.name),
+        f"[{', '.join(map(_info, graph.input))}]",
+        f"[{', '.join(map(_info, graph.output))}]",
+        "[" + ", ".join(_tensor(t) for t in graph.initializer) + "]",
+    ]
+    return f"helper.make_graph({', '.join(parts)})"
+
+
+def _tensor(tensor: onnx.TensorProto) -> str:
+    return f"numpy_helper.from_array({_array(numpy_helper.to_array(tensor))}, {tensor.name!r})"
 
 
 def _array(array: Array) -> str:

@@ -28,13 +28,15 @@ _ASKING_LIMIT_S = 120.0
 @dataclass(slots=True)
 class Driver:
     """Takes samples, fills a report. costs: the database's file. shrinking: whether what fails
-    is made small. batch: how many models are one. told: called with each outcome."""
+    is made small. batch: how many models are one. told: called with each outcome. after_batch: with
+    all so far."""
 
     costs: Path
     backends: Sequence[str] | None = None
     shrinking: bool = True
     batch: int = BATCH
     told: Callable[[Outcome], object] = lambda outcome: None
+    after_batch: Callable[[Report], object] = lambda report: None
     report: Report = field(default_factory=Report)
     supervised: Supervised = field(default_factory=Supervised)
 
@@ -44,6 +46,7 @@ class Driver:
             asked = [(s, o) for s in batch if (o := self._opinions(s)) is not None]
             self._place(asked)
             self.report.seconds = time.monotonic() - start
+            self.after_batch(self.report)
         self.supervised.close()
         return self.report
 

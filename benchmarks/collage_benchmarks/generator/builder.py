@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,20 +15,27 @@ from onnx import helper, numpy_helper
 
 from collage_benchmarks.generator.domains import ANY, Domain
 from collage_benchmarks.generator.samples import answers, inferred_types, ir_version_for
+from collage_benchmarks.generator.values import (
+    DTYPES,
+    FLOATS,
+    INTEGERS,
+    USABLE,
+    Case,
+    Value,
+    agree,
+    cancelled,
+    legal_dtypes,
+    usable,
+    value_info,
+)
 from collage_core.formats import Array
 
 __all__ = ["FLOATS", "INTEGERS", "Builder", "Case", "Value"]
 
 T = TypeVar("T")
 
-FLOATS = ("float32", "float64", "float16")
-INTEGERS = ("int64", "int32", "int8", "uint8", "int16", "uint16", "uint32", "uint64")
-_DTYPES = {*FLOATS, *INTEGERS, "bool"}
 _SIZES = (1, 2, 3, 4, 5, 7, 16, 17)
 _MOST_ELEMENTS = 2048
-_USABLE = 1e3
-"""Larger numbers are returned, but nothing is computed from them: what follows might overflow."""
-
 _EXACT = {
     *("Abs", "Identity", "Max", "Min", "Neg", "Relu", "Dropout", "Where", "ConstantOfShape", "EyeLike"),
     *("Concat", "Split", "Slice", "Pad", "Tile", "Expand", "Reshape", "Flatten", "Squeeze", "Unsqueeze"),
@@ -37,33 +43,6 @@ _EXACT = {
     *("Gather", "GatherElements", "GatherND", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"),
 }
 """Operators that hand their inputs' numbers on, whoever computes them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A model and an array for each of its inputs."""
-
-    model: onnx.ModelProto
-    inputs: dict[str, Array]
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A value of the model. sample: what it is for the case's inputs, None where nobody could tell.
-
-    exact: the same whoever computes it, so that comparing and rounding it has one answer.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    sample: Array | None
-    constant: bool = False
-    exact: bool = True
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
 
 
 @dataclass(slots=True)
@@ -81,7 +60,7 @@ class Builder:
     reuse: int = 0
     plain: bool = True
     names: str = "{kind}{number}"
-    dtypes: frozenset[str] = frozenset(_DTYPES)
+    dtypes: frozenset[str] = frozenset(DTYPES)
     rng: np.random.Generator = field(init=False)
     values: list[Value] = field(default_factory=list)
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -143,7 +122,7 @@ class Builder:
 
     def dtype(self, op: str, parameter: str | None = None, among: Sequence[str] | None = None) -> str:
         """A dtype that the operator takes for a type parameter (its first input's by default)."""
-        legal = [d for d in _legal(op, self.opset, parameter) if d in self.dtypes]
+        legal = [d for d in legal_dtypes(op, self.opset, parameter) if d in self.dtypes]
         legal = [d for d in legal if among is None or d in among]
         assume(legal)
         common = [d for d in ("float32", "int64") if d in legal]
@@ -227,7 +206,7 @@ class Builder:
         """Axes, a shape or the like. In a model that is not `plain` it may be computed from shapes."""
         array = np.asarray(numbers, dtype)
         listed = dtype == "int64" and array.ndim == 1 and array.size > 0
-        if self.plain or not listed or np.abs(array).max() > _USABLE or not self.one_in(3):
+        if self.plain or not listed or np.abs(array).max() > USABLE or not self.one_in(3):
             return self.constant(array)
         return self._computed(array)
 
@@ -292,10 +271,10 @@ class Builder:
         complete = len(samples) == len({v.name for v in needed})
         found, by_runtime = answers(proto, self.opset, samples) if complete else (None, False)
         self.second_opinion = self.second_opinion and by_runtime
-        self.settled = self.settled and (found is None or not _cancelled(samples, found))
+        self.settled = self.settled and (found is None or not cancelled(samples, found))
         named = [n for n in names if n]
         types = inferred_types(proto, self.opset, samples)
-        if found is None or not all(_agree(found[n], t) for n, t in zip(named, types, strict=True)):
+        if found is None or not all(agree(found[n], t) for n, t in zip(named, types, strict=True)):
             return self._unknown(named, types)
         exact = all(v.exact for v in needed)
         constant = bool(needed) and all(v.constant for v in needed)
@@ -303,7 +282,7 @@ class Builder:
         for name in named:
             array = found[name]
             same = exact and (op in _EXACT or array.dtype.kind not in "f")
-            known = array if _usable(array) else None
+            known = array if usable(array) else None
             value = Value(name, array.dtype.name, array.shape, known, constant, same)
             results.append(self._add(value))
         return results
@@ -334,13 +313,13 @@ class Builder:
         graph = helper.make_graph(
             self.nodes,
             "generated",
-            [_info(types[n]) for n in self.inputs],
-            [_info(types[n], n in self.shapeless) for n in outputs],
+            [value_info(types[n]) for n in self.inputs],
+            [value_info(types[n], n in self.shapeless) for n in outputs],
             [numpy_helper.from_array(a, n) for n, a in self.initializers.items()],
         )
         if value_infos:
             graph.value_info.extend(
-                _info(v)
+                value_info(v)
                 for v in self.values
                 if v.sample is not None and v.name not in {*outputs, *self.inputs, *self.initializers}
             )
@@ -360,44 +339,3 @@ class Builder:
     def _name(self, prefix: str) -> str:
         self._count += 1
         return self.names.format(kind=prefix, number=self._count)
-
-
-@cache
-def _legal(op: str, opset: int, parameter: str | None) -> tuple[str, ...]:
-    schema = onnx.defs.get_schema(op, opset)
-    wanted = parameter or schema.inputs[0].type_str
-    names = {"float": "float32", "double": "float64"}
-    for constraint in schema.type_constraints:
-        if constraint.type_param_str == wanted:
-            texts = [t.removeprefix("tensor(").removesuffix(")") for t in constraint.allowed_type_strs]
-            found = {names.get(t, t) for t in texts} & _DTYPES
-            return tuple(d for d in (*FLOATS, *INTEGERS, "bool") if d in found)
-    return (names.get(wanted[7:-1], wanted[7:-1]),)
-
-
-def _cancelled(operands: Mapping[str, Array], results: Mapping[str, Array]) -> bool:
-    """Whether an answer is tiny beside every number that it is made of."""
-    floats = [np.abs(a[np.isfinite(a)]) for a in operands.values() if a.dtype.kind == "f"]
-    least = min((float(a.max()) for a in floats if a.size), default=0.0)
-    for array in results.values():
-        if array.dtype.kind == "f" and array.size:
-            largest = float(np.nan_to_num(np.abs(array)).max())
-            if 0 < largest < 1e-3 * least:
-                return True
-    return False
-
-
-def _usable(array: Array) -> bool:
-    if array.dtype.kind != "f":
-        return bool(array.dtype == bool or not array.size or np.abs(array.astype(np.float64)).max() < 1e9)
-    return not array.size or bool(np.isfinite(array).all() and np.abs(array).max() <= _USABLE)
-
-
-def _agree(array: Array, type: tuple[str, tuple[int, ...] | None]) -> bool:
-    """Whether an answer has the dtype that ONNX infers, and the shape, where it infers one."""
-    return array.dtype.name == type[0] and type[1] in (None, array.shape)
-
-
-def _info(value: Value, shapeless: bool = False) -> onnx.ValueInfoProto:
-    element = helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype))
-    return helper.make_tensor_value_info(value.name, element, None if shapeless else value.shape)

@@ -81,12 +81,13 @@ def _cell(trials: Sequence[Trial], notes: dict[str, int]) -> str:
 
 
 def _shortest(trials: Sequence[Trial]) -> list[str]:
-    return sorted({_general(t.reason) for t in trials}, key=lambda text: (len(text), text))[:_MOST_REASONS]
+    return sorted({_general(t) for t in trials}, key=lambda text: (len(text), text))[:_MOST_REASONS]
 
 
-def _general(reason: str) -> str:
+def _general(trial: Trial) -> str:
     """A reason without the names and shapes of its case, so that alike cases share one."""
-    return " ".join(_SHAPE.sub("", _QUOTED.sub("…", reason)).split())
+    text = _SHAPE.sub("", _QUOTED.sub("…", trial.reason))
+    return " ".join(re.sub(rf"\b{re.escape(trial.operator)}\b", "it", text).split())
 
 
 def _note(text: str, notes: dict[str, int]) -> str:

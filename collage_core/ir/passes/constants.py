@@ -72,7 +72,7 @@ def _evaluate(graph: Graph, node: Node, constants: Mapping[str, Array]) -> dict[
         operands = {v: constants[v] for v in node.inputs if v}
     else:
         return None
-    size_bytes = sum(graph.type_of(v).size_bytes for v in node.outputs if v and _is_static(graph.type_of(v)))
+    size_bytes = sum(graph.type_of(v).size_bytes for v in node.outputs if v and graph.type_of(v).is_static)
     if size_bytes > sum(a.nbytes for a in operands.values()) + _MAX_GROWTH_BYTES:
         return None
     alone = Graph(
@@ -90,7 +90,12 @@ def _evaluate(graph: Graph, node: Node, constants: Mapping[str, Array]) -> dict[
             results = ReferenceEvaluator(to_model(alone), new_ops=list(OPERATORS)).run(None, operands)
     except Exception:  # whatever an implementation raises: the node stays, and fails or not when it is run
         return None
-    return {name: np.asarray(r) for name, r in zip(alone.outputs, results, strict=True)}
+    return {v: _typed(graph.type_of(v), np.asarray(r)) for v, r in zip(alone.outputs, results, strict=True)}
+
+
+def _typed(type: TensorType, result: Array) -> Array:
+    """Some of the implementations compute in another type and leave it at that."""
+    return result if type == UNKNOWN else result.astype(type.dtype, copy=False)
 
 
 def _is_foldable(graph: Graph, node: Node, constants: Mapping[str, Array]) -> bool:
@@ -101,10 +106,6 @@ def _is_foldable(graph: Graph, node: Node, constants: Mapping[str, Array]) -> bo
         trips = constants.get(node.inputs[0])
         return trips is not None and trips.size == 1 and trips.item() <= _MAX_TRIPS
     return all(n.op_type != "Loop" for n in inner_nodes(node))
-
-
-def _is_static(type: TensorType) -> bool:
-    return type != UNKNOWN and not type.symbolic_dims
 
 
 FOLD_CONSTANTS = Pass(

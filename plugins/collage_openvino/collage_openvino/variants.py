@@ -10,6 +10,7 @@ from collage_core.graph_library import border_variants
 from collage_core.ir import Subgraph
 from collage_openvino.faults import known_fault
 from collage_openvino.integers import wide_refusal
+from collage_openvino.loops import loop_refusal
 
 __all__ = ["BORDER_DTYPES", "variants"]
 
@@ -31,7 +32,7 @@ def variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
             return Refusal(f"dimension {type.symbolic_dims[0]!r} of {value!r} is not known", node)
         if not type.size:
             return Refusal(f"{value!r} is {type}, which has no elements", node)
-    for ask in (known_fault, wide_refusal):
+    for ask in (known_fault, wide_refusal, loop_refusal):
         if (refusal := ask(subgraph)) is not None:
             return refusal
     return border_variants(subgraph)

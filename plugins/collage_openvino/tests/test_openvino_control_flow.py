@@ -128,3 +128,45 @@ def test_between_convolutions_it_is_offered_channels_last(truth: bool) -> None:
     part = Subgraph(graph, [n.id for n in graph.nodes if n.op_type == "If"])
     _, images = _run(part, _inputs(graph, truth))
     assert {f.layout for f in images.inputs} == {(), (0, 2, 3, 1)}
+
+
+_UNREAD = """g (int64 n, bool c, float[2] x, float[2] z) => (float[2] y)
+    <int64 five = {{5}}, bool yes = {{1}}> {{
+  y = Loop ({trips}, {condition}, z) <body = b (int64 i, bool k, float[2] s) => (bool k1, float[2] r) {{
+    k1 = Identity (k)
+    dead = Neg (s)
+    r = {result} (x) }}> }}"""
+
+
+@pytest.mark.parametrize(("trips", "condition"), [("n", '""'), ("five", "c"), ("n", "yes"), ('""', "c")])
+def test_a_loop_that_may_not_run_must_read_its_states(trips: str, condition: str) -> None:
+    """The library would leave in `y` what was there before."""
+    graph = _graph(_UNREAD.format(trips=trips, condition=condition, result="Exp"))
+    (refusal,) = OpenvinoBackend().supported([Subgraph(graph, graph.all_nodes)], TARGET)
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason.startswith("Loop_0 (Loop) may run no time, and its body does not read 's'")
+
+
+def test_a_state_that_only_a_scan_is_given_which_does_not_read_it_counts_as_unread() -> None:
+    graph = _graph("""g (int64 n, float[2] x, float[3,2] z) => (float[2] y) {
+      y = Loop (n, "", x) <body = b (int64 i, bool k, float[2] s) => (bool k, float[2] r) {
+        r = Scan <num_scan_inputs = 1,
+          body = d (float[2] t, float[2] e) => (float[2] u) { u = Neg (e) }> (s, z)
+      }> }""")
+    (refusal,) = OpenvinoBackend().supported([Subgraph(graph, graph.all_nodes)], TARGET)
+    assert isinstance(refusal, Refusal)
+    assert "does not read 's'" in refusal.reason
+
+
+def test_a_loop_that_runs_need_not_read_its_states() -> None:
+    graph = _graph(_UNREAD.format(trips="five", condition="yes", result="Exp"))
+    inputs: Inputs = {v: np.ones(2, np.float32) for v in ("x", "z")}
+    assert len(_run(Subgraph(graph, graph.all_nodes), inputs)) == 1
+
+
+@pytest.mark.parametrize("truth", [True, False])
+def test_a_loop_that_does_not_run_yields_what_it_was_given(truth: bool) -> None:
+    text = _UNREAD.format(trips="five", condition="c", result="Exp").replace("Exp (x)", "Add (s, x)")
+    graph = _graph(text)
+    inputs: Inputs = {"c": np.array(truth), "x": np.ones(2, np.float32), "z": np.full(2, 7, np.float32)}
+    assert len(_run(Subgraph(graph, graph.all_nodes), inputs)) == 1
