@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from collage_core.errors import Refusal
-from collage_core.ir import Operator, Subgraph
+from collage_core.ir import Node, Operator, Subgraph
 from collage_core.resizing import doubtful_resize
 
-__all__ = ["known_fault"]
+__all__ = ["is_cubic_resize", "known_fault"]
 
 Fault = Callable[[Operator], "str | None"]
 
@@ -21,6 +21,12 @@ def known_fault(subgraph: Subgraph) -> Refusal | None:
         if fault is not None and (reason := fault(Operator(subgraph.graph, node))) is not None:
             return Refusal(f"ONNX Runtime {reason}", node.name)
     return None
+
+
+def is_cubic_resize(node: Node) -> bool:
+    """Whether it computes images in no other layout than ONNX's."""
+    mode = node.attributes.get("mode", "nearest")
+    return node.op_type == "Resize" and not node.domain and mode in ("cubic", b"cubic")
 
 
 def _has(op: Operator, index: int) -> bool:

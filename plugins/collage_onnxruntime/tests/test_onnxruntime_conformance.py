@@ -15,6 +15,7 @@ from collage_benchmarks.node_suite import cases
 from collage_onnxruntime.backend import OnnxRuntimeBackend
 from onnx import numpy_helper
 
+from collage_core.costs.check import compare
 from collage_core.device import Target
 from collage_core.errors import BackendError, ModelError, Refusal
 from collage_core.ir import Graph, Subgraph, from_model
@@ -26,6 +27,7 @@ _RANDOM = {
     *("test_training_dropout_default_mask", "test_training_dropout_mask"),
 }
 """Their numbers are those of another generator."""
+
 
 def _readable() -> Sequence[tuple[str, Graph, list[Any], list[Any]]]:
     """Those of operators; as functions of others they are in the node suite of core's tests."""
@@ -68,9 +70,7 @@ def _fault(backend: OnnxRuntimeBackend, graph: Graph, inputs: list[Any], outputs
         except Exception as error:  # whatever the library raises
             return f"fails: {error}"
         for name, found in zip(part.outputs, bound.outputs, strict=True):
-            wanted = expected[name]
-            scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=1e-6)
-            if not np.allclose(found, wanted, rtol=1e-4, atol=1e-4 * scale, equal_nan=True):
+            if compare(name, found, expected[name])[1] is not None:
                 return "wrong"
     return None
 
