@@ -403,8 +403,9 @@ def test_a_wrong_pass_would_be_found() -> None:
 
 
 def test_a_training_normalisation_of_an_old_opset_keeps_its_outputs() -> None:
-    text = """<ir_version: 4, opset_import: ["" : 9]> g (float[2,3] x, float[3] s, float[3] b, float[3] m, float[3] v)
-        => (float[2,3] y) { y, om, ov, sm, sv = BatchNormalization (x, s, b, m, v) }"""
+    text = """<ir_version: 4, opset_import: ["" : 9]> 
+        g (float[2,3] x, float[3] s, float[3] b, float[3] m, float[3] v) => (float[2,3] y)
+        { y, om, ov, sm, sv = BatchNormalization (x, s, b, m, v) }"""
     before = from_model(onnx.parser.parse_model(text))
     random = np.random.default_rng(0)
     inputs = {v: random.uniform(0.5, 2, before.shape_of(v)).astype(np.float32) for v in before.inputs}
