@@ -57,6 +57,12 @@ def _largest(op: Operator) -> str | None:
     return f"has no {op.op_type} of nothing that is bool" if empty else None
 
 
+def _lstm(op: Operator) -> str | None:
+    if op.attribute("clip"):
+        return "does not clip LSTM's cell where it is read"
+    return "couples LSTM's gates the other way" if op.attribute("input_forget", 0) else None
+
+
 def _resize(op: Operator) -> str | None:
     reason = doubtful_resize(op)
     return None if reason is None else f"resizes otherwise: {reason}"
@@ -65,6 +71,7 @@ def _resize(op: Operator) -> str | None:
 _FAULTS: dict[str, Fault] = {
     "Attention": _attention,
     "ConvInteger": _convolution_of_integers,
+    "LSTM": _lstm,
     "MaxUnpool": lambda op: "leaves out MaxUnpool's output_shape" if _has(op, 2) else None,
     "ReduceMax": _largest,
     "ReduceMin": _largest,

@@ -64,6 +64,18 @@ _CASES = {
         _LSTM,
         20,
     ),
+    "does not clip": (
+        node("LSTM", ["x", "w", "r", "b"], "o", hidden_size=3, clip=0.5),
+        {"x": 3 * _f(20, 2, 4)},
+        _LSTM,
+        20,
+    ),
+    "leaves out LSTM's input_forget": (
+        node("LSTM", ["x", "w", "r", "b"], "o", hidden_size=3, input_forget=1),
+        {"x": _f(5, 2, 4)},
+        _LSTM,
+        20,
+    ),
     "avoid aliases": (_resize(mode="linear", antialias=1), _IMAGE, _DOWN, 20),
     "exclude_outside": (_resize(mode="cubic", exclude_outside=1), _IMAGE, _DOWN, 20),
     "align_corners with": (
