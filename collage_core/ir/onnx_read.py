@@ -148,8 +148,15 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
                 )
     try:
         return onnx.inliner.inline_local_functions(model, convert_version=True)
-    except Exception as error:  # onnx raises several unrelated types here
-        raise ModelError(f"the model's functions cannot be inlined: {one_line(error)}") from None
+    except Exception:  # onnx raises several unrelated types here
+        pass  # to convert a function it may need the types of what calls yield
+    try:
+        typed = onnx.shape_inference.infer_shapes(model)
+        return onnx.inliner.inline_local_functions(typed, convert_version=True)
+    except Exception as error:
+        names = ", ".join(f.name for f in model.functions)
+        said = one_line(error).rpartition("failed: ")[2]
+        raise ModelError(f"the model's functions ({names}) cannot be inlined: {said}") from None
 
 
 def _input_type(info: onnx.ValueInfoProto, shape: tuple[int, ...] | None) -> TensorType:
