@@ -41,6 +41,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "rules": {"errors", "ir"},
     "backend": {"device", "errors", "formats", "ir", "patterns", "rules"},
     "graph_library": {"backend", "errors", "formats", "ir"},
+    "resizing": {"ir"},
     "hookspecs": {"backend"},
     "placement": {"backend", "device", "errors", "formats"},
     "plugins": {"backend", "errors", "hookspecs", "reference"},

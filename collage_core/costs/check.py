@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
+from onnx import TensorProto
 
 from collage_core.errors import Refusal
 from collage_core.formats import Array
-from collage_core.ir import Graph, Node
+from collage_core.ir import Graph, Node, Operator
 from collage_core.ir.bodies import bodies_of
 from collage_core.ir.randomness import Drawn, random_values
 
@@ -53,12 +54,14 @@ def standards(graph: Graph, nodes: Iterable[Node] | None = None) -> dict[str, St
     found: dict[str, Standard] = {}
     for node in nodes:
         inside = [value.type.dtype for body in bodies_of(node).values() for value in body.values.values()]
+        if not node.domain and Operator(graph, node).attrs.get("stash_type") == TensorProto.FLOAT:
+            inside.append("float32")  # what ONNX has it computed in, whatever it is given
         before = [s for v in node.inputs if isinstance(s := found.get(v), str)]
-        for v in node.outputs:
-            dtypes = (graph.type_of(v).dtype if v else "", *inside, *before)
-            found[v] = max(dtypes, key=tolerance)
-    exact = {v for v in found if not v or graph.type_of(v).dtype not in _TOLERANCES}
-    return {v: s for v, s in found.items() if v not in exact} | random_values(graph, nodes)
+        for v in filter(None, node.outputs):
+            # Through whole numbers (shapes, masks, indices) nothing becomes less precise.
+            if (dtype := graph.type_of(v).dtype) in _TOLERANCES:
+                found[v] = max((dtype, *inside, *before), key=tolerance)
+    return found | random_values(graph, nodes)
 
 
 def compare(

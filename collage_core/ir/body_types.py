@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 
+from collage_core.errors import ModelError
 from collage_core.formats import Array
 from collage_core.ir.bodies import bodies_of, closed
 from collage_core.ir.graph import Graph
@@ -25,7 +26,11 @@ def yielded_types(graph: Graph, infer: _Infer) -> dict[str, TensorType]:
     for node in graph.nodes:
         if node.domain or not bodies_of(node) or all(graph.type_of(v).is_static for v in node.outputs if v):
             continue
-        for v, type in zip(node.outputs, _outputs(graph, node, infer), strict=True):
+        try:
+            types = _outputs(graph, node, infer)
+        except (IndexError, ValueError) as error:
+            raise ModelError(f"node {node}: what it yields cannot be told: {error}") from None
+        for v, type in zip(node.outputs, types, strict=True):
             if v and type.is_static and not graph.type_of(v).is_static:
                 found[v] = type
     return found

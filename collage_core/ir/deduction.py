@@ -45,6 +45,7 @@ def deduced_types(graph: Graph, dtypes: Mapping[str, str]) -> dict[str, TensorTy
         found |= _backwards(graph, node, dtypes, found)
         found |= _by_function(graph, node)
         found |= _by_constants(graph, node)
+        found |= _statistics(graph, node)
     # Inference calls dimensions that it does not know, but knows to be equal, by one name. Those that inputs
     # have are for a person to give.
     given = {d for v in graph.inputs for d in graph.type_of(v).symbolic_dims}
@@ -76,6 +77,14 @@ def _backwards(
     if not is_open or not result.is_static or source not in dtypes:
         return {}
     return {source: TensorType(dtypes[source], result.shape)}
+
+
+def _statistics(graph: Graph, node: Node) -> dict[str, TensorType]:
+    """What a training BatchNormalization yields of means and variances is of their types."""
+    if node.op_type != "BatchNormalization" or node.domain or len(node.inputs) < 5:
+        return {}
+    mean = graph.type_of(node.inputs[3])
+    return {v: mean for v in node.outputs[1:] if v and mean.is_static and not graph.type_of(v).is_static}
 
 
 def _by_function(graph: Graph, node: Node) -> dict[str, TensorType]:
@@ -128,12 +137,14 @@ def _by_constants(graph: Graph, node: Node) -> dict[str, TensorType]:
         return {}
     constant = graph.constants[deciding]
     if node.op_type == "MaxUnpool":
-        if len(node.inputs) < 3:
+        if len(node.inputs) < 3 or constant.ndim != 1:
             return {}
         shape = constant.tolist()
     elif (axis := node.attributes.get("axis")) is None:
         shape = [int(constant.sum())]
     else:
         shape = list(data.static_shape)
+        if not -len(shape) <= axis < len(shape):
+            return {}
         shape[axis] = int(constant.sum())
     return {node.outputs[0]: TensorType(data.dtype, tuple(shape))}

@@ -14,10 +14,11 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from collage_core.errors import ModelError
 from collage_core.operators.convolution import transposed_output
 from collage_core.operators.windows import Windows
 
-__all__ = ["inferred"]
+__all__ = ["inferred", "is_doubtful"]
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -29,7 +30,13 @@ def inferred(model: onnx.ModelProto, *, strict: bool) -> onnx.ModelProto:
         found = _infer(model, strict=False)
         shapes = _static_shapes(found)
         for place in doubtful:
-            if (right := _mended(found, model.graph.node[place], shapes)) is not None:
+            node = model.graph.node[place]
+            try:
+                right = _mended(found, node, shapes)
+            except (ArithmeticError, LookupError, ValueError) as error:
+                what = f"node {node.name!r} ({node.op_type})"
+                raise ModelError(f"{what}: its attributes do not fit its input: {error}") from None
+            if right is not None:
                 _stand_in(model, place, right, found)
                 doubtful.remove(place)
                 break
@@ -51,11 +58,18 @@ def _doubtful(model: onnx.ModelProto) -> list[int]:
         stated = _attributes(node)
         if node.op_type == "STFT" and "onesided" not in stated:
             node.attribute.append(helper.make_attribute("onesided", 1))
-        pool = node.op_type in ("AveragePool", "LpPool", "MaxPool") and stated.get("ceil_mode")
-        same = stated.get("auto_pad") in (b"SAME_UPPER", b"SAME_LOWER")
-        if pool or (node.op_type == "ConvTranspose" and (same or "output_shape" in stated)):
+        if node.op_type != "STFT" and is_doubtful(node.op_type, stated):
             places.append(place)
     return places
+
+
+def is_doubtful(op_type: str, stated: Mapping[str, Any]) -> bool:
+    """Whether `onnx` may infer another shape than the operator's text says, by the attributes stated."""
+    if op_type == "STFT":
+        return "onesided" not in stated
+    pool = op_type in ("AveragePool", "LpPool", "MaxPool") and stated.get("ceil_mode")
+    same = stated.get("auto_pad") in (b"SAME_UPPER", b"SAME_LOWER", "SAME_UPPER", "SAME_LOWER")
+    return bool(pool) or (op_type == "ConvTranspose" and (same or "output_shape" in stated))
 
 
 def _mended(found: onnx.ModelProto, node: onnx.NodeProto, shapes: Shapes) -> list[int] | None:

@@ -12,10 +12,11 @@ import onnx
 import onnx.inliner
 
 from collage_core.errors import ModelError
+from collage_core.ir.bodies import inner_nodes
 from collage_core.ir.body_types import with_typed_bodies, yielded_types
 from collage_core.ir.deduction import deduced_types
 from collage_core.ir.graph import Graph
-from collage_core.ir.inference import inferred
+from collage_core.ir.inference import inferred, is_doubtful
 from collage_core.ir.onnx_check import CHANGED_MEANING, check_texts, check_unique, check_versions, one_line
 from collage_core.ir.onnx_graph import GraphReader, declared_type
 from collage_core.ir.onnx_tensors import ExternalData, dtype_of, tensor_array
@@ -102,6 +103,10 @@ def _with_found_types(graph: Graph, declared: Mapping[str, TensorType]) -> tuple
         raise ModelError(f"shape inference failed: {one_line(error)}") from None
     typed = (*model.graph.value_info, *model.graph.output)
     found = {v.name: declared_type(v) for v in typed}
+    # Of bodies `onnx` knows only what it infers itself, which ours stands in for outside of them.
+    for n in graph.nodes:
+        if any(is_doubtful(i.op_type, i.attributes) for i in inner_nodes(n) if not i.domain):
+            found.update(dict.fromkeys(n.outputs, UNKNOWN))
     values = dict(graph.values)
     for name in graph.intermediates():
         candidates = (found.get(name, UNKNOWN), declared.get(name, UNKNOWN), values[name].type)
@@ -143,8 +148,15 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
                 )
     try:
         return onnx.inliner.inline_local_functions(model, convert_version=True)
-    except Exception as error:  # onnx raises several unrelated types here
-        raise ModelError(f"the model's functions cannot be inlined: {one_line(error)}") from None
+    except Exception:  # onnx raises several unrelated types here
+        pass  # to convert a function it may need the types of what calls yield
+    try:
+        typed = onnx.shape_inference.infer_shapes(model)
+        return onnx.inliner.inline_local_functions(typed, convert_version=True)
+    except Exception as error:
+        names = ", ".join(f.name for f in model.functions)
+        said = one_line(error).rpartition("failed: ")[2]
+        raise ModelError(f"the model's functions ({names}) cannot be inlined: {said}") from None
 
 
 def _input_type(info: onnx.ValueInfoProto, shape: tuple[int, ...] | None) -> TensorType:

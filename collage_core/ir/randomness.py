@@ -75,7 +75,7 @@ def _closed_bodies(graph: Graph, node: Node) -> list[Graph]:
 def seed_of(node: Node) -> int | None:
     """The seed that a drawing node states, as libraries read it: without fraction."""
     seed = node.attributes.get("seed")
-    return None if seed is None or math.isnan(seed) else int(seed)
+    return None if seed is None or not math.isfinite(seed) else int(seed)
 
 
 def random_values(graph: Graph, nodes: Iterable[Node] | None = None) -> dict[str, Drawn]:

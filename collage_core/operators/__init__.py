@@ -52,6 +52,7 @@ from collage_core.operators.normalization import (
 from collage_core.operators.padding import Pad
 from collage_core.operators.pooling import AveragePool, LpPool, MaxPool
 from collage_core.operators.products import Det
+from collage_core.operators.quantisation import QuantizeLinear
 from collage_core.operators.recurrent import GRU, LSTM, RNN
 from collage_core.operators.reduction import CumSum, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceMean
 from collage_core.operators.resize import Resize, Upsample
@@ -101,6 +102,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     Pad,
     Pow,
     RMSNormalization,
+    QuantizeLinear,
     RNN,
     RandomNormal,
     RandomNormalLike,

@@ -137,8 +137,8 @@ class LSTM(_Recurrent):
         h, c = state
         gate_i, gate_o, gate_f, gate_c = (a + b for a, b in zip(*cell.both(x, h), strict=True))
         peep_i, peep_o, peep_f = np.split(cell.peepholes, 3)
-        forget = cell.activate(0, gate_f + peep_f * c)
-        taken = 1 - forget if cell.input_forget else cell.activate(0, gate_i + peep_i * c)
+        taken = cell.activate(0, gate_i + peep_i * c)
+        forget = 1 - taken if cell.input_forget else cell.activate(0, gate_f + peep_f * c)
         following = forget * c + taken * cell.activate(1, gate_c)
         shown = cell.activate(0, gate_o + peep_o * following)
         return [shown * cell.activate(2, following), following]

@@ -59,3 +59,12 @@ def test_floats_are_held_to_the_least_precise_type_that_they_were_computed_in() 
     right, off = np.ones(2), np.ones(2) * (1 + 1e-6)
     assert compare("y", off, right, found["y"])[1] is None
     assert compare("z", off, right, found["z"])[1] is not None
+
+
+def test_whole_numbers_make_nothing_less_precise() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 20]> g (float[2,3] x, float[6] z) => (float[2,3] y) {
+            q = Cast <to = 10> (x) s = Shape (q) w = Reshape (z, s) y = Exp (w) }"""
+    )
+    found = standards(from_model(model))
+    assert found == {"q": "float16", "w": "float32", "y": "float32"}

@@ -19,7 +19,7 @@ from collage_core.costs.check import compare, standards
 from collage_core.errors import CollageError
 from collage_core.formats import Array
 from collage_core.ir import Graph, Subgraph, from_model, to_model
-from collage_core.ir.passes import PASSES, Pass
+from collage_core.ir.passes import PASSES, Pass, normalise
 from collage_core.reference.evaluator import evaluate
 
 _SHAPE = (2, 6, 4, 4)
@@ -400,3 +400,18 @@ def test_a_wrong_pass_would_be_found() -> None:
         reason = str(error)
     assert reason is not None
     assert "shape" in reason
+
+
+def test_a_training_normalisation_of_an_old_opset_keeps_its_outputs() -> None:
+    text = """<ir_version: 4, opset_import: ["" : 9]> 
+        g (float[2,3] x, float[3] s, float[3] b, float[3] m, float[3] v) => (float[2,3] y)
+        { y, om, ov, sm, sv = BatchNormalization (x, s, b, m, v) }"""
+    before = from_model(onnx.parser.parse_model(text))
+    random = np.random.default_rng(0)
+    inputs = {v: random.uniform(0.5, 2, before.shape_of(v)).astype(np.float32) for v in before.inputs}
+    after = normalise(before)
+    assert len(after.nodes[0].outputs) == 5
+    np.testing.assert_array_equal(evaluate(after, inputs)["y"], evaluate(before, inputs)["y"])
+    np.testing.assert_allclose(
+        evaluate(before, {**inputs, "m": inputs["m"] + 9})["y"], evaluate(before, inputs)["y"]
+    )

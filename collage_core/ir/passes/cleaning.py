@@ -15,6 +15,9 @@ from collage_core.ir.types import Node
 
 __all__ = ["DEAD_CODE", "DROP_IDENTITIES", "without_unused_values"]
 
+_FIRST_TRAINING_MODE = 14
+"""Of BatchNormalization, the first opset with an attribute for it."""
+
 
 def without_unused_values(graph: Graph, nodes: list[Node]) -> Graph:
     """`graph` with these nodes and without the values that no longer occur."""
@@ -38,6 +41,8 @@ def _without_unread_outputs(graph: Graph, node: Node, needed: Collection[str]) -
     """The node without those optional outputs that nobody reads, which lets operators such as Dropout and
     MaxPool be plain ones. Others stay: how many outputs a Split has says into how many parts it cuts.
     """
+    if node.op_type == "BatchNormalization" and graph.opsets.get(node.domain, 0) < _FIRST_TRAINING_MODE:
+        return node  # it trains if it has more than one output
     schema = schema_of(Operator(graph, node))
     optional = [o.option == OpSchema.FormalParameterOption.Optional for o in schema.outputs] if schema else []
     outputs = [

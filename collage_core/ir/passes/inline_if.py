@@ -50,7 +50,8 @@ def _inline_once(graph: Graph) -> Graph | None:
 
 
 def _is_decided(graph: Graph, node: Node) -> bool:
-    return node.op_type == "If" and not node.domain and graph.is_constant(node.inputs[0])
+    condition = graph.constants.get(node.inputs[0]) if node.op_type == "If" and not node.domain else None
+    return condition is not None and condition.size == 1
 
 
 def _named_for(node: Node, branch: Graph, taken: set[str]) -> Graph:

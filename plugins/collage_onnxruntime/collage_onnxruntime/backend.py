@@ -15,7 +15,7 @@ from collage_core.formats import Array, Format
 from collage_core.graph_library import border_variants
 from collage_core.ir import Subgraph, subgraph_model
 from collage_onnxruntime import __version__
-from collage_onnxruntime.faults import known_fault
+from collage_onnxruntime.faults import is_cubic_resize, known_fault
 from collage_onnxruntime.session import DISTRIBUTION, Waiting, bind, check, library_version, open_session
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ class OnnxRuntimeBackend(Backend):
         if (fault := known_fault(subgraph)) is not None:
             return fault
         plain, *others = border_variants(subgraph)
+        if any(is_cubic_resize(n) for n in subgraph.nodes):
+            others = []  # it moves the transposes at the border past the Resize, and then refuses that
         if subgraph.node_set == graph.all_nodes:
             plain = replace(plain, options=((_WAITING, Waiting.SPIN_BRIEFLY.name),))
         return [plain, *others]

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from collage_core.errors import Refusal
-from collage_core.ir import Operator, Subgraph
+from collage_core.ir import Node, Operator, Subgraph
 from collage_core.resizing import doubtful_resize
 
-__all__ = ["known_fault"]
+__all__ = ["is_cubic_resize", "known_fault"]
 
 Fault = Callable[[Operator], "str | None"]
 
@@ -21,6 +21,12 @@ def known_fault(subgraph: Subgraph) -> Refusal | None:
         if fault is not None and (reason := fault(Operator(subgraph.graph, node))) is not None:
             return Refusal(f"ONNX Runtime {reason}", node.name)
     return None
+
+
+def is_cubic_resize(node: Node) -> bool:
+    """Whether it computes images in no other layout than ONNX's."""
+    mode = node.attributes.get("mode", "nearest")
+    return node.op_type == "Resize" and not node.domain and mode in ("cubic", b"cubic")
 
 
 def _has(op: Operator, index: int) -> bool:
@@ -51,6 +57,12 @@ def _largest(op: Operator) -> str | None:
     return f"has no {op.op_type} of nothing that is bool" if empty else None
 
 
+def _lstm(op: Operator) -> str | None:
+    if op.attribute("clip"):
+        return "does not clip LSTM's cell where it is read"
+    return "couples LSTM's gates the other way" if op.attribute("input_forget", 0) else None
+
+
 def _resize(op: Operator) -> str | None:
     reason = doubtful_resize(op)
     return None if reason is None else f"resizes otherwise: {reason}"
@@ -59,6 +71,7 @@ def _resize(op: Operator) -> str | None:
 _FAULTS: dict[str, Fault] = {
     "Attention": _attention,
     "ConvInteger": _convolution_of_integers,
+    "LSTM": _lstm,
     "MaxUnpool": lambda op: "leaves out MaxUnpool's output_shape" if _has(op, 2) else None,
     "ReduceMax": _largest,
     "ReduceMin": _largest,

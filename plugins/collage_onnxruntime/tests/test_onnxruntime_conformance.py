@@ -15,6 +15,7 @@ from collage_benchmarks.node_suite import cases
 from collage_onnxruntime.backend import OnnxRuntimeBackend
 from onnx import numpy_helper
 
+from collage_core.costs.check import compare
 from collage_core.device import Target
 from collage_core.errors import BackendError, ModelError, Refusal
 from collage_core.ir import Graph, Subgraph, from_model
@@ -28,6 +29,13 @@ _RANDOM = {
 """Their numbers are those of another generator."""
 
 
+<<<<<<< HEAD
+=======
+_ROUNDED = {"test_averagepool_2d_ceil_last_window_starts_on_pad"}
+"""ONNX's answers have four places."""
+
+
+>>>>>>> main
 def _readable() -> Sequence[tuple[str, Graph, list[Any], list[Any]]]:
     """Those of operators; as functions of others they are in the node suite of core's tests."""
     found = []
@@ -69,10 +77,10 @@ def _fault(backend: OnnxRuntimeBackend, graph: Graph, inputs: list[Any], outputs
         except Exception as error:  # whatever the library raises
             return f"fails: {error}"
         for name, found in zip(part.outputs, bound.outputs, strict=True):
-            wanted = expected[name]
-            scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=1e-6)
-            if not np.allclose(found, wanted, rtol=1e-4, atol=1e-4 * scale, equal_nan=True):
-                return "wrong"
+            with np.errstate(invalid="ignore"):
+                _, wrong = compare(name, found, expected[name])
+            if wrong is not None:
+                return f"wrong: {wrong}"
     return None
 
 
@@ -81,4 +89,4 @@ def test_node_cases(backend: OnnxRuntimeBackend) -> None:
     faults = {name: _fault(backend, graph, inputs, outputs) for name, graph, inputs, outputs in _readable()}
     assert sum(f is None for f in faults.values()) > 1000
     found = {name: fault for name, fault in faults.items() if fault}
-    assert not found
+    assert found.keys() == _ROUNDED, found

@@ -66,6 +66,8 @@ def _lrn(op: Operator) -> str | None:
 def _lstm(op: Operator) -> str | None:
     if _has(op, 7):
         return "leaves out LSTM's peepholes"
+    if op.attribute("clip"):
+        return "does not clip LSTM's cell where it is read"
     return "leaves out LSTM's input_forget" if op.attribute("input_forget", 0) else None
 
 

@@ -28,34 +28,8 @@ _RANDOM = {
 }
 """Their numbers are those of another generator."""
 
-_WRONG = {
-    "test_attention_3d_local_window",
-    "test_attention_4d_with_past_and_present_qk_matmul_bias_3d_mask_causal",
-    "test_attention_4d_with_past_and_present_qk_matmul_bias_4d_mask_causal",
-    "test_attention_bidirectional_window",
-    "test_attention_local_window",
-    "test_attention_local_window_ext_cache_rank2_mask",
-    "test_attention_local_window_ext_cache_rank3_head_mask",
-    "test_attention_local_window_ext_cache_rank4_batch_mask",
-    "test_attention_local_window_gqa_rank4_mask",
-    "test_attention_local_window_rank1_boolean_mask",
-    "test_attention_local_window_with_past",
-    "test_bitshift_left_int32_shift_ge_width",
-    "test_bitshift_left_int8_overflow",
-    "test_bitshift_left_int8_shift_ge_width",
-    "test_bitshift_right_int32_negative_input",
-    "test_bitshift_right_int32_negative_shift",
-    "test_bitshift_right_int32_shift_ge_width",
-    "test_bitshift_right_int8_negative_input",
-    "test_bitshift_right_int8_negative_shift",
-    "test_bitshift_right_int8_shift_ge_width",
-    "test_dft_axis",
-    "test_dft_axis_opset19",
-    "test_dynamicquantizelinear",
-    "test_lstm_with_peepholes",
-    "test_spacetodepth_crd_mode_example",
-}
-"""The library differs from ONNX: measuring finds out."""
+_ROUNDED = {"test_averagepool_2d_ceil_last_window_starts_on_pad"}
+"""ONNX's answers have four places."""
 
 TARGET = Target("cpu", 2)
 
@@ -107,8 +81,7 @@ def test_node_cases() -> None:
     assert len(taken) > 650
     faults = {name: _fault(group, inputs, outputs) for name, group, inputs, outputs in taken}
     wrong = {name: fault for name, fault in faults.items() if fault}
-    assert wrong.keys() == _WRONG, wrong
-    assert not [name for name, fault in wrong.items() if fault.startswith("fails")]
+    assert wrong.keys() == _ROUNDED, wrong
 
 
 def test_a_refused_group_does_not_spoil_the_others() -> None:

@@ -1,0 +1,105 @@
+"""What the library is known to compute otherwise, or not at all, is declined; each fault is still there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from collage_onnxruntime.backend import OnnxRuntimeBackend
+
+from collage_core.backend import plain_variant
+from collage_core.costs.check import compare
+from collage_core.device import Target
+from collage_core.errors import Refusal
+from collage_core.ir import Subgraph
+from collage_core.reference import evaluate
+from collage_core.testing import bind, make_group, node
+
+_random = np.random.default_rng(3)
+_TARGET = Target("cpu", 2)
+
+
+def _f(*shape: int) -> Any:
+    return _random.standard_normal(shape).astype(np.float32)
+
+
+_LSTM = {"w": 3 * _f(1, 12, 4), "r": _f(1, 12, 3), "b": _f(1, 24)}
+_HEADS = {"q": _f(1, 2, 5, 4), "k": _f(1, 2, 5, 4), "v": _f(1, 2, 5, 4)}
+_PADDED = {**_HEADS, "m": _f(5, 3), "n": np.array([3])}
+
+
+def _resize(**attributes: Any) -> Any:
+    return node("Resize", ["x", "", "s"], "o", **attributes)
+
+
+_IMAGE = {"x": _f(1, 2, 5, 6)}
+_DOWN = {"s": np.array([1, 1, 0.6, 0.7], np.float32)}
+_CASES = {
+    "all keys": (node("Attention", ["q", "k", "v", "m", "", "", "n"], "o"), _PADDED, {}, 24),
+    "one zero point": (
+        node("ConvInteger", ["x", "w", "", "z"], "o"),
+        {"x": _random.integers(0, 9, (1, 1, 3, 3)).astype(np.uint8)},
+        {"w": np.ones((2, 1, 2, 2), np.uint8), "z": np.array([1, 2], np.uint8)},
+        20,
+    ),
+    "does not clip": (
+        node("LSTM", ["x", "w", "r", "b"], "o", hidden_size=3, clip=0.5),
+        {"x": 3 * _f(20, 2, 4)},
+        _LSTM,
+        20,
+    ),
+    "the other way": (
+        node("LSTM", ["x", "w", "r", "b"], "o", hidden_size=3, input_forget=1),
+        {"x": _f(5, 2, 4)},
+        _LSTM,
+        20,
+    ),
+    "output_shape": (
+        node("MaxUnpool", ["x", "i", "s"], "o", kernel_shape=[2, 2], strides=[2, 2]),
+        {"x": _f(1, 1, 2, 2)},
+        {"i": np.array([[[[5, 7], [13, 15]]]]), "s": np.array([1, 1, 5, 5])},
+        20,
+    ),
+    "align_corners with": (
+        _resize(mode="linear", coordinate_transformation_mode="align_corners"),
+        _IMAGE,
+        _DOWN,
+        20,
+    ),
+    "hang on the last bits": (_resize(nearest_mode="floor"), _IMAGE, _DOWN, 20),
+}
+
+
+@pytest.mark.parametrize("reason", _CASES)
+def test_a_fault_is_declined_and_still_there(reason: str, backend: OnnxRuntimeBackend) -> None:
+    made, inputs, constants, opset = _CASES[reason]
+    group = make_group([made], inputs, constants, opset=opset)
+    said = backend.variants(group, _TARGET)
+    assert isinstance(said, Refusal)
+    assert reason in said.reason
+    assert said.node == "o"
+    variant = plain_variant(group)
+    bound = bind(backend.build(group, variant, _TARGET), group, variant, inputs)
+    expected = evaluate(group.graph, inputs, keep=group.outputs)
+    try:
+        bound.call()
+    except Exception:  # whatever the library raises
+        return
+    assert compare("o", bound.outputs[0], expected["o"])[1] is not None, "it is right by now"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "inputs", "constants"),
+    [
+        ([_resize(mode="cubic")], _IMAGE, _DOWN),
+        ([_resize(mode="cubic"), node("Conv", ["o", "w"], "c")], _IMAGE, {**_DOWN, "w": _f(3, 2, 1, 1)}),
+        ([_resize(mode="linear")], _IMAGE, _DOWN),
+        ([node("LSTM", ["x", "w", "r", "b"], "o", hidden_size=3)], {"x": _f(5, 2, 4)}, _LSTM),
+        ([node("Split", ["x"], ["a", "o", "c"], axis=1, num_outputs=3)], {"x": _f(2, 6)}, {}),
+        ([node("TopK", ["x", "k"], ["o", "i"])], {"x": _f(3, 8)}, {"k": np.array([3])}),
+    ],
+)
+def test_neighbours_and_outputs_that_nobody_reads(run: Any, nodes: Any, inputs: Any, constants: Any) -> None:
+    group = make_group(nodes, inputs, constants, ["o" if nodes[-1].output[0] != "c" else "c"])
+    run(Subgraph(group.graph, group.graph.all_nodes), inputs)

@@ -1,0 +1,165 @@
+"""What the library is known to compute otherwise is declined, and each fault is still there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from collage_openvino.backend import OpenvinoBackend
+from collage_openvino.faults import known_fault
+
+from collage_core.backend import plain_variant
+from collage_core.costs.check import compare
+from collage_core.device import Target
+from collage_core.errors import Refusal
+from collage_core.ir import Subgraph
+from collage_core.reference import evaluate
+from collage_core.testing import bind, make_group, node
+
+_random = np.random.default_rng(3)
+_TARGET = Target("cpu", 2)
+
+
+def _f(*shape: int) -> Any:
+    return _random.standard_normal(shape).astype(np.float32)
+
+
+_LSTM = {"w": _f(1, 12, 4), "r": _f(1, 12, 3), "b": _f(1, 24), "p": _f(1, 9)}
+_HEADS = {"q": _f(1, 2, 5, 4), "k": _f(1, 2, 5, 4), "v": _f(1, 2, 5, 4)}
+_ROIS = {"r": np.array([[0, 0, 3, 3], [1, 1, 4.5, 2.5]], np.float32), "i": np.array([0, 1])}
+
+
+def _resize(**attributes: Any) -> Any:
+    return node("Resize", ["x", "", "s"], "o", **attributes)
+
+
+_IMAGE = {"x": _f(1, 2, 5, 6)}
+_DOWN = {"s": np.array([1, 1, 0.6, 0.7], np.float32)}
+_CASES = {
+    "lets Attention see": (node("Attention", ["q", "k", "v"], "o", left_window_size=1), _HEADS, {}, 25),
+    "shifts signed": (
+        node("BitShift", ["x", "y"], "o", direction="RIGHT"),
+        {"x": np.array([-7, 9], np.int32), "y": np.array([1, 40], np.int32)},
+        {},
+        28,
+    ),
+    "transforms along axis 1": (
+        node("DFT", ["x", "", "axis"], "o"),
+        {"x": _f(1, 5, 4, 1)},
+        {"axis": np.array(2)},
+        20,
+    ),
+    "multiplies where": (
+        node("DynamicQuantizeLinear", ["x"], ["o", "s", "z"]),
+        {"x": np.array([0, 2, -3, -2.5, 1.34, 0.5], np.float32)},
+        {},
+        20,
+    ),
+    "cuts LRN's bias": (node("LRN", ["x"], "o", size=3, bias=1.5), {"x": _f(1, 7, 4, 4)}, {}, 20),
+    "an even size of LRN": (node("LRN", ["x"], "o", size=4, alpha=0.5), {"x": _f(1, 7, 4, 4)}, {}, 20),
+    "peepholes": (
+        node("LSTM", ["x", "w", "r", "b", "", "", "", "p"], "o", hidden_size=3),
+        {"x": _f(5, 2, 4)},
+        _LSTM,
+        20,
+    ),
+    "does not clip": (
+        node("LSTM", ["x", "w", "r", "b"], "o", hidden_size=3, clip=0.5),
+        {"x": 3 * _f(20, 2, 4)},
+        _LSTM,
+        20,
+    ),
+    "leaves out LSTM's input_forget": (
+        node("LSTM", ["x", "w", "r", "b"], "o", hidden_size=3, input_forget=1),
+        {"x": _f(5, 2, 4)},
+        _LSTM,
+        20,
+    ),
+    "avoid aliases": (_resize(mode="linear", antialias=1), _IMAGE, _DOWN, 20),
+    "exclude_outside": (_resize(mode="cubic", exclude_outside=1), _IMAGE, _DOWN, 20),
+    "align_corners with": (
+        _resize(mode="linear", coordinate_transformation_mode="align_corners"),
+        _IMAGE,
+        _DOWN,
+        20,
+    ),
+    "hang on the last bits": (_resize(nearest_mode="floor"), _IMAGE, _DOWN, 20),
+    "RoiAlign": (
+        node("RoiAlign", ["x", "r", "i"], "o", mode="max", output_height=2, output_width=3, sampling_ratio=2),
+        {"x": _f(2, 2, 6, 6)},
+        _ROIS,
+        20,
+    ),
+    "SpaceToDepth's mode": (
+        node("SpaceToDepth", ["x"], "o", blocksize=2, mode="CRD"),
+        {"x": _f(1, 4, 4, 6)},
+        {},
+        28,
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", _CASES)
+def test_a_fault_is_declined_and_still_there(reason: str) -> None:
+    made, inputs, constants, opset = _CASES[reason]
+    read = {v: a for v, a in constants.items() if v in made.input}
+    group = make_group([made], inputs, read, list(made.output), opset=opset)
+    said = OpenvinoBackend().variants(group, _TARGET)
+    assert isinstance(said, Refusal)
+    assert reason in said.reason
+    assert said.node == "o"
+    variant = plain_variant(group)
+    bound = bind(OpenvinoBackend().build(group, variant, _TARGET), group, variant, inputs)
+    assert not bound.call()
+    expected = evaluate(group.graph, inputs, keep=group.outputs)
+    found = dict(zip(group.outputs, bound.outputs, strict=True))
+    assert any(compare(v, found[v], expected[v])[1] is not None for v in group.outputs), "it is right by now"
+
+
+_RIGHT = {
+    "LRN": (node("LRN", ["x"], "o", size=3, bias=2.0, alpha=0.5), {"x": _f(1, 7, 4, 4)}, {}),
+    "RoiAlign": (
+        node("RoiAlign", ["x", "r", "i"], "o", output_height=2, output_width=3, sampling_ratio=2),
+        {"x": _f(2, 2, 6, 6)},
+        _ROIS,
+    ),
+    "linear Resize": (_resize(mode="linear"), _IMAGE, _DOWN),
+    "cubic Resize": (_resize(mode="cubic"), _IMAGE, _DOWN),
+    "nearest Resize": (_resize(), _IMAGE, {"s": np.array([1, 1, 2, 3], np.float32)}),
+    "LSTM": (node("LSTM", ["x", "w", "r", "b"], "o", hidden_size=3), {"x": _f(5, 2, 4)}, _LSTM),
+}
+
+
+@pytest.mark.parametrize("name", _RIGHT)
+def test_its_neighbours_are_not_declined(name: str, check: Any) -> None:
+    made, inputs, constants = _RIGHT[name]
+    check([made], inputs, constants={v: a for v, a in constants.items() if v in made.input})
+
+
+def test_a_fault_anywhere_in_a_group_declines_it() -> None:
+    nodes = [node("Relu", ["x"], "a"), node("LRN", ["a"], "o", size=4), node("Neg", ["a"], "b")]
+    group = make_group(nodes, {"x": _f(1, 7, 4, 4)}, outputs=["o", "b"])
+    said = known_fault(group)
+    assert said is not None
+    assert said.node == "o"
+    assert known_fault(Subgraph(group.graph, [0, 2])) is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "inputs", "constants", "output"),
+    [
+        ([node("Split", ["x"], ["a", "o", "c"], axis=1, num_outputs=3)], {"x": _f(2, 6)}, {}, "o"),
+        (
+            [node("Split", ["x"], ["a", "b"], axis=1, num_outputs=2), node("Relu", ["b"], "o")],
+            {"x": _f(2, 6)},
+            {},
+            "o",
+        ),
+        ([node("TopK", ["x", "k"], ["o", "i"])], {"x": _f(3, 8)}, {"k": np.array([3])}, "o"),
+        ([node("LSTM", ["x", "w", "r"], ["y", "o", "c"], hidden_size=3)], {"x": _f(5, 2, 4)}, _LSTM, "o"),
+    ],
+)
+def test_outputs_that_nobody_reads(check: Any, nodes: Any, inputs: Any, constants: Any, output: str) -> None:
+    used = {v for n in nodes for v in n.input}
+    check(nodes, inputs, [output], {v: a for v, a in constants.items() if v in used})
