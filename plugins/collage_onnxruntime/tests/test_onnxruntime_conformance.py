@@ -29,13 +29,10 @@ _RANDOM = {
 """Their numbers are those of another generator."""
 
 
-<<<<<<< HEAD
-=======
 _ROUNDED = {"test_averagepool_2d_ceil_last_window_starts_on_pad"}
 """ONNX's answers have four places."""
 
 
->>>>>>> main
 def _readable() -> Sequence[tuple[str, Graph, list[Any], list[Any]]]:
     """Those of operators; as functions of others they are in the node suite of core's tests."""
     found = []
