@@ -86,7 +86,7 @@ def random_values(graph: Graph, nodes: Iterable[Node] | None = None) -> dict[str
     for node in graph.nodes if nodes is None else nodes:
         if draws(graph, node):
             legal = _drawn_by(graph, node)
-        elif found.keys().isdisjoint(node.inputs):
+        elif found.keys().isdisjoint(node.inputs) or (not node.domain and node.op_type in ("Shape", "Size")):
             continue
         elif not node.domain and node.op_type in VIEW_OPS and node.inputs[0] in found:
             legal = [found[node.inputs[0]]]

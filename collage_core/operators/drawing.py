@@ -23,8 +23,13 @@ __all__ = [
 ]
 
 
-def _generator(seed: float | None) -> np.random.RandomState:
-    return np.random.RandomState(None if seed is None or np.isnan(seed) else int(seed) % 2**32)
+def _generator(op: OpRun, seed: float | None) -> np.random.RandomState:
+    """The operator's own, which goes on from run to run: in a loop each trip draws other numbers."""
+    made: np.random.RandomState | None = getattr(op, "_generator", None)
+    if made is None:
+        made = np.random.RandomState(None if seed is None or not np.isfinite(seed) else int(seed) % 2**32)
+        op._generator = made  # type: ignore[attr-defined]
+    return made
 
 
 def _as_type(numbers: Tensor | float, element_type: int | None, like: Tensor | None = None) -> Tensor:
@@ -34,12 +39,12 @@ def _as_type(numbers: Tensor | float, element_type: int | None, like: Tensor | N
     return np.asarray(numbers).astype(helper.tensor_dtype_to_np_dtype(element_type or 1))
 
 
-def _uniform(shape: Sequence[int], low: float, high: float, seed: float | None) -> Tensor:
-    return np.asarray(_generator(seed).uniform(low, high, tuple(shape)))
+def _uniform(op: OpRun, shape: Sequence[int], low: float, high: float, seed: float | None) -> Tensor:
+    return np.asarray(_generator(op, seed).uniform(low, high, tuple(shape)))
 
 
-def _normal(shape: Sequence[int], mean: float, scale: float, seed: float | None) -> Tensor:
-    return np.asarray(_generator(seed).normal(mean, scale, tuple(shape)))
+def _normal(op: OpRun, shape: Sequence[int], mean: float, scale: float, seed: float | None) -> Tensor:
+    return np.asarray(_generator(op, seed).normal(mean, scale, tuple(shape)))
 
 
 class RandomUniform(OpRun):
@@ -51,7 +56,7 @@ class RandomUniform(OpRun):
         seed: float | None = None,
         shape: Sequence[int] = (),
     ) -> tuple[Tensor]:
-        return (_as_type(_uniform(shape, low, high, seed), dtype),)
+        return (_as_type(_uniform(self, shape, low, high, seed), dtype),)
 
 
 class RandomUniformLike(OpRun):
@@ -63,7 +68,7 @@ class RandomUniformLike(OpRun):
         low: float = 0.0,
         seed: float | None = None,
     ) -> tuple[Tensor]:
-        return (_as_type(_uniform(x.shape, low, high, seed), dtype, x),)
+        return (_as_type(_uniform(self, x.shape, low, high, seed), dtype, x),)
 
 
 class RandomNormal(OpRun):
@@ -75,7 +80,7 @@ class RandomNormal(OpRun):
         seed: float | None = None,
         shape: Sequence[int] = (),
     ) -> tuple[Tensor]:
-        return (_as_type(_normal(shape, mean, scale, seed), dtype),)
+        return (_as_type(_normal(self, shape, mean, scale, seed), dtype),)
 
 
 class RandomNormalLike(OpRun):
@@ -87,12 +92,12 @@ class RandomNormalLike(OpRun):
         scale: float = 1.0,
         seed: float | None = None,
     ) -> tuple[Tensor]:
-        return (_as_type(_normal(x.shape, mean, scale, seed), dtype, x),)
+        return (_as_type(_normal(self, x.shape, mean, scale, seed), dtype, x),)
 
 
 class Bernoulli(OpRun):
     def _run(self, p: Tensor, dtype: int | None = None, seed: float | None = None) -> tuple[Tensor]:
-        return (_as_type(_uniform(p.shape, 0, 1, seed) < p.astype(np.float64), dtype, p),)
+        return (_as_type(_uniform(self, p.shape, 0, 1, seed) < p.astype(np.float64), dtype, p),)
 
 
 class Multinomial(OpRun):
@@ -103,7 +108,7 @@ class Multinomial(OpRun):
     ) -> tuple[Tensor]:
         wide = x.astype(np.float64)
         shares = np.exp(wide - wide.max(axis=1, keepdims=True)).cumsum(axis=1)
-        drawn = _uniform((x.shape[0], sample_size), 0, 1, seed) * shares[:, -1:]
+        drawn = _uniform(self, (x.shape[0], sample_size), 0, 1, seed) * shares[:, -1:]
         chosen = [np.searchsorted(s, d, side="right") for s, d in zip(shares, drawn, strict=True)]
         outcomes = np.minimum(np.reshape(chosen, drawn.shape), x.shape[1] - 1)
         return (_as_type(outcomes, dtype or 6),)

@@ -30,5 +30,7 @@ class Pow(OpRun):
 
     def _run(self, x: Tensor, exponent: Tensor) -> tuple[Tensor]:
         if x.dtype.kind in "iu" and exponent.dtype.kind == "i" and (exponent < 0).any():
-            return (np.trunc(np.float_power(x, exponent)).astype(x.dtype),)
+            whole = np.power(x, np.maximum(exponent, 0))
+            fractions = np.trunc(np.float_power(x, np.minimum(exponent, 0))).astype(x.dtype)
+            return (np.where(exponent < 0, fractions, whole).astype(x.dtype),)
         return (np.asarray(np.power(x, exponent)).astype(x.dtype, copy=False),)

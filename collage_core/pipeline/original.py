@@ -111,7 +111,7 @@ class _Given:
         """The first pass after which the answers are others, or there are none."""
         graph = self._graph
         for number, p in enumerate(passes):
-            before, graph = graph, run_passes(graph, [p])
+            before, graph = graph, run_passes(graph, [p], _ignore)
             if graph is before:
                 continue
             try:
@@ -136,11 +136,15 @@ def _difference(given: _Given, workspace: Workspace) -> Difference:
 
 def _without(fault: PassFault, original: Graph, passes: Sequence[Pass]) -> Graph:
     try:
-        graph = run_passes(original, passes)
+        graph = run_passes(original, passes, _ignore)
         require_static(graph)
     except ModelError as error:
         raise ModelError(f"{fault}; without it: {error}") from None
     return graph
+
+
+def _ignore(fault: PassFault) -> None:
+    """A pass that fails after another was left out: it is left out as well."""
 
 
 def _key(original: Graph, workspace: Workspace) -> CostKey:
@@ -154,6 +158,9 @@ def original_environment() -> dict[str, str]:
     """What such a record depends on besides the model: the reference, on any machine."""
     return {
         "onnx": importlib.metadata.version("onnx"),
+        "numpy": importlib.metadata.version("numpy"),
+        "ir": source_hash("collage_core.ir"),
+        "check": source_hash("collage_core.costs"),
         "reference": source_hash("collage_core.reference"),
         "operators": source_hash("collage_core.operators"),
     }

@@ -169,7 +169,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
         "prediction": _prediction(o, placed, parts_ms),
         "chosen": o.chosen,
         "rejected": list(o.rejected),
-        "errors": [str(fault) for fault in o.original.faults] if o.original else [],
+        "errors": _errors(o.original) if o.original else [],
         "original": _original(o.original) if o.original else None,
         "second_opinion": asdict(o.opinion) if o.opinion else None,
         "random": [{"node": n.name, "op": n.op_type, "seed": seed_of(n)} for n in drawing_nodes(o.graph)],
@@ -229,6 +229,12 @@ def bench_json(
         "disagrees": {name: d.reason for name, d in differences.items() if d.reason is not None},
         "failed": {name: r.reason for name, r in records.items() if not r.ok},
     }
+
+
+def _errors(check: OriginalCheck) -> list[str]:
+    """What is wrong with how the model was read, or could not be looked at."""
+    unchecked = f"not compared with the model as it was given: {check.unchecked}" if check.unchecked else None
+    return [*(str(fault) for fault in check.faults), *filter(None, [unchecked])]
 
 
 def _original(check: OriginalCheck) -> dict[str, Any]:

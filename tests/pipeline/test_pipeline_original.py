@@ -15,9 +15,12 @@ import pytest
 from collage_core import Optimization, Target, build, optimize
 from collage_core.errors import CollageError, DisagreementError, ModelError, WorkerError
 from collage_core.formats import Array
-from collage_core.ir import Graph, passes
+from collage_core.ir import Graph, from_model, passes
 from collage_core.ir.passes import PASSES, Pass
 from collage_core.pipeline import original
+from collage_core.pipeline.progress import Silent
+from collage_core.pipeline.second_opinion import second_opinion
+from collage_core.plugins import default_registry
 from collage_core.report.summary import optimization_json
 from collage_core.report.text import optimization_text
 from collage_core.worker import WorkerCrash
@@ -164,7 +167,7 @@ def test_a_model_too_large_for_memory_is_told(
     assert found.original.error is None
     assert found.original.unchecked is not None
     text = optimization_text(optimization_json(found, "m.onnx"))
-    assert "not compared with the model as it was given: the reference cannot run it: " in text
+    assert "error: not compared with the model as it was given: the reference cannot run it: " in text
     assert "killed by SIGKILL" in text
     assert _right(found)
 
@@ -174,7 +177,9 @@ def test_a_second_opinion_that_agrees_is_told(model: onnx.ModelProto) -> None:
     assert found.opinion is not None
     assert found.opinion.peer == "onnxruntime"
     assert found.opinion.error < 1e-6
-    assert "so does onnxruntime: " in optimization_text(optimization_json(found, "m.onnx"))
+    assert "onnxruntime answers what the reference does: " in optimization_text(
+        optimization_json(found, "m.onnx")
+    )
 
 
 def test_a_wrong_reference_is_found_by_a_second_opinion(
@@ -196,7 +201,9 @@ def test_a_second_opinion_that_is_not_to_be_had(parse: Parse) -> None:
     model = parse("(float[3] x) => (float[3] y) { [y] y = Relu(x) }")
     with pytest.raises(CollageError, match="unknown peer 'nobody'; installed: "):
         optimize(model, backends=["reference"], rounds=0, verify="nobody")
-    foreign = parse("(float[3] x) => (float[3] y) { [y] y = com.acme.Relu(x) }")
-    foreign.opset_import.add(domain="com.acme", version=1)
-    with pytest.raises((ModelError, WorkerError)):
-        optimize(foreign, backends=["reference"], rounds=0, verify="onnxruntime")
+    graph = from_model(parse("(float[3] x) => (float[3] y) { [y] y = Relu(x) }"))
+    foreign = graph.replace(opsets={"": 99})
+    with pytest.raises(WorkerError, match="no second opinion by onnxruntime is to be had: "):
+        second_opinion(
+            foreign, {"x": np.ones(3, np.float32)}, default_registry().peer("onnxruntime"), _TARGET, Silent()
+        )

@@ -58,9 +58,7 @@ def _largest(op: Operator) -> str | None:
 
 
 def _lstm(op: Operator) -> str | None:
-    if op.attribute("clip"):
-        return "does not clip LSTM's cell where it is read"
-    return "couples LSTM's gates the other way" if op.attribute("input_forget", 0) else None
+    return "does not clip LSTM's cell where it is read" if op.attribute("clip") else None
 
 
 def _resize(op: Operator) -> str | None:

@@ -49,12 +49,6 @@ _CASES = {
         _LSTM,
         20,
     ),
-    "the other way": (
-        node("LSTM", ["x", "w", "r", "b"], "o", hidden_size=3, input_forget=1),
-        {"x": _f(5, 2, 4)},
-        _LSTM,
-        20,
-    ),
     "output_shape": (
         node("MaxUnpool", ["x", "i", "s"], "o", kernel_shape=[2, 2], strides=[2, 2]),
         {"x": _f(1, 1, 2, 2)},

@@ -20,6 +20,10 @@ def known_fault(subgraph: Subgraph) -> Refusal | None:
         fault = _FAULTS.get(node.op_type) if not node.domain else None
         if fault is not None and (reason := fault(Operator(subgraph.graph, node))) is not None:
             return Refusal(f"OpenVINO {reason}", node.name)
+    computed = {v for n in subgraph.nodes for v in n.outputs} & set(subgraph.outputs)
+    for node in subgraph.nodes:
+        if node.op_type == "If" and (read := computed.intersection(node.captured.values())):
+            return Refusal(f"OpenVINO lets an If write over {min(read)!r}, which is returned", node.name)
     return None
 
 
@@ -71,6 +75,15 @@ def _lstm(op: Operator) -> str | None:
     return "leaves out LSTM's input_forget" if op.attribute("input_forget", 0) else None
 
 
+def _hard_sigmoid(op: Operator) -> str | None:
+    return "takes the default for HardSigmoid's beta of 0" if not op.attribute("beta", 0.5) else None
+
+
+def _reduction_of_nothing(op: Operator) -> str | None:
+    skips = op.attribute("noop_with_empty_axes", 0) and not _has(op, 1)
+    return f"hands on what {op.op_type} without axes is given" if skips else None
+
+
 def _resize(op: Operator) -> str | None:
     mode = _text(op, "mode", "nearest")
     if mode != "nearest" and op.attribute("antialias", 0):
@@ -92,8 +105,10 @@ _FAULTS: dict[str, Fault] = {
     "DynamicQuantizeLinear": lambda op: (
         "multiplies where DynamicQuantizeLinear divides, and rounds otherwise"
     ),
+    "HardSigmoid": _hard_sigmoid,
     "LRN": _lrn,
     "LSTM": _lstm,
+    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum"), _reduction_of_nothing),
     "Resize": _resize,
     "RoiAlign": _attribute("mode", "max", "takes the largest of other numbers in RoiAlign"),
     "SpaceToDepth": _attribute("mode", "CRD", "leaves out SpaceToDepth's mode"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 from collage_openvino.backend import OpenvinoBackend
 from collage_openvino.faults import known_fault
@@ -13,7 +14,7 @@ from collage_core.backend import plain_variant
 from collage_core.costs.check import compare
 from collage_core.device import Target
 from collage_core.errors import Refusal
-from collage_core.ir import Subgraph
+from collage_core.ir import Subgraph, from_model
 from collage_core.reference import evaluate
 from collage_core.testing import bind, make_group, node
 
@@ -76,6 +77,25 @@ _CASES = {
         _LSTM,
         20,
     ),
+    "HardSigmoid's beta": (node("HardSigmoid", ["x"], "o", beta=0.0), {"x": _f(5)}, {}, 22),
+    "what ReduceL1 without axes": (
+        node("ReduceL1", ["x"], "o", noop_with_empty_axes=1),
+        {"x": _f(5)},
+        {},
+        18,
+    ),
+    "what ReduceL2 without axes": (
+        node("ReduceL2", ["x"], "o", noop_with_empty_axes=1),
+        {"x": _f(5)},
+        {},
+        18,
+    ),
+    "what ReduceLogSum without axes": (
+        node("ReduceLogSum", ["x"], "o", noop_with_empty_axes=1),
+        {"x": np.array([1, 2], np.float32)},
+        {},
+        18,
+    ),
     "avoid aliases": (_resize(mode="linear", antialias=1), _IMAGE, _DOWN, 20),
     "exclude_outside": (_resize(mode="cubic", exclude_outside=1), _IMAGE, _DOWN, 20),
     "align_corners with": (
@@ -115,6 +135,18 @@ def test_a_fault_is_declined_and_still_there(reason: str) -> None:
     expected = evaluate(group.graph, inputs, keep=group.outputs)
     found = dict(zip(group.outputs, bound.outputs, strict=True))
     assert any(compare(v, found[v], expected[v])[1] is not None for v in group.outputs), "it is right by now"
+
+
+def test_an_if_does_not_write_over_what_is_returned() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 20]> g (float[2] x, bool c) => (float[2] b, float[2] y) {
+        b = Relu (x)
+        y = If (c) <then_branch = t () => (float[2] v) { v = Neg (b) },
+                    else_branch = e () => (float[2] w) { w = Abs (b) }> }"""
+    graph = from_model(onnx.parser.parse_model(text))
+    said = OpenvinoBackend().variants(Subgraph(graph, graph.all_nodes), _TARGET)
+    assert isinstance(said, Refusal)
+    assert "lets an If write over 'b', which is returned" in said.reason
+    assert not isinstance(OpenvinoBackend().variants(Subgraph(graph, [graph.nodes[1].id]), _TARGET), Refusal)
 
 
 _RIGHT = {

@@ -472,3 +472,8 @@ def test_rule_generates_what_the_backend_then_offers() -> None:
     assert NodeSet([ids["MatMulm"], ids["Adda"], ids["Addr"]]) in groups
     assert not any(ids["MatMulm"] in g and ids["LayerNormalizationn"] in g for g in groups)
     assert not any(ids["Transposeo"] in g and len(g) > 1 for g in groups)
+
+
+@pytest.mark.parametrize("read", ["a", "b", "c"])
+def test_outputs_of_a_split_that_nobody_reads(check: Check, read: str) -> None:
+    check([node("Split", ["x"], ["a", "b", "c"], axis=1, num_outputs=3)], {"x": _f(3, 21)}, outputs=[read])
