@@ -156,7 +156,7 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     except Exception as error:
         names = ", ".join(f.name for f in model.functions)
         said = one_line(error).rpartition("failed: ")[2]
-        raise ModelError(f"the model's functions ({names}) cannot be inlined: {said}") from None
+        raise ModelError(f"the model's functions cannot be inlined: {said} ({names})") from None
 
 
 def _input_type(info: onnx.ValueInfoProto, shape: tuple[int, ...] | None) -> TensorType:

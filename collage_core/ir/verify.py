@@ -70,24 +70,25 @@ def require_static(graph: Graph) -> None:
     for n in graph.nodes:
         for v in n.outputs:
             if v and (graph.type_of(v) == UNKNOWN or graph.type_of(v).symbolic_dims):
-                why = inference_fault(graph)
-                if why is None and not n.domain:
-                    why = "it depends on values that are known only when the model runs"
-                if n.domain and not onnx.defs.has(n.op_type, n.domain):
-                    why = "onnx does not know the operator"
-                elif n.op_type == "If" and not why:
-                    why = _difference(graph, n, n.outputs.index(v))
                 raise ModelError(
-                    f"the shape of {v!r}, computed by {n.name!r} ({n.qualified_op}), cannot be inferred"
-                    + (f": {why}" if why else "")
+                    f"the shape of {v!r}, computed by {n.name!r} ({n.qualified_op}), cannot be inferred: "
+                    + _why_open(graph, n, n.outputs.index(v))
                 )
             if v:
                 _require_storable(graph, v)
 
 
-def _difference(graph: Graph, node: Node, output: int) -> str:
-    one, other = (types[output] for types in types_of_bodies(graph, node, infer_types))
-    return f"its branches yield {one} and {other}"
+def _why_open(graph: Graph, node: Node, output: int) -> str:
+    """Why a node's output has no static type."""
+    if node.domain and not onnx.defs.has(node.op_type, node.domain):
+        return "onnx does not know the operator"
+    if fault := inference_fault(graph):
+        return fault
+    if node.op_type == "If" and not node.domain:
+        one, other = (types[output] for types in types_of_bodies(graph, node, infer_types))
+        if one != other:
+            return f"its branches yield {one} and {other}"
+    return "it depends on values that are known only when the model runs"
 
 
 def _require_storable(graph: Graph, value: str) -> None:

@@ -15,6 +15,7 @@ import onnx.parser
 from processes import wait_until
 
 from collage_core.costs import CostDatabase
+from collage_core.pipeline.original import ORIGINAL
 
 if TYPE_CHECKING:
     from collage_command import Collage
@@ -40,10 +41,11 @@ def _processes_of(collage: Collage) -> set[int]:
 
 
 def _costs(collage: Collage) -> int:
+    """How many there are: that the model was compared with its original is none."""
     if not (collage.home / "costs.sqlite").exists():
         return 0
     with CostDatabase(collage.home / "costs.sqlite") as database:
-        return len(database)
+        return sum(c.key.kind != ORIGINAL for c in database.items())
 
 
 def test_interrupted_while_measuring(collage: Collage) -> None:
