@@ -50,7 +50,7 @@ def _half_pixel_symmetric(o: Array, scale: float, size: int, outputs: int) -> Ar
 
 
 def _pytorch_half_pixel(o: Array, scale: float, size: int, outputs: int) -> Array:
-    return np.full_like(o, -0.5) if scale * size == 1 else _half_pixel(o, scale, size, outputs)
+    return np.zeros_like(o) if outputs == 1 else _half_pixel(o, scale, size, outputs)
 
 
 _POSITIONS: Mapping[str, _Positions] = {
