@@ -159,5 +159,7 @@ def test_a_legal_refusal_names_what_it_is_about() -> None:
     told = "ModelError: node 'a': the reference implements no NonZero at opset 13"
     assert Outcome("m", REFUSED, (), "passes", told).legal
     assert not Outcome("m", REFUSED, (), "passes", "ModelError: no").legal
+    fault = "ModelError: node 'a' (If) cannot be evaluated: operands could not be broadcast"
+    assert not Outcome("m", REFUSED, (), "passes", fault).legal
     assert not Outcome("m", REFUSED, (), "passes", told + "\nTraceback").legal
     assert not Outcome("m", UNTOLD, (), "passes", told).legal

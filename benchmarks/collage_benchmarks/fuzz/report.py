@@ -32,11 +32,18 @@ class Outcome:
 
     @property
     def legal(self) -> bool:
-        """Whether a refusal is one line of one of Collage's own errors that names what it is about."""
-        return self.status == REFUSED and "\n" not in self.reason and bool(_NAMES.search(self.reason))
+        """Whether a refusal is one line of one of Collage's own errors, that names what it is about and one
+        of the limits that it is known to have. A node that cannot be evaluated is a fault, not a limit.
+        """
+        said = self.reason
+        named = _NAMES.search(said) and _LIMITS.search(said)
+        return self.status == REFUSED and "\n" not in said and bool(named)
 
 
-_NAMES = re.compile(r"^(ModelError|PlacementError): .*(node|value|input|operator|dimension)")
+_NAMES = re.compile(r"^(ModelError|PlacementError): .*(node|value|input|operator|dimension|computed by)")
+_LIMITS = re.compile(
+    "not supported|cannot be inferred|open dimension|implements no|not valid at opset|more than this machine"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,8 @@ def reverse_sequence(b: Builder) -> None:
     x = b.some(b.dtype("ReverseSequence"), 2, 5)
     time = b.choice([None, 0, 1])
     time_axis = time or 0
+    if not x.shape[time_axis]:
+        return  # lengths are at least 1
     lengths = [b.integer(1, x.shape[time_axis]) for _ in range(x.shape[1 - time_axis])]
     batch = 1 - time_axis if time is not None or b.flag() else None
     b.node("ReverseSequence", [x, b.parameter(lengths)], time_axis=time, batch_axis=batch)

@@ -46,7 +46,7 @@ def recurrent(b: Builder, op: str) -> None:
     if op == "LSTM":
         operands.append(_small(b, dtype, state) if operands[-1] and b.flag() else None)
         operands.append(_small(b, dtype, (both, 3 * hidden)) if b.one_in(3) else None)
-        attributes["input_forget"] = b.choice([None, 0])
+        attributes["input_forget"] = b.choice([None, 0, 1])
     if op == "GRU":
         attributes["linear_before_reset"] = b.choice([None, 0, 1])
     if b.one_in(3):
