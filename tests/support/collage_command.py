@@ -54,12 +54,15 @@ class Collage:
         return {**variables, **self.variables}
 
     def stored(self) -> dict[str, float]:
-        """When each cost in the database was measured, by its key; read beside whoever is writing."""
+        """When each cost in the database was measured, by its key; read beside whoever is writing. That a
+        model was compared with its original is no cost.
+        """
         path = self.home / "costs.sqlite"
         if not path.exists():
             return {}
         with closing(sqlite3.connect(path)) as connection, suppress(sqlite3.OperationalError):
-            return dict(connection.execute("SELECT digest, created_at FROM costs").fetchall())
+            costs = "SELECT digest, created_at FROM costs WHERE json_extract(key, '$.kind') != 'original'"
+            return dict(connection.execute(costs).fetchall())
         return {}  # it is just being made
 
     def start(self, *arguments: str | Path, stderr: int = subprocess.PIPE) -> subprocess.Popen[str]:
