@@ -38,7 +38,8 @@ def _readable() -> Sequence[tuple[str, Graph, list[Any], list[Any]]]:
             continue
         is_open = any(graph.type_of(v).symbolic_dims for v in graph.values)
         if graph.nodes and not is_open and "_expanded" not in name and name not in _RANDOM:
-            found.append((name, graph, *map(list, case.data_sets[0])))
+            inputs, outputs = case.data_sets[0]
+            found.append((name, graph, list(inputs), list(outputs)))
     return found
 
 
