@@ -344,9 +344,11 @@ def test_an_output_that_takes_nothing(arguments: list[str], output: str, collage
 @pytest.mark.alone
 def test_interrupted_at_once(collage: Collage) -> None:
     """Ctrl-C while Python imports what the command needs, at twelve moments of it."""
-    start = time.monotonic()
-    subprocess.run([sys.executable, "-c", "pass"], check=True)
-    python_s = 2 * (time.monotonic() - start)
+    python_s = 0.0
+    for _ in range(5):  # the slowest: some starts take several times as long as others
+        start = time.monotonic()
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        python_s = max(python_s, 2 * (time.monotonic() - start))
     start = time.monotonic()
     collage.run("--version")
     whole_s = time.monotonic() - start
