@@ -60,6 +60,14 @@ def _element_indices(shape: tuple[int, ...], column_major: bool) -> Tensor:
     return np.asarray(starts * plane.size + plane)
 
 
+def _sums(windows: Windows, padded: Tensor) -> Tensor:
+    """What each window reads, added up: [N, C, *output]."""
+    total = np.zeros((*padded.shape[:2], *windows.output), padded.dtype)
+    for _, tap in windows.taps(padded):
+        total += tap
+    return total
+
+
 class AveragePool(OpRun):
     def _run(
         self,
@@ -82,15 +90,10 @@ class AveragePool(OpRun):
             ceil_mode=bool(ceil_mode),
         )
         wide = accumulator(x.dtype)
-        total = np.zeros((*x.shape[:2], *windows.output), wide)
-        for _, tap in windows.taps(windows.pad(x.astype(wide, copy=False), 0)):
-            total += tap
+        total = _sums(windows, windows.pad(x.astype(wide, copy=False), 0))
         # Padding counts where the node says so; what lies beyond it never does.
         counted = windows.pad(np.ones((1, 1, *x.shape[2:]), wide), 1 if count_include_pad else 0, 0)
-        count = np.zeros((1, 1, *windows.output), wide)
-        for _, tap in windows.taps(counted):
-            count += tap
-        return ((total / count).astype(x.dtype, copy=False),)
+        return ((total / _sums(windows, counted)).astype(x.dtype, copy=False),)
 
 
 class LpPool(OpRun):
@@ -115,7 +118,5 @@ class LpPool(OpRun):
             ceil_mode=bool(ceil_mode),
         )
         wide = accumulator(x.dtype)
-        total = np.zeros((*x.shape[:2], *windows.output), wide)
-        for _, tap in windows.taps(windows.pad(np.abs(x.astype(wide, copy=False)) ** p, 0)):
-            total += tap
+        total = _sums(windows, windows.pad(np.abs(x.astype(wide, copy=False)) ** p, 0))
         return ((total ** wide.type(1 / p)).astype(x.dtype, copy=False),)

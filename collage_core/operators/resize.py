@@ -11,7 +11,7 @@ from onnx.reference.op_run import OpRun
 
 from collage_core.operators.windows import Tensor
 
-__all__ = ["Resize", "Upsample"]
+__all__ = ["Resize", "Upsample", "cubic_weights"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def _taps(places: Tensor, axis: _Axis, sampling: _Sampling) -> tuple[Tensor, Ten
     if sampling.mode == "linear":
         weights = np.maximum(0, 1 - distance)
     elif sampling.mode == "cubic":
-        weights = _keys(distance, sampling.cubic)
+        weights = cubic_weights(distance, sampling.cubic)
     else:
         raise ValueError(f"unknown mode {sampling.mode!r}")
     if sampling.exclude_outside:
@@ -201,7 +201,7 @@ def _rounded(places: Tensor, nearest: str) -> Tensor:
     raise ValueError(f"unknown nearest_mode {nearest!r}")
 
 
-def _keys(distance: Tensor, a: float) -> Tensor:
+def cubic_weights(distance: Tensor, a: float) -> Tensor:
     """The cubic filter of Keys (https://ieeexplore.ieee.org/document/1163711), equation 4."""
     near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
     far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a

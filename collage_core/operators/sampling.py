@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 
+from collage_core.operators.resize import cubic_weights
 from collage_core.operators.windows import Tensor
 
 __all__ = ["AffineGrid", "GridSample", "neighbours"]
@@ -110,15 +111,8 @@ def _weights(ratio: Tensor, mode: str) -> list[tuple[int, Tensor]]:
         case "linear":
             return [(0, 1 - ratio), (1, ratio)]
         case "cubic":
-            return [(step, _keys(np.abs(step - ratio))) for step in range(-1, 3)]
+            return [(step, cubic_weights(np.abs(step - ratio), _CUBIC)) for step in range(-1, 3)]
     raise ValueError(f"unknown mode {mode!r}")
-
-
-def _keys(distance: Tensor) -> Tensor:
-    a = _CUBIC
-    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
-    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-    return np.where(distance <= 1, near, far)
 
 
 def _reflected(places: Tensor, low: float, high: float) -> Tensor:
