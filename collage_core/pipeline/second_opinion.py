@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collage_core.backend import Peer
-from collage_core.costs.check import compare, standards
+from collage_core.costs.check import compare, compare_all, standards
 from collage_core.costs.recording import reference_values
 from collage_core.device import Target
 from collage_core.errors import DisagreementError, WorkerError
@@ -76,20 +76,14 @@ class _Question:
     def asked(self) -> SecondOpinion:
         graph = self._original
         save_stored(graph, self._folder / "given")
-        outputs = tuple(dict.fromkeys(graph.outputs))
-        expected = reference_values(self._folder / "given", self._inputs, outputs)
-        found = self._answers(expected, "outputs")
-        held_to = standards(graph)
-        worst = 0.0
-        for name in outputs:
-            error, refusal = compare(name, found[name], expected[name], held_to.get(name))
-            if refusal is not None:
-                raise DisagreementError(
-                    f"{self._peer.name} answers something else than the reference: {refusal.reason}"
-                    + self._where()
-                )
-            worst = max(worst, error or 0.0)
-        return SecondOpinion(self._peer.name, self._peer.info().library_version, worst)
+        expected = reference_values(self._folder / "given", self._inputs)
+        difference = compare_all(self._answers(expected, "outputs"), expected, standards(graph))
+        if difference.reason is not None:
+            raise DisagreementError(
+                f"{self._peer.name} answers something else than the reference: {difference.reason}"
+                + self._where()
+            )
+        return SecondOpinion(self._peer.name, self._peer.info().library_version, difference.relative or 0.0)
 
     def _where(self) -> str:
         """The first node that the two differ about; "" where the peer does not hand its values out."""
