@@ -120,6 +120,25 @@ def _run_by_onnxruntime(numbers: Iterable[int]) -> Iterator[Sample]:
         yield sample
 
 
+@pytest.mark.parametrize(
+    ("between", "hangs"),
+    [
+        (["Exp", "Log"], True),
+        (["Exp", "Floor", "Relu"], False),
+        (["Neg", "Neg"], False),
+        (["GlobalAveragePool"], True),
+    ],
+)
+def test_rounding_decides_what_is_compared_with_itself(between: list[str], hangs: bool) -> None:
+    """What is computed may be rounded otherwise; what is handed on, or is whole, may not."""
+    names = ["x", *(f"v{i}" for i in range(len(between)))]
+    chain = [node(op, [v], w) for op, v, w in zip(between, names, names[1:], strict=False)]
+    other = names[-2] if between[-1] == "Relu" else "x"
+    x = np.linspace(0.1, 0.9, 7, dtype=np.float32).reshape(1, 7, 1, 1)
+    model = make_model([*chain, node("Less", [other, names[-1]], "y")], {"x": x})
+    assert ask(model.SerializeToString(), {"x": x}).unstable == ({"y"} if hangs else set())
+
+
 def test_joined_models_answer_as_each_does() -> None:
     samples = list(_run_by_onnxruntime(range(8)))
     model, inputs = join(samples)

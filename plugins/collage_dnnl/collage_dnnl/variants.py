@@ -149,9 +149,13 @@ def _variant(subgraph: Subgraph, chain: Chain, layouts: dict[str, Layout]) -> Va
     """Formats from layouts; None where one input would need two formats."""
     graph = subgraph.graph
     formats: dict[str, Format] = {}
+    # Constants are stored plain where they are what is worked on, but for a Concat's, which are put in order.
+    plain_data = set(layouts) if chain.anchor is None or chain.anchor.op_type != "Concat" else set()
 
     def put(name: str, format: Format) -> bool:
-        return graph.is_constant(name) or formats.setdefault(name, format) == format
+        if graph.is_constant(name):
+            return name not in plain_data or format == graph.plain_format(name)
+        return formats.setdefault(name, format) == format
 
     def of(name: str, layout: Layout) -> Format:
         return Format.of(graph.type_of(name).dtype, graph.shape_of(name), layout)

@@ -163,3 +163,19 @@ def test_resize(run_group: Any, attributes: dict[str, str], spatial: tuple[int, 
 def test_resize_to_sizes(run_group: Any) -> None:
     made = node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear")
     run_group([made], {"x": values(1, 5, 6, 8)}, {"sizes": np.array([1, 5, 9, 4], np.int64)})
+
+
+def test_batch_normalization_of_a_constant(run_group: Any) -> None:
+    vectors = {"s": values(7), "b": values(7, seed=2), "m": values(7, seed=3), "v": positive(7)}
+    normalise = node("BatchNormalization", ["c", "s", "b", "m", "v"], ["y"])
+    run_group([normalise], vectors, {"c": values(2, 7, 5, 6, seed=1)})
+
+
+def test_concatenation_with_a_constant(run_group: Any) -> None:
+    x, c = values(2, 7, 5, 6), values(2, 3, 5, 6, seed=1)
+    run_group([node("Concat", ["x", "c"], ["y"], axis=1)], {"x": x}, {"c": c})
+
+
+def test_layer_normalization_of_a_constant(run_group: Any) -> None:
+    normalise = node("LayerNormalization", ["c", "s", "b"], ["y"])
+    run_group([normalise], {"s": values(6), "b": values(6, seed=2)}, {"c": values(2, 7, 5, 6, seed=1)})

@@ -36,6 +36,8 @@ def _has(op: Operator, index: int) -> bool:
 def _attention(op: Operator) -> str | None:
     if op.attribute("is_causal", 0) and any(op.node.outputs[3:]) and op.attribute("qk_matmul_output_mode", 0):
         return "returns other products of queries and keys of a causal Attention"
+    if _has(op, 4) and not any(op.node.outputs[1:2]):
+        return "wants the keys of before and now returned"
     mask, keys = op.input_type(3), op.input_type(1)
     if mask is None or keys is None or mask.dtype == "" or len(keys.shape) < 2 or not mask.shape:
         return None
@@ -49,6 +51,15 @@ def _attention(op: Operator) -> str | None:
 def _convolution_of_integers(op: Operator) -> str | None:
     zero = op.input_type(3)
     return "has one zero point for all weights" if zero is not None and zero.shape not in ((), (1,)) else None
+
+
+def _in_floating_point(op: Operator) -> str | None:
+    type = op.input_type(0)
+    if type is None or type.dtype not in ("int32", "int64"):
+        return None
+    if type.dtype == "int32" and op.op_type == "ReduceMean":
+        return None  # of 32 bits it loses nothing
+    return f"computes {op.op_type} of {type.dtype} in floating point"
 
 
 def _largest(op: Operator) -> str | None:
@@ -70,6 +81,19 @@ _FAULTS: dict[str, Fault] = {
     "Attention": _attention,
     "ConvInteger": _convolution_of_integers,
     "LSTM": _lstm,
+    **dict.fromkeys(
+        [
+            "Pow",
+            "ReduceL1",
+            "ReduceL2",
+            "ReduceLogSumExp",
+            "ReduceMean",
+            "ReduceProd",
+            "ReduceSum",
+            "ReduceSumSquare",
+        ],
+        _in_floating_point,
+    ),
     "MaxUnpool": lambda op: "leaves out MaxUnpool's output_shape" if _has(op, 2) else None,
     "ReduceMax": _largest,
     "ReduceMin": _largest,

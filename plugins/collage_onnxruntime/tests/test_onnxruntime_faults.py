@@ -61,6 +61,19 @@ _CASES = {
         _DOWN,
         20,
     ),
+    "wants the keys of before": (
+        node("Attention", ["q", "k", "v", "", "pk", "pv"], "o"),
+        {**_HEADS, "pk": _f(1, 2, 2, 4), "pv": _f(1, 2, 2, 4)},
+        {},
+        23,
+    ),
+    "ReduceSum of int64": (
+        node("ReduceSum", ["x"], "o"),
+        {"x": np.array([2**53, 1, 1, 1])},
+        {},
+        20,
+    ),
+    "Pow of int64": (node("Pow", ["x", "y"], "o"), {"x": np.array([2**53 + 1]), "y": np.array([1])}, {}, 20),
     "hang on the last bits": (_resize(nearest_mode="floor"), _IMAGE, _DOWN, 20),
 }
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from onnx import TensorProto
+
 from collage_core.errors import Refusal
 from collage_core.ir import Operator, Subgraph
 from collage_core.resizing import doubtful_resize
+from collage_openvino.integers import narrow_fault
 
 __all__ = ["known_fault"]
 
@@ -17,8 +20,11 @@ Fault = Callable[[Operator], "str | None"]
 def known_fault(subgraph: Subgraph) -> Refusal | None:
     """The first node that OpenVINO would compute otherwise; None if none is known."""
     for node in subgraph.nodes:
-        fault = _FAULTS.get(node.op_type) if not node.domain else None
-        if fault is not None and (reason := fault(Operator(subgraph.graph, node))) is not None:
+        if node.domain:
+            continue
+        op = Operator(subgraph.graph, node)
+        fault = _FAULTS.get(node.op_type)
+        if (reason := narrow_fault(op) or (fault and fault(op))) is not None:
             return Refusal(f"OpenVINO {reason}", node.name)
     computed = {v for n in subgraph.nodes for v in n.outputs} & set(subgraph.outputs)
     for node in subgraph.nodes:
@@ -47,6 +53,20 @@ def _attention(op: Operator) -> str | None:
 def _bit_shift(op: Operator) -> str | None:
     type = op.input_type(0)
     return "shifts signed integers otherwise" if type is not None and type.dtype.startswith("int") else None
+
+
+def _cast(op: Operator) -> str | None:
+    type = op.input_type(0)
+    if type is None or op.attribute("to", 0) != TensorProto.BOOL or type.dtype in ("bool", "int8", "uint8"):
+        return None
+    return f"takes some {type.dtype}s for false that are not zero"
+
+
+def _convolution(op: Operator) -> str | None:
+    data, bias = op.node.inputs[:2], op.node.inputs[2:3]
+    if all(map(op.graph.is_constant, data)) and any(bias) and not all(map(op.graph.is_constant, bias)):
+        return f"adds the bias of a {op.op_type} of constants again in each run"
+    return None
 
 
 def _dft(op: Operator) -> str | None:
@@ -79,6 +99,12 @@ def _hard_sigmoid(op: Operator) -> str | None:
     return "takes the default for HardSigmoid's beta of 0" if not op.attribute("beta", 0.5) else None
 
 
+def _pad(op: Operator) -> str | None:
+    if not _has(op, 2) or op.graph.is_constant(op.node.inputs[2]):
+        return None
+    return "pads with zeros where Pad's value is computed"
+
+
 def _reduction_of_nothing(op: Operator) -> str | None:
     skips = op.attribute("noop_with_empty_axes", 0) and not _has(op, 1)
     return f"hands on what {op.op_type} without axes is given" if skips else None
@@ -94,6 +120,12 @@ def _resize(op: Operator) -> str | None:
     return None if reason is None else f"resizes otherwise: {reason}"
 
 
+def _roi_align(op: Operator) -> str | None:
+    if _text(op, "mode", "avg") == "max":
+        return "takes the largest of other numbers in RoiAlign"
+    return None if op.attribute("sampling_ratio", 0) else "samples other places of RoiAlign without a ratio"
+
+
 def _attribute(name: str, value: str, reason: str) -> Fault:
     return lambda op: reason if _text(op, name, "") == value else None
 
@@ -101,6 +133,8 @@ def _attribute(name: str, value: str, reason: str) -> Fault:
 _FAULTS: dict[str, Fault] = {
     "Attention": _attention,
     "BitShift": _bit_shift,
+    "Cast": _cast,
+    **dict.fromkeys(("Conv", "ConvTranspose"), _convolution),
     "DFT": _dft,
     "DynamicQuantizeLinear": lambda op: (
         "multiplies where DynamicQuantizeLinear divides, and rounds otherwise"
@@ -109,8 +143,9 @@ _FAULTS: dict[str, Fault] = {
     "LRN": _lrn,
     "LSTM": _lstm,
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum"), _reduction_of_nothing),
+    "Pad": _pad,
     "Resize": _resize,
-    "RoiAlign": _attribute("mode", "max", "takes the largest of other numbers in RoiAlign"),
+    "RoiAlign": _roi_align,
     "SpaceToDepth": _attribute("mode", "CRD", "leaves out SpaceToDepth's mode"),
     "Upsample": _resize,
 }

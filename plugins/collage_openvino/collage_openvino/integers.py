@@ -1,5 +1,6 @@
-"""Which groups may be handed over though the library computes 64-bit integers in 32 bits, and says nothing
-where that is too narrow. Indices and shapes fit.
+"""Which groups may be handed over though the library computes 64-bit integers in 32 bits, some 32-bit ones in
+float32, and 8-bit ones without wrapping around, and says nothing where that is too narrow. Indices and
+shapes fit.
 """
 
 from __future__ import annotations
@@ -7,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from collage_core.errors import Refusal
-from collage_core.ir import Graph, Node, Subgraph
+from collage_core.ir import Graph, Node, Operator, Subgraph
 
-__all__ = ["wide_refusal"]
+__all__ = ["narrow_fault", "wide_refusal"]
 
 _WIDE = ("int64", "uint64")
 _NARROW = np.iinfo(np.int32)
@@ -96,6 +97,64 @@ _MOVERS = frozenset(
     ]
 )
 """Operators that pass numbers on as they are."""
+
+
+_ROUNDED = frozenset(
+    [
+        "Div",
+        "Einsum",
+        "Gemm",
+        "MatMul",
+        "MaxPool",
+        "Mean",
+        "Mod",
+        "Pow",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceLogSum",
+        "ReduceLogSumExp",
+        "ReduceMax",
+        "ReduceMean",
+        "ReduceMin",
+        "ReduceProd",
+        "ReduceSum",
+        "ReduceSumSquare",
+        "Relu",
+    ]
+)
+"""Operators that compute int32 in float32, which has 24 bits."""
+
+_SATURATED = frozenset(
+    [
+        "Abs",
+        "Add",
+        "BitShift",
+        "Einsum",
+        "Gemm",
+        "MatMul",
+        "Mean",
+        "Mul",
+        "Neg",
+        "Pow",
+        "ReduceLogSum",
+        "ReduceLogSumExp",
+        "ReduceMean",
+        "ReduceProd",
+        "Sub",
+        "Sum",
+    ]
+)
+"""Operators that cut int8 and uint8 off at the ends of their range."""
+
+
+def narrow_fault(op: Operator) -> str | None:
+    """What is otherwise about a node that computes integers of 32 or 8 bits; None if nothing is known."""
+    type = op.input_type(0)
+    if type is not None and type.dtype in ("int8", "uint8") and op.op_type in _SATURATED:
+        return f"cuts {op.op_type} of {type.dtype} off at the ends of its range"
+    if type is not None and type.dtype == "int32" and op.op_type in _ROUNDED:
+        return f"computes {op.op_type} of int32 in float32"
+    return None
 
 
 def wide_refusal(subgraph: Subgraph) -> Refusal | None:

@@ -9,6 +9,7 @@ import onnx.parser
 import pytest
 from collage_openvino.backend import OpenvinoBackend
 from collage_openvino.faults import known_fault
+from onnx import TensorProto
 
 from collage_core.backend import plain_variant
 from collage_core.costs.check import compare
@@ -37,6 +38,7 @@ def _resize(**attributes: Any) -> Any:
 
 _IMAGE = {"x": _f(1, 2, 5, 6)}
 _DOWN = {"s": np.array([1, 1, 0.6, 0.7], np.float32)}
+_U8, _I32 = np.array([5, 254, 128], np.uint8), np.array([879336155, 1193874959], np.int32)
 _CASES = {
     "lets Attention see": (node("Attention", ["q", "k", "v"], "o", left_window_size=1), _HEADS, {}, 25),
     "shifts signed": (
@@ -117,6 +119,43 @@ _CASES = {
         {},
         28,
     ),
+    "adds the bias of a Conv of": (
+        node("Conv", ["x", "w", "b"], "o"),
+        {"b": _f(3)},
+        {"x": _f(1, 2, 5, 5), "w": _f(3, 2, 3, 3)},
+        20,
+    ),
+    "adds the bias of a ConvTranspose": (
+        node("ConvTranspose", ["x", "w", "b"], "o"),
+        {"b": _f(3)},
+        {"x": _f(1, 2, 5, 5), "w": _f(2, 3, 3, 3)},
+        20,
+    ),
+    "pads with zeros": (
+        node("Pad", ["x", "p", "v"], "o"),
+        {"x": _f(3), "v": _f()},
+        {"p": np.array([1, 0])},
+        20,
+    ),
+    "without a ratio": (node("RoiAlign", ["x", "r", "i"], "o"), {"x": _f(2, 2, 6, 6)}, _ROIS, 20),
+    "int32s for false": (
+        node("Cast", ["x"], "o", to=TensorProto.BOOL),
+        {"x": np.array([-(2**31), 2], np.int32)},
+        {},
+        20,
+    ),
+    "float32s for false": (
+        node("Cast", ["x"], "o", to=TensorProto.BOOL),
+        {"x": np.array([np.nan, 2], np.float32)},
+        {},
+        20,
+    ),
+    "Sub of uint8": (node("Sub", ["x", "y"], "o"), {"x": _U8, "y": _U8[::-1].copy()}, {}, 20),
+    "Abs of int8": (node("Abs", ["x"], "o"), {"x": np.array([-128, 3], np.int8)}, {}, 20),
+    "MatMul of uint8": (node("MatMul", ["x", "y"], "o"), {"x": _U8[None], "y": _U8[:, None]}, {}, 20),
+    "Relu of int32": (node("Relu", ["x"], "o"), {"x": _I32}, {}, 20),
+    "ReduceSum of int32": (node("ReduceSum", ["x"], "o"), {"x": _I32}, {}, 20),
+    "Div of int32": (node("Div", ["x", "y"], "o"), {"x": _I32, "y": np.array([3, 5], np.int32)}, {}, 20),
 }
 
 
@@ -131,7 +170,8 @@ def test_a_fault_is_declined_and_still_there(reason: str) -> None:
     assert said.node == "o"
     variant = plain_variant(group)
     bound = bind(OpenvinoBackend().build(group, variant, _TARGET), group, variant, inputs)
-    assert not bound.call()
+    for _ in range(2):  # some are wrong from the second run on
+        assert not bound.call()
     expected = evaluate(group.graph, inputs, keep=group.outputs)
     found = dict(zip(group.outputs, bound.outputs, strict=True))
     assert any(compare(v, found[v], expected[v])[1] is not None for v in group.outputs), "it is right by now"

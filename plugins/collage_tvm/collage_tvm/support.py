@@ -99,7 +99,8 @@ def _cast(op: Operator) -> str | None:
 
 
 def _power(op: Operator) -> str | None:
-    return _dtype(op, NUMBERS) or _dtype(op, NUMBERS, 1)
+    # Of integers it would be computed in floating point.
+    return _dtype(op, FLOATS) or _dtype(op, NUMBERS, 1)
 
 
 def _where(op: Operator) -> str | None:
@@ -247,8 +248,8 @@ def _table() -> dict[str, Check]:
         ("ArgMax ArgMin", _arg),
         ("CumSum", _all(numbers, _parameters((1, "the axis")))),
         ("LRN", floats),
-        ("ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceL1 ReduceSumSquare", _reduce),
-        ("ReduceL2 ReduceLogSum ReduceLogSumExp", _all(_reduce, floats)),
+        ("ReduceMax ReduceMin ReduceProd ReduceSum ReduceL1 ReduceSumSquare", _reduce),
+        ("ReduceL2 ReduceMean ReduceLogSum ReduceLogSumExp", _all(_reduce, floats)),
         ("Softmax LogSoftmax", _softmax),
         ("InstanceNormalization", floats),
         ("LayerNormalization", _all(floats, _one_output)),

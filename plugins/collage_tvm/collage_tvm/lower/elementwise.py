@@ -299,10 +299,7 @@ def _pow(node: LoweringContext) -> list[Tensor]:
         return [pointwise(node, [x], ARITHMETIC, lambda s, a: mathlib.power(s, a, exponent, None, x.dtype))]
 
     def combine(s: Scope, a: Expr, b: Expr) -> Expr:
-        if x.dtype.startswith("float"):
-            return mathlib.power(s, a, None, b if y.dtype == x.dtype else tirx.Cast(x.dtype, b), x.dtype)
-        wide = tirx.pow(tirx.Cast("float64", a), tirx.Cast("float64", b))
-        return tirx.Cast(x.dtype, wide)
+        return mathlib.power(s, a, None, b if y.dtype == x.dtype else tirx.Cast(x.dtype, b), x.dtype)
 
     return [pointwise(node, [x, y], TRANSCENDENTAL, combine)]
 

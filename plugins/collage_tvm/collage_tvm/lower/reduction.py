@@ -86,7 +86,7 @@ def _reduction(op: str, combine: str, before: Any = None, after: Any = None) -> 
 
 
 def _divided(s: Scope, v: Expr, t: str, count: int) -> Expr:
-    return v * constant(1 / count, t) if t.startswith("float") else tirx.truncdiv(v, constant(count, t))
+    return v * constant(1 / count, t)
 
 
 _reduction("ReduceSum", "sum")
