@@ -43,6 +43,11 @@ def stored(values: Any, dtype: str, shape: list[int] | None = None) -> npt.NDArr
     return array if shape is None else array.reshape(shape)
 
 
+def attribute(value: Any) -> Any:
+    """Bodies are kept as ONNX's text."""
+    return onnx.parser.parse_graph(value["graph"]) if isinstance(value, dict) else value
+
+
 def case_of(decision: Mapping[str, Any]) -> tuple[onnx.ModelProto, dict[str, npt.NDArray[Any]]]:
     example = decision["example"]
     inputs = [i and stored(**i) for i in example["inputs"]]
@@ -50,7 +55,7 @@ def case_of(decision: Mapping[str, Any]) -> tuple[onnx.ModelProto, dict[str, npt
         example["operator"],
         example["opset"],
         inputs,
-        example["attributes"],
+        {name: attribute(value) for name, value in example["attributes"].items()},
         example["outputs"],
         example["constants"],
     )

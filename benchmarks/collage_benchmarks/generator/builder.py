@@ -231,10 +231,16 @@ class Builder:
     # Nodes
 
     def compound(
-        self, op: str, operands: Sequence[Value], read: Sequence[Value], **bodies: Any
+        self,
+        op: str,
+        operands: Sequence[Value | None],
+        read: Sequence[Value],
+        *,
+        outputs: int = 1,
+        **attributes: Any,
     ) -> list[Value]:
-        """A node of one output that holds graphs, which read values from outside."""
-        return self._append(op, operands, [True], read, bodies)
+        """A node that holds graphs, which read values from outside."""
+        return self._append(op, operands, [True] * outputs, read, attributes)
 
     def node(
         self, op: str, operands: Sequence[Value | None], outputs: int | Sequence[bool] = 1, **attributes: Any

@@ -9,6 +9,7 @@ import numpy as np
 from onnx import helper
 
 from collage_benchmarks.generator.builder import Builder, Value
+from collage_benchmarks.generator.control_flow import branch, loop, scan
 from collage_benchmarks.generator.domains import POSITIVE
 from collage_core.formats import Array
 
@@ -141,21 +142,6 @@ def empty_part(b: Builder) -> None:
         b.node("Transpose", [y], perm=b.permuted([0, 1, 2]))
 
 
-def branch(b: Builder) -> None:
-    """An If whose branches read the value outside; its condition is known, or the model's input."""
-    x = _float(b)
-    known = b.flag()
-    condition = b.constant(np.asarray(b.flag())) if known else b.input(np.asarray(b.flag()))
-    branches = []
-    for way, op in zip(("then", "else"), b.permuted(["Neg", "Sigmoid", "Abs"]), strict=False):
-        result = f"{x.name}_{condition.name}_{way}"
-        inner = helper.make_node(op, [x.name], [result], name=f"{result}_node")
-        element = helper.np_dtype_to_tensor_dtype(np.dtype(x.dtype))
-        info = helper.make_tensor_value_info(result, element, x.shape)
-        branches.append(helper.make_graph([inner], way, [], [info]))
-    b.compound("If", [condition], [x], then_branch=branches[0], else_branch=branches[1])
-
-
 def _numbers(b: Builder, shape: tuple[int, ...], like: Value) -> Array:
     return b.rng.uniform(-1, 1, shape).astype(like.dtype)
 
@@ -172,4 +158,6 @@ IDIOMS: tuple[Callable[[Builder], None], ...] = (
     used_twice,
     empty_part,
     branch,
+    loop,
+    scan,
 )

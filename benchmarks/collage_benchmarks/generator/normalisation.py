@@ -15,7 +15,7 @@ _EPSILONS = (None, 1e-5, 1e-3, 0.1)
 
 @FAMILY.add("BatchNormalization")
 def batch_normalization(b: Builder) -> None:
-    """At inference: the statistics are given."""
+    """At inference the statistics are given; in training they are those of the batch, and are returned."""
     x = b.some(b.dtype("BatchNormalization", None, FLOATS), 2, 5)
     channels = (x.shape[1],)
     statistics = [x.dtype] * 2
@@ -24,10 +24,11 @@ def batch_normalization(b: Builder) -> None:
         statistics = [kind] * 2
     scales = [b.operand(x.dtype, channels, POSITIVE), b.operand(x.dtype, channels)]
     means = [b.operand(statistics[0], channels), b.operand(statistics[1], channels, POSITIVE)]
-    training = b.choice([None, 0]) if b.opset >= 14 else None
+    training = b.choice([None, None, 0, 1]) if b.opset >= 14 else None
     b.node(
         "BatchNormalization",
         [x, *scales, *means],
+        3 if training else 1,
         epsilon=b.choice(_EPSILONS),
         momentum=b.choice([None, 0.5]),
         training_mode=training,

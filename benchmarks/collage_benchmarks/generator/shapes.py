@@ -18,13 +18,13 @@ def reshape(b: Builder) -> None:
     """Some sizes are written as 0 (as in the input) or -1 (what is left)."""
     x = b.some(b.dtype("Reshape"))
     sizes = _regrouped(b, x.shape)
-    if sizes and b.flag():
+    allow = b.choice([None, 0, 1]) if b.opset >= 14 else None
+    if sizes and b.flag() and not allow:
         i = b.integer(0, len(sizes) - 1)
         if i < x.rank and sizes[i] == x.shape[i] and b.flag():
             sizes[i] = 0
     if sizes and b.flag() and all(x.shape):
         sizes[b.integer(0, len(sizes) - 1)] = -1
-    allow = b.choice([None, 0]) if b.opset >= 14 else None
     b.node("Reshape", [x, b.parameter(sizes)], allowzero=allow)
 
 
