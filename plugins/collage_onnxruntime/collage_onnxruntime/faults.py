@@ -77,6 +77,11 @@ def _resize(op: Operator) -> str | None:
     return None if reason is None else f"resizes otherwise: {reason}"
 
 
+def _shrink(op: Operator) -> str | None:
+    type = op.input_type(0)
+    return "shrinks float64 in float32" if type is not None and type.dtype == "float64" else None
+
+
 _FAULTS: dict[str, Fault] = {
     "Attention": _attention,
     "ConvInteger": _convolution_of_integers,
@@ -98,5 +103,6 @@ _FAULTS: dict[str, Fault] = {
     "ReduceMax": _largest,
     "ReduceMin": _largest,
     "Resize": _resize,
+    "Shrink": _shrink,
     "Upsample": _resize,
 }

@@ -74,6 +74,7 @@ _CASES = {
         20,
     ),
     "Pow of int64": (node("Pow", ["x", "y"], "o"), {"x": np.array([2**53 + 1]), "y": np.array([1])}, {}, 20),
+    "shrinks float64": (node("Shrink", ["x"], "o", bias=0.1), {"x": np.array([2.0])}, {}, 20),
     "hang on the last bits": (_resize(nearest_mode="floor"), _IMAGE, _DOWN, 20),
 }
 
