@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from collage_core.reference import ReferenceBackend, evaluate
 from collage_core.reference.evaluator import NodeEvaluator
 from collage_core.worker import Worker
 
-__all__ = ["Recording", "record", "reference_values"]
+__all__ = ["Recording", "record", "reference_values", "reference_worker"]
 
 _INDEX = "index.json"
 
@@ -49,32 +50,42 @@ class Recording:
         return _load(self.directory, name, self._dtypes[name])
 
 
-def record(graph_dir: Path, inputs: Mapping[str, Array], values_dir: Path) -> Recording:
-    """Run the graph stored in `graph_dir` (`ir.save_stored`) on the reference, in a worker, and keep
-    every value that is not constant, the inputs included, in `values_dir`.
+def reference_worker() -> Worker:
+    """A process to run graphs in, one after the other, by `record` and `reference_values`."""
+    # One thread: NumPy's OpenBLAS with two loses more by waiting than it gains where cores are few or shared.
+    return Worker(ReferenceBackend().environment(Target(threads=1)))
 
-    `inputs`: by name of the graph's inputs and state. InputError for a missing or misshapen one; RemoteError
-    carries what the evaluation says.
+
+def record(
+    graph_dir: Path, inputs: Mapping[str, Array], values_dir: Path, worker: Worker | None = None
+) -> Recording:
+    """Run the graph stored in `graph_dir` (`ir.save_stored`) on the reference, and keep every value that is
+    not constant, the inputs included, in `values_dir`.
+
+    `inputs`: by name of the graph's inputs and state. worker: a `reference_worker`; one of its own where
+    None. InputError for a missing or misshapen input; RemoteError carries what the evaluation says.
     """
-    with _reference_worker() as worker:
-        worker.call(_record, Path(graph_dir), dict(inputs), Path(values_dir))
+    with _given_or_own(worker) as reference:
+        reference.call(_record, Path(graph_dir), dict(inputs), Path(values_dir))
     return Recording(values_dir)
 
 
 def reference_values(
-    graph_dir: Path, inputs: Mapping[str, Array], keep: Collection[str] | None = None
+    graph_dir: Path,
+    inputs: Mapping[str, Array],
+    keep: Collection[str] | None = None,
+    worker: Worker | None = None,
 ) -> dict[str, Array]:
-    """Values of a stored graph on the reference, in a worker that keeps nothing else: those named in `keep`,
-    or the graph's outputs. Errors as of `record`.
+    """Values of a stored graph on the reference: those named in `keep`, or the graph's outputs. Nothing else
+    is kept. worker and errors as of `record`.
     """
-    with _reference_worker() as worker:
-        values: dict[str, Array] = worker.call(_values, Path(graph_dir), dict(inputs), keep)
+    with _given_or_own(worker) as reference:
+        values: dict[str, Array] = reference.call(_values, Path(graph_dir), dict(inputs), keep)
     return values
 
 
-def _reference_worker() -> Worker:
-    # One thread: NumPy's OpenBLAS with two loses more by waiting than it gains where cores are few or shared.
-    return Worker(ReferenceBackend().environment(Target(threads=1)))
+def _given_or_own(worker: Worker | None) -> AbstractContextManager[Worker]:
+    return reference_worker() if worker is None else nullcontext(worker)
 
 
 def _values(graph_dir: Path, inputs: dict[str, Array], keep: Collection[str] | None) -> dict[str, Array]:

@@ -18,7 +18,7 @@ from collage_core.costs.check import Difference, compare_all, standards
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import source_hash
 from collage_core.costs.record import CostKey, CostRecord, Policy
-from collage_core.costs.recording import reference_values
+from collage_core.costs.recording import reference_values, reference_worker
 from collage_core.errors import ModelError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir import Graph, save_stored
@@ -29,6 +29,7 @@ from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.reading import Reading
 from collage_core.pipeline.temporary import TemporaryFolder
 from collage_core.pipeline.workspace import Workspace
+from collage_core.worker import Worker
 
 __all__ = ["ORIGINAL", "OriginalCheck", "checked_workspace", "original_environment"]
 
@@ -73,13 +74,19 @@ def checked_workspace(
         folder = TemporaryFolder()
         opened.callback(folder.remove)
         start = time.monotonic()
-        try:
-            given = _Given(original, workspace.inputs, folder.path)
-        except WorkerError as error:
-            yield workspace, OriginalCheck(None, reading.faults, f"the reference cannot run it: {error}")
+        unchecked: str | None = None
+        with reference_worker() as worker:  # which the recording shares: starting one takes longest
+            try:
+                given = _Given(original, workspace.inputs, folder.path, worker)
+            except WorkerError as error:
+                unchecked = f"the reference cannot run it: {error}"
+            else:
+                seconds = time.monotonic() - start
+                difference = _difference(given, workspace, worker)
+        if unchecked is not None:
+            yield workspace, OriginalCheck(None, reading.faults, unchecked)
             return
-        seconds = time.monotonic() - start
-        while (difference := _difference(given, workspace)).reason is not None:
+        while difference.reason is not None:
             fault = given.culprit(passes)
             if fault is None:
                 raise ModelError(f"the passes together change the answer: {difference.reason}")
@@ -88,6 +95,7 @@ def checked_workspace(
             passes = tuple(p for p in passes if p.name != fault.name)
             graph = _without(fault, original, passes)
             workspace = opened.enter_context(Workspace(graph, workspace.inputs))
+            difference = _difference(given, workspace)
         if not faults:
             database.put(key, CostRecord("ok", error=difference.relative, seconds=seconds))
         yield workspace, OriginalCheck(difference.relative, tuple(faults), seconds=seconds)
@@ -96,11 +104,11 @@ def checked_workspace(
 class _Given:
     """The model as it was given, with its answers. WorkerError where the reference has none."""
 
-    def __init__(self, graph: Graph, inputs: Mapping[str, Array], folder: Path) -> None:
+    def __init__(self, graph: Graph, inputs: Mapping[str, Array], folder: Path, worker: Worker) -> None:
         self._graph = graph
         self._inputs = inputs
         self._folder = folder
-        self._answers = self._run(graph, "original")
+        self._answers = self._run(graph, "original", worker)
 
     def difference(self, answers: Mapping[str, Array]) -> Difference:
         if list(answers) != list(self._answers):
@@ -122,13 +130,14 @@ class _Given:
                 return PassFault(p.name, f"it changes the answer: {reason}")
         return None
 
-    def _run(self, graph: Graph, name: str) -> dict[str, Array]:
+    def _run(self, graph: Graph, name: str, worker: Worker | None = None) -> dict[str, Array]:
         save_stored(graph, self._folder / name)
-        return reference_values(self._folder / name, self._inputs)
+        return reference_values(self._folder / name, self._inputs, worker=worker)
 
 
-def _difference(given: _Given, workspace: Workspace) -> Difference:
+def _difference(given: _Given, workspace: Workspace, worker: Worker | None = None) -> Difference:
     try:
+        workspace.record(worker)
         return given.difference(workspace.expected_outputs())
     except WorkerError as error:
         return Difference(None, None, str(error))

@@ -18,6 +18,7 @@ from collage_core.ir import MODEL_FILE, Graph, save_stored
 from collage_core.pipeline.temporary import TemporaryFolder
 from collage_core.runtime.executable import check_array
 from collage_core.runtime.session import save_arrays
+from collage_core.worker import Worker
 
 __all__ = ["Workspace"]
 
@@ -58,7 +59,12 @@ class Workspace:
     @cached_property
     def recording(self) -> Recording:
         """Every value of one run on the reference."""
-        return record(self.graph_folder, self.inputs, self._folder.path / "values")
+        return self.record()
+
+    def record(self, worker: Worker | None = None) -> Recording:
+        """Make the recording now, in a `reference_worker` that runs already; in one of its own where None."""
+        self.recording = record(self.graph_folder, self.inputs, self._folder.path / "values", worker)
+        return self.recording
 
     def expected_outputs(self) -> dict[str, Array]:
         """The reference's answer for `inputs`, by output name."""

@@ -158,7 +158,7 @@ def test_a_graph_is_its_own_original(model: onnx.ModelProto) -> None:
 def test_a_model_too_large_for_memory_is_told(
     model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def killed(*arguments: object) -> dict[str, Array]:
+    def killed(*arguments: object, **options: object) -> dict[str, Array]:
         raise WorkerCrash("killed by SIGKILL (killed)")
 
     monkeypatch.setattr(original, "reference_values", killed)
