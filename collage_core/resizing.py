@@ -25,6 +25,8 @@ def doubtful_resize(op: Operator) -> str | None:
         op, "coordinate_transformation_mode", "half_pixel" if op.op_type == "Resize" else "asymmetric"
     )
     mode = _text(op, "mode", "nearest")
+    if mode != "nearest" and x.dtype.startswith(("int", "uint")):
+        return f"means of {x.dtype}, cut off, hang on their last bits"
     name = _scales(op)
     if name and not op.graph.is_constant(name):
         return "align_corners with scales that are computed" if how == "align_corners" else None

@@ -59,3 +59,11 @@ def test_of_computed_scales_only_the_corners_count() -> None:
         made = node("Resize", ["x", "", "s"], "y", coordinate_transformation_mode=how)
         graph = make_graph([made], inputs, types={"y": TensorType("float32", (1, 1, 10, 12))})
         assert (doubtful_resize(Operator(graph, graph.nodes[0])) is not None) == doubtful
+
+
+@pytest.mark.parametrize(("mode", "doubtful"), [("nearest", False), ("linear", True), ("cubic", True)])
+def test_means_of_integers_hang_on_their_last_bits(mode: str, doubtful: bool) -> None:
+    x = {"x": np.zeros((1, 1, 5, 6), np.uint8)}
+    made = node("Resize", ["x", "", "s"], "y", mode=mode)
+    graph = make_graph([made], x, {"s": np.array([1, 1, 2, 2], np.float32)}, opset=19)
+    assert (doubtful_resize(Operator(graph, graph.nodes[0])) is not None) == doubtful

@@ -16,12 +16,12 @@ from collage_benchmarks.fuzz.describing import as_code
 from collage_benchmarks.fuzz.driver import Driver
 from collage_benchmarks.fuzz.joining import join, parts_named, split
 from collage_benchmarks.fuzz.opinions import all_values, ask, run_onnxruntime
-from collage_benchmarks.fuzz.report import REFUSED, RIGHT, UNTOLD, Outcome
+from collage_benchmarks.fuzz.report import REFUSED, RIGHT, UNTOLD, WRONG, Outcome
 from collage_benchmarks.fuzz.shrinking import shrink
 from collage_benchmarks.fuzz.sources import Sample, generate
 from collage_benchmarks.generator import NEWEST, OLDEST, Case, example, graphs, operators, opsets, single
 
-from collage_core.ir import Graph
+from collage_core.ir import Graph, passes
 from collage_core.ir.passes import PASSES, Pass
 from collage_core.testing import make_model, node
 
@@ -137,6 +137,20 @@ def test_rounding_decides_what_is_compared_with_itself(between: list[str], hangs
     x = np.linspace(0.1, 0.9, 7, dtype=np.float32).reshape(1, 7, 1, 1)
     model = make_model([*chain, node("Less", [other, names[-1]], "y")], {"x": x})
     assert ask(model.SerializeToString(), {"x": x}).unstable == ({"y"} if hangs else set())
+
+
+def test_a_pass_that_optimize_left_out_is_a_wrong_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The answer is right then, but only since the pass was left out; of the batch its model is named."""
+    monkeypatch.setattr(passes, "PASSES", (*PASSES, Pass("double", "wrong", _double)))
+    x = np.array([1, -2], np.float32)
+    samples = [
+        Sample(op, make_model([node(op, ["x"], "y")], {"x": x}, opset=17), {"x": x}) for op in ("Abs", "Neg")
+    ]
+    report = Driver(tmp_path / "costs.sqlite", ["onnxruntime"], shrinking=False).run(samples)
+    assert {o.sample: o.status for o in report.outcomes} == {"Abs": RIGHT, "Neg": WRONG}
+    assert "the pass double was left out" in report.failures[0].reason
 
 
 def test_joined_models_answer_as_each_does() -> None:

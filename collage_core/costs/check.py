@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-from onnx import TensorProto
+from onnx.helper import tensor_dtype_to_np_dtype
 
 from collage_core.errors import Refusal
 from collage_core.formats import Array
@@ -54,8 +54,9 @@ def standards(graph: Graph, nodes: Iterable[Node] | None = None) -> dict[str, St
     found: dict[str, Standard] = {}
     for node in nodes:
         inside = [value.type.dtype for body in bodies_of(node).values() for value in body.values.values()]
-        if not node.domain and Operator(graph, node).attrs.get("stash_type") == TensorProto.FLOAT:
-            inside.append("float32")  # what ONNX has it computed in, whatever it is given
+        if not node.domain:  # what ONNX has it computed in, whatever it is given
+            stated = map(Operator(graph, node).attrs.get, ("softmax_precision", "stash_type"))
+            inside += [tensor_dtype_to_np_dtype(t).name for t in stated if t]
         before = [s for v in node.inputs if isinstance(s := found.get(v), str)]
         for v in filter(None, node.outputs):
             # Through whole numbers (shapes, masks, indices) nothing becomes less precise.

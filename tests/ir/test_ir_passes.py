@@ -415,3 +415,21 @@ def test_a_training_normalisation_of_an_old_opset_keeps_its_outputs() -> None:
     np.testing.assert_allclose(
         evaluate(before, {**inputs, "m": inputs["m"] + 9})["y"], evaluate(before, inputs)["y"]
     )
+
+
+@pytest.mark.parametrize("returned", ["y", "y, mean", "variance"])
+def test_a_training_normalisation_keeps_its_outputs(returned: str) -> None:
+    """ONNX allows no fewer, and the stored graph is checked."""
+    shapes = {"y": "2,3", "mean": "3", "variance": "3"}
+    outputs = ", ".join(f"float[{shapes[v]}] {v}" for v in returned.split(", "))
+    text = f"""<ir_version: 8, opset_import: ["" : 15]>
+        g (float[2,3] x, float[3] s, float[3] b, float[3] m, float[3] v) => ({outputs})
+        {{ y, mean, variance = BatchNormalization <training_mode: int = 1> (x, s, b, m, v) }}"""
+    before = from_model(onnx.parser.parse_model(text))
+    random = np.random.default_rng(0)
+    inputs = {v: random.uniform(0.5, 2, before.shape_of(v)).astype(np.float32) for v in before.inputs}
+    after = normalise(before)
+    assert len(after.nodes[0].outputs) == 3
+    onnx.checker.check_model(to_model(after), full_check=True)
+    for name, array in evaluate(before, inputs).items():
+        np.testing.assert_array_equal(evaluate(after, inputs)[name], array)

@@ -80,12 +80,16 @@ class Driver:
         except Exception:
             self._divided(asked, CRASHED, traceback.format_exc())
             return
-        if placed.failures:
-            name, reason = next(iter(placed.failures.items()))
+        if placed.failures or placed.passes:
             if len(asked) > 1:
                 self._halves(asked)
                 return
-            self._tell(*asked[0][:1], CRASHED, name, reason, asked[0][1])
+            sample, opinions = asked[0]
+            if placed.passes:
+                self._tell(sample, WRONG, "passes", placed.passes[0], opinions)
+            else:
+                name, reason = next(iter(placed.failures.items()))
+                self._tell(sample, CRASHED, name, reason, opinions)
             self._keep(placed, asked)
             return
         self._keep(placed, asked)

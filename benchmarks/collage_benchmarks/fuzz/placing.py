@@ -45,11 +45,14 @@ class KernelFault:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """answers: outputs by the placement's name: "mix", or a single backend's. failures: why one has none."""
+    """answers: outputs by the placement's name: "mix", or a single backend's. failures: why one has none.
+    passes: what `optimize` told of passes that it left out, and why it did not look at the original.
+    """
 
     answers: Mapping[str, Mapping[str, Array]]
     failures: Mapping[str, str]
     kernels: tuple[KernelFault, ...]
+    passes: tuple[str, ...]
 
 
 class Supervised:
@@ -93,7 +96,9 @@ def place(
                 )
             except WorkerError as error:
                 failures[name] = f"{type(error).__name__}: {error}"
-    return Placed(answers, failures, tuple(_faults(result)))
+    original = result.original
+    told = () if original is None else (*original.faults, original.unchecked)
+    return Placed(answers, failures, tuple(_faults(result)), tuple(str(t) for t in told if t))
 
 
 def _run(folder: Path, placement: Placement, inputs_file: Path) -> dict[str, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Set
 
 from onnx.defs import OpSchema
 
@@ -14,9 +14,6 @@ from collage_core.ir.passes.base import Pass
 from collage_core.ir.types import Node
 
 __all__ = ["DEAD_CODE", "DROP_IDENTITIES", "without_unused_values"]
-
-_FIRST_TRAINING_MODE = 14
-"""Of BatchNormalization, the first opset with an attribute for it."""
 
 
 def without_unused_values(graph: Graph, nodes: list[Node]) -> Graph:
@@ -37,12 +34,12 @@ def _remove_dead_code(graph: Graph) -> Graph:
     return without_unused_values(graph, kept[::-1])
 
 
-def _without_unread_outputs(graph: Graph, node: Node, needed: Collection[str]) -> Node:
+def _without_unread_outputs(graph: Graph, node: Node, needed: Set[str]) -> Node:
     """The node without those optional outputs that nobody reads, which lets operators such as Dropout and
     MaxPool be plain ones. Others stay: how many outputs a Split has says into how many parts it cuts.
     """
-    if node.op_type == "BatchNormalization" and graph.opsets.get(node.domain, 0) < _FIRST_TRAINING_MODE:
-        return node  # it trains if it has more than one output
+    if node.op_type == "BatchNormalization":
+        return node  # it trains if it has more than one output, and then must have all
     schema = schema_of(Operator(graph, node))
     optional = [o.option == OpSchema.FormalParameterOption.Optional for o in schema.outputs] if schema else []
     outputs = [

@@ -36,8 +36,8 @@ def _has(op: Operator, index: int) -> bool:
 def _attention(op: Operator) -> str | None:
     if op.attribute("is_causal", 0) and any(op.node.outputs[3:]) and op.attribute("qk_matmul_output_mode", 0):
         return "returns other products of queries and keys of a causal Attention"
-    if _has(op, 4) and not any(op.node.outputs[1:2]):
-        return "wants the keys of before and now returned"
+    if _has(op, 4) and not all((*op.node.outputs, "", "")[1:3]):
+        return "wants what it is given of the past returned with the present"
     mask, keys = op.input_type(3), op.input_type(1)
     if mask is None or keys is None or mask.dtype == "" or len(keys.shape) < 2 or not mask.shape:
         return None
@@ -46,6 +46,10 @@ def _attention(op: Operator) -> str | None:
     if all(isinstance(d, int) for d in (*length, mask.shape[-1])) and mask.shape[-1] != sum(map(int, length)):
         return "wants an attention mask over all keys"
     return None
+
+
+def _batch_normalization(op: Operator) -> str | None:
+    return "writes the running means into an input" if op.attribute("training_mode", 0) else None
 
 
 def _convolution_of_integers(op: Operator) -> str | None:
@@ -79,11 +83,13 @@ def _resize(op: Operator) -> str | None:
 
 def _shrink(op: Operator) -> str | None:
     type = op.input_type(0)
-    return "shrinks float64 in float32" if type is not None and type.dtype == "float64" else None
+    exact = type is None or type.dtype in ("float16", "float32", "int8", "uint8", "int16", "uint16")
+    return None if exact else f"shrinks {type.dtype} in float32"
 
 
 _FAULTS: dict[str, Fault] = {
     "Attention": _attention,
+    "BatchNormalization": _batch_normalization,
     "ConvInteger": _convolution_of_integers,
     "LSTM": _lstm,
     **dict.fromkeys(

@@ -61,8 +61,8 @@ _CASES = {
         _DOWN,
         20,
     ),
-    "wants the keys of before": (
-        node("Attention", ["q", "k", "v", "", "pk", "pv"], "o"),
+    "wants what it is given of the past": (
+        node("Attention", ["q", "k", "v", "", "pk", "pv"], ["o", "ok"]),
         {**_HEADS, "pk": _f(1, 2, 2, 4), "pv": _f(1, 2, 2, 4)},
         {},
         23,

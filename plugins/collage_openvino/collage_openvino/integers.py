@@ -108,6 +108,7 @@ _ROUNDED = frozenset(
         "MaxPool",
         "Mean",
         "Mod",
+        "PRelu",
         "Pow",
         "ReduceL1",
         "ReduceL2",
@@ -120,6 +121,9 @@ _ROUNDED = frozenset(
         "ReduceSum",
         "ReduceSumSquare",
         "Relu",
+        "Resize",
+        "Shrink",
+        "Upsample",
     ]
 )
 """Operators that compute int32 in float32, which has 24 bits."""
@@ -135,11 +139,13 @@ _SATURATED = frozenset(
         "Mean",
         "Mul",
         "Neg",
+        "PRelu",
         "Pow",
         "ReduceLogSum",
         "ReduceLogSumExp",
         "ReduceMean",
         "ReduceProd",
+        "Shrink",
         "Sub",
         "Sum",
     ]
