@@ -1,19 +1,23 @@
-"""What plugins of graph libraries share: the formats at a group's border, and a peer's session on fixed
-buffers.
+"""What plugins of graph libraries share: the formats at a group's border, the search for what is known to be
+wrong inside, and a peer's session on fixed buffers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
 from collage_core.backend import Bound, PeerSession, Variant, plain_variant
-from collage_core.errors import BackendError, InputError
+from collage_core.errors import BackendError, InputError, Refusal
 from collage_core.formats import Array, Format, channels_last, empty, plain
-from collage_core.ir import Graph, Subgraph, TensorType
+from collage_core.ir import Graph, Node, Operator, Subgraph, TensorType, bodies_of
+from collage_core.ir.bodies import closed
 
-__all__ = ["BufferedPeerSession", "border_variants"]
+__all__ = ["BufferedPeerSession", "Fault", "border_variants", "known_fault"]
+
+Fault = Callable[[Operator], "str | None"]
+"""What a library computes otherwise for an operator; None if nothing is known. Of ONNX's own domain."""
 
 _IMAGE_OPS = frozenset(
     [
@@ -50,6 +54,25 @@ def border_variants(subgraph: Subgraph) -> list[Variant]:
         tuple(_as_image(graph, v) for v in subgraph.outputs),
     )
     return [row_major] if images == row_major else [row_major, images]
+
+
+def known_fault(subgraph: Subgraph, library: str, fault: Fault) -> Refusal | None:
+    """The first operator, those in bodies included, that the library would compute otherwise; None if none is
+    known. The refusal names the node of the group that it is in.
+    """
+    for node in subgraph.nodes:
+        for op in _within(subgraph.graph, [node]):
+            if not op.node.domain and (reason := fault(op)) is not None:
+                return Refusal(f"{library} {reason}", node.name)
+    return None
+
+
+def _within(graph: Graph, nodes: Iterable[Node]) -> Iterator[Operator]:
+    for node in nodes:
+        yield Operator(graph, node)
+        for body in bodies_of(node).values():
+            whole = closed(graph, node, body, {})
+            yield from _within(whole, whole.nodes)
 
 
 def _is_about_images(subgraph: Subgraph) -> bool:

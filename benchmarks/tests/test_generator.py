@@ -136,7 +136,21 @@ def test_rounding_decides_what_is_compared_with_itself(between: list[str], hangs
     other = names[-2] if between[-1] == "Relu" else "x"
     x = np.linspace(0.1, 0.9, 7, dtype=np.float32).reshape(1, 7, 1, 1)
     model = make_model([*chain, node("Less", [other, names[-1]], "y")], {"x": x})
-    assert ask(model.SerializeToString(), {"x": x}).unstable == ({"y"} if hangs else set())
+    assert set(ask(model.SerializeToString(), {"x": x}).unstable) == ({"y"} if hangs else set())
+
+
+def test_what_is_settled_counts_beside_what_is_not() -> None:
+    """One element of an output hangs on rounding; another is wrong."""
+    x = np.array([0.1, 0.2, 0.3], np.float32)
+    chain = [node("Exp", ["x"], "e"), node("Log", ["e"], "l"), node("Less", ["c", "l"], "y")]
+    model = make_model(chain, {"x": x}, {"c": np.array([0.1, 0.0, 9.0], np.float32)})
+    found = ask(model.SerializeToString(), {"x": x})
+    assert found.reference is not None
+    assert found.unstable["y"].tolist() == [True, False, False]
+    for flipped, wrong in (([0], False), ([1], True), ([0, 2], True)):
+        answer = found.reference["y"].copy()
+        answer[flipped] ^= True
+        assert (found.why_wrong({"y": answer}) is not None) == wrong
 
 
 def test_a_pass_that_optimize_left_out_is_a_wrong_answer(

@@ -5,7 +5,7 @@ type alone while `onnx` infers shapes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import onnx
@@ -146,6 +146,7 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
                     f"the function {function.name!r} has {n.op_type} of opset {opset}, "
                     f"which cannot be brought to the model's, {spoken}"
                 )
+    model = _with_defaults(model)
     try:
         return onnx.inliner.inline_local_functions(model, convert_version=True)
     except Exception:  # onnx raises several unrelated types here
@@ -157,6 +158,33 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
         names = ", ".join(f.name for f in model.functions)
         said = one_line(error).rpartition("failed: ")[2]
         raise ModelError(f"the model's functions cannot be inlined: {said} ({names})") from None
+
+
+def _with_defaults(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with each function's default attributes stated where it is called without them: `onnx`'s
+    inliner leaves these out, and then counts what operators have for theirs.
+    """
+    defaults = {
+        (f.domain, f.name, f.overload): f.attribute_proto for f in model.functions if f.attribute_proto
+    }
+    if not defaults:
+        return model
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+
+    def state(nodes: Iterable[onnx.NodeProto]) -> None:
+        for node in nodes:
+            given = {a.name for a in node.attribute}
+            stated = defaults.get((node.domain, node.op_type, node.overload), ())
+            node.attribute.extend(a for a in stated if a.name not in given)
+            for attribute in node.attribute:
+                for graph in (attribute.g, *attribute.graphs):
+                    state(graph.node)
+
+    state(whole.graph.node)
+    for function in whole.functions:
+        state(function.node)
+    return whole
 
 
 def _input_type(info: onnx.ValueInfoProto, shape: tuple[int, ...] | None) -> TensorType:

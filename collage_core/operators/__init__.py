@@ -31,7 +31,7 @@ from collage_core.operators.drawing import (
     RandomUniformLike,
 )
 from collage_core.operators.earlier import DequantizeLinear, Dropout, MaxRoiPool, Scatter, Unsqueeze
-from collage_core.operators.elementwise import Mean, Pow, Softsign
+from collage_core.operators.elementwise import Mean, Pow, PRelu, Softsign
 from collage_core.operators.global_pooling import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
 from collage_core.operators.indexing import GatherElements, OneHot, Unique
 from collage_core.operators.layers import (
@@ -100,6 +100,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     NonMaxSuppression,
     OneHot,
     Pad,
+    PRelu,
     Pow,
     RMSNormalization,
     QuantizeLinear,

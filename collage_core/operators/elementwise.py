@@ -9,7 +9,7 @@ from onnx.reference.op_run import OpRun
 
 from collage_core.operators.windows import Tensor, accumulator
 
-__all__ = ["Mean", "Pow", "Softsign"]
+__all__ = ["Mean", "PRelu", "Pow", "Softsign"]
 
 
 class Mean(OpRun):
@@ -23,6 +23,13 @@ class Softsign(OpRun):
     def _run(self, x: Tensor) -> tuple[Tensor]:
         wide = np.asarray(x, accumulator(x.dtype))
         return (np.asarray(wide / (1 + np.abs(wide))).astype(x.dtype, copy=False),)
+
+
+class PRelu(OpRun):
+    """x where x >= 0, whatever the slope: 0 times infinity is no number."""
+
+    def _run(self, x: Tensor, slope: Tensor) -> tuple[Tensor]:
+        return (np.where(x >= 0, x, x * slope).astype(x.dtype, copy=False),)
 
 
 class Pow(OpRun):

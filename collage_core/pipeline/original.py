@@ -10,7 +10,7 @@ import hashlib
 import importlib.metadata
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,8 +136,11 @@ class _Given:
 
 
 def _difference(given: _Given, workspace: Workspace, worker: Worker | None = None) -> Difference:
+    if worker is not None:
+        # Where it dies, another may not: it has held the original's values before. So is asked again below.
+        with suppress(WorkerError):
+            workspace.record(worker)
     try:
-        workspace.record(worker)
         return given.difference(workspace.expected_outputs())
     except WorkerError as error:
         return Difference(None, None, str(error))

@@ -59,12 +59,15 @@ class Workspace:
     @cached_property
     def recording(self) -> Recording:
         """Every value of one run on the reference."""
-        return self.record()
+        return self._recorded(None)
 
-    def record(self, worker: Worker | None = None) -> Recording:
-        """Make the recording now, in a `reference_worker` that runs already; in one of its own where None."""
-        self.recording = record(self.graph_folder, self.inputs, self._folder.path / "values", worker)
-        return self.recording
+    def record(self, worker: Worker) -> None:
+        """Make the recording now, in a `reference_worker` that runs already, unless it is made."""
+        if "recording" not in vars(self):
+            self.recording = self._recorded(worker)
+
+    def _recorded(self, worker: Worker | None) -> Recording:
+        return record(self.graph_folder, self.inputs, self._folder.path / "values", worker)
 
     def expected_outputs(self) -> dict[str, Array]:
         """The reference's answer for `inputs`, by output name."""

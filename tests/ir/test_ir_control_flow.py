@@ -246,6 +246,33 @@ def test_functions_are_inlined_in_bodies() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("call", "slope"),
+    [
+        ("y = local.outer (x)", 0.25),
+        ("y = local.outer <a = 0.75> (x)", 0.75),
+        ("y = local.inner (x)", 0.5),
+        ("y = If (c) < then_branch = p () => (z) { z = local.inner (x) },"
+         " else_branch = q () => (z) { z = Neg (x) }>", 0.5),
+        ("y = local.plain (x)", 0.5),
+    ],
+)  # fmt: skip
+def test_a_function_has_its_own_default_attributes(call: str, slope: float) -> None:
+    """Not the operators': LeakyRelu's own slope is 0.01."""
+    model = onnx.parser.parse_model(f"""
+      <ir_version: 10, opset_import: ["" : 20, "local" : 1]>
+      g (float[3] x, bool c) => (float[3] y) {{ {call} }}
+      <domain: "local", opset_import: ["" : 20]> inner <alpha: float = 0.5> (a) => (b)
+        {{ b = LeakyRelu <alpha: float = @alpha> (a) }}
+      <domain: "local", opset_import: ["" : 20, "local" : 1]> plain (a) => (b) {{ b = local.inner (a) }}
+      <domain: "local", opset_import: ["" : 20, "local" : 1]> outer <a: float = 0.25> (v) => (w)
+        {{ w = local.inner <alpha: float = @a> (v) }}""")
+    x = np.array([-1, -2, 3], np.float32)
+    given = {"x": x, "c": np.array(True)}
+    expected = np.where(x < 0, x * np.float32(slope), x)
+    np.testing.assert_array_equal(evaluate(from_model(model), given)["y"], expected)
+
+
 # shapes
 
 

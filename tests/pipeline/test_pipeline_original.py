@@ -6,13 +6,14 @@ import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 import pytest
 
 from collage_core import Optimization, Target, build, optimize
+from collage_core.costs import recording
 from collage_core.errors import CollageError, DisagreementError, ModelError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir import Graph, from_model, passes
@@ -21,9 +22,10 @@ from collage_core.pipeline import original
 from collage_core.pipeline.progress import Silent
 from collage_core.pipeline.second_opinion import second_opinion
 from collage_core.plugins import default_registry
+from collage_core.reference import ReferenceBackend
 from collage_core.report.summary import optimization_json
 from collage_core.report.text import optimization_text
-from collage_core.worker import WorkerCrash
+from collage_core.worker import Worker, WorkerCrash
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Parse
@@ -169,6 +171,43 @@ def test_a_model_too_large_for_memory_is_told(
     text = optimization_text(optimization_json(found, "m.onnx"))
     assert "error: not compared with the model as it was given: the reference cannot run it: " in text
     assert "killed by SIGKILL" in text
+    assert _right(found)
+
+
+def test_one_process_runs_the_original_and_the_recording(
+    model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    make = recording.reference_worker
+    started: list[Worker] = []
+
+    def start() -> Worker:
+        started.append(make())
+        return started[-1]
+
+    monkeypatch.setattr(original, "reference_worker", start)
+    monkeypatch.setattr(recording, "reference_worker", start)
+    assert _right(_optimize(model, costs=tmp_path / "costs.sqlite"))
+    assert len(started) == 1
+    assert not started[0].alive
+
+
+def test_a_process_that_dies_recording_is_no_fault_of_a_pass(
+    model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It has run the original before; a new one records."""
+
+    class Dying(Worker):
+        def call(self, function: Any, *args: Any, **options: Any) -> Any:  # type: ignore[override]
+            if function is recording._record:
+                self.kill()
+            return super().call(function, *args, **options)
+
+    environment = ReferenceBackend().environment(Target(threads=1))
+    monkeypatch.setattr(original, "reference_worker", lambda: Dying(environment))
+    found = _optimize(model, costs=tmp_path / "costs.sqlite")
+    assert found.original is not None
+    assert found.original.faults == ()
+    assert found.original.unchecked is None
     assert _right(found)
 
 

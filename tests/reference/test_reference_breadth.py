@@ -196,3 +196,9 @@ def test_max_roi_pool_is_onnx_runtimes(
         [node("MaxRoiPool", ["x", "r"], "y", pooled_shape=list(pooled), spatial_scale=scale)],
         {"x": numbers(2, 3, 5, 7), "r": places},
     )
+
+
+def test_prelu_of_zero_is_zero_whatever_the_slope() -> None:
+    x = {"x": np.array([0, 0, 1, -1], np.float32), "s": np.array([np.inf, np.nan, np.nan, 2], np.float32)}
+    graph = from_model(make_model([node("PRelu", ["x", "s"], "y")], x))
+    np.testing.assert_array_equal(evaluate(graph, x)["y"], [0, 0, 1, -2])

@@ -6,8 +6,8 @@ What is here runs in a worker: libraries may crash.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -16,7 +16,7 @@ import onnxruntime
 from collage_core.costs.check import compare, tolerance
 from collage_core.errors import CollageError
 from collage_core.formats import Array
-from collage_core.ir import Graph, from_model
+from collage_core.ir import Graph, Node, from_model
 from collage_core.ir.passes import PASSES, run_passes
 from collage_core.ir.verify import require_static
 from collage_core.reference import evaluate
@@ -29,10 +29,9 @@ Answer = dict[str, Array]
 _ALLOWANCE = 10.0
 """How much more than a single kernel a whole model may be off: errors add up from node to node."""
 
-_AVERAGING = frozenset(
-    ["AveragePool", "GlobalAveragePool", "GridSample", "Mean", "ReduceMean", "Resize", "RoiAlign", "Upsample"]
-)
-"""Of equal numbers they need not return just that number."""
+_AVERAGING = frozenset(["AveragePool", "GlobalAveragePool", "GridSample", "Mean", "ReduceMean", "RoiAlign"])
+_EXACT = frozenset(["Cast", "CastLike"])
+"""All round alike here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,8 @@ class Opinions:
     refusal: Collage's one line, if it does not take the model. fault: the traceback of what it raised that is
     no refusal. normalised: the reference's answer after all passes. blame: the first pass after which that is
     another. differing: the first node after which the two opinions differ, with by how much.
-    unstable: outputs that are others when last bits are, of inputs or of what nodes compute: rounding
-    decides them, and no two libraries round alike.
+    unstable: by output, the elements (bool) that are others when last bits are, of inputs or of what nodes
+    compute: rounding decides them, and no two libraries round alike.
     """
 
     onnxruntime: Answer | None
@@ -54,16 +53,23 @@ class Opinions:
     blame: str | None = None
     differing: str | None = None
     untold: str | None = None
-    unstable: frozenset[str] = frozenset()
+    unstable: Mapping[str, Array] = field(default_factory=dict)
 
     def why_wrong(self, answer: Mapping[str, Array]) -> str | None:
         """Why an output agrees with neither opinion; None where each agrees with one, or is unstable."""
         given = [o for o in (self.onnxruntime, self.reference) if o is not None]
         for name in given[0] if given else ():
-            found = [difference(answer, {name: o[name]}) for o in given]
-            if None not in found and name not in self.unstable:
+            found = [difference(self._settled(name, answer, o[name]), {name: o[name]}) for o in given]
+            if None not in found:
                 return found[0]
         return None
+
+    def _settled(self, name: str, answer: Mapping[str, Array], opinion: Array) -> Mapping[str, Array]:
+        """The answer, with the opinion's elements where nothing can be told."""
+        unstable, found = self.unstable.get(name), answer.get(name)
+        if unstable is None or found is None or not found.shape == opinion.shape == unstable.shape:
+            return answer
+        return {name: np.where(unstable, opinion, found).astype(found.dtype)}
 
 
 def difference(answer: Mapping[str, Array], expected: Mapping[str, Array]) -> str | None:
@@ -146,22 +152,59 @@ def _attempt(run: Callable[[], Answer]) -> tuple[Answer | None, str | None]:
         return None, " ".join(str(error).split())[:300]
 
 
-def _unstable(graph: Graph, inputs: Mapping[str, Array], expected: Answer) -> frozenset[str]:
-    """Outputs that are others when what is given and what nodes compute is rounded otherwise."""
+def _unstable(graph: Graph, inputs: Mapping[str, Array], expected: Answer) -> dict[str, Array]:
+    """The elements of outputs that are others when what is given and what nodes compute is rounded
+    otherwise; all of them where that makes an index leave its range.
+    """
     rng = np.random.default_rng(0)
-    nodes = [NodeEvaluator(graph, node) for node in graph.nodes]
-    found: set[str] = set()
+    found = {name: np.zeros(array.shape, bool) for name, array in expected.items()}
     for _ in range(2):
-        values = {**graph.constants, **{n: _nudged(a, rng) for n, a in inputs.items()}}
-        for node in nodes:
-            averages = node.node.op_type in _AVERAGING
-            read = [] if averages else [values[v] for v in node.reads]
-            for name, array in node.run(values).items():
-                values[name] = _nudged(array, rng, read, whole=averages)
+        try:
+            changed = _rounded_otherwise(graph, inputs, rng, expected)
+        except CollageError:
+            return {name: np.ones(array.shape, bool) for name, array in expected.items()}
         for name, array in expected.items():
-            if difference({name: values[name]}, {name: array}) is not None:
-                found.add(name)
-    return frozenset(found)
+            found[name] |= _elements_that_differ(changed[name], array)
+    return {name: mask for name, mask in found.items() if mask.any()}
+
+
+def _rounded_otherwise(
+    graph: Graph, inputs: Mapping[str, Array], rng: np.random.Generator, wanted: Collection[str]
+) -> Answer:
+    values: Answer = {**graph.constants, **{n: _nudged(a, rng) for n, a in inputs.items()}}
+    needed = set(wanted)
+    nodes: list[NodeEvaluator] = []
+    for node in reversed(graph.nodes):
+        if not needed.isdisjoint(node.outputs):
+            nodes.append(NodeEvaluator(graph, node))
+            needed.update(nodes[-1].reads)
+    for evaluator in reversed(nodes):
+        averages, exact = _averages(evaluator.node), evaluator.node.op_type in _EXACT
+        read = [] if averages else [values[v] for v in evaluator.reads]
+        for name, array in evaluator.run(values).items():
+            values[name] = array if exact else _nudged(array, rng, read, whole=averages)
+    return values
+
+
+def _averages(node: Node) -> bool:
+    """Whether it takes means: of equal numbers these need not be just that number."""
+    if node.op_type in ("Resize", "Upsample"):
+        return node.attributes.get("mode", b"nearest") not in ("nearest", b"nearest")
+    return node.op_type in _AVERAGING
+
+
+def _elements_that_differ(changed: Array, expected: Array) -> Array:
+    if changed.shape != expected.shape:
+        return np.ones(expected.shape, bool)
+    if expected.dtype.kind not in "fc":
+        return np.asarray(changed != expected)
+    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
+    a, b = changed.astype(wide), expected.astype(wide)
+    scale = float(np.abs(b[np.isfinite(b)]).max(initial=0)) or 1.0
+    allowed = _ALLOWANCE * tolerance(str(expected.dtype)) * scale
+    with np.errstate(invalid="ignore"):
+        same = (np.abs(a - b) <= allowed) | (a == b) | (np.isnan(a) & np.isnan(b))
+    return np.asarray(~same)
 
 
 def _nudged(

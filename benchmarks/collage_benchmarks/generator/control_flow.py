@@ -13,18 +13,21 @@ from collage_benchmarks.generator.builder import Builder, Value
 __all__ = ["branch", "loop", "scan"]
 
 _DTYPES = ("float32", "float32", "float64", "float16")
+_INTEGERS = ("int32", "int64", "int8", "uint8")
 _BOUNDED = ("Neg", "Sigmoid", "Tanh", "Abs", "Relu")
 """However often they are applied, numbers stay small."""
 
 
 def branch(b: Builder) -> None:
     """An If whose branches read the value outside; its condition is known, or the model's input."""
-    x = b.some(b.choice(_DTYPES))
+    x = b.some(b.choice((*_DTYPES, *_INTEGERS)))
     condition = _condition(b, b.flag())
     branches = []
-    for way, op in zip(("then", "else"), b.permuted(["Neg", "Sigmoid", "Abs"]), strict=False):
+    operators = ["Neg", "Sigmoid", "Abs"] if x.dtype in _DTYPES else ["Add", "Sub", "Mul"]
+    for way, op in zip(("then", "else"), b.permuted(operators), strict=False):
         result = f"{x.name}_{condition.name}_{way}"
-        inner = helper.make_node(op, [x.name], [result], name=f"{result}_node")
+        read = [x.name] * (1 if x.dtype in _DTYPES else 2)
+        inner = helper.make_node(op, read, [result], name=f"{result}_node")
         branches.append(helper.make_graph([inner], way, [], [_info(result, x)]))
     b.compound("If", [condition], [x], then_branch=branches[0], else_branch=branches[1])
 
@@ -57,7 +60,7 @@ def loop(b: Builder) -> None:
         _info(p + "carried", x),
     ]
     returned = [_scalar(p + "on", TensorProto.BOOL), _info(p + "next", x)]
-    if fixed and (condition is None or condition.constant):
+    if fixed:
         returned.append(_info(p + "stacked", x))
     body = helper.make_graph(nodes, "body", given, returned)
     read = [v for v in b.values if v.name in {i for n in nodes for i in n.input}]

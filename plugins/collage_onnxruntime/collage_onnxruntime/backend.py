@@ -12,10 +12,10 @@ from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kerne
 from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, Format
-from collage_core.graph_library import border_variants
+from collage_core.graph_library import border_variants, known_fault
 from collage_core.ir import Subgraph, subgraph_model
 from collage_onnxruntime import __version__
-from collage_onnxruntime.faults import is_cubic_resize, known_fault
+from collage_onnxruntime.faults import fault_of, is_cubic_resize
 from collage_onnxruntime.session import DISTRIBUTION, Waiting, bind, check, library_version, open_session
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class OnnxRuntimeBackend(Backend):
         for v in (*subgraph.inputs, *subgraph.outputs):
             if (dtype := graph.type_of(v).dtype) not in _BORDER_DTYPES:
                 return Refusal(f"{v!r} is {dtype}, which is not handed over", subgraph.nodes[0].name)
-        if (fault := known_fault(subgraph)) is not None:
+        if (fault := known_fault(subgraph, "ONNX Runtime", fault_of)) is not None:
             return fault
         plain, *others = border_variants(subgraph)
         if any(is_cubic_resize(n) for n in subgraph.nodes):

@@ -3,24 +3,17 @@ tells: it is declined rather than measured. Version 1.32; each was tried (tests/
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from collage_core.errors import Refusal
-from collage_core.ir import Node, Operator, Subgraph
+from collage_core.graph_library import Fault
+from collage_core.ir import Node, Operator
 from collage_core.resizing import doubtful_resize
 
-__all__ = ["is_cubic_resize", "known_fault"]
-
-Fault = Callable[[Operator], "str | None"]
+__all__ = ["fault_of", "is_cubic_resize"]
 
 
-def known_fault(subgraph: Subgraph) -> Refusal | None:
-    """The first node that ONNX Runtime would compute otherwise; None if none is known."""
-    for node in subgraph.nodes:
-        fault = _FAULTS.get(node.op_type) if not node.domain else None
-        if fault is not None and (reason := fault(Operator(subgraph.graph, node))) is not None:
-            return Refusal(f"ONNX Runtime {reason}", node.name)
-    return None
+def fault_of(op: Operator) -> str | None:
+    """What ONNX Runtime computes otherwise; None if nothing is known."""
+    fault = _FAULTS.get(op.op_type)
+    return None if fault is None else fault(op)
 
 
 def is_cubic_resize(node: Node) -> bool:
@@ -83,8 +76,9 @@ def _resize(op: Operator) -> str | None:
 
 def _shrink(op: Operator) -> str | None:
     type = op.input_type(0)
-    exact = type is None or type.dtype in ("float16", "float32", "int8", "uint8", "int16", "uint16")
-    return None if exact else f"shrinks {type.dtype} in float32"
+    if type is None or type.dtype in ("float16", "float32", "int8", "uint8", "int16", "uint16"):
+        return None
+    return f"shrinks {type.dtype} in float32"
 
 
 _FAULTS: dict[str, Fault] = {
@@ -94,9 +88,9 @@ _FAULTS: dict[str, Fault] = {
     "LSTM": _lstm,
     **dict.fromkeys(
         [
+            "Einsum",
             "Pow",
             "ReduceL1",
-            "ReduceL2",
             "ReduceLogSumExp",
             "ReduceMean",
             "ReduceProd",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 from collage_onnxruntime.backend import OnnxRuntimeBackend
 
@@ -12,7 +13,7 @@ from collage_core.backend import plain_variant
 from collage_core.costs.check import compare
 from collage_core.device import Target
 from collage_core.errors import Refusal
-from collage_core.ir import Subgraph
+from collage_core.ir import Subgraph, from_model
 from collage_core.reference import evaluate
 from collage_core.testing import bind, make_group, node
 
@@ -75,6 +76,13 @@ _CASES = {
     ),
     "Pow of int64": (node("Pow", ["x", "y"], "o"), {"x": np.array([2**53 + 1]), "y": np.array([1])}, {}, 20),
     "shrinks float64": (node("Shrink", ["x"], "o", bias=0.1), {"x": np.array([2.0])}, {}, 20),
+    "Einsum of int64": (
+        node("Einsum", ["x"], "o", equation="i->"),
+        {"x": np.array([2**53 - 1, 1, 1, 1, 1])},
+        {},
+        20,
+    ),
+    "ReduceLogSumExp of int64": (node("ReduceLogSumExp", ["x"], "o"), {"x": np.array([4, 3, 3, 4])}, {}, 20),
     "hang on the last bits": (_resize(nearest_mode="floor"), _IMAGE, _DOWN, 20),
 }
 
@@ -95,6 +103,31 @@ def test_a_fault_is_declined_and_still_there(reason: str, backend: OnnxRuntimeBa
     except Exception:  # whatever the library raises
         return
     assert compare("o", bound.outputs[0], expected["o"])[1] is not None, "it is right by now"
+
+
+def test_a_batch_normalization_that_trains_writes_into_its_inputs(backend: OnnxRuntimeBackend) -> None:
+    made = node("BatchNormalization", ["x", "s", "s", "m", "v"], ["o", "om", "ov"], training_mode=1)
+    inputs = {"x": _f(2, 3), "s": _f(3), "m": _f(3), "v": np.abs(_f(3))}
+    group = make_group([made], inputs, opset=20)
+    said = backend.variants(group, _TARGET)
+    assert isinstance(said, Refusal)
+    assert "writes the running means into an input" in said.reason
+    variant = plain_variant(group)
+    bound = bind(backend.build(group, variant, _TARGET), group, variant, inputs)
+    given = [a.copy() for a in bound.inputs]
+    bound.call()
+    assert any((a != b).any() for a, b in zip(given, bound.inputs, strict=True)), "it is right by now"
+
+
+def test_what_is_wrong_in_a_body_is_declined(backend: OnnxRuntimeBackend) -> None:
+    text = """<ir_version: 9, opset_import: ["" : 20]> g (int64[2] x, bool c) => (int64[1] y) {
+        y = If (c) <then_branch = t () => (int64[1] n) { n = ReduceSum (x) },
+                    else_branch = e () => (int64[1] w) { w = ReduceMax (x) }> }"""
+    graph = from_model(onnx.parser.parse_model(text))
+    said = backend.variants(Subgraph(graph, graph.all_nodes), _TARGET)
+    assert isinstance(said, Refusal)
+    assert "ReduceSum of int64" in said.reason
+    assert said.node == graph.nodes[0].name
 
 
 @pytest.mark.parametrize(

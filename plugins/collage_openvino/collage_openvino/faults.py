@@ -3,34 +3,37 @@ measured and found wrong. Version 2026.4's importer and CPU plugin; each was tri
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from onnx import TensorProto
-
+from collage_core import graph_library
 from collage_core.errors import Refusal
+from collage_core.graph_library import Fault
 from collage_core.ir import Operator, Subgraph
 from collage_core.resizing import doubtful_resize
 from collage_openvino.integers import narrow_fault
 
 __all__ = ["known_fault"]
 
-Fault = Callable[[Operator], "str | None"]
-
 
 def known_fault(subgraph: Subgraph) -> Refusal | None:
-    """The first node that OpenVINO would compute otherwise; None if none is known."""
+    """The first operator that OpenVINO would compute otherwise; None if none is known."""
+    if (refusal := graph_library.known_fault(subgraph, "OpenVINO", _fault)) is not None:
+        return refusal
     for node in subgraph.nodes:
-        if node.domain:
-            continue
-        op = Operator(subgraph.graph, node)
-        fault = _FAULTS.get(node.op_type)
-        if (reason := narrow_fault(op) or (fault and fault(op))) is not None:
-            return Refusal(f"OpenVINO {reason}", node.name)
+        of_constants = bool(node.inputs) and not any(
+            v and not subgraph.graph.is_constant(v) for v in node.inputs
+        )
+        if of_constants and node.op_type != "DequantizeLinear":  # which is taken into products as weights
+            said = f"computes {node.op_type} of constants once, and may write over it in each run"
+            return Refusal(f"OpenVINO {said}", node.name)
     computed = {v for n in subgraph.nodes for v in n.outputs} & set(subgraph.outputs)
     for node in subgraph.nodes:
         if node.op_type == "If" and (read := computed.intersection(node.captured.values())):
             return Refusal(f"OpenVINO lets an If write over {min(read)!r}, which is returned", node.name)
     return None
+
+
+def _fault(op: Operator) -> str | None:
+    fault = _FAULTS.get(op.op_type)
+    return narrow_fault(op) or (None if fault is None else fault(op))
 
 
 def _text(op: Operator, name: str, default: str) -> str:
@@ -52,12 +55,14 @@ def _attention(op: Operator) -> str | None:
 
 def _bit_shift(op: Operator) -> str | None:
     type = op.input_type(0)
+    if type is not None and type.dtype == "uint8" and _text(op, "direction", "") == "LEFT":
+        return "cuts a BitShift of uint8 off at the end of its range"
     return "shifts signed integers otherwise" if type is not None and type.dtype.startswith("int") else None
 
 
 def _cast(op: Operator) -> str | None:
     type = op.input_type(0)
-    if type is None or op.attribute("to", 0) != TensorProto.BOOL or type.dtype in ("bool", "int8", "uint8"):
+    if type is None or op.output_type().dtype != "bool" or type.dtype in ("bool", "int8", "uint8"):
         return None
     return f"takes some {type.dtype}s for false that are not zero"
 
@@ -100,13 +105,27 @@ def _hard_sigmoid(op: Operator) -> str | None:
 
 
 def _pad(op: Operator) -> str | None:
-    if not _has(op, 2) or op.graph.is_constant(op.node.inputs[2]):
+    if _text(op, "mode", "constant") != "constant" or not _has(op, 2):
+        return None
+    if op.graph.is_constant(op.node.inputs[2]):
         return None
     return "pads with zeros where Pad's value is computed"
 
 
+def _lp_pool(op: Operator) -> str | None:
+    return "scales LpPool's last windows" if op.attribute("ceil_mode", 0) else None
+
+
+def _max_pool(op: Operator) -> str | None:
+    column_major = op.attribute("storage_order", 0) and any(op.node.outputs[1:])
+    return "counts other indices of MaxPool where they run by columns" if column_major else None
+
+
 def _reduction_of_nothing(op: Operator) -> str | None:
-    skips = op.attribute("noop_with_empty_axes", 0) and not _has(op, 1)
+    axes = op.graph.constants.get(op.node.inputs[1]) if _has(op, 1) else None
+    skips = op.attribute("noop_with_empty_axes", 0) and (
+        not _has(op, 1) or (axes is not None and not axes.size)
+    )
     return f"hands on what {op.op_type} without axes is given" if skips else None
 
 
@@ -134,6 +153,7 @@ _FAULTS: dict[str, Fault] = {
     "Attention": _attention,
     "BitShift": _bit_shift,
     "Cast": _cast,
+    "CastLike": _cast,
     **dict.fromkeys(("Conv", "ConvTranspose"), _convolution),
     "DFT": _dft,
     "DynamicQuantizeLinear": lambda op: (
@@ -142,6 +162,8 @@ _FAULTS: dict[str, Fault] = {
     "HardSigmoid": _hard_sigmoid,
     "LRN": _lrn,
     "LSTM": _lstm,
+    "LpPool": _lp_pool,
+    "MaxPool": _max_pool,
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum"), _reduction_of_nothing),
     "Pad": _pad,
     "Resize": _resize,

@@ -101,14 +101,19 @@ _MOVERS = frozenset(
 
 _ROUNDED = frozenset(
     [
+        "Clip",
         "Div",
         "Einsum",
+        "Equal",
         "Gemm",
+        "Greater",
+        "GreaterOrEqual",
+        "Less",
+        "LessOrEqual",
         "MatMul",
-        "MaxPool",
-        "Mean",
         "Mod",
         "PRelu",
+        "Pad",
         "Pow",
         "ReduceL1",
         "ReduceL2",
@@ -128,37 +133,21 @@ _ROUNDED = frozenset(
 )
 """Operators that compute int32 in float32, which has 24 bits."""
 
-_SATURATED = frozenset(
-    [
-        "Abs",
-        "Add",
-        "BitShift",
-        "Einsum",
-        "Gemm",
-        "MatMul",
-        "Mean",
-        "Mul",
-        "Neg",
-        "PRelu",
-        "Pow",
-        "ReduceLogSum",
-        "ReduceLogSumExp",
-        "ReduceMean",
-        "ReduceProd",
-        "Shrink",
-        "Sub",
-        "Sum",
-    ]
-)
-"""Operators that cut int8 and uint8 off at the ends of their range."""
+_SATURATED = {
+    "int8": frozenset(["Abs", "Add", "Div", "Einsum", "Mul", "Neg", "Shrink", "Sub"]),
+    "uint8": frozenset(["Add", "Einsum", "Mul", "Shrink", "Sub"]),
+}
+"""Operators that cut off at the ends of the range of 8 bits."""
 
 
 def narrow_fault(op: Operator) -> str | None:
-    """What is otherwise about a node that computes integers of 32 or 8 bits; None if nothing is known."""
-    type = op.input_type(0)
-    if type is not None and type.dtype in ("int8", "uint8") and op.op_type in _SATURATED:
-        return f"cuts {op.op_type} of {type.dtype} off at the ends of its range"
-    if type is not None and type.dtype == "int32" and op.op_type in _ROUNDED:
+    """What is otherwise about an operator on integers of 32 or 8 bits; None if nothing is known."""
+    dtypes = [t.dtype for k in range(len(op.node.inputs)) if (t := op.input_type(k)) is not None]
+    if not dtypes:
+        return None
+    if op.op_type in _SATURATED.get(dtypes[0], ()):
+        return f"cuts {op.op_type} of {dtypes[0]} off at the ends of its range"
+    if op.op_type in _ROUNDED and (dtypes[0] == "int32" or (op.op_type == "Pow" and "int32" in dtypes)):
         return f"computes {op.op_type} of int32 in float32"
     return None
 

@@ -39,6 +39,7 @@ def _resize(**attributes: Any) -> Any:
 _IMAGE = {"x": _f(1, 2, 5, 6)}
 _DOWN = {"s": np.array([1, 1, 0.6, 0.7], np.float32)}
 _U8, _I32 = np.array([5, 254, 128], np.uint8), np.array([879336155, 1193874959], np.int32)
+_I24 = np.array([2**24], np.int32)
 _CASES = {
     "lets Attention see": (node("Attention", ["q", "k", "v"], "o", left_window_size=1), _HEADS, {}, 25),
     "shifts signed": (
@@ -152,7 +153,62 @@ _CASES = {
     ),
     "Sub of uint8": (node("Sub", ["x", "y"], "o"), {"x": _U8, "y": _U8[::-1].copy()}, {}, 20),
     "Abs of int8": (node("Abs", ["x"], "o"), {"x": np.array([-128, 3], np.int8)}, {}, 20),
-    "MatMul of uint8": (node("MatMul", ["x", "y"], "o"), {"x": _U8[None], "y": _U8[:, None]}, {}, 20),
+    "Div of int8": (
+        node("Div", ["x", "y"], "o"),
+        {"x": np.array([-128, 9], np.int8), "y": np.array([-1, 2], np.int8)},
+        {},
+        20,
+    ),
+    "BitShift of uint8": (
+        node("BitShift", ["x", "y"], "o", direction="LEFT"),
+        {"x": _U8, "y": np.array([1, 1, 1], np.uint8)},
+        {},
+        20,
+    ),
+    "Equal of int32": (node("Equal", ["x", "y"], "o"), {"x": _I24, "y": _I24 + np.int32(1)}, {}, 20),
+    "Less of int32": (node("Less", ["x", "y"], "o"), {"x": _I24, "y": _I24 + np.int32(1)}, {}, 20),
+    "Clip of int32": (
+        node("Clip", ["x", "l", "h"], "o"),
+        {"x": np.array([2**24 + 1, 2**31 - 1, -(2**31), 5], np.int32)},
+        {"l": np.array(1 - 2**31, np.int32), "h": np.array(2**24 + 1, np.int32)},
+        20,
+    ),
+    "Pad of int32": (
+        node("Pad", ["x", "p", "v"], "o"),
+        {"x": _I24},
+        {"p": np.array([1, 0]), "v": np.array(2**24 + 1, np.int32)},
+        20,
+    ),
+    "Pow of int32": (
+        node("Pow", ["x", "y"], "o"),
+        {"x": np.array([-1], np.float32), "y": _I24 + np.int32(1)},
+        {},
+        20,
+    ),
+    "takes some int32s": (
+        node("CastLike", ["x", "y"], "o"),
+        {"x": np.array([-(2**31), 2], np.int32), "y": np.array([True])},
+        {},
+        20,
+    ),
+    "LpPool's last windows": (
+        node("LpPool", ["x"], "o", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1, p=1),
+        {"x": _f(1, 1, 4, 5)},
+        {},
+        22,
+    ),
+    "indices of MaxPool": (
+        node("MaxPool", ["x"], ["o", "i"], kernel_shape=[2, 3], strides=[2, 2], storage_order=1),
+        {"x": _f(1, 2, 5, 6)},
+        {},
+        21,
+    ),
+    "what ReduceLogSum without": (
+        node("ReduceLogSum", ["x", "e"], "o", noop_with_empty_axes=1),
+        {"x": np.array([1, 2], np.float32)},
+        {"e": np.zeros(0, np.int64)},
+        18,
+    ),
     "Relu of int32": (node("Relu", ["x"], "o"), {"x": _I32}, {}, 20),
     "ReduceSum of int32": (node("ReduceSum", ["x"], "o"), {"x": _I32}, {}, 20),
     "Div of int32": (node("Div", ["x", "y"], "o"), {"x": _I32, "y": np.array([3, 5], np.int32)}, {}, 20),
@@ -187,6 +243,35 @@ def test_an_if_does_not_write_over_what_is_returned() -> None:
     assert isinstance(said, Refusal)
     assert "lets an If write over 'b', which is returned" in said.reason
     assert not isinstance(OpenvinoBackend().variants(Subgraph(graph, [graph.nodes[1].id]), _TARGET), Refusal)
+
+
+@pytest.mark.parametrize("body", ["n = Sub (x, x)", "b = Sub (x, x) n = Max (b, x)"])
+def test_what_is_wrong_in_a_body_is_declined(body: str) -> None:
+    text = f"""<ir_version: 9, opset_import: ["" : 20]> g (uint8[2] x, bool c) => (uint8[2] y) {{
+        y = If (c) <then_branch = t () => (uint8[2] n) {{ {body} }},
+                    else_branch = e () => (uint8[2] w) {{ w = Min (x, x) }}> }}"""
+    graph = from_model(onnx.parser.parse_model(text))
+    said = OpenvinoBackend().variants(Subgraph(graph, graph.all_nodes), _TARGET)
+    assert isinstance(said, Refusal)
+    assert "cuts Sub of uint8 off" in said.reason
+    assert said.node == graph.nodes[0].name
+
+
+def test_what_is_computed_of_constants_is_written_over() -> None:
+    """Elementwise operators work in place, on what is computed once."""
+    nodes = [node("LRN", ["x"], "h", size=3), node("Add", ["h", "b"], "o")]
+    group = make_group(nodes, {"b": _f(1, 7, 4, 4)}, {"x": _f(1, 7, 4, 4)}, ["o"])
+    said = OpenvinoBackend().variants(group, _TARGET)
+    assert isinstance(said, Refusal)
+    assert "LRN of constants" in said.reason
+    b = _f(1, 7, 4, 4)
+    bound = bind(
+        OpenvinoBackend().build(group, plain_variant(group), _TARGET), group, plain_variant(group), {"b": b}
+    )
+    for _ in range(2):
+        assert not bound.call()
+    expected = evaluate(group.graph, {"b": b}, keep=group.outputs)
+    assert compare("o", bound.outputs[0], expected["o"])[1] is not None, "it is right by now"
 
 
 _RIGHT = {

@@ -90,7 +90,7 @@ def test_integer_arithmetic(check: Check, op: str) -> None:
 def test_comparison(check: Check, op: str) -> None:
     check(
         [node(op, ["x", "y"], ["o"])],
-        {"x": whole(4, 6, dtype="int32"), "y": whole(6, dtype="int32")},
+        {"x": whole(4, 6, dtype="int8"), "y": whole(6, dtype="int8")},
     )
 
 

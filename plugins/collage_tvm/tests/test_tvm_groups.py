@@ -415,6 +415,18 @@ def test_large_values_are_shared_out_to_threads(check: Check, threads: int) -> N
             "not for float16",
         ),
         (
+            [node("Pow", ["x", "two"], ["o"])],
+            {"x": np.arange(4)},
+            {"two": np.array(2)},
+            "not for int64",
+        ),
+        (
+            [node("ReduceMean", ["x", "axes"], ["o"])],
+            {"x": np.arange(4, dtype=np.int32)},
+            {"axes": np.array([0])},
+            "not for int32",
+        ),
+        (
             [node("LayerNormalization", ["x", "g"], ["o", "m"])],
             {"x": _f(4, 5), "g": _f(5)},
             {},
