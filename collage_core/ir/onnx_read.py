@@ -37,7 +37,7 @@ def load_model(path: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = 
     """
     path = Path(path)
     if not path.is_file():
-        raise ModelError(f"{path}: no such file")
+        raise ModelError(f"{path}: {'no file' if path.exists() else 'no such file'}")
     try:
         model = onnx.load(str(path), load_external_data=False)
     except OSError as error:

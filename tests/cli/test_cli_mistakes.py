@@ -12,6 +12,7 @@ import onnx.parser
 import pytest
 
 from collage_core import Bundle, Group, Placement, Subgraph, Target, plain_variant, save
+from collage_core.cli.commands.run import _summary
 from collage_core.cli.main import main
 from collage_core.formats import Array
 from collage_core.ir import from_model
@@ -113,6 +114,7 @@ def test_inputs_of_run(bundle: Path, junk: Path, tmp_path: Path, mistake: Mistak
     assert "input 'x' has shape [2, 4]; the model's is [2, 3]" in run("--input", f"x={files['wide']}")
     assert "input 'x' has dtype float64; the model's is float32" in run("--input", f"x={files['double']}")
     assert "no input 'q'; its inputs: x" in run(*right, "--input", f"q={files['right']}")
+    assert "no input 'q'; its inputs: x" in run("--input", f"q={files['right']}")
     assert "not a .npy file" in run("--input", f"x={junk}")
     assert "input" in run("--input", f"x={tmp_path}/many.npz")
     assert "no such file" in run("--input", f"x={tmp_path}/none.npy")
@@ -180,3 +182,10 @@ def test_as_processes(collage: Collage, model: Path) -> None:
     assert [line for line in err.splitlines() if line.startswith("collage: ")] == err.splitlines()[-1:]
     assert "Traceback" not in err
     collage.run("optimize", code=2)
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_summary_of_an_output_with_both_infinities_warns_of_nothing() -> None:
+    said = _summary(np.array([np.inf, -np.inf, 1], np.float32), None)
+    assert (said["min"], said["max"]) == (-np.inf, np.inf)
+    assert np.isnan(said["mean"])

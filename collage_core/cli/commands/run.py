@@ -74,6 +74,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _inputs(executable: Executable, files: dict[str, str]) -> dict[str, Array]:
+    for name in files:
+        if name not in executable.inputs:
+            raise InputError(f"the model has no input {name!r}; its inputs: {', '.join(executable.inputs)}")
     for name in executable.inputs:
         if name not in files:
             raise InputError(
@@ -90,13 +93,13 @@ def _inputs(executable: Executable, files: dict[str, str]) -> dict[str, Array]:
             raise InputError(f"--input {name}: cannot read {file}: {error.strerror or error}") from None
         except Exception as error:  # a damaged header makes numpy raise anything
             raise InputError(f"--input {name}: {file}: not a .npy file ({error})") from None
-        arrays[name] = _as_declared(array, executable.inputs.get(name))
+        arrays[name] = _as_declared(array, executable.inputs[name])
     return arrays
 
 
-def _as_declared(array: Array, type: TensorType | None) -> Array:
+def _as_declared(array: Array, type: TensorType) -> Array:
     """The array in its own dtype, where that is one that .npy files have no name for (bfloat16)."""
-    if type is None or array.dtype.kind != "V" or array.dtype.itemsize != np.dtype(type.dtype).itemsize:
+    if array.dtype.kind != "V" or array.dtype.itemsize != np.dtype(type.dtype).itemsize:
         return array
     return array.view(np.dtype(type.dtype))
 
@@ -104,7 +107,8 @@ def _as_declared(array: Array, type: TensorType | None) -> Array:
 def _summary(array: Array, file: str | None) -> dict[str, Any]:
     result: dict[str, Any] = {"dtype": array.dtype.name, "shape": list(array.shape), "file": file}
     if array.size and array.dtype.kind in "fiu":
-        result |= {"min": float(array.min()), "mean": float(array.mean()), "max": float(array.max())}
+        with np.errstate(all="ignore"):  # the mean of two infinities is no number, and no news
+            result |= {"min": float(array.min()), "mean": float(array.mean()), "max": float(array.max())}
     return result
 
 
