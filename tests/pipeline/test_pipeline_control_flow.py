@@ -27,7 +27,7 @@ from collage_core.testing import check_group
 _TARGET = Target("cpu", 1)
 
 _DECLINED = {
-    "onnxruntime": {"test_linear_attention_fp16_expanded": "is float16"},
+    "onnxruntime": {},
     "openvino": {
         "test_linear_attention_fp16_expanded": "is float16",
         "test_loop11": "knows no static shape of output",
