@@ -34,6 +34,8 @@ FORMAT_VERSION = 1
 _MANIFEST = "manifest.json"
 _PLACEMENT = "placement.json"
 _CHUNK_BYTES = 1 << 22
+_MOST_JSON_BYTES = 64 << 20
+"""The placement of a model of 10,000 nodes takes some two MB."""
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 
 
@@ -94,6 +96,8 @@ def read(path: str | Path, *, check_weights: bool = False) -> Bundle:
         raise BundleError(f"{path}: not a bundle ({error.strerror or error})") from None
     try:
         with file, zipfile.ZipFile(file) as archive:
+            for name in (_MANIFEST, _PLACEMENT, MODEL_FILE, WEIGHTS_FILE):
+                _check_size(archive.getinfo(name), path.stat().st_size)
             manifest = json.loads(archive.read(_MANIFEST))
             if not isinstance(manifest, dict) or manifest.get("format") != "collage-bundle":
                 raise BundleError(f"{path}: not a bundle")
@@ -150,6 +154,16 @@ def _model(data: bytes) -> onnx.ModelProto:
         raise ValueError(f"{MODEL_FILE}: {error}") from None
 
 
+def _check_size(info: zipfile.ZipInfo, most_bytes: int) -> None:
+    """BadZipFile for what would unpack to more than it takes, or than the archive."""
+    if info.compress_type != zipfile.ZIP_STORED:
+        raise zipfile.BadZipFile(f"{info.filename} is compressed")
+    if info.filename in (_MANIFEST, _PLACEMENT):
+        most_bytes = min(most_bytes, _MOST_JSON_BYTES)
+    if info.file_size != info.compress_size or info.file_size > most_bytes:
+        raise zipfile.BadZipFile(f"{info.filename} is said to have {info.file_size} bytes")
+
+
 def _check_sum(archive: zipfile.ZipFile, name: str) -> None:
     """BadZipFile unless the entry is what was written: `zipfile` compares the sums at the entry's end."""
     with archive.open(name) as entry:
@@ -161,8 +175,6 @@ def _data_offset(file: IO[bytes], info: zipfile.ZipInfo) -> int:
     """Where a stored entry's bytes begin: behind its local header, whose name and extra field may be longer
     than the directory's.
     """
-    if info.compress_type != zipfile.ZIP_STORED:
-        raise zipfile.BadZipFile(f"{info.filename} is compressed")
     file.seek(info.header_offset)
     name_bytes, extra_bytes = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))[-2:]
     return info.header_offset + _LOCAL_HEADER.size + int(name_bytes) + int(extra_bytes)

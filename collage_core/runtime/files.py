@@ -41,11 +41,22 @@ def replacing(path: str | Path) -> Iterator[Path]:
             break
     try:
         yield partial
+        _sync(partial)  # or a power failure may leave an empty file in place of the old one
         partial.replace(path)
+        _sync(path.parent)
     finally:
         partial.unlink(missing_ok=True)
         if held is not None:
             os.close(held)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file's content, or a folder's names, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def hold(path: Path) -> int | None:

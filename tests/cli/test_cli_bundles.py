@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 import warnings
@@ -84,8 +85,12 @@ def _manifest(source: Path, **changes: Any) -> Path:
 
 
 def _both(path: Path, refused: Refused, said: str) -> None:
-    """Refused by `collage run` and by `load`, in the same words."""
-    line = refused("run", path, "--input", f"x={path.parent}/x.npy")
+    _both_of(path, path, refused, said)
+
+
+def _both_of(path: Path, bundle: Path, refused: Refused, said: str) -> None:
+    """Refused by `collage run` and by `load`, in the same words; the input lies beside `bundle`."""
+    line = refused("run", path, "--input", f"x={bundle.parent}/x.npy")
     assert said in line
     assert str(path) in line
     with pytest.raises(BundleError) as caught:
@@ -165,6 +170,35 @@ def test_other_damage(bundle: Path, refused: Refused) -> None:
     _both(short, refused, "constant 'w': external data file")
     packed = _edited(bundle, "", lambda data: data, zipfile.ZIP_DEFLATED)
     _both(packed, refused, "is compressed")
+
+
+@pytest.mark.parametrize("entry", ["manifest.json", "placement.json", "model.onnx", "weights.bin"])
+def test_what_would_unpack_to_more_than_it_takes_is_refused_unread(
+    entry: str, bundle: Path, refused: Refused, tmp_path: Path
+) -> None:
+    """A megabyte of zeros compressed becomes a gigabyte; sizes that are stated may be wrong."""
+    path = tmp_path / "bomb.collage"
+    with zipfile.ZipFile(bundle) as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            data = bytes(1 << 26) if name == entry else old.read(name)
+            new.writestr(name, data, zipfile.ZIP_DEFLATED if name == entry else zipfile.ZIP_STORED)
+    assert path.stat().st_size < 1 << 20
+    _both_of(path, bundle, refused, f"{entry} is compressed")
+    lying = bytearray(bundle.read_bytes())
+    with zipfile.ZipFile(bundle) as archive:
+        size = archive.getinfo(entry).file_size
+    at = lying.rindex(entry.encode()) - 22  # in the central directory: compressed, then uncompressed size
+    assert struct.unpack_from("<II", lying, at - 4) == (size, size)
+    for stated in ((size, 1 << 30), (1 << 30, 1 << 30)):
+        struct.pack_into("<II", lying, at - 4, *stated)
+        path.write_bytes(lying)
+        _both_of(path, bundle, refused, f"{entry} is said to have {1 << 30} bytes")
+
+
+def test_json_is_not_read_beyond_a_limit(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collage_core.runtime.bundle._MOST_JSON_BYTES", 10)
+    with pytest.raises(BundleError, match="json is said to have"):
+        read(bundle)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -19,7 +20,7 @@ from collage_core.costs import cache_sizes_bytes, environment_of, measuring_lock
 from collage_core.costs.fingerprint import source_hash
 from collage_core.costs.lock import lock_path
 from collage_core.device import _VECTOR_INSTRUCTIONS, Target
-from collage_core.errors import Refusal
+from collage_core.errors import CollageError, Refusal
 from collage_core.ir import Subgraph
 from collage_core.reference import ReferenceBackend
 
@@ -80,9 +81,48 @@ def test_all_users_can_use_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     try:
         with measuring_lock():
             assert lock_path().parent == tmp_path
-            assert stat.S_IMODE(lock_path().stat().st_mode) == 0o666
+            assert stat.S_IMODE(lock_path().stat().st_mode) == 0o644  # reading is all that a lock needs
     finally:
         os.umask(before)
+
+
+def test_the_lock_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two homes of one user share it; where there can be no cache folder, it is in the home."""
+    monkeypatch.delenv("COLLAGE_LOCK", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLLAGE_HOME", str(tmp_path / "home"))
+    with measuring_lock():
+        assert lock_path() == tmp_path / "cache" / "collage" / "measuring.lock"
+    assert stat.S_IMODE(lock_path().parent.stat().st_mode) == 0o700
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with measuring_lock():
+        assert lock_path() == tmp_path / "home" / "measuring.lock"
+    monkeypatch.setenv("COLLAGE_HOME", str(tmp_path / "file" / "home"))
+    with pytest.raises(CollageError, match="COLLAGE_LOCK may name a file"), measuring_lock():
+        pass
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder", "missing folder"])
+def test_what_is_no_lock_file_is_named_at_once(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe would wait for a writer for ever, a link would create a file where somebody else wants it."""
+    path, target = tmp_path / "lock", tmp_path / "target"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link":
+        path.symlink_to(target)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path = tmp_path / "no" / "lock"
+    monkeypatch.setenv("COLLAGE_LOCK", str(path))
+    start = time.monotonic()
+    with pytest.raises(CollageError, match=re.escape(str(path))), measuring_lock():
+        pass
+    assert time.monotonic() - start < 5
+    assert not target.exists()
 
 
 class Plain(Backend):

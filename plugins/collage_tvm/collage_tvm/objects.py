@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 import tempfile
 import time
+import warnings
 from pathlib import Path
+
+from collage_core.folders import others_may_write
 
 __all__ = ["ObjectCache"]
 
@@ -23,23 +27,24 @@ class ObjectCache:
     """Object files by key in `folder`; the least recently used go when they are more than `max_bytes`.
 
     Several processes may share a folder: a file appears whole or not at all, and one whose content is not
-    what was written counts as missing. A folder that cannot be written is a cache that keeps nothing.
+    what was written under its key counts as missing. A folder that cannot be written is a cache that keeps
+    nothing; so is one that is somebody else's or that others may write to, which is warned of once: what is
+    found here runs.
     """
 
     def __init__(self, folder: Path, max_bytes: int = _MAX_BYTES) -> None:
         self._folder = folder
         self._max_bytes = max_bytes
         self._puts = 0
+        self._warned = False
 
     def get(self, key: str) -> bytes | None:
         """The object stored under `key` (a file name), if there is one."""
         path = self._path(key)
-        try:
-            stored = path.read_bytes()
-        except OSError:
+        if not self._is_own() or (stored := _own_file(path)) is None:
             return None
         digest, data = stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]
-        if hashlib.sha256(data).digest() != digest:
+        if _digest(key, data) != digest:
             with contextlib.suppress(OSError):
                 path.unlink()
             return None
@@ -49,11 +54,13 @@ class ObjectCache:
 
     def put(self, key: str, data: bytes) -> None:
         with contextlib.suppress(OSError):
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not self._is_own():
+                return
             descriptor, temporary = tempfile.mkstemp(dir=self._folder)
             try:
                 with os.fdopen(descriptor, "wb") as file:
-                    file.write(hashlib.sha256(data).digest() + data)
+                    file.write(_digest(key, data) + data)
                 os.replace(temporary, self._path(key))
             except BaseException:
                 with contextlib.suppress(OSError):
@@ -62,6 +69,21 @@ class ObjectCache:
         if self._puts % _PUTS_PER_SWEEP == 0:
             self._sweep()
         self._puts += 1
+
+    def _is_own(self) -> bool:
+        try:
+            facts = self._folder.lstat()
+        except OSError:
+            return False
+        own = stat.S_ISDIR(facts.st_mode) and not others_may_write(facts)
+        if not own and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self._folder} is not used: it is a link or somebody else's, or others may write to it "
+                "(chmod go-w)",
+                stacklevel=2,
+            )
+        return own
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}{_SUFFIX}"
@@ -83,3 +105,19 @@ class ObjectCache:
             with contextlib.suppress(OSError):
                 path.unlink()
                 total -= size
+
+
+def _digest(key: str, data: bytes) -> bytes:
+    """Of an object and where it belongs: under another key it would be another kernel."""
+    return hashlib.sha256(key.encode() + b"\0" + data).digest()
+
+
+def _own_file(path: Path) -> bytes | None:
+    """A regular file's content; None for links, pipes, and what others may write to."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        facts = os.fstat(file.fileno())
+        return file.read() if stat.S_ISREG(facts.st_mode) and not others_may_write(facts) else None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,62 @@ def test_a_truncated_object_counts_as_missing(tmp_path: Path) -> None:
     cache.put(KEY, b"some code")
     [path] = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:10])
+    assert cache.get(KEY) is None
+
+
+def test_an_object_under_another_key_counts_as_missing(tmp_path: Path) -> None:
+    cache = ObjectCache(tmp_path)
+    cache.put(KEY, b"some code")
+    (tmp_path / f"{OTHER}.object").write_bytes((tmp_path / f"{KEY}.object").read_bytes())
+    assert cache.get(OTHER) is None
+    assert cache.get(KEY) == b"some code"
+
+
+def test_it_is_private(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        ObjectCache(tmp_path / "objects").put(KEY, b"code")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "objects").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "objects" / f"{KEY}.object").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
+def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, mode: int) -> None:
+    ObjectCache(tmp_path).put(KEY, b"code")
+    tmp_path.chmod(mode)
+    cache = ObjectCache(tmp_path)
+    with pytest.warns(UserWarning, match="others may write to it"):
+        assert cache.get(KEY) is None
+    with warnings.catch_warnings(action="error"):  # said once
+        cache.put(OTHER, b"code")
+        assert cache.get(OTHER) is None
+    assert [p.name for p in tmp_path.iterdir()] == [f"{KEY}.object"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_somebody_elses_folder_is_not_used(tmp_path: Path) -> None:
+    ObjectCache(tmp_path).put(KEY, b"code")
+    os.chown(tmp_path, 12345, 12345)
+    with pytest.warns(UserWarning, match="somebody else's"):
+        assert ObjectCache(tmp_path).get(KEY) is None
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "writable"])
+def test_objects_that_others_may_have_made_count_as_missing(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "objects"
+    cache = ObjectCache(folder)
+    cache.put(KEY, b"code")
+    path = folder / f"{KEY}.object"
+    if kind == "writable":
+        path.chmod(0o666)
+    elif kind == "link":
+        path.rename(tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        path.unlink()
+        os.mkfifo(path)
     assert cache.get(KEY) is None
 
 
