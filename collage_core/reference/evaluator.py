@@ -14,7 +14,7 @@ from collage_core.ir import UNKNOWN, Graph, Node, TensorType, to_node_proto, to_
 from collage_core.ir.bodies import bodies_of
 from collage_core.operators import OPERATORS
 
-__all__ = ["NodeEvaluator", "evaluate", "run_nodes"]
+__all__ = ["NodeEvaluator", "evaluate", "evaluators_for", "run_nodes"]
 
 
 class NodeEvaluator:
@@ -90,19 +90,25 @@ def evaluate(
     for v in wanted:
         if v not in graph.values:
             raise ModelError(f"graph {graph.name!r} has no value {v!r}")
-    needed = set(wanted)
-    evaluators: list[NodeEvaluator] = []
-    for node in reversed(graph.nodes):
-        if not needed.isdisjoint(node.outputs):
-            evaluator = NodeEvaluator(graph, node)
-            evaluators.append(evaluator)
-            needed.update(evaluator.reads)
+    evaluators = evaluators_for(graph, wanted)
+    needed = {*wanted, *(v for e in evaluators for v in e.reads)}
     values: dict[str, Array] = {v: a for v, a in graph.constants.items() if v in needed}
     for v in graph.variable_inputs():
         if v in needed:
             values[v] = _input(graph, v, inputs)
-    run_nodes(list(reversed(evaluators)), values, wanted)
+    run_nodes(evaluators, values, wanted)
     return {v: values[v] for v in wanted}
+
+
+def evaluators_for(graph: Graph, wanted: Iterable[str]) -> list[NodeEvaluator]:
+    """The nodes that these values need, in topological order. ModelError as of `NodeEvaluator`."""
+    needed = set(wanted)
+    evaluators: list[NodeEvaluator] = []
+    for node in reversed(graph.nodes):
+        if not needed.isdisjoint(node.outputs):
+            evaluators.append(NodeEvaluator(graph, node))
+            needed.update(evaluators[-1].reads)
+    return evaluators[::-1]
 
 
 def run_nodes(evaluators: Iterable[NodeEvaluator], values: dict[str, Array], keep: Collection[str]) -> None:

@@ -96,8 +96,9 @@ def read(path: str | Path, *, check_weights: bool = False) -> Bundle:
         raise BundleError(f"{path}: not a bundle ({error.strerror or error})") from None
     try:
         with file, zipfile.ZipFile(file) as archive:
+            size_bytes = path.stat().st_size
             for name in (_MANIFEST, _PLACEMENT, MODEL_FILE, WEIGHTS_FILE):
-                _check_size(archive.getinfo(name), path.stat().st_size)
+                _check_size(archive.getinfo(name), size_bytes)
             manifest = json.loads(archive.read(_MANIFEST))
             if not isinstance(manifest, dict) or manifest.get("format") != "collage-bundle":
                 raise BundleError(f"{path}: not a bundle")

@@ -20,7 +20,7 @@ from collage_core.ir import Graph, Node, from_model
 from collage_core.ir.passes import PASSES, run_passes
 from collage_core.ir.verify import require_static
 from collage_core.reference import evaluate
-from collage_core.reference.evaluator import NodeEvaluator
+from collage_core.reference.evaluator import evaluators_for
 
 __all__ = ["Opinions", "all_values", "ask", "difference", "run_onnxruntime"]
 
@@ -172,13 +172,7 @@ def _rounded_otherwise(
     graph: Graph, inputs: Mapping[str, Array], rng: np.random.Generator, wanted: Collection[str]
 ) -> Answer:
     values: Answer = {**graph.constants, **{n: _nudged(a, rng) for n, a in inputs.items()}}
-    needed = set(wanted)
-    nodes: list[NodeEvaluator] = []
-    for node in reversed(graph.nodes):
-        if not needed.isdisjoint(node.outputs):
-            nodes.append(NodeEvaluator(graph, node))
-            needed.update(nodes[-1].reads)
-    for evaluator in reversed(nodes):
+    for evaluator in evaluators_for(graph, wanted):
         averages, exact = _averages(evaluator.node), evaluator.node.op_type in _EXACT
         read = [] if averages else [values[v] for v in evaluator.reads]
         for name, array in evaluator.run(values).items():
