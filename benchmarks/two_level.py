@@ -40,7 +40,7 @@ from collage_benchmarks.networks import NETWORKS
 from collage_core.backend import BackendKind
 from collage_core.cli.arguments import seconds_of
 from collage_core.cli.progress import ProgressBars
-from collage_core.costs.ratio import Ratio
+from collage_core.costs.ratio import ENOUGH_SITTINGS, Ratio
 from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.pipeline.benchmark import PEER, benchmark
@@ -59,11 +59,11 @@ _REAL_SHARE = 0.03
 _MOST_MIB = 8 << 10
 _ADDED = ("dnnl", "tvm", "mkl", "onnxruntime", "openvino", "ncnn")
 """The order in which the ablation adds backends: as the issue's plugins were built."""
-_ABLATION_ROUNDS = 30
+_ABLATION_ROUNDS = 24
 """Of all: every pair counts, while what goes on unasked is about the fastest."""
 _MEMORY_EVERY_S = 0.25
 _GRAPH_LEVEL = GraphLevelSearch()
-_ITSELF = Ratio(1.0, 0.0)
+_ITSELF = Ratio(1.0, 0.0, ENOUGH_SITTINGS)
 
 
 def main() -> int:
@@ -116,11 +116,11 @@ def _resident_bytes() -> int:
 
 def _graph_row(name: str, placed: Optimization) -> dict[str, Any]:
     report = optimization_json(placed, name)
-    latency_ms: Mapping[str, float] = {k: v for k, v in report["latency_ms"].items() if v is not None}
+    latency_ms = {name: c["median_ms"] for name, c in report["contenders"].items() if c["median_ms"]}
     alone = [s["backend"] for s in report["singles"] if s["alone"] and s["backend"] in latency_ms]
     assert placed.comparison is not None
     ratios = {b: placed.comparison.ratio(COLLAGE, b) or _ITSELF for b in alone}
-    best = max(alone, key=lambda b: ratios[b].median)
+    best = max(alone, key=lambda b: ratios[b].value)
     shares = {b: s["share"] for b, s in report["shares"].items() if s["share"] > _REAL_SHARE}
     level = report["second_level"]
     tried = [t["median_ms"] for t in level.get("evaluations", ()) if t["median_ms"]]
@@ -128,10 +128,10 @@ def _graph_row(name: str, placed: Optimization) -> dict[str, Any]:
         "network": name,
         "chosen": report["chosen"],
         "ms": latency_ms[COLLAGE],
-        "IQR": report["spread_ms"][COLLAGE],
+        "IQR": report["contenders"][COLLAGE]["spread_ms"],
         "best alone": f"{best} {latency_ms[best]:.3f}",
-        "ratio": ratios[best].median,
-        "+-": ratios[best].uncertainty,
+        "ratio": ratios[best].value,
+        "+-": ratios[best].half_interval,
         "mix": " ".join(f"{b} {share:.0%}" for b, share in sorted(shares.items(), key=lambda s: -s[1])),
         "beyond spread": len(shares) > 1 and all(r.is_below_one for r in ratios.values()),
         "op level": latency_ms.get(placed.mix_contender),
@@ -140,7 +140,7 @@ def _graph_row(name: str, placed: Optimization) -> dict[str, Any]:
         if tried and level["op_level_ms"]
         else None,
         "report": report,
-        "met": ratios[best].median <= _LARGEST_RATIO,
+        "met": ratios[best].value <= _LARGEST_RATIO,
     }
 
 
@@ -171,9 +171,9 @@ def _alone(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             "IQR": found[COLLAGE].spread_ms,
             "directly": found[PEER + library].median_ms,
             "IQR directly": found[PEER + library].spread_ms,
-            "ratio": ratio.median,
-            "+-": ratio.uncertainty,
-            "met": ratio.median <= _LARGEST_RATIO,
+            "ratio": ratio.value,
+            "+-": ratio.half_interval,
+            "met": ratio.value <= _LARGEST_RATIO,
         }
 
 
@@ -210,16 +210,16 @@ def _ablation(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         now, same = names[o.placement.digest], first[o.placement.digest]
         ran = comparison.records[now].ok
         ratios = [r for other in before if other != now and (r := comparison.ratio(now, other))]
-        ratio = max(ratios, key=lambda r: r.median, default=_ITSELF)
+        ratio = max(ratios, key=lambda r: r.value, default=_ITSELF)
         yield {
             "network": name,
             "backends": label,
             "chosen": o.chosen if label == same else f"as {same}",
             "ms": comparison.records[now].median_ms,
             "IQR": comparison.records[now].spread_ms,
-            "of the fastest before": ratio.median if ran else None,
-            "+-": ratio.uncertainty if ran else None,
-            "met": ran and all(r.median <= 1.0 + r.uncertainty for r in ratios),
+            "of the fastest before": ratio.value if ran else None,
+            "+-": ratio.half_interval if ran else None,
+            "met": ran and all(r.value <= 1.0 + r.half_interval for r in ratios),
         }
         before.append(now)
 

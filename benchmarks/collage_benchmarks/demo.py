@@ -22,7 +22,7 @@ from collage_core.cli.progress import ProgressBars
 from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.pipeline.benchmark import PEER, benchmark
-from collage_core.pipeline.comparison import ROUNDS, Entrant, placement_entrant
+from collage_core.pipeline.comparison import Entrant, placement_entrant
 from collage_core.pipeline.optimize import COLLAGE, Optimization, optimize
 from collage_core.pipeline.progress import Progress
 from collage_core.plugins import default_registry
@@ -73,7 +73,6 @@ def _show(name: str, args: argparse.Namespace) -> dict[str, Any]:
             model,
             target=Target("cpu", args.threads),
             costs=args.costs,
-            rounds=ROUNDS,  # however close it is: it is to be seen in minutes
             progress=progress,
         )
         comparison = _compare(optimization, model, args, progress)
@@ -83,7 +82,7 @@ def _show(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "bench": comparison,
     }
     report["right"] = bool(comparison["max_rel_error"]) and not comparison["disagrees"]
-    singles = [r["median"] for name, r in comparison["relative"].items() if not name.startswith(PEER)]
+    singles = [c["ratio"] for c in _singles(comparison) if c["ratio"]]
     report["fastest_single_over_collage"] = min(singles, default=None)
     report["reference_share"] = report["optimize"]["shares"].get("reference", {}).get("share", 0.0)
     if not args.json:
@@ -103,19 +102,22 @@ def _print(report: dict[str, Any]) -> None:
 
 def _fastest_single_ms(bench: dict[str, Any]) -> float | None:
     """Of the backends that ran alone, or with the reference."""
-    latency_ms = bench["latency_ms"]
-    singles = [ms for n, ms in latency_ms.items() if ms and n != COLLAGE and not n.startswith(PEER)]
-    return min(singles, default=None)
+    return min((c["median_ms"] for c in _singles(bench) if c["median_ms"]), default=None)
+
+
+def _singles(bench: dict[str, Any]) -> list[dict[str, Any]]:
+    return [c for n, c in bench["contenders"].items() if n != COLLAGE and not n.startswith(PEER)]
 
 
 def _summary(results: Sequence[dict[str, Any]]) -> str:
     """One line per network: nodes by backend, the reference's share, the largest difference from a peer, and
     milliseconds: predicted, measured, of the fastest single backend and of each peer.
     """
-    peers = list(dict.fromkeys(n for r in results for n in r["bench"]["latency_ms"] if n.startswith(PEER)))
+    peers = list(dict.fromkeys(n for r in results for n in r["bench"]["contenders"] if n.startswith(PEER)))
     rows = []
     for r in results:
-        latency_ms, placed = r["bench"]["latency_ms"], r["optimize"]
+        latency_ms = {name: c["median_ms"] for name, c in r["bench"]["contenders"].items()}
+        placed = r["optimize"]
         nodes = {name: s["nodes"] for name, s in placed["shares"].items() if s["nodes"]}
         error = max(r["bench"]["max_rel_error"].values(), default=None)
         times_ms = [placed["predicted_ms"], latency_ms[COLLAGE], _fastest_single_ms(r["bench"])]

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from collage_core.device import Target
 from collage_core.errors import CollageError
-from collage_core.pipeline.comparison import ROUNDS
 from collage_core.plugins import Registry
 from collage_core.search.candidates import Constraints
 
@@ -77,8 +76,8 @@ def add_rounds(parser: argparse.ArgumentParser, what: str) -> None:
         "--rounds",
         type=int,
         metavar="N",
-        help=f"alternating rounds of {what}, at least: more where they are cheap (default: {ROUNDS}, and "
-        "then for about two minutes more while it is too close to call)",
+        help=f"alternating rounds of {what}, at least, two in each sitting: more where they are cheap "
+        "(default: three sittings for all, eight and more for those who are close)",
     )
 
 

@@ -144,13 +144,13 @@ class _Run:
 
     def _timed(self, worker: Worker) -> CostRecord:
         """Of a prepared item. Again where the processors have been moved meanwhile."""
-        for number in self._processors.attempts(worker):
+        for attempt in self._processors.attempts(worker):
             record = worker.call(time_item, timeout_s=self._job.item_limit_s)
-            record = replace(record, details={**record.details, RETAKEN: number})
+            record = replace(record, details={**record.details, RETAKEN: attempt.number})
             if not record.ok:
                 break
         worker.resume()
-        if record.ok and self._processors.moved:
+        if record.ok and attempt.moved:
             record = replace(record, details={**record.details, MOVED: True})
         return record
 

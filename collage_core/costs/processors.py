@@ -16,7 +16,7 @@ from collage_core.costs.limits import settling_limit_s
 from collage_core.errors import WorkerError
 from collage_core.worker import Worker
 
-__all__ = ["Look", "Processors", "Usual"]
+__all__ = ["Attempt", "Look", "Processors", "Usual"]
 
 _PAGE_BYTES = 4096
 _QUESTION, _ANSWER = 0, 512
@@ -62,6 +62,22 @@ class Look(NamedTuple):
 
 
 @dataclass(slots=True)
+class Attempt:
+    """One measurement, and what the processors did meanwhile; complete once the next one is asked for.
+
+    number: 0 for the first. before, after: looks at its ends, None where nothing can be told. waited_s:
+    before it. moved: whether they were not together at one of its ends. taken_again: whether another follows.
+    """
+
+    number: int
+    before: Look | None = None
+    after: Look | None = None
+    waited_s: float = 0.0
+    moved: bool = False
+    taken_again: bool = False
+
+
+@dataclass(slots=True)
 class Usual:
     """What may be expected of this machine's processors, learnt from looks at them."""
 
@@ -103,8 +119,7 @@ class Processors:
     one thread.
 
     on_wait: called with a line for the user, once where measuring has to wait for some seconds, once where
-    that was in vain. waited_s: how long all waits together were. moved: whether the processors were no longer
-    together after the last of `attempts`.
+    that was in vain. waited_s: how long all waits together were.
     """
 
     def __init__(self, on_wait: Callable[[str], object] | None = None, usual: Usual | None = None) -> None:
@@ -116,33 +131,46 @@ class Processors:
         self._partner: _Partner | None = None
         self._begun_s = time.monotonic()
         self.waited_s = 0.0
-        self.moved = False
         self._watched = self._limit_s > 0 and 1 < len(self._numbers) <= _MOST_PROCESSORS
 
-    def attempts(self, worker: Worker) -> Iterator[int]:
-        """0, and the loop's body shall measure in `worker`; 1 if the processors are not together when it has,
-        and so on up to 3. What takes more than 2 seconds is not to be repeated.
+    def attempts(self, worker: Worker, *, as_it_comes: bool = False) -> Iterator[Attempt]:
+        """The loop's body shall measure in `worker`: once, and again if the processors are not together when
+        it has, three times at most. What takes more than 2 seconds is not to be repeated.
 
         Each begins when the processors are together. After $COLLAGE_SETTLING_LIMIT_S (120) seconds of waiting
         what there is counts as usual; sooner if more than half of the time since the first has gone by in
-        waiting. The worker is stopped but for the body, so that none of its threads spins beside a look; in
-        the end as well, unless the loop is left.
+        waiting. as_it_comes: nothing is waited for or repeated; the looks are the same.
+
+        The worker is stopped but for the body, so that none of its threads spins beside a look; in the end as
+        well, unless the loop is left.
         """
         worker.pause()
         for number in range(_MOST_RETAKEN + 1):
-            self._settle()
+            attempt = Attempt(number)
+            if as_it_comes:
+                attempt.before = self.look()
+            else:
+                attempt.before, attempt.waited_s = self._settled()
             start_s = time.monotonic()
             worker.resume()
-            yield number
+            yield attempt
             worker.pause()
-            long = time.monotonic() - start_s > _LONGEST_RETAKEN_S
-            self.moved = self._unusual() is not None
-            if long or not self.moved:
-                return  # a long one has seen several states, and can tell the usual one by its median
+            took_s = time.monotonic() - start_s
+            attempt.after = self.look()
+            attempt.moved = self._is_unusual(attempt.after) or (
+                as_it_comes and self._is_unusual(attempt.before)
+            )
+            # A long one has seen several states, and can tell the usual one by its median.
+            is_last = as_it_comes or number == _MOST_RETAKEN or took_s > _LONGEST_RETAKEN_S
+            attempt.taken_again = attempt.moved and not is_last
+            if not attempt.taken_again:
+                return
 
-    def _settle(self) -> None:
+    def _settled(self) -> tuple[Look | None, float]:
+        """The look that finds them together, or is accepted, and the seconds until then."""
         start_s = time.monotonic()
-        while (look := self._unusual()) is not None:
+        while self._is_unusual(look := self.look()):
+            assert look is not None
             now_s = time.monotonic()
             waited_s = now_s - start_s
             # Where the nearest is seen now and then only, each sight of it would make all wait anew.
@@ -154,17 +182,17 @@ class Processors:
             if waited_s > _TELL_AFTER_S:
                 self._tell(_WAITING)
             time.sleep(_EVERY_S)
-        self.waited_s += time.monotonic() - start_s
+        waited_s = time.monotonic() - start_s
+        self.waited_s += waited_s
+        return look, waited_s
 
     def _tell(self, line: str) -> None:
         if self._on_wait is not None and line not in self._told:
             self._told.add(line)
             self._on_wait(line)
 
-    def _unusual(self) -> Look | None:
-        """A look at them, unless it finds them together."""
-        look = self.look()
-        return None if look is None or self._usual.agrees(look) else look
+    def _is_unusual(self, look: Look | None) -> bool:
+        return look is not None and not self._usual.agrees(look)
 
     def look(self) -> Look | None:
         """None where nothing can be told."""

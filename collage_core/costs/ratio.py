@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from statistics import median
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist, fmean, median
 from typing import Any
 
+import numpy as np
+
 from collage_core.costs.record import CostRecord
-from collage_core.costs.samples import Turns, half_interval
+from collage_core.costs.sittings import SITTINGS, Sitting, sittings_from_json
 
 __all__ = [
     "ENOUGH_SITTINGS",
-    "TURNS",
+    "FEWEST_SITTINGS",
+    "HOPELESS",
     "Ratio",
     "losses_of",
+    "ratio_as_it_came",
     "ratio_of",
-    "ratio_of_turns",
     "ratios_between",
     "sittings_of",
+    "steady_quotients",
+    "student_t",
     "unsettled",
-    "with_turns_of",
 ]
 
-TURNS = "turns_ms"
-"""Among an end-to-end record's details: by sitting, the median of the runs of each turn, in the order of the
-rounds.
-"""
-
 ENOUGH_SITTINGS = 8
-"""From so many on, how they differ tells how processes differ."""
-_BETWEEN_PROCESSES = 0.02
-"""By how much two processes of one placement may differ for as long as they live (docs/adr/0020), relative to
-either.
+"""From so many on, a difference within the interval is told from one beyond it."""
+FEWEST_SITTINGS = 3
+"""Of fewer, how they differ says next to nothing."""
+HOPELESS = 4.0
+"""What takes so many times as long as another is behind, be it seen once: no state of the processors costs as
+much (docs/adr/0025).
 """
 _PRECISE = 0.01
 """An interval that need not be narrower, relative."""
@@ -41,94 +43,177 @@ _FAR = 2.0
 """So many times what is uncertain: no further rounds would change the order of two contenders. One such time
 would not do: asked often enough, equal ones look different now and then.
 """
+_CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The median of the quotients of two contenders' turns, round by round: a machine whose speed drifts
-    takes both along. From eight sittings on it is the median of their medians, since each sitting has
-    processes of its own, and rounds in one process tell nothing of how another would do.
+    """One contender's time over another's, from sittings each of which has processes of its own.
 
-    uncertainty: half of about its 95 % confidence interval; inf where it comes from a single round.
+    half_interval: half of its 95 % confidence interval, from how the sittings differ and nothing else
+    (Student's t of the logarithms): value + half_interval is the upper limit. inf for a single sitting.
     """
 
-    median: float
-    uncertainty: float
+    value: float
+    half_interval: float
+    sittings: int
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the two are so far apart that few sittings do."""
+        apart = abs(math.log(self.value))
+        if apart >= math.log(HOPELESS):
+            return True
+        return self.sittings >= FEWEST_SITTINGS and apart >= _FAR * math.log1p(
+            self.half_interval / self.value
+        )
 
     @property
     def is_below_one(self) -> bool:
-        """Whether the first is faster beyond what is uncertain."""
-        return self.median + self.uncertainty < 1.0
+        """Whether the first is faster beyond what is uncertain. False where there are too few sittings to
+        tell.
+        """
+        beyond = self.sittings >= ENOUGH_SITTINGS and self.value + self.half_interval < 1.0
+        return self.value < 1.0 and (self.is_clear or beyond)
+
+    @property
+    def is_above_one(self) -> bool:
+        """Whether the first is slower beyond what is uncertain. False where there are too few sittings to
+        tell.
+        """
+        return self.speaks_against and self.is_told
+
+    @property
+    def speaks_against(self) -> bool:
+        """The same from three sittings on: their interval is wide, but it is an interval."""
+        beyond = self.sittings >= FEWEST_SITTINGS and self.value - self.half_interval > 1.0
+        return self.value > 1.0 and (self.is_clear or beyond)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether there are enough sittings to say which is faster, or that nobody can."""
+        return self.sittings >= ENOUGH_SITTINGS or self.is_clear
 
     @property
     def is_settled(self) -> bool:
-        """Whether further rounds would tell little more: it is known well, or far from one."""
-        return self.uncertainty <= max(_PRECISE, abs(self.median - 1.0) / _FAR)
+        """Whether further sittings would tell little more: it is known well, or far from one."""
+        if self.sittings < ENOUGH_SITTINGS:
+            return self.is_clear
+        return self.half_interval <= max(_PRECISE, abs(self.value - 1.0) / _FAR)
 
 
-def ratio_of(record: CostRecord, other: CostRecord) -> Ratio | None:
-    """What `record` takes over what `other` takes, both of the same comparisons; None where one of them has
-    no turns. ValueError if they have different numbers of them.
+def ratio_of(sittings: Sequence[Sitting], others: Sequence[Sitting]) -> Ratio | None:
+    """What one takes over what another takes while the processors are as usual; None where they have no
+    round in common, or one failed. ValueError if they are not of the same comparison.
+
+    It is the geometric mean of the medians of each sitting's quotients, round by round: a machine whose speed
+    drifts takes both along.
     """
-    sittings, others = sittings_of(record), sittings_of(other)
-    if not sittings or not others:
-        return None
-    return ratio_of_turns(sittings, others)
+    quotients = [steady_quotients(*both) for both in _paired(sittings, others)]
+    logs = [math.log(median(q)) for q in quotients if q]
+    return _ratio(math.exp(fmean(logs)), logs) if logs else None
 
 
-def ratio_of_turns(sittings: Turns, others: Turns) -> Ratio:
-    """The same from the turns themselves, by sitting: from those in which both took part. ValueError if they
-    are not as many.
+def ratio_as_it_came(sittings: Sequence[Sitting], others: Sequence[Sitting]) -> Ratio | None:
+    """The same from sittings in which nothing was waited for or taken again, whatever the processors did.
+
+    It is the quotient of the sums: what a caller would have seen who ran both in turn all the time. A few
+    rounds in a bad state count for what they took, as no median has it.
     """
-    quotients = [
-        [a / b for a, b in zip(turns, theirs, strict=True)]
-        for turns, theirs in zip(sittings, others, strict=True)
-        if turns and theirs
+    rounds = [
+        list(zip(one.kept, other.kept, strict=False))
+        for one, other in _paired(sittings, others)
+        if one.as_it_comes
     ]
-    if len(quotients) >= ENOUGH_SITTINGS:
-        medians = [median(q) for q in quotients]
-        return Ratio(median(medians), half_interval(medians))
-    rounds = [q for sitting in quotients for q in sitting]
-    lengths = [len(q) for q in quotients]  # a long sitting has more to say, and so have its processes
-    between = _BETWEEN_PROCESSES * math.hypot(*lengths) / sum(lengths)
-    return Ratio(median(rounds), math.hypot(half_interval(rounds), between))
+    ones = [fmean(a.ms for a, _ in sitting) for sitting in rounds if sitting]
+    theirs = [fmean(b.ms for _, b in sitting) for sitting in rounds if sitting]
+    if not ones:
+        return None
+    one, other = fmean(ones), fmean(theirs)
+    # What a sitting adds to the logarithm of the quotient, to the first order.
+    return _ratio(one / other, [a / one - b / other for a, b in zip(ones, theirs, strict=True)])
 
 
-def unsettled(turns: Mapping[str, Turns]) -> set[str]:
-    """Contenders of whom further rounds would tell which one is the fastest, or by how much; none where that
-    is settled. The fastest is the one whose time over that of whatever beats it most is the least. turns: by
-    contender, those of the same sittings, at least one of which all took part in.
+def _paired(sittings: Sequence[Sitting], others: Sequence[Sitting]) -> list[tuple[Sitting, Sitting]]:
+    """None where one of them failed."""
+    return list(zip(sittings, others, strict=True)) if sittings and others else []
+
+
+def steady_quotients(one: Sitting, other: Sitting) -> list[float]:
+    """What one took over what the other took, for each round that found the processors as usual for both."""
+    return [
+        a.ms / b.ms
+        for a, b in zip(one.kept, other.kept, strict=False)  # who rests has none
+        if one.is_steady(a) and other.is_steady(b)
+    ]
+
+
+def _ratio(value: float, parts: Sequence[float]) -> Ratio:
+    """parts: what each sitting says of the logarithm of the value, from anywhere."""
+    if len(parts) < 2:
+        return Ratio(value, math.inf, len(parts))
+    half = student_t(len(parts) - 1) * float(np.std(parts, ddof=1)) / math.sqrt(len(parts))
+    return Ratio(value, value * math.expm1(half), len(parts))
+
+
+@cache
+def student_t(freedom: int) -> float:
+    """The two-sided 95 % quantile of Student's t with so many degrees of freedom: the first two from their
+    closed forms, then by the Cornish-Fisher expansion (Abramowitz and Stegun 26.7.5), right to 0.2 %.
     """
-    ratios = ratios_between(turns)
+    p = _CONFIDENCE
+    if freedom == 1:
+        return math.tan(math.pi * p / 2)
+    if freedom == 2:
+        return p * math.sqrt(2 / (1 - p**2))
+    z = NormalDist().inv_cdf(0.5 + p / 2)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return math.fsum(term / float(freedom) ** power for power, term in enumerate(terms))
+
+
+def unsettled(sittings: Mapping[str, Sequence[Sitting]]) -> set[str]:
+    """Contenders of whom further sittings would tell which one is the fastest, or by how much; none where
+    that is settled. sittings: by contender, of the same comparison.
+
+    The fastest is the one whose time over that of whatever beats it most is the least. Whoever is clearly
+    behind it leaves, but for the one that comes nearest, until both have sat `ENOUGH_SITTINGS` times.
+    """
+    ratios = ratios_between(sittings)
     losses = losses_of(ratios)
     fastest = min(losses, key=losses.__getitem__, default="")
-    close = {n for n, others in ratios.items() if n != fastest and not others[fastest].is_settled}
+    behind = {n: others[fastest] for n, others in ratios.items() if n != fastest and fastest in others}
+    close = {n for n, ratio in behind.items() if not ratio.is_settled}
+    nearest = min(behind, key=lambda n: behind[n].value, default=None)
+    if nearest is not None:
+        ratio = behind[nearest]
+        if ratio.sittings < ENOUGH_SITTINGS and ratio.value < HOPELESS:
+            close.add(nearest)
     return {fastest, *close} if close else close
 
 
-def ratios_between(turns: Mapping[str, Turns]) -> dict[str, dict[str, Ratio]]:
-    """Of each contender to every other, directly; of one without turns to nobody. turns: by contender, those
-    of the same sittings.
+def ratios_between(sittings: Mapping[str, Sequence[Sitting]]) -> dict[str, dict[str, Ratio]]:
+    """Of each contender to every other, directly; of one without turns to nobody. sittings: by contender, of
+    the same comparison.
     """
-    played = {name: sittings for name, sittings in turns.items() if sittings}
-    return {
-        n: {o: ratio_of_turns(turns[n], played[o]) for o in played if o != n and n in played} for n in turns
-    }
+    found: dict[str, dict[str, Ratio]] = {}
+    for name, ours in sittings.items():
+        ratios = {o: ratio_of(ours, theirs) for o, theirs in sittings.items() if o != name}
+        found[name] = {o: ratio for o, ratio in ratios.items() if ratio is not None}
+    return found
 
 
 def losses_of(ratios: Mapping[str, Mapping[str, Ratio]]) -> dict[str, float]:
     """By contender, its time over that of whatever beats it most; inf where it is compared with nobody."""
-    return {n: max((r.median for r in others.values()), default=math.inf) for n, others in ratios.items()}
+    return {n: max((r.value for r in others.values()), default=math.inf) for n, others in ratios.items()}
 
 
-def with_turns_of(record: CostRecord, later: CostRecord) -> CostRecord:
-    """`record` with the sittings of a later comparison beside its own. Its ratios to others that were given
-    theirs of the same two comparisons are told from all sittings; its other figures stay as they were.
-    """
-    return replace(record, details={**record.details, TURNS: [*sittings_of(record), *sittings_of(later)]})
-
-
-def sittings_of(record: CostRecord) -> Turns:
-    """`TURNS`; none of a record that failed or was not taken in rounds."""
+def sittings_of(record: CostRecord) -> tuple[Sitting, ...]:
+    """`SITTINGS`; none of a record that failed or was not taken in rounds."""
     details: Mapping[str, Any] = record.details
-    return details.get(TURNS, ()) if record.ok else ()
+    return sittings_from_json(details.get(SITTINGS, ())) if record.ok else ()

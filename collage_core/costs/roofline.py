@@ -118,8 +118,8 @@ def machine_peaks(
             closing(Processors(on_wait)) as processors,
             Worker(ReferenceBackend().environment(target)) as worker,
         ):
-            for number in processors.attempts(worker):
-                found = {**worker.call(_measure, target.threads), RETAKEN: number}
+            for attempt in processors.attempts(worker):
+                found = {**worker.call(_measure, target.threads), RETAKEN: attempt.number}
         known = CostRecord("ok", runs=_REPEATS, details=found)
         database.put(key, known)
     details: Mapping[str, Any] = known.details

@@ -15,8 +15,9 @@ import numpy as np
 
 from collage_core.costs.limits import worker_memory_bytes
 from collage_core.costs.lock import measuring_lock
-from collage_core.costs.processors import Processors
-from collage_core.costs.samples import Samples, Turns
+from collage_core.costs.processors import Attempt, Processors
+from collage_core.costs.samples import Samples
+from collage_core.costs.sittings import Sitting, Turn
 from collage_core.errors import WorkerError
 from collage_core.formats import Array
 from collage_core.worker import Worker, child_state
@@ -24,6 +25,7 @@ from collage_core.worker import Worker, child_state
 __all__ = ["MOST_ROUNDS", "TURN_S", "Contender", "Outcome", "Runnable", "measure_rounds"]
 
 _CONTENDER = "contender"
+_IS_LONG = "its runs are long"
 
 TURN_S = 0.03
 """What a turn lasts, warm-up aside: of short runs three would tell little more than one."""
@@ -32,6 +34,12 @@ _MOST_RUNS = 16
 
 MOST_ROUNDS = 25
 """Of a sitting that may have further ones: five times as many as it has at least (docs/adr/0020)."""
+
+_LONG_RUN_S = 1.0
+"""A run of so long warms up for itself, and is enough for a turn."""
+
+GoOn = Callable[[Mapping[str, Sequence[Sitting]]], Collection[str]]
+"""Asked after a sitting, with all sittings of those that are not out, who is to have another."""
 
 _AtLeast = tuple[int, float]
 """So many runs, and then more until so many seconds have passed."""
@@ -75,21 +83,20 @@ class Contender:
 class Outcome:
     """What a contender has shown: its samples and the outputs of its last run, or the reason why it has none.
 
-    open_s: how long it took to open in a process that runs already, the longest of the sittings. turns_ms: by
-    sitting, the median of the runs of each turn; none of those in which it took no part. parts_ms: what its
-    parts took, where that was asked for: means without the longest tenth of the runs. Means add up to what
-    the whole takes; many medians to less, since hardly ever nothing is in the way of any of them. retaken:
-    how often a turn was taken again (`Processors`). unavailable: it has none because no process could be
-    started, which is not its fault.
+    samples: of the rounds that all had, without turns that found the processors moved. open_s: how long it
+    took to open in a process that runs already, the longest of the sittings. sittings: every turn, those
+    thrown away as well; of a sitting in which it took no part none. parts_ms: what its parts took, where that
+    was asked for: means without the longest tenth of the runs. Means add up to what the whole takes; many
+    medians to less, since hardly ever nothing is in the way of any of them. unavailable: it has none because
+    no process could be started, which is not its fault.
     """
 
     samples: Samples | None
     outputs: Mapping[str, Array] = field(default_factory=dict)
     reason: str | None = None
     open_s: float = 0.0
-    turns_ms: tuple[tuple[float, ...], ...] = ()
+    sittings: tuple[Sitting, ...] = ()
     parts_ms: tuple[float, ...] = ()
-    retaken: int = 0
     unavailable: bool = False
 
     @property
@@ -109,27 +116,30 @@ def measure_rounds(
     turn_s: float = TURN_S,
     open_limit_s: float | None = 600.0,
     run_limit_s: float | None = 60.0,
-    go_on: Callable[[Mapping[str, Turns]], Collection[str]] | None = None,
+    hopeless: float = math.inf,
+    go_on: GoOn | None = None,
     on_round: Callable[[int], object] | None = None,
     on_wait: Callable[[str], object] | None = None,
 ) -> dict[str, Outcome]:
     """Run all contenders in turn, `rounds` times over: at a turn `runs_per_round` timed runs, and more (up to
     16) until `turn_s` have passed, after `warmup` untimed ones or more, that take `warmup_s` at least:
-    threads wake and caches fill.
+    threads wake and caches fill. Of what takes more than a second a turn is one run.
 
     The rounds are spread over `sittings`, each in new processes: where a process's memory happens to lie
-    makes it up to two percent faster or slower than another that does just the same, for as long as it lives.
+    makes it some percent faster or slower than another that does just the same, for as long as it lives. The
+    second of three runs *as it comes*: nothing is waited for, no turn taken again.
+
     A sitting goes on, up to `most_rounds`, while its rounds have taken less time than it took to start: where
-    rounds are cheap beside that, further ones narrow what is told of two contenders for little. After the
-    last one `go_on` is asked, with the turns of all contenders that are not out, which of them are to have
-    another like it (none: that was all), and after that one again. The others have no turns in it, and its
-    runs are in nobody's samples: of different minutes, they would not compare.
+    rounds are cheap beside that, further ones narrow what is told of two contenders for little. What took
+    `hopeless` times as long as the fastest in the first sitting leaves after that. After the last one `go_on`
+    is asked who is to have another like it (none: that was all), and after that one again. The others have no
+    turns in it, and its runs are in nobody's samples: of different minutes, they would not compare.
 
     Each lives in a worker that is stopped (SIGSTOP) while it is not its turn, so that no idle thread of one
     spins into another's time. Who comes first and the direction change from round to round. A contender that
     raises, crashes or takes longer than `open_limit_s` for opening (first runs included) or `run_limit_s` for
     a turn is out, with the reason; the others go on. Holds the machine's measuring lock. A turn during which
-    the machine's processors were moved is taken again (`Processors`).
+    the machine's processors were moved is taken again (`Processors`), and both are told of.
 
     on_round: called with the number of rounds done, of those asked for.
     """
@@ -144,9 +154,13 @@ def measure_rounds(
         processors.look()  # its partner's start is not to count as the contenders'
         numbers = count()
         first = 0
-        for size, playing in _sittings(seats, rounds, sittings, go_on):
+        out: set[str] = set()
+        for number, (size, invited) in enumerate(_sittings(seats, rounds, sittings, go_on)):
             asked_for = first < rounds
+            as_it_comes = number % 3 == 1
+            playing = [s for s in invited if s.contender.name not in out]
             for seat in seats:
+                seat.sit(as_it_comes)
                 if seat not in playing:
                     seat.rest(run_limit_s)
             start_s = time.monotonic()
@@ -165,6 +179,8 @@ def measure_rounds(
                     seat.turn((warmup, warmup_s), (runs_per_round, turn_s), run_limit_s, asked_for)
                 if on_round is not None and done < size and asked_for:
                     on_round(first + done + 1)
+            if number == 0:
+                out = _hopeless(playing, hopeless)
             first += size
         return {s.contender.name: s.outcome(run_limit_s) for s in seats}
 
@@ -173,7 +189,7 @@ def _sittings(
     seats: list[_Seat],
     rounds: int,
     sittings: int,
-    go_on: Callable[[Mapping[str, Turns]], Collection[str]] | None,
+    go_on: GoOn | None,
 ) -> Iterator[tuple[int, list[_Seat]]]:
     """How many rounds each has at least, and who takes part."""
     bounds = sorted({sitting * rounds // sittings for sitting in range(sittings + 1)})
@@ -181,7 +197,7 @@ def _sittings(
     for first, end in pairwise(bounds):
         yield (size := end - first), seats
     if size and go_on is not None:
-        while names := go_on({s.contender.name: s.turns_ms for s in seats if s.is_in}):
+        while names := go_on({s.contender.name: s.sittings() for s in seats if s.is_in}):
             yield size, [s for s in seats if s.contender.name in names]
 
 
@@ -191,16 +207,21 @@ def _order(seats: list[_Seat], number: int) -> list[_Seat]:
     return order[::-1] if number % 2 else order
 
 
+def _hopeless(seats: Sequence[_Seat], factor: float) -> set[str]:
+    """Names of those whose last sitting took `factor` times as long as the fastest's."""
+    took_ms = {s.contender.name: median(t.ms for t in s.sittings()[-1].kept) for s in seats if s.is_in}
+    return {name for name, ms in took_ms.items() if ms >= factor * min(took_ms.values())}
+
+
 class _Seat:
     """A contender's place in the rounds: its worker, its times, and why it is out."""
 
     def __init__(self, contender: Contender, processors: Processors) -> None:
         self.contender = contender
         self._processors = processors
-        self._retaken = 0
         self._worker: Worker | None = None
         self._times_ms: list[float] = []
-        self.turns_ms: list[list[float]] = []
+        self._sittings: list[tuple[bool, list[Turn]]] = []
         self._parts_ms: list[list[float]] = []
         self._reason: str | None = None
         self._unavailable = False
@@ -210,6 +231,13 @@ class _Seat:
     @property
     def is_in(self) -> bool:
         return self._reason is None
+
+    def sittings(self) -> tuple[Sitting, ...]:
+        return tuple(Sitting(tuple(turns), as_it_comes) for as_it_comes, turns in self._sittings)
+
+    def sit(self, as_it_comes: bool) -> None:
+        """Begin a sitting, with no turns yet."""
+        self._sittings.append((as_it_comes, []))
 
     def start(self) -> None:
         """A new process, and the one before is gone."""
@@ -238,30 +266,32 @@ class _Seat:
         if not self.is_in:
             return
         c = self.contender
-        self.turns_ms.append([])
         start = time.monotonic()
         self._asking(lambda worker: worker.call(_open, c.open, c.args, first_runs, timeout_s=limit_s))
         self._open_s = max(self._open_s, time.monotonic() - start)
 
     def turn(self, warmup: _AtLeast, timed: _AtLeast, limit_s: float | None, is_everybodys: bool) -> None:
-        """Again where the processors have been moved meanwhile. is_everybodys: whether all have that turn."""
+        """Again where the processors have been moved meanwhile, unless it is to be as it comes.
+        is_everybodys: whether all have that turn.
+        """
+        as_it_comes, turns = self._sittings[-1]
 
         def run(worker: Worker) -> None:
-            for number in self._processors.attempts(worker):
+            taken: list[tuple[Attempt, float]] = []
+            for attempt in self._processors.attempts(worker, as_it_comes=as_it_comes):
                 times_ms, parts_ms = worker.call(_run, warmup, timed, self.contender.parts, timeout_s=limit_s)
-                self._retaken += number > 0
-            if is_everybodys:
+                taken.append((attempt, median(times_ms)))
+            if is_everybodys and not (as_it_comes and attempt.moved):
                 self._times_ms += times_ms
                 self._parts_ms += parts_ms
-            self.turns_ms[-1].append(median(times_ms))
+            turns.extend(Turn(ms, a.before, a.after, a.waited_s, a.moved, a.taken_again) for a, ms in taken)
 
         self._asking(run)
 
     def rest(self, limit_s: float | None) -> None:
-        """A sitting without it."""
+        """Answer for what it has run, and go."""
         self._fetch(limit_s)
         self.close()
-        self.turns_ms.append([])
 
     def _fetch(self, limit_s: float | None) -> None:
         def fetch(worker: Worker) -> None:
@@ -277,8 +307,7 @@ class _Seat:
             return Outcome(None, reason=reason, open_s=self._open_s, unavailable=self._unavailable)
         parts_ms = tuple(_additive(self._parts_ms)) if self._parts_ms else ()
         samples = Samples(tuple(self._times_ms))
-        turns_ms = tuple(map(tuple, self.turns_ms))
-        return Outcome(samples, self._outputs, None, self._open_s, turns_ms, parts_ms, self._retaken)
+        return Outcome(samples, self._outputs, None, self._open_s, self.sittings(), parts_ms)
 
     def _asking(self, ask: Callable[[Worker], object]) -> None:
         """Do it unless the contender is out, and stop its process afterwards; if it fails, the contender is
@@ -315,30 +344,37 @@ def _nothing() -> None:
 
 def _open(open: Callable[..., Runnable], args: tuple[Any, ...], first_runs: int) -> None:
     contender = open(*args)
-    for _ in range(first_runs):
-        contender.run()
+    child_state[_IS_LONG] = False
+    took_ms = _repeat(contender, (first_runs, 0.0))
     child_state[_CONTENDER] = contender
+    child_state[_IS_LONG] = min(took_ms) > _LONG_RUN_S * 1e3
 
 
 def _run(warmup: _AtLeast, timed: _AtLeast, parts: bool) -> tuple[list[float], list[list[float]]]:
     """Milliseconds of each timed run; then, with `parts`, of the parts of as many more."""
     contender: Runnable = child_state[_CONTENDER]
-    _repeat(contender, *warmup)
-    times_ms = _repeat(contender, *timed, most=_MOST_RUNS)
+    if not child_state[_IS_LONG]:
+        _repeat(contender, warmup)
+    times_ms = _repeat(contender, timed, most=_MOST_RUNS)
     if not parts:
         return times_ms, []
     divisible = cast(Divisible, contender)
     return times_ms, [list(divisible.parts_ms()) for _ in times_ms]
 
 
-def _repeat(contender: Runnable, runs: int, seconds: float, most: float = math.inf) -> list[float]:
-    """Milliseconds of each run: so many at least, and then up to `most` until so many seconds have passed."""
+def _repeat(contender: Runnable, at_least: _AtLeast, most: float = math.inf) -> list[float]:
+    """Milliseconds of each run: so many at least, and then up to `most` until so many seconds have passed;
+    no further one after a long one.
+    """
+    runs, seconds = at_least
     times_ms: list[float] = []
     start_s = time.perf_counter()
     while len(times_ms) < runs or (len(times_ms) < most and time.perf_counter() - start_s < seconds):
         before = time.perf_counter_ns()
         contender.run()
         times_ms.append((time.perf_counter_ns() - before) / 1e6)
+        if times_ms[-1] > _LONG_RUN_S * 1e3:
+            break
     return times_ms
 
 

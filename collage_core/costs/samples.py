@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-__all__ = ["Samples", "Turns", "half_interval", "interquartile_range", "median_uncertainty"]
-
-Turns = Sequence[Sequence[float]]
-"""A contender's: by sitting, the median of the runs of each turn, in ms."""
+__all__ = ["Samples", "interquartile_range", "median_uncertainty"]
 
 
 def interquartile_range(values: Sequence[float]) -> float:
@@ -27,17 +24,6 @@ def median_uncertainty(spread: float, count: int) -> float:
     both uncertainties together differ at about the 95 % level (McGill, Tukey, Larsen 1978).
     """
     return 1.57 * spread / math.sqrt(max(count, 1))
-
-
-def half_interval(values: Sequence[float]) -> float:
-    """Half the 95 % confidence interval of the values' median, to compare with a number: 1.96 standard errors
-    of 1.2533 sigma / sqrt(n) each, sigma being IQR / 1.349, and more where few values tell sigma, as
-    Student's t has it (1 + 1.21 / (n - 1), to the first order). inf for fewer than two values.
-    """
-    n = len(values)
-    if n < 2:
-        return math.inf
-    return 1.82 * (1.0 + 1.21 / (n - 1)) * interquartile_range(values) / math.sqrt(n)
 
 
 @dataclass(frozen=True, slots=True)

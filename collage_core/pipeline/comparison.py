@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,10 +17,18 @@ from collage_core.backend import Backend, Peer
 from collage_core.costs.check import Difference, Standard, compare_all, standards
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, environment_of, source_hash
-from collage_core.costs.ratio import TURNS, Ratio, ratio_of, unsettled
-from collage_core.costs.record import RETAKEN, UNAVAILABLE, CostKey, CostRecord, Policy
+from collage_core.costs.ratio import (
+    ENOUGH_SITTINGS,
+    HOPELESS,
+    Ratio,
+    ratio_as_it_came,
+    ratio_of,
+    sittings_of,
+    unsettled,
+)
+from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
 from collage_core.costs.rounds import MOST_ROUNDS, TURN_S, Contender, Outcome, measure_rounds
-from collage_core.costs.samples import Turns
+from collage_core.costs.sittings import SITTINGS, Sitting, sittings_to_json
 from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.ir import Graph, Subgraph
@@ -31,10 +40,10 @@ from collage_core.runtime.session import open_peer, open_placement
 
 __all__ = [
     "PARTS",
-    "ROUNDS",
     "RUN",
     "Comparison",
     "Entrant",
+    "Unsettled",
     "compare",
     "end_to_end_machine",
     "graph_digest",
@@ -44,11 +53,16 @@ __all__ = [
 ]
 
 
-ROUNDS = 15
-"""Of a comparison for which nobody says how many."""
-_UNSETTLED_S = 120.0
-"""How long such a one goes on beyond that while it is not settled which contender is the fastest."""
-_ROUNDS_PER_SITTING = 5
+_SITTINGS = 3
+"""Of a comparison for which nobody says how many rounds: all contenders have so many, those who are close
+more.
+"""
+_MOST_SITTINGS = 12
+"""That two who are close have in any case: eight in which the processors are as usual, as a rule."""
+_UNSETTLED_S = 60.0
+"""How long such a one goes on beyond these while it is not settled which contender is the fastest."""
+_ROUNDS_PER_SITTING = 2
+"""At least: processes differ more than the rounds of one do (docs/adr/0020)."""
 RUN = "run"
 """Among the details: what all records of one comparison share."""
 
@@ -89,8 +103,23 @@ class Comparison:
 
     def ratio(self, name: str, other: str) -> Ratio | None:
         """What one takes over what another takes; None where one of them did not run."""
-        one, two = self.records.get(name), self.records.get(other)
-        return ratio_of(one, two) if one is not None and two is not None else None
+        return ratio_of(self._sittings_of(name), self._sittings_of(other))
+
+    def ratio_as_it_came(self, name: str, other: str) -> Ratio | None:
+        """The same from the sittings that ran as they came."""
+        return ratio_as_it_came(self._sittings_of(name), self._sittings_of(other))
+
+    def _sittings_of(self, name: str) -> Sequence[Sitting]:
+        record = self.records.get(name)
+        return () if record is None else sittings_of(record)
+
+    def renamed(self, names: Mapping[str, str]) -> Comparison:
+        """The same with other names for some entrants."""
+        return replace(
+            self,
+            records={names.get(n, n): r for n, r in self.records.items()},
+            outputs={names.get(n, n): o for n, o in self.outputs.items()},
+        )
 
 
 def placement_entrant(name: str, placement: Placement, registry: Registry, *, parts: bool = False) -> Entrant:
@@ -140,6 +169,7 @@ def compare(
     *,
     title: str,
     rounds: int | None,
+    thorough: bool = False,
     runs_per_round: int = 3,
     fresh: bool = False,
     expected: Callable[[], Mapping[str, Array]] | None = None,
@@ -147,13 +177,14 @@ def compare(
     """Run the entrants in alternating rounds, or recall the stored comparison of just these (unless `fresh`).
 
     `rounds` are run at least, and up to `MOST_ROUNDS` of a sitting while they cost little (`measure_rounds`);
-    where None, `ROUNDS`, and further sittings while it is not settled which entrant is the fastest
-    (`costs.ratio.unsettled`), the last of which begins within two minutes. `title` is part of the key: the
-    run that chooses and the run that confirms are two comparisons. `expected` gives the outputs to compare
-    with, and is called only if something is run.
+    where None, three sittings for all, at least eight for the two that are in front, and further ones for a
+    minute while it is not settled which entrant is the fastest (`costs.ratio.unsettled`). thorough: twice as
+    many. `title` is part of the key: the run that chooses and the run that confirms are two comparisons.
+    `expected` gives the outputs to compare with, and is called only if something is run.
     """
-    longest_s = _UNSETTLED_S if rounds is None else 0.0
-    rounds = ROUNDS if rounds is None else rounds
+    times = 2 if thorough else 1
+    goes_on = rounds is None
+    rounds = times * (_SITTINGS * _ROUNDS_PER_SITTING if rounds is None else rounds)
     policy = Policy(warmup_runs=1, min_runs=rounds * runs_per_round, max_runs=rounds * runs_per_round)
     together = sorted(f"{e.name} {e.identity} {sorted(e.environment.items())}" for e in entrants)
     sittings = max(1, rounds // _ROUNDS_PER_SITTING)
@@ -161,8 +192,9 @@ def compare(
         "\n".join(
             [
                 title,
-                f"{sittings} sittings of up to {MOST_ROUNDS} rounds, turns of {TURN_S} s"
-                + (f", others begun within {longest_s} s while unsettled" if longest_s else ""),
+                f"{sittings} sittings of up to {MOST_ROUNDS} rounds, one in three as it comes",
+                f"turns of {TURN_S} s"
+                + (f", others while unsettled, at most for {times * _UNSETTLED_S} s" if goes_on else ""),
                 graph_digest(graph),
                 workspace.inputs_digest,
                 str(target),
@@ -187,7 +219,8 @@ def compare(
         runs_per_round,
         sittings=sittings,
         most_rounds=MOST_ROUNDS,
-        go_on=_Unsettled(longest_s, title, progress) if longest_s else None,
+        hopeless=HOPELESS,
+        go_on=Unsettled(times, title, progress) if goes_on else None,
         on_round=lambda done: progress.step(),
         on_wait=progress.note,
     )
@@ -202,22 +235,34 @@ def compare(
     return Comparison(records, True, {name: outcome.outputs for name, outcome in outcomes.items()})
 
 
-class _Unsettled:
-    """Who a comparison goes on with; it says so once. No sitting begins after `longest_s` seconds of that."""
+class Unsettled:
+    """Who a comparison goes on with; it says so once they have sat together often enough, and are close.
 
-    def __init__(self, longest_s: float, title: str, progress: Progress) -> None:
-        self._longest_s, self._title, self._progress = longest_s, title, progress
+    times: how much longer than usual that may take. clock: seconds, from anywhere.
+    """
+
+    def __init__(
+        self, times: int, title: str, progress: Progress, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._times, self._title, self._progress, self._clock = times, title, progress, clock
         self._end_s: float | None = None
 
-    def __call__(self, turns: Mapping[str, Turns]) -> set[str]:
-        names = unsettled(turns)
-        if names and self._end_s is None:
-            self._end_s = time.monotonic() + self._longest_s
+    def __call__(self, sittings: Mapping[str, Sequence[Sitting]]) -> set[str]:
+        names = unsettled(sittings)
+        if not names:
+            return names
+        together = min(sum(bool(s.turns) for s in sittings[n]) for n in names)
+        ratios = [ratio_of(sittings[n], sittings[o]) for n, o in combinations(sorted(names), 2)]
+        fewest = min((r.sittings for r in ratios if r is not None), default=0)
+        if fewest < self._times * ENOUGH_SITTINGS and together < self._times * _MOST_SITTINGS:
+            return names
+        if self._end_s is None:
+            self._end_s = self._clock() + self._times * _UNSETTLED_S
             self._progress.note(
                 f"{self._title}: {', '.join(sorted(names))} are too close to call, "
-                f"going on for some {self._longest_s:g} s"
+                f"going on for some {self._times * _UNSETTLED_S:g} s"
             )
-        return names if self._end_s is not None and time.monotonic() < self._end_s else set()
+        return names if self._clock() < self._end_s else set()
 
 
 def end_to_end_machine(target: Target) -> dict[str, str]:
@@ -261,8 +306,7 @@ def record_of_outcome(
     samples = outcome.samples
     details: dict[str, object] = {
         "times_ms": [round(t, 4) for t in samples.times_ms],
-        TURNS: [[round(t, 6) for t in turns] for turns in outcome.turns_ms],
-        RETAKEN: outcome.retaken,
+        SITTINGS: sittings_to_json(outcome.sittings),
     }
     difference = compare_all(outcome.outputs, expected, held_to) if expected else Difference(None, None, None)
     if outcome.parts_ms:

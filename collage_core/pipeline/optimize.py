@@ -61,9 +61,10 @@ class Optimization:
     was run to learn costs in place in its history. second_level: what the further search found that was asked
     for, None where none was.
     comparisons: the end-to-end runs, in order: those that teach costs in place, those that choose, and last
-    the one that confirms. rejected: what failed or was wrong as a whole, with the reason. search_s: the
-    op level's searches alone; total_s: everything. original: how the graph compares with the model as it was
-    given, None where a graph was. opinion: of the peer that was asked for one.
+    the one that confirms. rejected: what failed or was wrong as a whole, with the reason. beaten_by: what was
+    faster when the placement was confirmed, and may be (`Proof`). search_s: the op level's searches alone;
+    total_s: everything. original: how the graph compares with the model as it was given, None where a graph
+    was. opinion: of the peer that was asked for one.
     """
 
     graph: Graph
@@ -77,6 +78,7 @@ class Optimization:
     second_level: SearchResult | None
     comparisons: tuple[Comparison, ...]
     rejected: tuple[str, ...]
+    beaten_by: tuple[str, ...]
     search_s: float
     total_s: float
     original: OriginalCheck | None = None
@@ -270,6 +272,7 @@ def optimize_graph(
         second_level,
         (*refined.comparisons, *proof.comparisons),
         proof.rejected,
+        proof.beaten_by,
         search_s,
         time.monotonic() - start,
     )
@@ -420,7 +423,13 @@ class _Run:
         return replace(result, placement=known.costs.priced(graph, result.placement, known.transitions))
 
     def comparing(self, rounds: int | None) -> Compare:
-        def run(title: str, placements: Mapping[str, Placement], timed: Collection[str]) -> Comparison:
+        def run(
+            title: str,
+            placements: Mapping[str, Placement],
+            timed: Collection[str],
+            *,
+            thorough: bool = False,
+        ) -> Comparison:
             entrants = [
                 placement_entrant(name, p, self.registry, parts=name in timed)
                 for name, p in placements.items()
@@ -434,6 +443,7 @@ class _Run:
                 self.progress,
                 title=title,
                 rounds=rounds,
+                thorough=thorough,
                 expected=self.workspace.expected_outputs,
             )
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from collage_core.costs.ratio import losses_of, ratios_between, sittings_of, with_turns_of
-from collage_core.costs.record import CostRecord
+from collage_core.costs.ratio import HOPELESS, Ratio, losses_of, ratios_between, sittings_of
 from collage_core.errors import BackendError
 from collage_core.pipeline.comparison import Comparison
 from collage_core.placement import Placement
 
-__all__ = ["COLLAGE", "HOPELESS", "MIX", "Compare", "Proof", "Single", "distinct", "label_of", "prove"]
+__all__ = ["COLLAGE", "MIX", "Compare", "Proof", "Single", "distinct", "label_of", "prove"]
 
 COLLAGE = "collage"
 """Name of the chosen placement among the contenders."""
@@ -22,14 +22,24 @@ COLLAGE = "collage"
 MIX = "mix"
 """Label of the op level's own placement."""
 
-HOPELESS = 2.5
-"""What is predicted to be this many times slower than the mix is not run: its prediction says enough."""
+_LONGEST_MS = 60_000.0
+"""What one run is predicted to take longer than is not run."""
 
 _SIMPLER = 0.01
 """What one library may be slower than a mix of several, relative to it, and still be preferred."""
 
-Compare = Callable[[str, Mapping[str, Placement], Collection[str]], Comparison]
-"""(title, placements by contender's name, names of those whose parts are timed as well)."""
+_AGAIN = "confirming again"
+
+
+class Compare(Protocol):
+    """Placements by contender's name, measured beside each other.
+
+    timed: names of those whose parts are timed as well. thorough: in twice as many sittings.
+    """
+
+    def __call__(
+        self, title: str, placements: Mapping[str, Placement], timed: Collection[str], *, thorough: bool = ...
+    ) -> Comparison: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +62,17 @@ class Single:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """placement: the one chosen, and its label. comparisons: in order; the last one confirms. rejected: what
-    failed or was wrong as a whole, with the reason.
+    """placement: the one chosen, and its label. comparisons: in order, in each of which it goes by the name
+    `COLLAGE` and the others by their labels; the last one confirms. rejected: what failed or was wrong as a
+    whole, with the reason. beaten_by: contenders that were faster when it was
+    confirmed, which a second, longer run could neither confirm nor refute.
     """
 
     placement: Placement
     label: str
     comparisons: tuple[Comparison, ...] = ()
     rejected: tuple[str, ...] = ()
+    beaten_by: tuple[str, ...] = ()
 
 
 def prove(
@@ -69,60 +82,79 @@ def prove(
     note: Callable[[str], object],
 ) -> Proof:
     """Choose the fastest end to end, then measure all again: the run that chooses flatters what it chose.
-    Where that second run contradicts the first, both together choose again; if they choose another one, a
-    third run confirms it.
+    Where that second run contradicts the first, a third one, of twice as many sittings, decides: what is
+    faster there as well is chosen.
 
     found: what the searches found, by label, the last search's last. What fails or answers wrongly as a whole
     is not chosen. BackendError if nothing is left.
     """
-    limit_ms = (found[MIX].predicted_ms or 0.0) * HOPELESS
     found = {label_of(p, singles, label): p for label, p in found.items()}
     *_, (favourite, placement) = found.items()
     placements = distinct({favourite: placement, **found, **_of(singles)})
-    rivals = {
-        label: p
-        for label, p in placements.items()
-        if label != favourite and (label in found or (p.predicted_ms or 0.0) <= limit_ms)
-    }
-    comparisons: list[Comparison] = []
-    records: dict[str, CostRecord] = {}
     alone = _alone(placements, singles)
-    order, reasons = [favourite], []
+    comparisons: list[Comparison] = []
+
+    def measured(
+        title: str, ours: str, others: Collection[str], timed: Collection[str], *, thorough: bool = False
+    ) -> Comparison:
+        """By label."""
+        contenders = {COLLAGE: placements[ours], **{o: placements[o] for o in others if o != ours}}
+        comparison = compare(title, contenders, timed, thorough=thorough).renamed({COLLAGE: ours})
+        comparisons.append(comparison)
+        return comparison
+
+    rivals = [
+        label
+        for label, p in placements.items()
+        if label != favourite and (label in found or (p.predicted_ms or 0.0) <= _LONGEST_MS)
+    ]
+    order, standing, reasons = [favourite], [favourite], []
     if rivals:
-        choosing = compare("choosing", {COLLAGE: placement, **rivals}, ())
-        comparisons.append(choosing)
-        records = _by_label(choosing, favourite)
-        order = _ranked(records, alone)
-        reasons = [f"{label}: {r.reason}" for label, r in records.items() if not r.ok]
-    running = list(order)
-    # What was hopelessly slow is better than nothing: the reference, above all.
+        choosing = measured("choosing", favourite, rivals, ())
+        order = _ranked(choosing, alone)
+        standing = _not_hopeless(choosing, order)
+        reasons = [f"{label}: {r.reason}" for label, r in choosing.records.items() if not r.ok]
+    # What was not run is better than nothing.
     untried = [label for label in placements if label != favourite and label not in rivals]
     order += sorted(untried, key=lambda label: placements[label].predicted_ms or math.inf)
-    chosen_anew = False
-    while order:
-        label = order.pop(0)
-        standing = {name: placements[name] for name in placements if name in running and name != label}
-        confirming = compare("confirming", {COLLAGE: placements[label], **standing}, [COLLAGE])
-        comparisons.append(confirming)
-        if not confirming.records[COLLAGE].ok:
-            reasons.append(f"{label}: {confirming.records[COLLAGE].reason}")
+    for label in order:
+        confirming = measured("confirming", label, standing, [COLLAGE])
+        beaten_by: list[str] = []
+        if faster := _faster_than(label, confirming, alone):
+            note(f"{label} was slower than {faster[0]} in the run to confirm it: measuring again, for longer")
+            confirming = measured("confirming again", label, standing, [COLLAGE, *faster], thorough=True)
+            chosen, beaten_by = _decided(label, faster, confirming, alone)
+        else:
+            chosen = label
+        if not (record := confirming.records[label]).ok:
+            reasons.append(f"{label}: {record.reason}")
+            standing = [other for other in standing if other != label]
             continue
-        if not chosen_anew and (better := _beaten_by(confirming)):
-            # Once: what then confirms has chosen nothing, whatever it says.
-            chosen_anew = True
-            again = _by_label(confirming, label)
-            both = {k: with_turns_of(r, again[k]) for k, r in records.items() if k in again and again[k].ok}
-            ranked = [k for k in _ranked(both, alone) if k == label or k in order]
-            said = f"{label} was slower than {better} in the run to confirm it"
-            if ranked and ranked[0] != label:
-                note(f"{said}, and than {ranked[0]} in both together, which is chosen now")
-                order = [*ranked, *(k for k in order if k not in ranked)]
-                continue
-            note(f"{said}, but of both together it is still the best")
+        if faster:
+            note(f"{chosen} is chosen" + (f"; {', '.join(beaten_by)} may be faster" if beaten_by else ""))
         for reason in reasons:
             note(f"not chosen, {reason}")
-        return Proof(placements[label], label, tuple(comparisons), tuple(reasons))
+        return Proof(
+            placements[chosen],
+            chosen,
+            tuple(c.renamed({chosen: COLLAGE}) for c in comparisons),
+            tuple(reasons),
+            tuple(beaten_by),
+        )
     raise BackendError(f"no placement runs as a whole: {'; '.join(reasons)}")
+
+
+def _decided(
+    label: str, faster: Sequence[str], again: Comparison, alone: Collection[str]
+) -> tuple[str, list[str]]:
+    """What to choose where `faster` were so when `label` was confirmed, and what may be faster than that.
+
+    What is faster once more is chosen. What is not known to be slower now may still be faster.
+    """
+    if now_faster := _faster_than(label, again, alone):
+        return now_faster[0], _faster_than(now_faster[0], again, alone)
+    ratios = {name: again.ratio(label, name) for name in faster}
+    return label, [name for name, r in ratios.items() if r is not None and not r.is_below_one]
 
 
 def _alone(placements: Mapping[str, Placement], singles: Sequence[Single]) -> set[str]:
@@ -148,39 +180,59 @@ def distinct(placements: Mapping[str, Placement]) -> dict[str, Placement]:
     return {label: p for label, p in placements.items() if first[p.digest] == label}
 
 
-def _by_label(comparison: Comparison, ours: str) -> dict[str, CostRecord]:
-    """The records of a comparison in which `COLLAGE` was the placement labelled `ours`."""
-    return {ours if name == COLLAGE else name: r for name, r in comparison.records.items()}
-
-
-def _beaten_by(confirming: Comparison) -> str | None:
-    """Of what was faster than the chosen placement, beyond what is uncertain or given away for being simple,
-    the fastest.
+def _faster_than(ours: str, comparison: Comparison, alone: Collection[str]) -> list[str]:
+    """What was faster than `ours` beyond what is uncertain and by more than is given away for being simple,
+    the fastest first. Between a mix and one library, a mix has to stand as it came, too.
     """
-    ratios = {name: confirming.ratio(COLLAGE, name) for name in confirming.records if name != COLLAGE}
-    better = {
-        name: r.median
-        for name, r in ratios.items()
-        if r is not None and r.median - 1.0 > max(r.uncertainty, _SIMPLER)
-    }
-    return max(better, key=better.__getitem__, default=None)
+    found: dict[str, float] = {}
+    for name in comparison.records.keys() - {ours}:
+        ratio = comparison.ratio(ours, name)
+        is_faster = ratio is not None and ratio.is_above_one
+        if (ours in alone) != (name in alone):
+            mix, simple = (name, ours) if ours in alone else (ours, name)
+            came = comparison.ratio_as_it_came(mix, simple)
+            if came is not None and came.speaks_against:
+                ratio, is_faster = came, name == simple
+        if is_faster and ratio is not None and ratio.value > 1.0 + _SIMPLER:
+            found[name] = ratio.value
+    return sorted(found, key=found.__getitem__, reverse=True)
 
 
-def _ranked(records: Mapping[str, CostRecord], alone: set[str]) -> list[str]:
+def _not_hopeless(choosing: Comparison, order: Sequence[str]) -> list[str]:
+    """Of those in order, those who come near the first."""
+    ratios = {label: choosing.ratio(label, order[0]) for label in order[1:]}
+    near = [label for label, r in ratios.items() if r is None or r.value < HOPELESS]
+    return [*order[:1], *near]
+
+
+def _ranked(choosing: Comparison, alone: Collection[str]) -> list[str]:
     """Labels of those that ran, the best first: whose time over that of whatever beats it most is the least.
 
     Each is compared with every other directly. Their ratios to a third one, taken round by round, would add
     that one's noise to theirs, and may contradict the direct ones. One library comes before a mix of several
-    where no difference can be told: it is simpler.
+    where no difference can be told, and where it was faster as it came: it is simpler.
     """
-    ratios = ratios_between({label: sittings_of(r) for label, r in records.items() if r.ok})
+    ratios = ratios_between({label: sittings_of(r) for label, r in choosing.records.items() if r.ok})
     losses = losses_of(ratios)
     order = sorted(losses, key=losses.__getitem__)
-    best = next((label for label in order if label in alone), None)
-    if best is not None and order[0] not in alone:
-        ratio = ratios[best].get(order[0])
-        # What may well be real is not given away for being simple.
-        if ratio is not None and ratio.median - 1.0 <= min(ratio.uncertainty, _SIMPLER):
-            order.remove(best)
-            order.insert(0, best)
+    if order and order[0] not in alone:
+        preferred = [
+            label
+            for label in order
+            if label in alone and _is_preferred(ratios[label].get(order[0]), choosing, label, order[0])
+        ]
+        order = [*preferred[:1], *(label for label in order if label not in preferred[:1])]
     return order
+
+
+def _is_preferred(ratio: Ratio | None, choosing: Comparison, simple: str, mix: str) -> bool:
+    """Whether one library is to be taken rather than the mix. ratio: its time over that of the mix."""
+    if ratio is None:
+        return False
+    came = choosing.ratio_as_it_came(mix, simple)
+    if came is not None and came.speaks_against:
+        return True
+    if not ratio.is_told:
+        return True
+    # What may well be real is not given away for being simple.
+    return ratio.value - 1.0 <= min(ratio.half_interval, _SIMPLER)

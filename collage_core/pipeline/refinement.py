@@ -19,7 +19,7 @@ from collage_core.ir import Graph
 from collage_core.pipeline.comparison import PARTS, Comparison
 from collage_core.pipeline.costing import Costs
 from collage_core.pipeline.in_place import Sightings
-from collage_core.pipeline.proof import HOPELESS, MIX, Compare, Single, distinct, label_of
+from collage_core.pipeline.proof import MIX, Compare, Single, distinct, label_of
 from collage_core.placement import Placement
 from collage_core.search.searcher import SearchResult
 from collage_core.search.transitions import Transitions
@@ -28,12 +28,14 @@ __all__ = ["ROUNDS", "Refined", "anchor_of", "refine"]
 
 _ANCHOR = "anchor"
 
-ROUNDS = 10
-"""Of a turn: two sittings."""
+ROUNDS = 6
+"""Of a turn: three sittings."""
 
 _TURNS = 3
 _WORTH = 0.02
 """What is predicted to gain less than this share is not run."""
+_COMES_NEAR = 2.5
+"""What is predicted to take so many times as long as the mix is nothing to measure it beside."""
 _NEAR = 1.5
 """Backends that are predicted to take at most so many times as long alone are run as well: they show what
 their kernels take in place, chosen or not.
@@ -121,7 +123,7 @@ def anchor_of(
     """
     alone = [s.placement for s in singles if s.alone and s.placement is not None]
     alone = sorted((p for p in alone if p.digest not in failed), key=lambda p: p.predicted_ms or math.inf)
-    if alone and (alone[0].predicted_ms or math.inf) <= HOPELESS * (op_level.predicted_ms or 0.0):
+    if alone and (alone[0].predicted_ms or math.inf) <= _COMES_NEAR * (op_level.predicted_ms or 0.0):
         return alone[0]
     return op_level if op_level.digest not in failed else next(iter(alone), None)
 
@@ -184,7 +186,7 @@ class _Runs:
             parts_ms: Any = comparison.records[label].details.get(PARTS)
             if ratio is None or p.digest in self.relative or not parts_ms:
                 continue
-            self.relative[p.digest] = ratio.median
+            self.relative[p.digest] = ratio.value
             # A machine that is slower now has also been slower for the anchor.
             scale = self._first_ms / anchor_ms
             single = self._as_found.get(p.digest)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median
 
 from collage_core.costs.check import standards
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.limits import candidate_limit_s
 from collage_core.costs.lock import measuring_lock
-from collage_core.costs.ratio import ratio_of
+from collage_core.costs.ratio import sittings_of, steady_quotients
 from collage_core.costs.record import UNAVAILABLE, UNCERTAINTY, CostKey, CostRecord, Policy
 from collage_core.costs.rounds import TURN_S, measure_rounds
+from collage_core.costs.samples import interquartile_range, median_uncertainty
 from collage_core.pipeline.comparison import (
     end_to_end_machine,
     graph_digest,
@@ -30,6 +33,10 @@ __all__ = ["Trials"]
 _ROUNDS, _RUNS_PER_ROUND = 10, 3
 _WARMUP_RUNS = 1
 _LAYOUT = f"one sitting, turns of {TURN_S} s, intervals of ratios"
+_BETWEEN_PROCESSES = 0.02
+"""By how much two processes of one placement are taken to differ, relative to either (docs/adr/0020). An
+assumption, for a try has one process only; no figure that is told rests on it: the proof measures anew.
+"""
 _ANCHOR = "anchor"
 _TITLE = "trial"
 _MOST_AT_ONCE = 4
@@ -149,13 +156,15 @@ class Trials:
 
 def _in_units_of(record: CostRecord, anchor: CostRecord, reference: CostRecord) -> CostRecord:
     """As if taken in the batch in which `reference`, the anchor's first record, was."""
-    ratio = ratio_of(record, anchor)
-    if ratio is None or reference.median_ms is None:
+    if not record.ok or reference.median_ms is None:
         return record
+    both = zip(sittings_of(record), sittings_of(anchor), strict=True)
+    quotients = [q for one, other in both for q in steady_quotients(one, other)]
+    rounds = median_uncertainty(interquartile_range(quotients), len(quotients))
     told = {
         "taken_ms": record.median_ms,
         "anchor_ms": anchor.median_ms,
-        UNCERTAINTY: ratio.uncertainty * reference.median_ms,
+        UNCERTAINTY: math.hypot(rounds, _BETWEEN_PROCESSES) * reference.median_ms,
     }
-    median_ms = ratio.median * reference.median_ms
+    median_ms = median(quotients) * reference.median_ms
     return replace(record, median_ms=median_ms, details={**record.details, **told})

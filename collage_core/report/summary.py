@@ -12,7 +12,8 @@ from typing import Any
 
 from collage_core.backend import BackendKind
 from collage_core.costs.check import Difference
-from collage_core.costs.record import RETAKEN
+from collage_core.costs.ratio import Ratio, sittings_of
+from collage_core.costs.record import CostRecord
 from collage_core.formats import Format
 from collage_core.ir import Graph, Subgraph
 from collage_core.ir.randomness import drawing_nodes, seed_of
@@ -145,26 +146,17 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
     }
     solution = o.op_level.solution
     measured, cached = o.costs.measured + end_to_end[False], o.costs.cached + end_to_end[True]
-    latency_ms: dict[str, float | None] = {}
-    spread_ms: dict[str, float | None] = {}
+    contenders = _contenders_of(o)
     error: dict[str, Any] = {"max_abs_error": None, "max_rel_error": None}
-    if o.comparison is not None and ours is not None:
-        records = o.comparison.records
-        latency_ms = {name: r.median_ms for name, r in records.items()}
-        spread_ms = {name: r.spread_ms for name, r in records.items()}
+    if ours is not None:
         error = {"max_abs_error": ours.details.get("max_abs_error"), "max_rel_error": ours.error}
-        for s in o.singles:
-            same = s.placement is not None and s.placement.digest == o.placement.digest
-            latency_ms.setdefault(s.label, latency_ms[COLLAGE] if same else None)
-            spread_ms.setdefault(s.label, spread_ms[COLLAGE] if same else None)
     return {
         "model": model,
         "device": o.placement.target.device,
         "threads": o.placement.target.threads,
-        "latency_ms": latency_ms,
-        "spread_ms": spread_ms,
-        "relative": _relative(o.comparison) if o.comparison is not None else {},
-        "retaken": _retaken(o.comparison) if o.comparison is not None else {},
+        "contenders": contenders,
+        "faster_than_all": _faster_than_all(contenders) if contenders else None,
+        "beaten_by": list(o.beaten_by),
         "predicted_ms": o.placement.predicted_ms,
         "prediction": _prediction(o, placed, parts_ms),
         "chosen": o.chosen,
@@ -211,23 +203,19 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
 def bench_json(
     comparison: Comparison, peers: Sequence[str], differences: Mapping[str, Difference]
 ) -> dict[str, Any]:
-    """A comparison with peers: `ratio_to_best_peer` is the best peer's time over Collage's, round by round,
-    above 1 where Collage is faster.
+    """A comparison with peers: `ratio_to_best_peer` is the best peer's time over Collage's, above 1 where
+    Collage is faster.
 
     differences: of Collage's outputs from each peer's; those beyond the tolerance are in `disagrees`.
     """
-    records = comparison.records
-    ratios = [ratio.median for p in peers if (ratio := comparison.ratio(p, COLLAGE)) is not None]
+    contenders = _contenders([comparison])
+    ratios = [ms for p in peers if (ms := contenders[p]["ratio"]) is not None]
     return {
-        "latency_ms": {name: r.median_ms for name, r in records.items()},
-        "spread": {name: r.spread_ms for name, r in records.items()},
-        "relative": _relative(comparison),
-        "retaken": _retaken(comparison),
-        "runs": {name: r.runs for name, r in records.items()},
+        "contenders": contenders,
         "ratio_to_best_peer": min(ratios, default=None),
         "max_rel_error": {name: d.relative for name, d in differences.items() if d.relative is not None},
         "disagrees": {name: d.reason for name, d in differences.items() if d.reason is not None},
-        "failed": {name: r.reason for name, r in records.items() if not r.ok},
+        "failed": {name: r.reason for name, r in comparison.records.items() if not r.ok},
     }
 
 
@@ -247,24 +235,63 @@ def _original(check: OriginalCheck) -> dict[str, Any]:
     }
 
 
-def _relative(comparison: Comparison) -> dict[str, dict[str, float | None]]:
-    """What the others take relative to Collage, round by round, and by how much that may be off; None where a
-    single round tells nothing of that.
+def _contenders_of(o: Optimization) -> dict[str, dict[str, Any]]:
+    """Of the run that confirms; of what was hopelessly behind before, as it was seen then."""
+    proving = [c for c in o.comparisons if COLLAGE in c.records]
+    contenders = _contenders(proving[::-1])
+    for s in o.singles:
+        if COLLAGE in contenders and s.placement is not None and s.placement.digest == o.placement.digest:
+            contenders.setdefault(s.label, contenders[COLLAGE])
+    return contenders
+
+
+def _contenders(comparisons: Sequence[Comparison]) -> dict[str, dict[str, Any]]:
+    """By name, from the first comparison in which each ran. median_ms: of the rounds that all had.
+
+    ratio: its time over Collage's while the processors are as usual; ratio_as_it_came: the same from sittings
+    in which nothing was waited for or taken again. half_interval, of each: half the 95 % confidence interval,
+    None where a single sitting tells nothing of that. sittings: of which the ratio is. retaken: turns that
+    were thrown away because the processors had been moved. reason: why it did not run.
     """
-    ratios = {name: comparison.ratio(name, COLLAGE) for name in comparison.records if name != COLLAGE}
+    found: dict[str, dict[str, Any]] = {}
+    for comparison in comparisons:
+        for name, record in comparison.records.items():
+            if name not in found:
+                found[name] = _contender(comparison, name, record)
+    return found
+
+
+def _contender(comparison: Comparison, name: str, record: CostRecord) -> dict[str, Any]:
+    sittings = sittings_of(record)
+    itself = Ratio(1.0, 0.0, sum(bool(s.turns) for s in sittings))
+    ratio = itself if name == COLLAGE else comparison.ratio(name, COLLAGE)
+    came = itself if name == COLLAGE else comparison.ratio_as_it_came(name, COLLAGE)
     return {
-        name: {
-            "median": ratio.median,
-            "uncertainty": ratio.uncertainty if math.isfinite(ratio.uncertainty) else None,
-        }
-        for name, ratio in ratios.items()
-        if ratio is not None
+        "median_ms": record.median_ms,
+        "spread_ms": record.spread_ms,
+        "runs": record.runs,
+        "ratio": ratio.value if ratio else None,
+        "half_interval": _finite(ratio.half_interval) if ratio else None,
+        "is_slower": ratio.is_above_one if ratio else False,
+        "is_faster": ratio.is_below_one if ratio else False,
+        "enough_sittings": ratio.is_told if ratio else False,
+        "sittings": ratio.sittings if ratio else 0,
+        "ratio_as_it_came": came.value if came else None,
+        "half_interval_as_it_came": _finite(came.half_interval) if came else None,
+        "sittings_as_it_came": came.sittings if came else 0,
+        "retaken": sum(t.taken_again for s in sittings for t in s.turns),
+        "waited_s": round(sum(t.waited_s for s in sittings for t in s.turns), 3),
+        "reason": record.reason,
     }
 
 
-def _retaken(comparison: Comparison) -> dict[str, object]:
-    """How often a turn of each was taken again because the machine's processors had been moved."""
-    return {name: r.details.get(RETAKEN, 0) for name, r in comparison.records.items() if r.ok}
+def _faster_than_all(contenders: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether Collage is faster than every other contender that ran, beyond what is uncertain."""
+    return all(c["is_slower"] for n, c in contenders.items() if n != COLLAGE and c["median_ms"] is not None)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def tuning_json(tuning: Tuning, model: str) -> dict[str, Any]:

@@ -44,8 +44,8 @@ def optimization_text(report: Mapping[str, Any]) -> str:
     """What `collage optimize` prints: who is how fast, who runs how much of it, and how far to trust it."""
     search = report["search"]
     parts = [f"{report['model']} on {report['device']}, {report['threads']} threads"]
-    if report["latency_ms"]:
-        parts.append(_latencies(report))
+    if contenders := report.get("contenders"):  # of bundles saved before there were any nothing is known
+        parts.append(_contenders(contenders, report["singles"]))
     parts.append(_shares(report))
     parts.append(_verdict(report))
     proven = _proven(search)
@@ -132,18 +132,7 @@ def explain_text(report: Mapping[str, Any]) -> str:
 
 
 def bench_text(report: Mapping[str, Any]) -> str:
-    rows = [
-        (
-            name,
-            _ms(ms),
-            _ms(report["spread"][name]),
-            _relative(report, name),
-            str(report["runs"][name]),
-            report["failed"].get(name) or "",
-        )
-        for name, ms in _fastest_first(report["latency_ms"])
-    ]
-    text = table(("contender", "median ms", "IQR ms", "of collage's", "runs", ""), rows, right=[1, 2, 3, 4])
+    text = _contenders(report["contenders"])
     if report["ratio_to_best_peer"] is not None:
         text += f"\n\nbest peer / collage: {report['ratio_to_best_peer']:.3f}"
     for peer, error in report["max_rel_error"].items():
@@ -161,39 +150,47 @@ def _proven(search: Mapping[str, Any]) -> str:
     return f"not proven optimal, at most {search['total_ms'] / bound_ms - 1:.1%} above the best"
 
 
-def _fastest_first(latency_ms: Mapping[str, float | None]) -> list[tuple[str, float | None]]:
-    return sorted(latency_ms.items(), key=lambda item: math.inf if item[1] is None else item[1])
+def _contenders(
+    contenders: Mapping[str, Mapping[str, Any]], singles: Sequence[Mapping[str, Any]] = ()
+) -> str:
+    """Who was measured, the fastest first; then which of the backends alone were not, and why."""
 
+    def pace(item: tuple[str, Mapping[str, Any]]) -> float:
+        return math.inf if item[1]["median_ms"] is None else item[1]["ratio"] or item[1]["median_ms"]
 
-def _latencies(report: Mapping[str, Any]) -> str:
     rows = [
-        (name, _ms(ms), _ms(report["spread_ms"].get(name)), _relative(report, name), "")
-        for name, ms in _fastest_first(report["latency_ms"])
-        if ms is not None
+        (
+            name,
+            _ms(c["median_ms"]),
+            _ms(c["spread_ms"]),
+            "" if name == "collage" else _with_interval(c["ratio"], c["half_interval"]),
+            "" if name == "collage" else _with_interval(c["ratio_as_it_came"], c["half_interval_as_it_came"]),
+            str(c["sittings"]),
+            str(c["retaken"]),
+            c["reason"] or "",
+        )
+        for name, c in sorted(contenders.items(), key=pace)
     ]
-    measured = {name for name, ms in report["latency_ms"].items() if ms is not None}
-    for s in report["singles"]:
+    for s in singles:
         label = s["backend"] if s["alone"] else f"{s['backend']}+reference"
-        if label not in measured:
-            why = "not run: " + (
-                f"predicted {s['predicted_ms']:.4g} ms" if s["predicted_ms"] else s["reason"]
-            )
-            rows.append((label, "-", "-", "", why))
-    return table(("contender", "median ms", "IQR ms", "of collage's", ""), rows, right=[1, 2, 3])
+        if label not in contenders:
+            why = f"predicted {s['predicted_ms']:.4g} ms" if s["predicted_ms"] else s["reason"]
+            rows.append((label, *"-" * 6, f"not run: {why}"))
+    header = ("contender", "median ms", "IQR ms", "of collage's", "as it came", "sittings", "retaken", "")
+    return table(header, rows, right=range(1, 7))
 
 
-def _relative(report: Mapping[str, Any], name: str) -> str:
+def _with_interval(ratio: float | None, half_interval: float | None) -> str:
     """What a contender takes relative to Collage, and by how much that may be off."""
-    ratio = report.get("relative", {}).get(name)  # of reports saved before there were any
     if ratio is None:
-        return ""
-    known = "" if ratio["uncertainty"] is None else f" +-{ratio['uncertainty']:.3f}"
-    return f"{ratio['median']:.3f}{known}"
+        return "-"
+    return f"{ratio:.3f}" + ("" if half_interval is None else f" +-{half_interval:.3f}")
 
 
 def _verdict(report: Mapping[str, Any]) -> str:
     lines = []
-    measured, predicted = report["latency_ms"].get("collage"), report["predicted_ms"]
+    contenders = report.get("contenders", {})
+    measured, predicted = contenders.get("collage", {}).get("median_ms"), report["predicted_ms"]
     if predicted is not None:
         line = f"predicted {predicted:.3f} ms"
         if measured:
@@ -207,13 +204,39 @@ def _verdict(report: Mapping[str, Any]) -> str:
     lines += [f"not chosen, {reason}" for reason in report.get("rejected", ())]
     if report.get("rejected"):
         lines.append("(`collage costs prune --failed` has the next run try it again)")
-    elif report["chosen"] != "mix":
-        # Of reports saved before there were any no ratio is known.
-        ratios = report.get("relative", {}).values()
-        faster = any(r["median"] + (r["uncertainty"] or 0.0) < 1.0 for r in ratios)
-        because = ": nothing was faster beyond what is uncertain" if ratios and not faster else ""
-        lines.append(f"{report['chosen']} is what you get{because}")
-    return "\n".join(lines)
+    if report["chosen"] != "mix":
+        lines.append(f"{report['chosen']} is what you get")
+    return "\n".join(lines + _standing(report["chosen"], contenders, report.get("beaten_by", ())))
+
+
+def _standing(
+    chosen: str, contenders: Mapping[str, Mapping[str, Any]], beaten_by: Sequence[str]
+) -> list[str]:
+    """How the chosen placement stands beside the others: what is shown, and what could not be."""
+    others = {
+        name: c
+        for name, c in contenders.items()
+        if name not in ("collage", chosen) and c["median_ms"] is not None
+    }
+    if not others:
+        return []
+    if beaten_by:
+        return [f"{', '.join(beaten_by)}: faster when this was confirmed, not known to be slower after all"]
+    open_ = {name: c for name, c in others.items() if not c["is_slower"]}
+    if not open_:
+        return ["faster than everything else that was measured, beyond what is uncertain"]
+    lines = []
+    for what, names in (
+        ("faster, by less than one library alone is worth", [n for n, c in open_.items() if c["is_faster"]]),
+        (
+            "as fast, as far as can be told",
+            [n for n, c in open_.items() if not c["is_faster"] and c["enough_sittings"]],
+        ),
+        ("too few sittings to tell", [n for n, c in open_.items() if not c["enough_sittings"]]),
+    ):
+        if names:
+            lines.append(f"{what}: {', '.join(names)}")
+    return lines
 
 
 def _against_original(report: Mapping[str, Any]) -> list[str]:

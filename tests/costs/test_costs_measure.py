@@ -28,7 +28,7 @@ from collage_core.costs import (
     run_job,
     synthesise_inputs,
 )
-from collage_core.costs.processors import Processors
+from collage_core.costs.processors import Attempt, Processors
 from collage_core.costs.record import UNAVAILABLE
 from collage_core.device import Target
 from collage_core.errors import CollageError, UnknownBackendError
@@ -122,7 +122,7 @@ MISBEHAVIOURS = [
 def test_what_is_measured_again_starts_from_its_inputs(
     stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch, do: str
 ) -> None:
-    monkeypatch.setattr(Processors, "attempts", lambda *_: iter((0, 1)))
+    monkeypatch.setattr(Processors, "attempts", lambda *_: map(Attempt, (0, 1)))
     found = measured(stored, [item(stored[0], 0, "r", do)])[0]
     assert found.ok, found.reason
     assert found.details["retaken"] == 1
@@ -131,9 +131,8 @@ def test_what_is_measured_again_starts_from_its_inputs(
 def test_what_was_moved_to_the_end_says_so(
     stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def attempts(processors: Processors, worker: Worker) -> Iterator[int]:
-        processors.moved = True
-        yield 3
+    def attempts(processors: Processors, worker: Worker) -> Iterator[Attempt]:
+        yield Attempt(3, moved=True)
 
     monkeypatch.setattr(Processors, "attempts", attempts)
     found = measured(stored, [item(stored[0], 0, "r")])[0]
@@ -144,7 +143,7 @@ def test_what_was_moved_to_the_end_says_so(
 def test_wrong_numbers_are_not_measured_again(
     stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Processors, "attempts", lambda *_: iter((0, 1)))
+    monkeypatch.setattr(Processors, "attempts", lambda *_: map(Attempt, (0, 1)))
     found = measured(stored, [item(stored[0], 0, "r", "wrong")])[0]
     assert found.status == "wrong"
     assert found.details["retaken"] == 0

@@ -76,6 +76,10 @@ def known() -> Usual:
     return Usual(TOGETHER.exchange_ns, known=True)
 
 
+def taken(processors: Processors) -> list[int]:
+    return [attempt.number for attempt in processors.attempts(WORKER)]
+
+
 def watched(
     monkeypatch: pytest.MonkeyPatch, looks: Iterable[Look | None], usual: Usual | None = None
 ) -> tuple[Processors, list[str]]:
@@ -112,7 +116,7 @@ def test_what_lasts_is_usual_until_better_is_seen() -> None:
 @pytest.mark.usefixtures("clock")
 def test_once_is_enough_while_the_processors_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
     processors, said = watched(monkeypatch, [TOGETHER])
-    assert list(processors.attempts(WORKER)) == [0]
+    assert taken(processors) == [0]
     assert said == []
 
 
@@ -120,7 +124,7 @@ def test_once_is_enough_while_the_processors_stay_together(monkeypatch: pytest.M
 @pytest.mark.parametrize("moved", [SHARED, APART])
 def test_what_they_were_moved_during_is_measured_again(monkeypatch: pytest.MonkeyPatch, moved: Look) -> None:
     processors, said = watched(monkeypatch, [TOGETHER, moved, moved, TOGETHER, TOGETHER])
-    assert list(processors.attempts(WORKER)) == [0, 1]
+    assert taken(processors) == [0, 1]
     assert said == []
 
 
@@ -128,10 +132,11 @@ def test_nothing_is_measured_before_they_are_together(
     monkeypatch: pytest.MonkeyPatch, clock: list[float]
 ) -> None:
     processors, said = watched(monkeypatch, [APART] * 200 + [TOGETHER])
-    begun_s = [clock[0] for _ in processors.attempts(WORKER)]
-    assert begun_s == pytest.approx([4.0])
-    assert processors.waited_s == pytest.approx(4.0)
-    assert not processors.moved
+    attempts = [(clock[0], attempt) for attempt in processors.attempts(WORKER)]
+    assert [begun_s for begun_s, _ in attempts] == pytest.approx([4.0])
+    ((_, attempt),) = attempts
+    assert attempt.waited_s == processors.waited_s == pytest.approx(4.0)
+    assert (attempt.before, attempt.after, attempt.moved) == (TOGETHER, TOGETHER, False)
     assert len(said) == 1
     assert "have been moved" in said[0]
 
@@ -154,23 +159,41 @@ def test_what_is_measured_runs_only_while_it_is_measured(monkeypatch: pytest.Mon
 @pytest.mark.usefixtures("clock")
 def test_there_is_an_end_to_measuring_again(monkeypatch: pytest.MonkeyPatch) -> None:
     processors, said = watched(monkeypatch, [TOGETHER, APART] * 10)
-    assert list(processors.attempts(WORKER)) == [0, 1, 2, 3]
-    assert processors.moved
+    attempts = list(processors.attempts(WORKER))
+    assert [(a.number, a.moved, a.taken_again) for a in attempts] == [
+        *((n, True, True) for n in range(3)),
+        (3, True, False),
+    ]
     assert said == []
 
 
 def test_what_takes_long_is_measured_once(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     processors, _ = watched(monkeypatch, [TOGETHER, APART])
-    for number in processors.attempts(WORKER):
-        assert number == 0
+    for attempt in processors.attempts(WORKER):
+        assert attempt.number == 0
         clock[0] += 2.5
+    assert attempt.moved
+    assert not attempt.taken_again
+
+
+@pytest.mark.parametrize("looks", [[APART, TOGETHER], [TOGETHER, SHARED], [SHARED, APART], [TOGETHER] * 2])
+def test_as_it_comes_nothing_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float], looks: list[Look]
+) -> None:
+    processors, said = watched(monkeypatch, [*looks, TOGETHER])
+    (attempt,) = processors.attempts(WORKER, as_it_comes=True)
+    assert [attempt.before, attempt.after] == looks
+    assert attempt.moved == (looks != [TOGETHER] * 2)
+    assert not attempt.taken_again
+    assert clock[0] == attempt.waited_s == 0.0
+    assert said == []
 
 
 def test_there_is_an_end_to_waiting(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     processors, said = watched(monkeypatch, [SHARED])
-    assert list(processors.attempts(WORKER)) == [0]
+    assert taken(processors) == [0]
     assert clock[0] == pytest.approx(20, abs=0.1)
-    assert list(processors.attempts(WORKER)) == [0]
+    assert taken(processors) == [0]
     assert clock[0] == pytest.approx(20, abs=0.1), "what lasts is usual"
     assert len(said) == 2
     assert "may be slower than usual" in said[1]
@@ -196,26 +219,26 @@ def test_a_process_looks_around_before_it_measures(
 ) -> None:
     usual = Usual()
     processors, _ = watched(monkeypatch, [*[APART] * 10, TOGETHER, APART, TOGETHER], usual)
-    assert list(processors.attempts(WORKER)) == [0]
+    assert taken(processors) == [0]
     assert usual.exchange_ns == TOGETHER.exchange_ns
     passed_s = clock[0]
     assert passed_s == pytest.approx(1, abs=0.1)
     again, _ = watched(monkeypatch, [TOGETHER], usual)
-    assert list(again.attempts(WORKER)) == [0]
+    assert taken(again) == [0]
     assert clock[0] == passed_s
 
 
 @pytest.mark.usefixtures("clock")
 def test_where_nothing_can_be_told_all_is_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
     processors, _ = watched(monkeypatch, [None])
-    assert list(processors.attempts(WORKER)) == [0]
+    assert taken(processors) == [0]
 
     def unlucky(numbers: list[int]) -> Partner:
         raise WorkerError("a worker process cannot be started: no memory")
 
     processors = Processors(usual=known())
     monkeypatch.setattr(f"{_PROCESSORS}._Partner", unlucky)
-    assert list(processors.attempts(WORKER)) == [0]
+    assert taken(processors) == [0]
 
 
 def test_threads_of_one_core_are_no_surprise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +257,7 @@ def test_no_process_is_started_where_there_is_nothing_to_look_at(
     monkeypatch.setattr("os.sched_getaffinity", lambda _: numbers)
     monkeypatch.setenv("COLLAGE_SETTLING_LIMIT_S", limit_s)
     monkeypatch.setattr(f"{_PROCESSORS}._Partner", None)
-    assert list(Processors().attempts(WORKER)) == [0]
+    assert taken(Processors()) == [0]
 
 
 def test_the_limit_has_a_default_and_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,7 +285,10 @@ def test_a_turn_is_taken_again_and_the_first_is_forgotten(
     outcome = measure_rounds([contender], 3, warmup_s=0, turn_s=0)["a"]
     assert outcome.samples is not None
     assert outcome.samples.runs == 3
-    assert outcome.retaken == 1
+    (sitting,) = outcome.sittings
+    assert [t.taken_again for t in sitting.turns] == [False, True, False, False]
+    assert (sitting.turns[1].before, sitting.turns[1].after) == (TOGETHER, SHARED)
+    assert len(sitting.kept) == 3
     assert len(log.read_text().splitlines()) == 2 + 4 * 2
     assert partner.closed == 1
 

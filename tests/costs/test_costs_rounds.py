@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from collage_core.costs import Contender, measure_rounds
-from collage_core.costs.samples import Turns
+from collage_core.costs.sittings import Sitting
 from collage_core.errors import WorkerError
 from collage_core.worker import Worker
 
@@ -94,8 +94,8 @@ def test_every_sitting_has_new_processes(tmp_path: Path) -> None:
     assert [*processes.values()] == [2 + 3 * n for n in (2, 2, 3)]
     found = outcomes["a"]
     assert found.samples is not None
-    assert [len(turns) for turns in found.turns_ms] == [2, 2, 3]
-    assert min(t for turns in found.turns_ms for t in turns) > 2
+    assert [len(sitting.turns) for sitting in found.sittings] == [2, 2, 3]
+    assert min(t.ms for sitting in found.sittings for t in sitting.turns) > 2
     assert found.outputs["y"].tolist() == [11]
     assert outcomes["b"].reason is not None, "out in one sitting is out in all"
 
@@ -109,7 +109,7 @@ def test_a_sitting_goes_on_for_as_long_as_it_took_to_start() -> None:
         outcomes = measure_rounds(
             contenders, 4, sittings=2, most_rounds=most_rounds, warmup_s=0, turn_s=0, on_round=done.append
         )
-        found = {name: [len(sitting) for sitting in o.turns_ms] for name, o in outcomes.items()}
+        found = {name: [len(sitting.turns) for sitting in o.sittings] for name, o in outcomes.items()}
         assert found["a"] == found["b"]
         return found["a"]
 
@@ -122,8 +122,8 @@ def test_a_sitting_goes_on_for_as_long_as_it_took_to_start() -> None:
 def test_further_sittings_follow_for_those_who_are_to_go_on(tmp_path: Path) -> None:
     seen: list[dict[str, list[int]]] = []
 
-    def go_on(turns: Mapping[str, Turns]) -> set[str]:
-        seen.append({name: [len(sitting) for sitting in sittings] for name, sittings in turns.items()})
+    def go_on(sat: Mapping[str, Sequence[Sitting]]) -> set[str]:
+        seen.append({name: [len(sitting.turns) for sitting in sittings] for name, sittings in sat.items()})
         return [{"a", "b"}, {"b", "c"}, set[str]()][len(seen) - 1]
 
     log = tmp_path / "log"

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from simulated_sittings import sittings_of_ms
 
 from collage_core import CostDatabase, Target
-from collage_core.costs import Contender
-from collage_core.costs.record import RETAKEN
-from collage_core.costs.rounds import MOST_ROUNDS, Outcome
-from collage_core.costs.samples import Samples, Turns
+from collage_core.costs.ratio import sittings_of
+from collage_core.costs.rounds import MOST_ROUNDS, Contender, Outcome
+from collage_core.costs.samples import Samples
+from collage_core.costs.sittings import Sitting, Turn
 from collage_core.ir import from_model
-from collage_core.pipeline.comparison import ROUNDS, Comparison, Entrant, compare
+from collage_core.pipeline.comparison import Comparison, Entrant, compare
 from collage_core.pipeline.progress import Silent
 from collage_core.pipeline.workspace import Workspace
 from collage_core.runtime.session import open_placement
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tests.pipeline.conftest import Parse
 
 
-_NOISE = ((1.0, 2.0), (1.5, 1.5), (2.0, 1.0))
+_NOISE = ((1.0, 1.0), (1.5, 1.5), (2.0, 1.0))
 
 
 class _Machine:
@@ -34,6 +35,7 @@ class _Machine:
 
     def __init__(self) -> None:
         self.failing: set[str] = set()
+        self.times = 1
         self.full = False
         self.sittings: list[int] = []
         self.most_rounds: list[int] = []
@@ -47,13 +49,15 @@ class _Machine:
         *,
         sittings: int,
         most_rounds: int,
-        go_on: Callable[[Mapping[str, Turns]], set[str]] | None,
+        go_on: Callable[[Mapping[str, Sequence[Sitting]]], set[str]] | None,
         **_: Any,
     ) -> dict[str, Outcome]:
         self.sittings.append(sittings)
         self.most_rounds.append(most_rounds)
-        self.went_on.append(go_on({"a": _NOISE, "b": _NOISE[::-1]}) if go_on else set())
-        ran = Outcome(Samples((1.0,) * rounds), turns_ms=((1.0,) * rounds,), retaken=2)
+        noise = {"a": sittings_of_ms(_NOISE * self.times), "b": sittings_of_ms(_NOISE[::-1] * self.times)}
+        self.went_on.append(go_on(noise) if go_on else set())
+        turns = (Turn(2.0, taken_again=True, moved=True), *[Turn(1.0)] * rounds)
+        ran = Outcome(Samples((1.0,) * rounds), sittings=(Sitting(turns),))
         failed = Outcome(None, reason="it crashed", unavailable=self.full)
         return {c.name: failed if c.name in self.failing else ran for c in contenders}
 
@@ -91,27 +95,33 @@ def run(parse: Parse, tmp_path: Path) -> Iterator[_Runs]:
         yield _Runs(workspace, database)
 
 
-def test_processes_start_anew_every_five_rounds(machine: _Machine, run: _Runs) -> None:
-    for rounds in (1, 9, 10, 15, 30, 40):
+def test_processes_start_anew_every_two_rounds(machine: _Machine, run: _Runs) -> None:
+    for rounds in (1, 3, 4, 6, 16):
         run(rounds)
-    assert machine.sittings == [1, 1, 2, 3, 6, 8]
+    assert machine.sittings == [1, 1, 2, 3, 8]
     assert set(machine.most_rounds) == {MOST_ROUNDS}
 
 
 @pytest.mark.usefixtures("machine")
 def test_what_was_taken_again_is_kept(run: _Runs) -> None:
-    assert [run().records["a"].details[RETAKEN] for _ in range(2)] == [2, 2]
+    for _ in range(2):
+        (sitting,) = sittings_of(run().records["a"])
+        assert [(t.ms, t.taken_again) for t in sitting.turns[:2]] == [(2.0, True), (1.0, False)]
 
 
 def test_what_is_too_close_to_call_goes_on_unless_rounds_are_asked_for(
     machine: _Machine, run: _Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(ROUNDS)
+    run(6)
     assert run(None).measured, "it was another comparison"
     assert not run(None).measured
     assert machine.went_on == [set(), {"a", "b"}]
-    assert machine.sittings == [ROUNDS // 5] * 2
-    monkeypatch.setattr("collage_core.pipeline.comparison._UNSETTLED_S", 1e-9)
+    assert machine.sittings == [3] * 2
+    monkeypatch.setattr("collage_core.pipeline.comparison._UNSETTLED_S", -1.0)
+    run(None)
+    assert machine.went_on[-1], "three sittings are too few"
+    machine.times = 3
+    run.database.prune(older_than_s=-1.0)
     run(None)
     assert not machine.went_on[-1], "not for ever"
 

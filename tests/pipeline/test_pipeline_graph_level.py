@@ -82,7 +82,7 @@ def test_it_finds_the_gain_between_kernels_that_the_op_level_misses(parse: Parse
     assert min(t["median_ms"] for t in tries if t["median_ms"]) == pytest.approx(second["best_ms"], rel=0.3)
     assert "placements tried" in optimization_text(report)
     # The op level's own answer is what "operators" makes of it alone.
-    assert {"collage", "operators", "pairs"} <= {k for k, ms in report["latency_ms"].items() if ms}
+    assert {"collage", "operators", "pairs"} <= report["contenders"].keys()
 
 
 def test_from_recorded_costs_a_seed_gives_the_same_search(parse: Parse, costs: Path) -> None:

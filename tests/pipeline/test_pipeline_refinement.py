@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from simulated_sittings import details_of_ms
 
 from collage_core import Target, Variant, plain_variant
 from collage_core.backend import BackendKind
-from collage_core.costs.ratio import TURNS
 from collage_core.costs.record import CostRecord
 from collage_core.errors import PlacementError
 from collage_core.formats import channels_last, plain
@@ -103,7 +103,14 @@ class _Machine:
         node = part.nodes[0] if isinstance(part, Group) else part.subgraph.nodes[0].id
         return times[part.backend, self.graph.node(node).op_type]
 
-    def _compare(self, title: str, placements: Mapping[str, Placement], timed: Collection[str]) -> Comparison:
+    def _compare(
+        self,
+        title: str,
+        placements: Mapping[str, Placement],
+        timed: Collection[str],
+        *,
+        thorough: bool = False,
+    ) -> Comparison:
         pace = self.slower ** len(self.runs)
         failing = self.fails.get(len(self.runs))
         self.runs.append(placements)
@@ -111,7 +118,7 @@ class _Machine:
         records = {}
         for label, p in placements.items():
             parts_ms = [pace * self._of(g, self.true) for g in p.groups]
-            details = {PARTS: parts_ms, TURNS: [[sum(parts_ms)] * 3]}
+            details = {PARTS: parts_ms, **details_of_ms([[sum(parts_ms)] * 3])}
             records[label] = CostRecord("ok", sum(parts_ms), 0.0, 9, details=details)
             if label == failing:
                 records[label] = CostRecord("failed", reason="it fell")
@@ -267,7 +274,9 @@ def test_three_mixes_are_run_at_most(parse: Parse) -> None:
     machine = _Machine(graph, alone, alone)
     true = dict(alone)
 
-    def slower(title: str, placements: Mapping[str, Placement], timed: Collection[str]) -> Comparison:
+    def slower(
+        title: str, placements: Mapping[str, Placement], timed: Collection[str], *, thorough: bool = False
+    ) -> Comparison:
         machine.true = {**true, ("left", ops[len(machine.runs)]): 9.0}
         return _Machine._compare(machine, title, placements, timed)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from simulated_sittings import sittings_of_ms
 
 from collage_core import CostDatabase, Graph, Group, Placement, Subgraph, Target, Workspace, plain_variant
 from collage_core.costs.rounds import Contender, Outcome
@@ -60,8 +61,8 @@ class _Machine:
             ms = times["anchor" if c.name == "anchor" else "other"]
             samples = Samples((ms, ms, ms)) if ms is not None else None
             reason = None if samples else "the worker process died"
-            turns_ms = (samples.times_ms,) if samples else ()
-            outcomes[c.name] = Outcome(samples, self._outputs, reason, turns_ms=turns_ms)
+            sittings = sittings_of_ms([samples.times_ms]) if samples else ()
+            outcomes[c.name] = Outcome(samples, self._outputs, reason, sittings=sittings)
         return outcomes
 
 

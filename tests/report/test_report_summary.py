@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from simulated_sittings import details_of_ms, sittings_of_ms
 
 from collage_core import (
     Backend,
@@ -22,8 +24,8 @@ from collage_core import (
 from collage_core.backend import Peer, PeerInfo, PeerSession
 from collage_core.costs import CostRecord
 from collage_core.costs.check import Difference
-from collage_core.costs.ratio import TURNS
-from collage_core.costs.record import RETAKEN
+from collage_core.costs.ratio import ratio_as_it_came, ratio_of
+from collage_core.costs.sittings import SITTINGS, Sitting, Turn, sittings_to_json
 from collage_core.pipeline.comparison import Comparison
 from collage_core.pipeline.proof import COLLAGE
 from collage_core.plugins import hookimpl
@@ -112,11 +114,18 @@ def test_backends(registry: Registry) -> None:
     assert lines[4].endswith("no: ImportError: no such module")
 
 
+def _sat(ms: float) -> tuple[Sitting, ...]:
+    """Nine times, some slower than others; as often taken again as it takes ms."""
+    thrown = (Turn(9.0, waited_s=0.5, moved=True, taken_again=True),) * int(ms)
+    first, *others = sittings_of_ms([[ms * (1.0 + 0.01 * (int(ms * i) % 3))] * 2 for i in range(9)])
+    return (replace(first, turns=(*thrown, *first.turns)), *others)
+
+
 def _comparison(**times_ms: float | None) -> Comparison:
     records = {
         name.replace("peer_", "peer:"): CostRecord("failed", reason="it crashed")
         if ms is None
-        else CostRecord("ok", ms, ms / 10, 30, details={TURNS: [[ms, ms, ms * 2]], RETAKEN: int(ms)})
+        else CostRecord("ok", ms, ms / 10, 30, details={SITTINGS: sittings_to_json(_sat(ms))})
         for name, ms in times_ms.items()
     }
     return Comparison(records, measured=True)
@@ -128,26 +137,45 @@ def test_bench_compares_with_the_fastest_peer() -> None:
     differences = {"peer:a": Difference(1e-6, 1e-6, None), "peer:b": Difference(2e-6, 2e-6, "too far")}
     report = bench_json(comparison, peers, differences)
     assert report["disagrees"] == {"peer:b": "too far"}
-    assert report["latency_ms"] == {"collage": 2.0, "peer:a": 3.0, "peer:b": 5.0, "peer:c": None}
-    assert report["spread"]["peer:a"] == pytest.approx(0.3)
-    assert report["ratio_to_best_peer"] == 1.5
-    assert report["failed"] == {"peer:c": "it crashed"}
-    assert report["relative"]["peer:a"] == {"median": 1.5, "uncertainty": pytest.approx(0.02)}
-    assert report["relative"].keys() == {"peer:a", "peer:b"}
-    assert report["retaken"] == {"collage": 2, "peer:a": 3, "peer:b": 5}
+    told = report["contenders"]
+    medians_ms = {name: c["median_ms"] for name, c in told.items()}
+    assert medians_ms == {"collage": 2.0, "peer:a": 3.0, "peer:b": 5.0, "peer:c": None}
+    assert told["peer:a"]["spread_ms"] == pytest.approx(0.3)
+    assert told["peer:c"]["reason"] == "it crashed"
+    assert told["peer:c"]["ratio"] is told["peer:c"]["half_interval"] is None
+    assert {name: c["retaken"] for name, c in told.items() if c["ratio"]} == {
+        "collage": 2,
+        "peer:a": 3,
+        "peer:b": 5,
+    }
+    assert told["peer:a"]["waited_s"] == 1.5
+    ratio = ratio_of(_sat(3.0), _sat(2.0))
+    came = ratio_as_it_came(_sat(3.0), _sat(2.0))
+    assert ratio is not None
+    assert came is not None
+    assert 0.0 < ratio.half_interval < 0.05
+    assert (told["peer:a"]["ratio"], told["peer:a"]["half_interval"]) == (ratio.value, ratio.half_interval)
+    assert (told["peer:a"]["sittings"], told["peer:a"]["sittings_as_it_came"]) == (9, 3)
+    assert told["peer:a"]["ratio_as_it_came"] == came.value
+    assert told["peer:a"]["is_slower"]
+    assert not told["peer:a"]["is_faster"]
+    assert report["ratio_to_best_peer"] == ratio.value
     text = bench_text(report)
-    assert "1.500 +-0.020" in text
-    assert "best peer / collage: 1.500" in text
+    assert f"{ratio.value:.3f} +-{ratio.half_interval:.3f}" in text
+    assert f"{came.value:.3f} +-{came.half_interval:.3f}" in text
+    assert f"best peer / collage: {ratio.value:.3f}" in text
     assert "it crashed" in text
     assert "largest difference from peer:b: 2.0e-06" in text
 
 
 def test_a_single_round_tells_nothing_of_what_is_uncertain() -> None:
     records = {
-        n: CostRecord("ok", ms, details={TURNS: [[ms]]}) for n, ms in ((COLLAGE, 2.0), ("peer:a", 3.0))
+        n: CostRecord("ok", ms, details=details_of_ms([[ms]])) for n, ms in ((COLLAGE, 2.0), ("peer:a", 3.0))
     }
     report = bench_json(Comparison(records, measured=True), ["peer:a"], {})
-    assert report["relative"] == {"peer:a": {"median": 1.5, "uncertainty": None}}
+    told = report["contenders"]["peer:a"]
+    assert (told["ratio"], told["half_interval"], told["ratio_as_it_came"]) == (1.5, None, None)
+    assert not told["enough_sittings"]
     assert json.loads(json.dumps(report, allow_nan=False)) == report
     assert "1.500  " in bench_text(report)
 
@@ -187,9 +215,10 @@ def test_a_placement_in_names(optimised: Optimised) -> None:
     assert ("\n\nconversions\n" in text) == bool(report["conversions"])
 
 
-def test_reports_from_before_ratios_can_be_read(optimised: Optimised) -> None:
-    report = {name: part for name, part in optimised.second.items() if name != "relative"}
-    assert "of collage's" in explain_text(report)
+def test_reports_from_before_contenders_can_be_read(optimised: Optimised) -> None:
+    report = {name: part for name, part in optimised.second.items() if name != "contenders"}
+    assert "of collage's" not in explain_text(report)
+    assert "predicted" in explain_text(report)
 
 
 def test_the_prediction_adds_up(optimised: Optimised) -> None:
@@ -227,6 +256,38 @@ def test_groups_that_miss_are_named(optimised: Optimised) -> None:
     assert "in place:" not in explain_text(report | {"prediction": never_run})
 
 
+def _told(ratio: float, **others: object) -> dict[str, Any]:
+    """Of a contender, in JSON."""
+    told: dict[str, Any] = {
+        "median_ms": ratio,
+        "spread_ms": 0.01,
+        "ratio": ratio,
+        "half_interval": 0.03,
+        "sittings": 8,
+    }
+    told |= {"ratio_as_it_came": ratio, "half_interval_as_it_came": 0.05, "retaken": 1, "reason": None}
+    return told | {"is_slower": ratio > 1.05, "is_faster": False, "enough_sittings": True, **others}
+
+
+@pytest.mark.parametrize(
+    ("others", "beaten_by", "says"),
+    [
+        ([_told(1.1), _told(1.2)], [], "faster than everything else that was measured, beyond what is"),
+        ([_told(1.1), _told(0.99)], [], "as fast, as far as can be told: b"),
+        ([_told(1.03, enough_sittings=False), _told(1.2)], [], "too few sittings to tell: a"),
+        ([_told(0.995, is_faster=True)], [], "faster, by less than one library alone is worth: a"),
+        ([_told(1.1), _told(0.99)], ["b"], "b: faster when this was confirmed, not known to be slower"),
+    ],
+)
+def test_what_is_proven_is_said(
+    report: dict[str, Any], others: list[dict[str, Any]], beaten_by: list[str], says: str
+) -> None:
+    contenders = {"collage": _told(1.0), **dict(zip("ab", others, strict=False))}
+    text = optimization_text(report | {"chosen": "mix", "contenders": contenders, "beaten_by": beaten_by})
+    assert says in text
+    assert ("faster than everything" in text) == ("everything" in says)
+
+
 @pytest.fixture
 def report(optimised: Optimised) -> dict[str, Any]:
     return dict(optimised.second)
@@ -234,11 +295,8 @@ def report(optimised: Optimised) -> dict[str, Any]:
 
 def test_the_text_tells_what_the_json_tells(report: dict[str, Any]) -> None:
     text = optimization_text(report)
-    for name, ms in report["latency_ms"].items():
-        if ms is not None:
-            assert any(line.startswith(name) and f"{ms:.4f}" in line for line in text.splitlines())
-        else:
-            assert any(line.startswith(name) and "not run: " in line for line in text.splitlines())
+    for name, c in report["contenders"].items():
+        assert any(line.startswith(name) and f"{c['median_ms']:.4f}" in line for line in text.splitlines())
     assert f"predicted {report['predicted_ms']:.3f} ms" in text
     assert ("optimal for the measured costs" in text) == report["search"]["optimal"]
     assert text.count("of that)") == len(report["search"]["in_place"]) >= 1
@@ -251,7 +309,7 @@ def test_the_text_tells_what_the_json_tells(report: dict[str, Any]) -> None:
 def test_the_text_of_rarer_outcomes(report: dict[str, Any]) -> None:
     report |= {
         "chosen": "dnnl",
-        "relative": {"tvm": {"median": 0.98, "uncertainty": 0.03}},
+        "contenders": {"collage": _told(1.0), "tvm": _told(0.98), "mkl": _told(1.1)},
         "fallback": [
             {"node": "n1", "op": "CumSum", "cost_ms": 0.5, "declined": {"a": "too odd"}},
             {"node": "n2", "op": "CumSum", "cost_ms": 0.5, "declined": {}},
@@ -268,9 +326,7 @@ def test_the_text_of_rarer_outcomes(report: dict[str, Any]) -> None:
         "search": report["search"] | {"optimal": False, "total_ms": 1.05, "lower_bound_ms": 1.0},
     }
     text = optimization_text(report)
-    assert "dnnl is what you get: nothing was faster beyond what is uncertain" in text
-    beaten = report | {"relative": {"tvm": {"median": 0.98, "uncertainty": 0.01}}}
-    assert "dnnl is what you get\n" in optimization_text(beaten)
+    assert "dnnl is what you get\nas fast, as far as can be told: tvm\n" in text
     assert "n1 (CumSum), 0.5000 ms: a: too odd" in text
     assert "n2 (CumSum), 0.5000 ms: no backend has a pattern for it" in text
     assert "not run: predicted 123 ms" in text
