@@ -4,18 +4,21 @@
     python benchmarks/two_level.py alone [NETWORK ...]
     python benchmarks/two_level.py ablation [NETWORK ...] [--budget 60s]
 
-graph: each network on all installed backends; the placement chosen beside every backend alone, in the
-confirmation run, which did not choose. Columns: the chosen one's time over the best backend's alone (at most
-1.02; the median of the sittings' quotients and half its 95 % confidence interval), backends with more than
-3 % of the time in it, whether it is a mix that is faster than every backend alone beyond that interval, the
-op level's own time, what the graph level measured it to gain, the resident memory of all processes together
-at its highest (at most 8 GiB), and by how much this process's own has grown when all is done.
+graph: each network on all installed backends; the placement chosen beside every backend alone (`+reference`:
+but for what it declines), in the confirmation run, which did not choose. Columns: the chosen one's time over
+the best backend's alone (at most 1.02; the median of the sittings' quotients and half its 95 % confidence
+interval), backends with more than 3 % of the time in it, whether it is a mix that is faster than every
+backend alone beyond that interval, the op level's own time, what the graph level measured it to gain, the
+resident memory of all processes together at its highest (at most 8 GiB), and by how much this process's own
+has grown when all is done.
 
 alone: each network on one graph library at a time, beside the same library called directly at its own best
-settings (its peer), in one run of alternating rounds; the ratio may be at most 1.02.
+settings (its peer), in one run of alternating rounds; the ratio may be at most 1.02, and both must answer the
+same within the tolerance (`right`).
 
 ablation: backends added one at a time, and the placements found with the first, the first two, ... compared
-in one run of alternating rounds; none may be slower than any with fewer backends beyond the interval.
+in one run of alternating rounds; none may be slower than any with fewer backends beyond the interval, and all
+must answer the same within the tolerance.
 
 The exit status is 1 if something misses its limit. Networks are built from code with seeded weights.
 """
@@ -40,14 +43,17 @@ from collage_benchmarks.networks import NETWORKS
 from collage_core.backend import BackendKind
 from collage_core.cli.arguments import seconds_of
 from collage_core.cli.progress import ProgressBars
+from collage_core.costs.check import compare_all, standards
 from collage_core.costs.ratio import Ratio
 from collage_core.device import Target
 from collage_core.errors import CollageError
+from collage_core.formats import Array
+from collage_core.ir import Graph
 from collage_core.pipeline.benchmark import PEER, benchmark
 from collage_core.pipeline.comparison import placement_entrant
 from collage_core.pipeline.optimize import Optimization, optimize
 from collage_core.pipeline.progress import Progress
-from collage_core.pipeline.proof import COLLAGE
+from collage_core.pipeline.proof import COLLAGE, Single
 from collage_core.plugins import default_registry
 from collage_core.report.summary import optimization_json
 from collage_core.report.text import table
@@ -117,7 +123,7 @@ def _resident_bytes() -> int:
 def _graph_row(name: str, placed: Optimization) -> dict[str, Any]:
     report = optimization_json(placed, name)
     latency_ms: Mapping[str, float] = {k: v for k, v in report["latency_ms"].items() if v is not None}
-    alone = [s["backend"] for s in report["singles"] if s["alone"] and s["backend"] in latency_ms]
+    alone = [label for label in map(_label, report["singles"]) if label in latency_ms]
     assert placed.comparison is not None
     ratios = {b: placed.comparison.ratio(COLLAGE, b) or _ITSELF for b in alone}
     best = max(alone, key=lambda b: ratios[b].median)
@@ -144,6 +150,11 @@ def _graph_row(name: str, placed: Optimization) -> dict[str, Any]:
     }
 
 
+def _label(single: Mapping[str, Any]) -> str:
+    """Of a backend on its own, among the contenders."""
+    return str(Single(single["backend"], None, single["alone"]).label)
+
+
 def _alone(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     registry = default_registry()
     libraries = [b.name for b in registry.available() if b.info().kind is BackendKind.GRAPH]
@@ -151,7 +162,7 @@ def _alone(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         with _model(name) as (model, progress):
             placed = _placed(model, args, progress, [library], level=None)
             ours = placement_entrant(COLLAGE, placed.placement, registry)
-            comparison = benchmark(
+            result = benchmark(
                 placed.graph,
                 [ours],
                 [registry.peer(library)],
@@ -160,7 +171,10 @@ def _alone(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 costs=args.costs,
                 rounds=args.rounds,
                 progress=progress,
-            ).comparison
+            )
+            wrong = {who: d.reason for who, d in result.differences.items() if d.reason is not None}
+            _tell(wrong, progress)
+        comparison = result.comparison
         found, ratio = comparison.records, comparison.ratio(COLLAGE, PEER + library)
         if ratio is None:
             raise CollageError("; ".join(f"{who}: {r.reason}" for who, r in found.items() if not r.ok))
@@ -173,7 +187,8 @@ def _alone(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             "IQR directly": found[PEER + library].spread_ms,
             "ratio": ratio.median,
             "+-": ratio.uncertainty,
-            "met": ratio.median <= _LARGEST_RATIO,
+            "right": not wrong,
+            "met": ratio.median <= _LARGEST_RATIO and not wrong,
         }
 
 
@@ -205,6 +220,8 @@ def _ablation(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             rounds=args.rounds or _ABLATION_ROUNDS,
             progress=progress,
         ).comparison
+        wrong = _disagreeing(last.graph, comparison.outputs)
+        _tell(wrong, progress)
     before: list[str] = []
     for label, o in placed.items():
         now, same = names[o.placement.digest], first[o.placement.digest]
@@ -219,9 +236,25 @@ def _ablation(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             "IQR": comparison.records[now].spread_ms,
             "of the fastest before": ratio.median if ran else None,
             "+-": ratio.uncertainty if ran else None,
-            "met": ran and all(r.median <= 1.0 + r.uncertainty for r in ratios),
+            "right": ran and now not in wrong,
+            "met": ran and now not in wrong and all(r.median <= 1.0 + r.uncertainty for r in ratios),
         }
         before.append(now)
+
+
+def _disagreeing(graph: Graph, outputs: Mapping[str, Mapping[str, Array]]) -> dict[str, str]:
+    """Whose outputs differ from Collage's beyond the tolerance, and how; everybody's where it has none."""
+    ours, held_to = outputs[COLLAGE], standards(graph)
+    others = {name: o for name, o in outputs.items() if name != COLLAGE and o}
+    if not ours:
+        return dict.fromkeys(others, f"there is no answer of {COLLAGE} to compare with")
+    found = {name: compare_all(o, ours, held_to).reason for name, o in others.items()}
+    return {name: reason for name, reason in found.items() if reason is not None}
+
+
+def _tell(wrong: Mapping[str, str], progress: Progress) -> None:
+    for who, reason in wrong.items():
+        progress.note(f"{who}: {reason}")
 
 
 _MODES: Mapping[str, Callable[[str, argparse.Namespace], Iterator[dict[str, Any]]]] = {
