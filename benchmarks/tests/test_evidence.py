@@ -211,7 +211,7 @@ def test_a_failing_run_is_recorded(step: str, told: dict[str, Any], tools: Tools
     if step == "optimize":
         del told["print"]["optimize"]
     (tmp_path / "told.json").write_text(json.dumps(told))
-    record = collect_run("tiny_conv", _COMMIT, tools)
+    record = {**collect_run("tiny_conv", _COMMIT, tools), "others_cpu_s": 0.0}
     assert record["failed"] == {
         "step": step,
         "exit_code": 1,
@@ -275,6 +275,7 @@ def _record(
     date: str = "2026-11-20",
     dirty: bool = False,
     failed: bool = False,
+    others_s: float = 2.5,
 ) -> dict[str, Any]:
     return copy.deepcopy(
         {
@@ -304,7 +305,8 @@ def _record(
             "optimize": _OPTIMIZED,
             "bench": _BENCHED,
             "sittings": [],
-            "others_cpu_s": 2.5,
+            "seconds": {"build": 1.0, "optimize": 39.0, "bench": 10.0},
+            "others_cpu_s": others_s,
         }
     )
 
@@ -336,6 +338,7 @@ def test_the_network_with_the_fewest_runs_here_and_now_is_due() -> None:
     assert next_of(_record("bert_base")) == "resnext50"
     assert next_of(_record("bert_base"), _record("resnext50", failed=True)) == "dcgan"
     elsewhere = [_record("bert_base", family="26"), _record("bert_base", commit="b")]
+    elsewhere.append(_record("bert_base", others_s=20.0))
     assert next_of(*elsewhere, _record("bert_base", dirty=True)) == "bert_base"
     assert next_of(*map(_record, networks)) == "bert_base"
     assert next_of(*map(_record, networks), runs=1) is None
@@ -369,7 +372,8 @@ def test_the_table_of_figures() -> None:
     third["optimize"]["contenders"]["tvm"].update(ratio=1.005)
     old = _record(commit="c", date="2026-11-19", started="2026-11-25T00:00:00Z")
     others = [_record("dcgan"), _record("dcgan", failed=True), _record("bert_base", failed=True), old]
-    lines = figures([_record(), second, third, *others, _record(family="26", dirty=True)]).splitlines()
+    of_no_table = [_record(family="26", dirty=True), _record("mnist", others_s=20.0)]
+    lines = figures([_record(), second, third, *others, *of_no_table]).splitlines()
     assert lines[0] == (
         "**AMD EPYC (Zen 4; family 25, model 17), 2 cores**, 2 threads, fp32, batch 1. Collage was faster "
         "than every backend alone, beyond what is uncertain, in 3 of 4 runs; 1 too close to call."
@@ -390,19 +394,21 @@ def test_the_table_of_figures() -> None:
     ]
     assert "ONNX Runtime 1.32.0, as a backend" in lines[-1]
     assert "family 26" not in "".join(lines)
+    assert "mnist" not in "".join(lines)
 
 
 def test_every_run_is_a_line() -> None:
-    records = [_record(), _record(family="26", dirty=True), _record(failed=True)]
+    records = [_record(), _record(family="26", dirty=True), _record(failed=True, others_s=20.0)]
     records[1]["software"]["python"] = "3.12.1"
     text = all_runs(records)
     lines = [line for line in text.splitlines() if line.startswith("| 2026")]
     assert len(lines) == 3
     assert lines[0] == (
         "| 2026-11-24T01:02:03Z | aaaaaaa | resnext50 | graph: TVM + oneDNN | 10.0 | 9.75 | "
-        "TVM 1.100 +- 0.010 | 1.200 | 1.200 +- 0.010 | 0.950 | faster | 0 (0), 0, 0 | 2 | 1 |"
+        "TVM 1.100 +- 0.010 | 1.200 | 1.200 +- 0.010 | 0.950 | faster | 0 (0), 0, 0 | 2.5% | 1 |"
     )
     assert r"bench failed (1): a \| b" in lines[1]
+    assert "| 20.0%, disturbed |" in lines[1]
     assert "| aaaaaaa, changed |" in lines[2]
     assert "\n1. `collage optimize --level graph --budget 120s`, 2 threads; " in text
     assert "Python 3.12.1" in text.splitlines()[-1]

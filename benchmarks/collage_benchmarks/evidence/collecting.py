@@ -162,7 +162,8 @@ class _Runner:
         self._tools = tools
         self._home = folder / "home"
         kept = {k: v for k, v in os.environ.items() if k in _KEPT or not k.startswith(_PREFIXES)}
-        self._environment = {**kept, "COLLAGE_HOME": str(self._home)}
+        # What is told is kept by the line, however long.
+        self._environment = {**kept, "COLLAGE_HOME": str(self._home), "COLUMNS": "1000"}
 
     @property
     def costs(self) -> Path:

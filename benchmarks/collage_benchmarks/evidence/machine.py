@@ -17,10 +17,19 @@ import psutil
 from collage_core.device import cpuinfo, processor
 from collage_core.errors import CollageError
 
-__all__ = ["OthersCpu", "os_version", "processor_json", "require_idle", "slug_of", "title_of", "watching"]
+__all__ = [
+    "MOST_BUSY",
+    "OthersCpu",
+    "os_version",
+    "processor_json",
+    "require_idle",
+    "slug_of",
+    "title_of",
+    "watching",
+]
 
-_MOST_BUSY = 0.05
-"""Share of all processors that may be in use before a run."""
+MOST_BUSY = 0.05
+"""Share of all processors that may be in use before a run, and by others meanwhile."""
 _LOOK_S = 3.0
 _EVERY_S = 15.0
 _UNUSED = {"idle", "iowait"}
@@ -94,7 +103,7 @@ def require_idle() -> None:
         if field not in _COUNTED_TWICE
     }
     share = 1.0 - sum(s for field, s in spent.items() if field in _UNUSED) / max(sum(spent.values()), 1e-9)
-    if share > _MOST_BUSY:
+    if share > MOST_BUSY:
         busiest = f"; most by {others.busiest}" if others.busiest else ""
         raise CollageError(f"this machine is busy: {share:.0%} of its processors are in use{busiest}")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from collage_benchmarks.evidence.machine import slug_of
+from collage_benchmarks.evidence.runs import Run
 from collage_core.errors import CollageError
 from collage_core.runtime.files import replacing
 
@@ -56,17 +57,13 @@ def read_records(folder: Path) -> list[Record]:
 
 
 def counted(records: Sequence[Record], networks: Sequence[str], slug: str, commit: str) -> list[Counted]:
-    """Of each network, the clean runs on one kind of processor at one commit."""
-    ours = [
-        r
-        for r in records
-        if slug_of(r["processor"]) == slug and r["commit"]["id"] == commit and not r["dirty"]
-    ]
+    """Of each network, the runs that count, on one kind of processor at one commit."""
+    ours = [r for r in map(Run, records) if r.counts and r.slug == slug and r.commit == commit]
     return [
         Counted(
             n,
-            sum(r["network"] == n for r in ours),
-            sum(r["network"] == n and r["failed"] is not None for r in ours),
+            sum(r.network == n for r in ours),
+            sum(r.network == n and r.is_failed for r in ours),
         )
         for n in networks
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from collage_benchmarks.evidence.machine import slug_of, title_of
+from collage_benchmarks.evidence.machine import MOST_BUSY, slug_of, title_of
 from collage_core.pipeline.benchmark import PEER
 from collage_core.pipeline.proof import COLLAGE
 
@@ -71,11 +71,28 @@ class Run:
 
     @property
     def is_clean(self) -> bool:
+        """Whether it is one of the commit's own files."""
         return not self.record["dirty"]
 
     @property
+    def others_share(self) -> float:
+        """Of all processors' time during the run, what processes of somebody else used."""
+        all_s = sum(self.record["seconds"].values()) * self.record["processor"]["cpus"]
+        return float(self.record["others_cpu_s"] / max(all_s, 1e-9))
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether that was no more than is let through before a run."""
+        return self.others_share <= MOST_BUSY
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is one of the runs that tables are made from, failed or not."""
+        return self.is_clean and self.is_quiet
+
+    @property
     def is_good(self) -> bool:
-        return self.is_clean and not self.is_failed
+        return self.counts and not self.is_failed
 
     @property
     def ms(self) -> float:

@@ -40,7 +40,7 @@ _KERNELS_OURS = ("tvm",)
 
 def figures(records: Sequence[Mapping[str, Any]]) -> str:
     """For each kind of processor, every network's runs at the newest commit that it was measured at."""
-    runs = [r for r in map(Run, records) if r.is_clean]
+    runs = [r for r in map(Run, records) if r.counts]
     parts = []
     for title, of_processor in _grouped(runs, lambda r: r.title):
         rows = [_newest(of_network) for _, of_network in _grouped(of_processor, lambda r: r.network)]
@@ -67,7 +67,7 @@ def all_runs(records: Sequence[Mapping[str, Any]]) -> str:
             *(f"{_name(p)}, called directly" for p in peers),
             "beside every backend alone",
             "turns kept (of these moved), thrown away, waited s",
-            "others' CPU, s",
+            "others' CPU",
             "setup",
         ]
         parts += [f"### {title}", _markdown(header, [_line(r, peers, setups) for r in of_processor])]
@@ -172,7 +172,7 @@ def _line(run: Run, peers: Sequence[str], setups: dict[str, int]) -> list[str]:
     kept, moved, away, waited = (
         sum(s[k] for s in sittings) for k in ("kept", "kept_moved", "thrown_away", "waited_s")
     )
-    tail = [f"{kept} ({moved}), {away}, {waited:.0f}", f"{record['others_cpu_s']:.0f}", str(setup)]
+    tail = [f"{kept} ({moved}), {away}, {waited:.0f}", _share(run), str(setup)]
     if run.is_failed:
         failed = record["failed"]
         last = failed["last_lines"][-1] if failed["last_lines"] else ""
@@ -191,6 +191,10 @@ def _line(run: Run, peers: Sequence[str], setups: dict[str, int]) -> list[str]:
         run.verdict,
         *tail,
     ]
+
+
+def _share(run: Run) -> str:
+    return f"{run.others_share:.1%}" + ("" if run.is_quiet else ", disturbed")
 
 
 def _setup(run: Run) -> str:

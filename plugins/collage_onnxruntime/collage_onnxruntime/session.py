@@ -69,7 +69,7 @@ _SPINNING = {
 }
 
 
-Setting = str | int
+Setting = str | int | None
 NOTHING_ELSE: Mapping[str, Setting] = MappingProxyType({})
 
 
@@ -91,17 +91,18 @@ def open_session(
     constants: data of the initializers that `model` declares as external. They are read while the session is
     made (packed into the library's own layouts, or copied where it has none) and not needed after that.
     settings: in place of what it would be: `SessionOptions`' attributes, enumerators by name, and
-    configuration entries, which have a dot in theirs. BackendError, with what the library says, if it cannot
-    load the model or has no such setting.
+    configuration entries, which have a dot in theirs; None for what is left to the library. BackendError,
+    with what it says, if it cannot load the model or has no such setting.
     """
     options = _options(threads)
     with _told():
         for name, value in {**_SPINNING[waiting], **settings}.items():
-            _set(options, name, value)
+            if value is not None:
+                _set(options, name, value)
         return _session(model, options, constants or {})
 
 
-def _set(options: onnxruntime.SessionOptions, name: str, value: Setting) -> None:
+def _set(options: onnxruntime.SessionOptions, name: str, value: str | int) -> None:
     if "." in name:
         options.add_session_config_entry(name, str(value))
         return

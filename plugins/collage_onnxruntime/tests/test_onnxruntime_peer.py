@@ -13,6 +13,7 @@ import pytest
 from collage_benchmarks.networks import NETWORKS
 from collage_onnxruntime import plugin, session
 from collage_onnxruntime.peer import OnnxRuntimePeer, OnnxRuntimeSession
+from collage_onnxruntime.session import Setting
 from onnx import TensorProto, helper
 
 from collage_core.device import Target
@@ -143,7 +144,7 @@ def test_other_settings_are_the_librarys(path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(session, "_session", spy)
     spinning = "session.intra_op.allow_spinning"
     OnnxRuntimeSession(path, Target(threads=1))
-    settings: dict[str, str | int] = {
+    settings: dict[str, Setting] = {
         spinning: "0",
         "execution_mode": "ORT_PARALLEL",
         "enable_cpu_mem_arena": False,
@@ -153,5 +154,8 @@ def test_other_settings_are_the_librarys(path: Path, monkeypatch: pytest.MonkeyP
     assert (usual.get_session_config_entry(spinning), other.get_session_config_entry(spinning)) == ("1", "0")
     assert (usual.execution_mode.name, other.execution_mode.name) == ("ORT_SEQUENTIAL", "ORT_PARALLEL")
     assert (usual.enable_cpu_mem_arena, other.enable_cpu_mem_arena) == (True, False)
+    OnnxRuntimeSession(path, Target(threads=1), {spinning: None})
+    with pytest.raises(RuntimeError, match="does not have configuration"):
+        seen[-1].get_session_config_entry(spinning)
     with pytest.raises(BackendError, match="no_such_option"):
         OnnxRuntimeSession(path, Target(threads=1), {"no_such_option": 1})
