@@ -1,21 +1,15 @@
-"""What the graph level and several libraries bring: whole networks, placed and compared here.
+"""What several libraries bring, one after the other: whole networks, placed and compared here.
 
-    python benchmarks/two_level.py graph [NETWORK ...] [--budget 120s]
     python benchmarks/two_level.py alone [NETWORK ...]
     python benchmarks/two_level.py ablation [NETWORK ...] [--budget 60s]
 
-graph: each network on all installed backends; the placement chosen beside every backend alone, in the
-confirmation run, which did not choose. Columns: the chosen one's time over the best backend's alone (at most
-1.02; the median of the sittings' quotients and half its 95 % confidence interval), backends with more than
-3 % of the time in it, whether it is a mix that is faster than every backend alone beyond that interval, the
-op level's own time, what the graph level measured it to gain, the resident memory of all processes together
-at its highest (at most 8 GiB), and by how much this process's own has grown when all is done.
-
 alone: each network on one graph library at a time, beside the same library called directly at its own best
-settings (its peer), in one run of alternating rounds; the ratio may be at most 1.02.
+settings (its peer), in one run of alternating rounds; the ratio may be at most 1.02, and both must answer the
+same within the tolerance (`right`).
 
 ablation: backends added one at a time, and the placements found with the first, the first two, ... compared
-in one run of alternating rounds; none may be slower than any with fewer backends beyond the interval.
+in one run of alternating rounds; none may be slower than any with fewer backends beyond the interval, and all
+must answer the same within the tolerance.
 
 The exit status is 1 if something misses its limit. Networks are built from code with seeded weights.
 """
@@ -23,45 +17,41 @@ The exit status is 1 if something misses its limit. Networks are built from code
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import onnx
-import psutil
 from collage_benchmarks.networks import NETWORKS
 
 from collage_core.backend import BackendKind
 from collage_core.cli.arguments import seconds_of
 from collage_core.cli.progress import ProgressBars
+from collage_core.costs.check import compare_all, standards
 from collage_core.costs.ratio import ENOUGH_SITTINGS, Ratio
 from collage_core.device import Target
 from collage_core.errors import CollageError
+from collage_core.formats import Array
+from collage_core.ir import Graph
 from collage_core.pipeline.benchmark import PEER, benchmark
 from collage_core.pipeline.comparison import placement_entrant
 from collage_core.pipeline.optimize import Optimization, optimize
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.proof import COLLAGE
 from collage_core.plugins import default_registry
-from collage_core.report.summary import optimization_json
 from collage_core.report.text import table
 from collage_core.search import GraphLevelSearch, Searcher
 
 _NETWORKS = ("resnext50", "bert_base", "dcgan", "squeezenet", "densenet121", "inception_v2")
 _LARGEST_RATIO = 1.02
-_REAL_SHARE = 0.03
-_MOST_MIB = 8 << 10
 _ADDED = ("dnnl", "tvm", "mkl", "onnxruntime", "openvino", "ncnn")
 """The order in which the ablation adds backends: as the issue's plugins were built."""
 _ABLATION_ROUNDS = 24
 """Of all: every pair counts, while what goes on unasked is about the fastest."""
-_MEMORY_EVERY_S = 0.25
 _GRAPH_LEVEL = GraphLevelSearch()
 _ITSELF = Ratio(1.0, 0.0, ENOUGH_SITTINGS)
 
@@ -92,56 +82,7 @@ def main() -> int:
         print(f"two_level: {error}", file=sys.stderr)
         return 1
     print(_table(rows))
-    if args.what == "graph":
-        mixes = sum(r["beyond spread"] for r in rows)
-        print(f"mixes of several backends that are faster than every one alone: {mixes} of {len(rows)}")
     return 0 if all(r["met"] for r in rows) else 1
-
-
-def _graph(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    before_bytes = _resident_bytes()
-    with _model(name) as (model, progress), _peak_memory() as peak_bytes:
-        placed = _placed(model, args, progress, None)
-    row = _graph_row(name, placed)
-    del placed
-    peak_mib = peak_bytes() >> 20
-    row |= {"peak MiB": peak_mib, "grown MiB": (_resident_bytes() - before_bytes) / 2**20}
-    yield {**row, "met": row["met"] and peak_mib <= _MOST_MIB}
-
-
-def _resident_bytes() -> int:
-    gc.collect()
-    return int(psutil.Process().memory_info().rss)
-
-
-def _graph_row(name: str, placed: Optimization) -> dict[str, Any]:
-    report = optimization_json(placed, name)
-    latency_ms = {name: c["median_ms"] for name, c in report["contenders"].items() if c["median_ms"]}
-    alone = [s["backend"] for s in report["singles"] if s["alone"] and s["backend"] in latency_ms]
-    assert placed.comparison is not None
-    ratios = {b: placed.comparison.ratio(COLLAGE, b) or _ITSELF for b in alone}
-    best = max(alone, key=lambda b: ratios[b].value)
-    shares = {b: s["share"] for b, s in report["shares"].items() if s["share"] > _REAL_SHARE}
-    level = report["second_level"]
-    tried = [t["median_ms"] for t in level.get("evaluations", ()) if t["median_ms"]]
-    return {
-        "network": name,
-        "chosen": report["chosen"],
-        "ms": latency_ms[COLLAGE],
-        "IQR": report["contenders"][COLLAGE]["spread_ms"],
-        "best alone": f"{best} {latency_ms[best]:.3f}",
-        "ratio": ratios[best].value,
-        "+-": ratios[best].half_interval,
-        "mix": " ".join(f"{b} {share:.0%}" for b, share in sorted(shares.items(), key=lambda s: -s[1])),
-        "beyond spread": len(shares) > 1 and all(r.is_below_one for r in ratios.values()),
-        "op level": latency_ms.get(placed.mix_contender),
-        "tries": len(tried),
-        "gain of the graph level": level["op_level_ms"] / level["best_ms"] - 1
-        if tried and level["op_level_ms"]
-        else None,
-        "report": report,
-        "met": ratios[best].value <= _LARGEST_RATIO,
-    }
 
 
 def _alone(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -151,7 +92,7 @@ def _alone(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         with _model(name) as (model, progress):
             placed = _placed(model, args, progress, [library], level=None)
             ours = placement_entrant(COLLAGE, placed.placement, registry)
-            comparison = benchmark(
+            result = benchmark(
                 placed.graph,
                 [ours],
                 [registry.peer(library)],
@@ -160,7 +101,10 @@ def _alone(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 costs=args.costs,
                 rounds=args.rounds,
                 progress=progress,
-            ).comparison
+            )
+            wrong = {who: d.reason for who, d in result.differences.items() if d.reason is not None}
+            _tell(wrong, progress)
+        comparison = result.comparison
         found, ratio = comparison.records, comparison.ratio(COLLAGE, PEER + library)
         if ratio is None:
             raise CollageError("; ".join(f"{who}: {r.reason}" for who, r in found.items() if not r.ok))
@@ -173,7 +117,8 @@ def _alone(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             "IQR directly": found[PEER + library].spread_ms,
             "ratio": ratio.value,
             "+-": ratio.half_interval,
-            "met": ratio.value <= _LARGEST_RATIO,
+            "right": not wrong,
+            "met": ratio.value <= _LARGEST_RATIO and not wrong,
         }
 
 
@@ -205,6 +150,8 @@ def _ablation(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             rounds=args.rounds or _ABLATION_ROUNDS,
             progress=progress,
         ).comparison
+        wrong = _disagreeing(last.graph, comparison.outputs)
+        _tell(wrong, progress)
     before: list[str] = []
     for label, o in placed.items():
         now, same = names[o.placement.digest], first[o.placement.digest]
@@ -219,13 +166,28 @@ def _ablation(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             "IQR": comparison.records[now].spread_ms,
             "of the fastest before": ratio.value if ran else None,
             "+-": ratio.half_interval if ran else None,
-            "met": ran and all(r.value <= 1.0 + r.half_interval for r in ratios),
+            "right": ran and now not in wrong,
+            "met": ran and now not in wrong and all(r.value <= 1.0 + r.half_interval for r in ratios),
         }
         before.append(now)
 
 
+def _disagreeing(graph: Graph, outputs: Mapping[str, Mapping[str, Array]]) -> dict[str, str]:
+    """Whose outputs differ from Collage's beyond the tolerance, and how; everybody's where it has none."""
+    ours, held_to = outputs[COLLAGE], standards(graph)
+    others = {name: o for name, o in outputs.items() if name != COLLAGE and o}
+    if not ours:
+        return dict.fromkeys(others, f"there is no answer of {COLLAGE} to compare with")
+    found = {name: compare_all(o, ours, held_to).reason for name, o in others.items()}
+    return {name: reason for name, reason in found.items() if reason is not None}
+
+
+def _tell(wrong: Mapping[str, str], progress: Progress) -> None:
+    for who, reason in wrong.items():
+        progress.note(f"{who}: {reason}")
+
+
 _MODES: Mapping[str, Callable[[str, argparse.Namespace], Iterator[dict[str, Any]]]] = {
-    "graph": _graph,
     "alone": _alone,
     "ablation": _ablation,
 }
@@ -259,32 +221,6 @@ def _model(name: str) -> Iterator[tuple[Path, ProgressBars]]:
         onnx.save(NETWORKS[name].build(), model)
         progress.note(f"{name}:")
         yield model, progress
-
-
-@contextmanager
-def _peak_memory() -> Iterator[Callable[[], int]]:
-    """Bytes resident in this process and all its descendants together, at the highest; memory that several
-    map counts several times.
-    """
-    us, peak, stop = psutil.Process(), [0], threading.Event()
-
-    def watch() -> None:
-        while not stop.wait(_MEMORY_EVERY_S):
-            resident = 0
-            for process in [us, *us.children(recursive=True)]:
-                try:
-                    resident += process.memory_info().rss
-                except psutil.NoSuchProcess:
-                    continue
-            peak[0] = max(peak[0], resident)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield lambda: peak[0]
-    finally:
-        stop.set()
-        watcher.join()
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:

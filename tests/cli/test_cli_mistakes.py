@@ -88,11 +88,13 @@ def test_options_of_optimize(options: list[str], said: str, model: Path, mistake
     assert said in mistake("optimize", model, *options)
 
 
-def test_options_of_bench(bundle: Path, mistake: Mistake) -> None:
+def test_options_of_bench(bundle: Path, model: Path, mistake: Mistake) -> None:
     assert mistake("bench", bundle, "--against", "nobody") == (
         "collage: unknown peer 'nobody'; installed: onnxruntime, openvino"
     )
     assert "--rounds must be at least 1" in mistake("bench", bundle, "--rounds", "0")
+    assert mistake("bench", bundle, "--original", "none.onnx") == "collage: none.onnx: no such file"
+    assert f"--original goes with a bundle; {model} is none" in mistake("bench", model, "--original", model)
 
 
 def test_inputs_of_run(bundle: Path, junk: Path, tmp_path: Path, mistake: Mistake) -> None:

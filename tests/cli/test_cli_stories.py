@@ -111,6 +111,20 @@ def test_bench_against_a_peer(optimised: Optimised) -> None:
     assert report["threads"] == 1
 
 
+def test_peers_of_a_bundle_load_the_original(optimised: Optimised, tmp_path: Path) -> None:
+    model = onnx.load(optimised.model)
+    weights = [onnx.numpy_helper.to_array(t) for t in model.graph.initializer]
+    for tensor, array in zip(model.graph.initializer, weights, strict=True):
+        if array.dtype == np.float32:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(2 * array, tensor.name))
+    onnx.save(model, tmp_path / "other.onnx")
+    against = ("bench", optimised.bundle, "--against", "onnxruntime", "--rounds", "2", "--json", "--original")
+    report = json.loads(optimised.collage.run(*against, optimised.model))
+    assert not report["disagrees"]
+    report = json.loads(optimised.collage.run(*against, tmp_path / "other.onnx", code=1))
+    assert "more than" in report["disagrees"]["peer:onnxruntime"]
+
+
 def test_backends(optimised: Optimised) -> None:
     report = optimised.collage.json("backends")
     by_name = {b["name"]: b for b in report if b["kind"] not in ("peer", "plugin")}

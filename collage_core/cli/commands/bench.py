@@ -34,6 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", metavar="A,B", help="peers to compare with (default: all that are available)"
     )
+    parser.add_argument(
+        "--original",
+        metavar="MODEL.onnx",
+        help="the model that a bundle was made from, for the peers to load (default: the bundle's own graph, "
+        "which Collage has normalised)",
+    )
     add_rounds(parser, "the comparison with peers")
     add_placing(parser)
     add_json(parser)
@@ -68,14 +74,17 @@ def _placed(
     args: argparse.Namespace, progress: Progress, rounds: int | None
 ) -> tuple[Graph, Placement, str | None]:
     """The graph, its placement, and the file that peers load: the model as it came, unless its shapes were
-    given here.
+    given here or nobody says where a bundle's is.
     """
-    if not Path(args.model).is_file():
-        raise CollageError(f"{args.model}: no such file")
+    for file in filter(None, [args.model, args.original]):
+        if not Path(file).is_file():
+            raise CollageError(f"{file}: no such file")
     if zipfile.is_zipfile(args.model):
         bundle = read(args.model, check_weights=True)
         for difference in differences_here(bundle, args.model, default_registry()):
             progress.note(f"note: {difference}")
-        return bundle.graph, bundle.placement, None
+        return bundle.graph, bundle.placement, args.original
+    if args.original:
+        raise CollageError(f"--original goes with a bundle; {args.model} is none")
     optimization = optimize_from(args, progress, rounds)
     return optimization.graph, optimization.placement, None if args.shape else args.model

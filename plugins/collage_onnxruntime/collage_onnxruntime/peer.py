@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,15 @@ from collage_core.errors import BackendError
 from collage_core.graph_library import BufferedPeerSession
 from collage_core.ir import TensorType
 from collage_onnxruntime import __version__
-from collage_onnxruntime.session import DISTRIBUTION, Waiting, bind, library_version, open_session
+from collage_onnxruntime.session import (
+    DISTRIBUTION,
+    NOTHING_ELSE,
+    Setting,
+    Waiting,
+    bind,
+    library_version,
+    open_session,
+)
 
 __all__ = ["OnnxRuntimePeer", "OnnxRuntimeSession"]
 
@@ -54,13 +62,13 @@ class OnnxRuntimePeer(Peer):
 class OnnxRuntimeSession(BufferedPeerSession):
     """One model on buffers of its own.
 
-    waiting: spinning, its default, is its best. A contender is stopped while it is not its turn, so its
-    threads spin into nobody's time.
+    Its threads spin, which is the library's default and its best: a contender is stopped while it is not its
+    turn, so they spin into nobody's time. settings: see `open_session`.
     """
 
-    def __init__(self, model: Path, target: Target, waiting: Waiting = Waiting.SPIN) -> None:
+    def __init__(self, model: Path, target: Target, settings: Mapping[str, Setting] = NOTHING_ELSE) -> None:
         try:
-            session = open_session(model, target.threads, waiting)
+            session = open_session(model, target.threads, Waiting.SPIN, settings=settings)
         except BackendError as error:
             raise BackendError(f"cannot load {model.name}: {error}") from error
         inputs, outputs = _types(session.get_inputs()), _types(session.get_outputs())

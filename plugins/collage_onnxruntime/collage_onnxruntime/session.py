@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,16 @@ from collage_core.shared_library import installed_version
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["DISTRIBUTION", "Waiting", "bind", "check", "library_version", "open_session"]
+__all__ = [
+    "DISTRIBUTION",
+    "NOTHING_ELSE",
+    "Setting",
+    "Waiting",
+    "bind",
+    "check",
+    "library_version",
+    "open_session",
+]
 
 DISTRIBUTION = "onnxruntime"
 _PROVIDERS = ["CPUExecutionProvider"]
@@ -59,6 +69,10 @@ _SPINNING = {
 }
 
 
+Setting = str | int | None
+NOTHING_ELSE: Mapping[str, Setting] = MappingProxyType({})
+
+
 def library_version() -> str | None:
     """None where the library is not installed. Loads nothing."""
     return installed_version(DISTRIBUTION)
@@ -69,19 +83,31 @@ def open_session(
     threads: int,
     waiting: Waiting,
     constants: Mapping[str, Array] | None = None,
+    settings: Mapping[str, Setting] = NOTHING_ELSE,
 ) -> onnxruntime.InferenceSession:
     """A session at the library's best: all graph optimisations, nodes one after the other, each with
     `threads` threads, of which it starts all but one itself.
 
     constants: data of the initializers that `model` declares as external. They are read while the session is
     made (packed into the library's own layouts, or copied where it has none) and not needed after that.
-    BackendError, with what the library says, if it cannot load the model.
+    settings: in place of what it would be: `SessionOptions`' attributes, enumerators by name, and
+    configuration entries, which have a dot in theirs; None for what is left to the library. BackendError,
+    with what it says, if it cannot load the model or has no such setting.
     """
     options = _options(threads)
     with _told():
-        for key, value in _SPINNING[waiting].items():
-            options.add_session_config_entry(key, value)
+        for name, value in {**_SPINNING[waiting], **settings}.items():
+            if value is not None:
+                _set(options, name, value)
         return _session(model, options, constants or {})
+
+
+def _set(options: onnxruntime.SessionOptions, name: str, value: str | int) -> None:
+    if "." in name:
+        options.add_session_config_entry(name, str(value))
+        return
+    kind = type(getattr(options, name))
+    setattr(options, name, getattr(kind, value) if isinstance(value, str) else value)
 
 
 def check(model: bytes, constants: Mapping[str, Array]) -> None:

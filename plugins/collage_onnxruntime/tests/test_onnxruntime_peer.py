@@ -5,13 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from collage_benchmarks.networks import NETWORKS
-from collage_onnxruntime import plugin
+from collage_onnxruntime import plugin, session
 from collage_onnxruntime.peer import OnnxRuntimePeer, OnnxRuntimeSession
+from collage_onnxruntime.session import Setting
 from onnx import TensorProto, helper
 
 from collage_core.device import Target
@@ -64,6 +66,7 @@ def test_it_starts_exactly_its_threads(path: Path, threads: int) -> None:
     code = f"""
 import os
 from pathlib import Path
+from typing import Any
 import onnxruntime
 from collage_core.device import Target
 from collage_onnxruntime.peer import OnnxRuntimePeer
@@ -79,7 +82,7 @@ print(len(os.listdir("/proc/self/task")) - before)
 def test_discovery_loads_no_library() -> None:
     code = """
 import sys
-from collage_onnxruntime import plugin
+from collage_onnxruntime import plugin, session
 (peer,) = plugin.collage_peers()
 assert peer.info().available, peer.info().reason
 assert not [m for m in sys.modules if m.startswith("onnxruntime")]
@@ -127,3 +130,32 @@ def test_open_dimensions_are_named(tmp_path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     with pytest.raises(BackendError, match="dimension 'batch' of 'x'"):
         OnnxRuntimeSession(path, Target(threads=1))
+
+
+@pytest.mark.parametrize("network", ["tiny_conv"])
+def test_other_settings_are_the_librarys(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    made = session._session
+
+    def spy(model: Path, options: Any, constants: Any) -> Any:
+        seen.append(options)
+        return made(model, options, constants)
+
+    monkeypatch.setattr(session, "_session", spy)
+    spinning = "session.intra_op.allow_spinning"
+    OnnxRuntimeSession(path, Target(threads=1))
+    settings: dict[str, Setting] = {
+        spinning: "0",
+        "execution_mode": "ORT_PARALLEL",
+        "enable_cpu_mem_arena": False,
+    }
+    OnnxRuntimeSession(path, Target(threads=1), settings)
+    usual, other = seen
+    assert (usual.get_session_config_entry(spinning), other.get_session_config_entry(spinning)) == ("1", "0")
+    assert (usual.execution_mode.name, other.execution_mode.name) == ("ORT_SEQUENTIAL", "ORT_PARALLEL")
+    assert (usual.enable_cpu_mem_arena, other.enable_cpu_mem_arena) == (True, False)
+    OnnxRuntimeSession(path, Target(threads=1), {spinning: None})
+    with pytest.raises(RuntimeError, match="does not have configuration"):
+        seen[-1].get_session_config_entry(spinning)
+    with pytest.raises(BackendError, match="no_such_option"):
+        OnnxRuntimeSession(path, Target(threads=1), {"no_such_option": 1})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
@@ -13,7 +14,7 @@ from collage_core.graph_library import BufferedPeerSession
 from collage_core.ir import TensorType
 from collage_openvino import __version__
 from collage_openvino.library import DISTRIBUTION, Port, find_library, library_version, load
-from collage_openvino.settings import properties
+from collage_openvino.settings import NOTHING_ELSE, properties
 
 __all__ = ["OpenvinoPeer", "OpenvinoSession"]
 
@@ -41,12 +42,14 @@ class OpenvinoPeer(Peer):
 
 
 class OpenvinoSession(BufferedPeerSession):
-    """One model on buffers of its own."""
+    """One model on buffers of its own. settings: see `properties`."""
 
-    def __init__(self, model: Path, target: Target) -> None:
+    def __init__(
+        self, model: Path, target: Target, settings: Mapping[str, str | None] = NOTHING_ELSE
+    ) -> None:
         try:
             graph = onnx.load(model, load_external_data=False).graph
-            compiled = load().compiled(model, properties(target))
+            compiled = load().compiled(model, properties(target, settings))
             constants = {t.name for t in graph.initializer}
             inputs = _types([v.name for v in graph.input if v.name not in constants], compiled.inputs())
             outputs = _types([v.name for v in graph.output], compiled.outputs())

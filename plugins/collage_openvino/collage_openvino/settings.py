@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from collage_core.device import Target
 
-__all__ = ["properties"]
+__all__ = ["NOTHING_ELSE", "properties"]
+
+NOTHING_ELSE: Mapping[str, str | None] = MappingProxyType({})
 
 
-def properties(target: Target) -> dict[str, str]:
-    """The library's properties, by its own names.
+def properties(target: Target, settings: Mapping[str, str | None] = NOTHING_ELSE) -> dict[str, str]:
+    """The library's properties, by its own names. settings: others in place of these, None for one that is
+    left to the library.
 
     Every model would have an arena of its own, to which the library's threads have to move from the model
     before it: some 40 us. All models can share one instead, with as many threads as this process may use,
     whatever the other properties say.
     """
     shared = target.threads >= len(os.sched_getaffinity(0))
-    return {
+    chosen = {
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",
         "INFERENCE_NUM_THREADS": str(target.threads),
@@ -29,3 +34,4 @@ def properties(target: Target) -> dict[str, str]:
         "KV_CACHE_PRECISION": "f32",
         "EXCLUSIVE_ASYNC_REQUESTS": "YES" if shared else "NO",
     }
+    return {name: value for name, value in {**chosen, **settings}.items() if value is not None}

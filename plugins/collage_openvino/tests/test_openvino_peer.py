@@ -10,7 +10,8 @@ import pytest
 from collage_benchmarks.networks import NETWORKS
 from collage_openvino import peer as module
 from collage_openvino import plugin
-from collage_openvino.peer import OpenvinoPeer
+from collage_openvino.peer import OpenvinoPeer, OpenvinoSession
+from collage_openvino.settings import properties
 from onnx import TensorProto, helper
 
 from collage_core.device import Target
@@ -108,3 +109,16 @@ def test_open_dimensions_are_named(tmp_path: Path) -> None:
         BackendError, match=r"cannot load open\.onnx: OpenVINO knows no static shape of input 0"
     ):
         OpenvinoPeer().load(path, Target(threads=1))
+
+
+@pytest.mark.parametrize("network", ["tiny_conv"])
+def test_other_settings_are_the_librarys(path: Path) -> None:
+    """It refuses a value that it does not know, and runs with one that it does."""
+    session = OpenvinoSession(
+        path, Target(threads=2), {"ENABLE_CPU_PINNING": "YES", "PERFORMANCE_HINT": None}
+    )
+    session.set_inputs(NETWORKS["tiny_conv"].inputs())
+    session.run()
+    with pytest.raises(BackendError, match="PERFORMANCE_HINT"):
+        OpenvinoSession(path, Target(threads=2), {"PERFORMANCE_HINT": "SOMEHOW"})
+    assert "PERFORMANCE_HINT" not in properties(Target(threads=2), {"PERFORMANCE_HINT": None})

@@ -1,0 +1,144 @@
+"""`python -m collage_benchmarks.evidence`: collect whole runs one by one, and write the tables from them.
+
+    collect   one run of the network with the fewest ones, recorded under docs/results/runs
+    status    what is there, and what is due
+    tables    README.md and docs/results/evidence.md from the records; --check only says what differs
+
+A run is `collage optimize --level graph --budget 120s` with a new cost database, and `collage bench` of its
+bundle beside every whole runtime: some ten to twenty minutes. To be called whenever the machine is idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from collage_benchmarks.evidence.collecting import collect_run, require_packages_of
+from collage_benchmarks.evidence.machine import processor_json, require_idle, slug_of, title_of
+from collage_benchmarks.evidence.pages import stale_pages, write_pages
+from collage_benchmarks.evidence.records import RUNS_FOLDER, counted, due, read_records, write_record
+from collage_benchmarks.evidence.repository import commit_of, root_of
+from collage_benchmarks.networks import NETWORKS
+from collage_core.errors import CollageError
+from collage_core.report.text import table
+
+__all__ = ["main"]
+
+_NETWORKS = ("resnext50", "bert_base", "dcgan", "squeezenet", "densenet121", "inception_v2")
+_RUNS = 5
+_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 1 where it cannot be done, a run failed, or (`tables --check`) something differs."""
+    parser = argparse.ArgumentParser(
+        prog="python -m collage_benchmarks.evidence",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    collect = commands.add_parser("collect", help="make one run")
+    status = commands.add_parser("status", help="say what is there, and what is due")
+    tables = commands.add_parser("tables", help="write the tables")
+    for command in (collect, status):
+        command.add_argument(
+            "--networks",
+            nargs="+",
+            default=_NETWORKS,
+            metavar="NETWORK",
+            help=f"default: {' '.join(_NETWORKS)}",
+        )
+        command.add_argument(
+            "--runs", type=int, default=_RUNS, help="of each network at this commit (default: %(default)s)"
+        )
+    for command in (collect, status, tables):
+        command.add_argument(
+            "--out", type=Path, metavar="FOLDER", help=f"of the records (default: {RUNS_FOLDER})"
+        )
+    collect.add_argument(
+        "--allow-dirty",
+        action="store_true",
+        help="even where files differ from the commit; in no table then",
+    )
+    tables.add_argument("--check", action="store_true", help="write nothing, say what differs")
+    collect.set_defaults(run=_collect)
+    status.set_defaults(run=_status)
+    tables.set_defaults(run=_tables)
+    args = parser.parse_args(arguments)
+    for name in getattr(args, "networks", ()):
+        if name not in NETWORKS:
+            parser.error(f"unknown network {name!r}; known: {', '.join(NETWORKS)}")
+    if getattr(args, "runs", 1) < 1:
+        parser.error("--runs must be at least 1")
+    signal.signal(signal.SIGTERM, _terminate)  # so that `with` blocks end, as on Ctrl-C
+    try:
+        root = root_of(Path.cwd())
+        args.out = args.out or root / RUNS_FOLDER
+        code: int = args.run(args, root)
+    except CollageError as error:
+        print(f"evidence: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"evidence: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("evidence: interrupted; nothing is recorded of this run", file=sys.stderr)
+        return _INTERRUPTED
+    return code
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _collect(args: argparse.Namespace, root: Path) -> int:
+    commit = commit_of(root)
+    if commit.dirty and not args.allow_dirty:
+        raise CollageError("files differ from the commit, to which figures must belong (see git status)")
+    require_packages_of(root)
+    counts = counted(read_records(args.out), args.networks, slug_of(processor_json()), commit.id)
+    network = due(counts, args.runs)
+    if network is None:
+        print(f"nothing is due: all have {args.runs} runs at {commit.id[:7]}")
+        return 0
+    require_idle()
+    print(f"{network}: a run at {commit.id[:7]} ...", file=sys.stderr)
+    record = collect_run(network, commit)
+    print(write_record(args.out, record))
+    if record["failed"]:
+        step, last = record["failed"]["step"], "".join(record["failed"]["last_lines"][-1:])
+        raise CollageError(f"{network}: {step} failed, which is recorded: {last}")
+    return 0
+
+
+def _status(args: argparse.Namespace, root: Path) -> int:
+    commit, processor = commit_of(root), processor_json()
+    counts = counted(read_records(args.out), args.networks, slug_of(processor), commit.id)
+    print(f"{title_of(processor)}, at {commit.id[:7]}{', which files differ from' if commit.dirty else ''}\n")
+    rows = [(c.network, f"{c.runs} of {args.runs}", str(c.failed)) for c in counts]
+    print(table(("network", "runs", "failed"), rows, right=[1, 2]))
+    print(f"\nnext: {due(counts, args.runs) or 'nothing is due'}")
+    return 0
+
+
+def _tables(args: argparse.Namespace, root: Path) -> int:
+    records = read_records(args.out)
+    if not args.check:
+        for path in write_pages(root, records):
+            print(path)
+        return 0
+    stale = stale_pages(root, records)
+    for path, text in stale.items():
+        name = str(path.relative_to(root))
+        lines = path.read_text(encoding="utf-8").splitlines()
+        print(*difflib.unified_diff(lines, text.splitlines(), name, "the records", lineterm=""), sep="\n")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""What a record says, by the questions that the tables ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from collage_benchmarks.evidence.machine import MOST_BUSY, slug_of, title_of
+from collage_core.pipeline.benchmark import PEER
+from collage_core.pipeline.proof import COLLAGE
+
+__all__ = ["FASTER", "ITSELF", "SLOWER", "TIE", "Beside", "Run"]
+
+REFERENCE = "+reference"
+"""Ends the label of a backend for which the reference ran what it declines."""
+REAL_SHARE = 0.03
+"""Of the time: a library with less is not named as part of a mix."""
+
+FASTER, TIE, SLOWER, ITSELF = "faster", "too close to call", "slower", "one library alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A contender beside Collage in one run: its time over Collage's, between steady turns and as it came,
+    None where unknown. half_interval: of `ratio`, half its 95 % confidence interval. is_slower: than Collage,
+    beyond what is uncertain.
+    """
+
+    name: str
+    ratio: float
+    half_interval: float | None
+    as_it_came: float | None
+    is_slower: bool
+
+    @property
+    def backend(self) -> str:
+        """Whose it is, the reference's help aside."""
+        return self.name.removesuffix(REFERENCE)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One record. Only of `is_good` ones there is more than the facts of how it was made."""
+
+    record: Mapping[str, Any]
+
+    @property
+    def network(self) -> str:
+        return str(self.record["network"])
+
+    @property
+    def slug(self) -> str:
+        return slug_of(self.record["processor"])
+
+    @property
+    def title(self) -> str:
+        return title_of(self.record["processor"])
+
+    @property
+    def commit(self) -> str:
+        return str(self.record["commit"]["id"])
+
+    @property
+    def is_failed(self) -> bool:
+        return self.record["failed"] is not None
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether it is one of the commit's own files."""
+        return not self.record["dirty"]
+
+    @property
+    def others_share(self) -> float:
+        """Of all processors' time during the run, what processes of somebody else used."""
+        all_s = sum(self.record["seconds"].values()) * self.record["processor"]["cpus"]
+        return float(self.record["others_cpu_s"] / max(all_s, 1e-9))
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether that was no more than is let through before a run."""
+        return self.others_share <= MOST_BUSY
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is one of the runs that tables are made from, failed or not."""
+        return self.is_clean and self.is_quiet
+
+    @property
+    def is_good(self) -> bool:
+        return self.counts and not self.is_failed
+
+    @property
+    def ms(self) -> float:
+        """Of Collage's median run, in the comparison that confirmed its choice."""
+        return float(self.record["optimize"]["contenders"][COLLAGE]["median_ms"])
+
+    @property
+    def libraries(self) -> dict[str, float]:
+        """Shares of the time of those that have a real one."""
+        shares = self.record["optimize"]["shares"]
+        return {name: s["share"] for name, s in shares.items() if s["share"] > REAL_SHARE}
+
+    @property
+    def is_single(self) -> bool:
+        """Whether one backend alone was chosen, whatever else the search had found."""
+        return self._is_of_one(self.record["optimize"]["chosen"])
+
+    @cached_property
+    def singles(self) -> tuple[Beside, ...]:
+        """Every backend alone that ran, the fastest first; the chosen one itself where that is one."""
+        return tuple(sorted(self._beside("optimize", self._is_of_one), key=lambda b: b.ratio))
+
+    @property
+    def peers(self) -> tuple[Beside, ...]:
+        """Whole runtimes, called directly."""
+        return self._beside("bench", lambda name: name.startswith(PEER))
+
+    @property
+    def best_as_it_came(self) -> float | None:
+        """The least time of a backend alone over Collage's where nothing waited and nothing was retaken."""
+        return min((b.as_it_came for b in self.singles if b.as_it_came is not None), default=None)
+
+    @property
+    def verdict(self) -> str:
+        """Collage beside every backend alone, as far as that is certain."""
+        if any(self._is_of_one(name) for name in self.record["optimize"]["beaten_by"]):
+            return SLOWER
+        if self.is_single:
+            return ITSELF
+        return FASTER if self.singles and all(b.is_slower for b in self.singles) else TIE
+
+    def _beside(self, report: str, is_wanted: Any) -> tuple[Beside, ...]:
+        contenders = self.record[report]["contenders"]
+        return tuple(
+            Beside(name, c["ratio"], c["half_interval"], c["ratio_as_it_came"], c["is_slower"])
+            for name, c in contenders.items()
+            if is_wanted(name) and c["ratio"] is not None
+        )
+
+    def _is_of_one(self, name: str) -> bool:
+        backends = [b["name"] for b in self.record["software"]["backends"] if b["kind"] not in _NO_BACKENDS]
+        return name.removesuffix(REFERENCE) in backends
+
+
+_NO_BACKENDS = ("peer", "plugin")

@@ -1,0 +1,1 @@
+"""Whether the settings in which libraries are used are their best: a small grid of others beside them."""

@@ -1,0 +1,142 @@
+"""One use of a library on one network: all choices of settings in one run of alternating rounds."""
+
+from __future__ import annotations
+
+import math
+import platform
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from collage_benchmarks.evidence.machine import os_version, processor_json
+from collage_benchmarks.evidence.repository import Commit
+from collage_benchmarks.networks import NETWORKS
+from collage_benchmarks.sweep.contending import contender, operators_contender
+from collage_benchmarks.sweep.grid import IN_USE, OPERATORS, Choice, Use, choices
+from collage_core.backend import BackendKind
+from collage_core.costs.check import standards
+from collage_core.costs.ratio import ratio_of, sittings_of
+from collage_core.costs.record import CostRecord
+from collage_core.costs.rounds import MOST_ROUNDS, Contender, measure_rounds
+from collage_core.device import Target
+from collage_core.errors import CollageError
+from collage_core.ir import Graph, load_model
+from collage_core.ir.passes import normalise
+from collage_core.pipeline.comparison import record_of_outcome
+from collage_core.pipeline.optimize import optimize
+from collage_core.pipeline.progress import Progress
+from collage_core.pipeline.workspace import Workspace
+from collage_core.plugins import Registry, default_registry
+from collage_core.report.summary import backends_json
+
+__all__ = ["FORMAT", "measure_use"]
+
+FORMAT = 1
+_ROUNDS_PER_SITTING = 5
+
+
+def measure_use(
+    network: str,
+    use: Use,
+    target: Target,
+    rounds: int,
+    costs: Path | None,
+    commit: Commit,
+    progress: Progress,
+) -> dict[str, Any]:
+    """The record of the sweep: every choice with its median, its ratio to the settings in use, or why it has
+    none. Every answer is compared with the reference's.
+
+    costs: the cost database that the mix of operator libraries is placed from; the user's own where None.
+    CollageError where the settings in use do not run or answer wrongly.
+    """
+    registry, started = default_registry(), datetime.now(UTC)
+    known = choices(use, target)
+    with tempfile.TemporaryDirectory(prefix="collage-sweep-") as folder:
+        model = Path(folder) / f"{network}.onnx"
+        onnx.save(NETWORKS[network].build(), model)
+        graph, made = _contenders(use, target, model, network, costs, registry, progress)
+        with Workspace(graph, NETWORKS[network].inputs()) as workspace:
+            progress.phase(f"{network}, {use}", rounds)
+            outcomes = measure_rounds(
+                [made(choice, workspace) for choice in known],
+                rounds,
+                runs_per_round=3,
+                sittings=max(1, rounds // _ROUNDS_PER_SITTING),
+                most_rounds=MOST_ROUNDS,
+                on_round=lambda done: progress.step(),
+                on_wait=progress.note,
+            )
+            right, held_to = workspace.expected_outputs(), standards(graph)
+            records = {name: record_of_outcome(o, right, held_to) for name, o in outcomes.items()}
+    in_use = records[IN_USE]
+    if not in_use.ok:
+        raise CollageError(f"{network}, {use}, in use: {in_use.reason}")
+    return {
+        "format": FORMAT,
+        "network": network,
+        "use": asdict(use),
+        "processor": processor_json(),
+        "threads": target.threads,
+        "rounds": rounds,
+        "commit": {"id": commit.id, "date": commit.date},
+        "dirty": commit.dirty,
+        "started": started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "software": {
+            "python": platform.python_version(),
+            "system": os_version(),
+            "backends": backends_json(registry),
+        },
+        "choices": [_told(choice, records[choice.label], in_use) for choice in known],
+    }
+
+
+def _contenders(
+    use: Use,
+    target: Target,
+    model: Path,
+    network: str,
+    costs: Path | None,
+    registry: Registry,
+    progress: Progress,
+) -> tuple[Graph, Callable[[Choice, Workspace], Contender]]:
+    """The graph as it is run, and what makes a contender of a choice."""
+    if use.library != OPERATORS:
+        return normalise(load_model(model)), lambda choice, workspace: contender(
+            use, choice, target, model, workspace
+        )
+    names = [b.name for b in registry.available() if b.info().kind is BackendKind.OPERATOR]
+    placed = optimize(
+        model,
+        backends=names,
+        target=target,
+        costs=costs,
+        inputs=NETWORKS[network].inputs(),
+        progress=progress,
+    )
+    mix = placed.op_level.placement
+    return placed.graph, lambda choice, workspace: operators_contender(choice, mix, registry, workspace)
+
+
+def _told(choice: Choice, record: CostRecord, in_use: CostRecord) -> Mapping[str, Any]:
+    sittings = sittings_of(record)
+    ratio = ratio_of(sittings, sittings_of(in_use)) if record is not in_use else None
+    certain = ratio is not None and math.isfinite(ratio.half_interval)
+    return {
+        "label": choice.label,
+        "settings": dict(choice.settings),
+        "environment": dict(choice.environment),
+        "status": record.status,
+        "reason": record.reason,
+        "median_ms": record.median_ms,
+        "spread_ms": record.spread_ms,
+        "max_rel_error": record.error,
+        "sittings": sum(bool(s.turns) for s in sittings),
+        "ratio": ratio.value if ratio else 1.0 if record is in_use else None,
+        "half_interval": ratio.half_interval if ratio and certain else None,
+    }

@@ -1,0 +1,118 @@
+"""The page of all sweeps: how much slower or faster than in use each choice of settings is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import geometric_mean
+from typing import Any
+
+from collage_benchmarks.evidence.machine import title_of
+from collage_benchmarks.sweep.grid import IN_USE, Use
+
+__all__ = ["conclusion", "page"]
+
+_WITHIN = 0.02
+_HEAD = """# Settings in use, beside others
+
+Written by `python -m collage_benchmarks.sweep` from the records beside this page. A figure is the time with
+other settings over that with those in use: the median of the quotients, round by round, and half its 95 %
+confidence interval. All answers are right, or the figure is `wrong`. The last column is the geometric mean.
+A choice that is in use anyway is in the grid as well: its figure tells how much is chance.
+Of twenty figures one lies beyond its interval by chance.
+"""
+
+Sweep = Mapping[str, Any]
+
+
+def page(sweeps: Sequence[Sweep]) -> str:
+    """In Markdown: for each processor and each use of a library, a table and what follows from it."""
+    parts = [_HEAD]
+    for title, of_processor in _grouped(sweeps, lambda s: title_of(s["processor"])):
+        parts.append(f"## {title}\n")
+        for use, of_use in _grouped(of_processor, lambda s: str(Use(**s["use"]))):
+            of_use = sorted(of_use, key=lambda s: str(s["network"]))
+            parts += [f"### {use}\n", _table(of_use), f"\n{conclusion(of_use)} {_made(of_use)}\n"]
+    return "\n".join(parts)
+
+
+def conclusion(sweeps: Sequence[Sweep]) -> str:
+    """Of one use: how far the settings in use are from the best found, and whether that is certain."""
+    best = [(c["ratio"], c["half_interval"], c["label"], s["network"]) for s in sweeps for c in _ran(s)]
+    faster = [b for b in best if b[1] is not None and b[0] + b[1] < 1.0]
+    ratio, _, label, network = min(faster or best, key=lambda b: b[0])
+    slower = f"{1.0 / ratio - 1.0:.1%} slower than with {label!r} on {network}"
+    if not faster:
+        text = "No other choice is faster beyond what is uncertain."
+        return text if ratio >= 1.0 else f"{text} The most that is seen: {slower}."
+    verdict = "within" if 1.0 / ratio - 1.0 <= _WITHIN else "not within"
+    text = f"The settings in use are {verdict} {_WITHIN:.0%} of the best found: {slower}."
+    means = {label: m for label in _labels(sweeps) if (m := _mean(sweeps, label)) is not None}
+    on_the_whole = min(means, key=means.__getitem__)
+    if on_the_whole == IN_USE:
+        return f"{text} No one choice is faster on the whole."
+    return f"{text} The best one choice on the whole is {on_the_whole!r}: {means[on_the_whole]:.3f}."
+
+
+def _ran(sweep: Sweep) -> list[Mapping[str, Any]]:
+    """Choices with right answers; those in use are among them."""
+    return [c for c in sweep["choices"] if c["ratio"] is not None]
+
+
+def _table(sweeps: Sequence[Sweep]) -> str:
+    header = ["", *(f"{s['network']} ({_in_use_ms(s):.3g} ms)" for s in sweeps), "all"]
+    lines = [header, ["---"] * len(header)]
+    for label in _labels(sweeps):
+        mean = _mean(sweeps, label)
+        cells = [_cell(_choice(s, label)) for s in sweeps]
+        lines.append([label, *cells, "-" if mean is None else f"{mean:.3f}"])
+    return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |", 1) for line in lines)
+
+
+def _cell(choice: Mapping[str, Any] | None) -> str:
+    if choice is None:
+        return "-"
+    if choice["ratio"] is None:
+        return str(choice["status"])
+    half = choice["half_interval"]
+    return f"{choice['ratio']:.3f}" + (f" +- {half:.3f}" if half else "")
+
+
+def _made(sweeps: Sequence[Sweep]) -> str:
+    commits = ", ".join(
+        dict.fromkeys(s["commit"]["id"][:7] + (" with changes" if s["dirty"] else "") for s in sweeps)
+    )
+    names = {s["use"]["library"] for s in sweeps}
+    versions = dict.fromkeys(
+        f"{b['name']} {b['library_version']}"
+        for s in sweeps
+        for b in s["software"]["backends"]
+        if b["available"] and (b["name"] in names or (b["kind"] == "operator" and "operator" in str(names)))
+    )
+    threads = ", ".join(dict.fromkeys(str(s["threads"]) for s in sweeps))
+    return f"({', '.join(versions)}; {threads} threads; at {commits}.)"
+
+
+def _in_use_ms(sweep: Sweep) -> float:
+    return float(next(c["median_ms"] for c in sweep["choices"] if c["label"] == IN_USE))
+
+
+def _mean(sweeps: Sequence[Sweep], label: str) -> float | None:
+    """None unless it ran on all of them."""
+    found = [_choice(s, label) for s in sweeps]
+    ratios = [c["ratio"] for c in found if c is not None and c["ratio"] is not None]
+    return geometric_mean(ratios) if len(ratios) == len(sweeps) else None
+
+
+def _choice(sweep: Sweep, label: str) -> Mapping[str, Any] | None:
+    return next((c for c in sweep["choices"] if c["label"] == label), None)
+
+
+def _labels(sweeps: Sequence[Sweep]) -> list[str]:
+    return list(dict.fromkeys(c["label"] for s in sweeps for c in s["choices"]))
+
+
+def _grouped(sweeps: Iterable[Sweep], key: Any) -> list[tuple[str, list[Sweep]]]:
+    found: dict[str, list[Sweep]] = {}
+    for s in sweeps:
+        found.setdefault(key(s), []).append(s)
+    return sorted(found.items())

@@ -1,0 +1,554 @@
+"""Collected runs and their tables: what is recorded of commands that succeed, fail or are interrupted, whose
+turn is next, and that the pages say what the records say.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from collage_benchmarks.evidence import __main__ as command
+from collage_benchmarks.evidence import collecting, machine
+from collage_benchmarks.evidence.collecting import Tools, collect_run, require_packages_of
+from collage_benchmarks.evidence.pages import filled, stale_pages
+from collage_benchmarks.evidence.records import RUNS_FOLDER, counted, due, read_records, write_record
+from collage_benchmarks.evidence.repository import Commit, commit_of
+from collage_benchmarks.evidence.runs import FASTER, ITSELF, SLOWER, TIE, Run
+from collage_benchmarks.evidence.tables import all_runs, figures
+
+from collage_core.errors import CollageError
+
+_ROOT = Path(__file__).parents[2]
+_COMMIT = Commit("a" * 40, "2026-11-20T10:00:00+00:00", "b" * 40, False)
+
+_BACKENDS = [
+    {
+        "name": name,
+        "kind": kind,
+        "version": "0.1.0",
+        "library_version": version,
+        "devices": ["cpu"],
+        "available": True,
+        "reason": None,
+        **({"settings": {"threads": "as the target"}} if kind == "peer" else {}),
+    }
+    for name, kind, version in [
+        ("reference", "reference", "1.0"),
+        ("dnnl", "operator", "2023.2.0"),
+        ("tvm", "operator", "0.27.0"),
+        ("onnxruntime", "graph", "1.32.0"),
+        ("onnxruntime", "peer", "1.32.0"),
+        ("openvino", "peer", "2026.4.1"),
+    ]
+]
+
+
+def _contender(
+    ms: float, ratio: float, half: float | None = 0.01, came: float | None = None
+) -> dict[str, Any]:
+    return {
+        "median_ms": ms,
+        "ratio": ratio,
+        "ratio_as_it_came": ratio if came is None else came,
+        "half_interval": half,
+        "is_slower": half is not None and ratio - half > 1.0,
+        "sittings": 9,
+        "retaken": 1,
+    }
+
+
+_OPTIMIZED = {
+    "threads": 2,
+    "contenders": {
+        "collage": _contender(10.0, 1.0, None),
+        "mix": _contender(9.0, 0.9),
+        "dnnl+reference": _contender(12.5, 1.25),
+        "tvm": _contender(11.0, 1.1, came=1.2),
+        "onnxruntime": {**_contender(0.0, 0.0), "median_ms": None, "ratio": None, "half_interval": None},
+    },
+    "beaten_by": [],
+    "chosen": "graph",
+    "shares": {"tvm": {"share": 0.6}, "dnnl": {"share": 0.38}, "reference": {"share": 0.02}},
+    "predicted_ms": 9.75,
+    "search": {"candidates": 12},
+    "groups": ["not kept"],
+}
+_BENCHED = {
+    "contenders": {
+        "collage": _contender(10.1, 1.0, None),
+        "peer:onnxruntime": _contender(12.0, 1.2),
+        "peer:openvino": _contender(9.5, 0.95, None),
+    },
+    "max_rel_error": {"peer:onnxruntime": 1e-6},
+    "latency_ms": {"not": "kept"},
+}
+
+_FAKE = """
+import json, os, sys, time
+from pathlib import Path
+from collage_core.costs.database import CostDatabase
+from collage_core.costs.record import CostKey, CostRecord, Policy
+
+told = json.loads(Path(__file__).with_name("told.json").read_text())
+what = sys.argv[1]
+with open(Path(__file__).with_name("calls.jsonl"), "a") as calls:
+    variables = {k: v for k, v in os.environ.items() if k.startswith(("COLLAGE", "OMP"))}
+    print(json.dumps([sys.argv[1:], variables]), file=calls)
+if what == "backends":
+    print(json.dumps(told["backends"]))
+    sys.exit()
+print("confirming (15)", file=sys.stderr)
+if what == "optimize":
+    Path(sys.argv[sys.argv.index("-o") + 1]).write_text("a bundle")
+if what == told.get("slow"):
+    Path(__file__).with_name("begun").touch()
+    time.sleep(600)
+title = {"optimize": "confirming", "bench": "benchmark"}[what]
+with CostDatabase() as costs:
+    for name in ("collage", "tvm"):
+        key = CostKey("end_to_end", what, title, name, {}, Policy())
+        costs.put(key, CostRecord("ok", 1.0, 0.1, 3, details={"run": what, "sittings": told["sittings"]}))
+    key = CostKey("end_to_end", what, title, "broken", {}, Policy())
+    costs.put(key, CostRecord("failed", reason="no reason"))
+if what in told["print"]:
+    print(json.dumps(told["print"][what]))
+if what == told.get("failing"):
+    print(f"collage: {os.getcwd()}/model went wrong", file=sys.stderr)
+    sys.exit(1)
+"""
+_TURN = {"ms": 1.0, "before": [100.0, 1.0], "after": [99.0, 1.0], "waited_s": 0.0, "moved": False}
+_SITTINGS = [
+    {"as_it_comes": True, "turns": [{**_TURN, "moved": True, "taken_again": False}]},
+    {
+        "as_it_comes": False,
+        "turns": [
+            {**_TURN, "moved": True, "taken_again": True, "waited_s": 1.5},
+            {**_TURN, "taken_again": False},
+            {**_TURN, "taken_again": False},
+        ],
+    },
+]
+
+
+@pytest.fixture
+def told() -> dict[str, Any]:
+    """What the commands say instead of Collage's."""
+    reports = {"optimize": _OPTIMIZED, "bench": _BENCHED}
+    return copy.deepcopy({"backends": _BACKENDS, "sittings": _SITTINGS, "print": reports})
+
+
+@pytest.fixture
+def tools(tmp_path: Path, told: dict[str, Any]) -> Tools:
+    """A command that says what `told` holds when it is called, in place of Collage's, whose kernels would
+    take minutes to measure.
+    """
+    script = tmp_path / "collage.py"
+    script.write_text(textwrap.dedent(_FAKE))
+    (tmp_path / "told.json").write_text(json.dumps(told))
+    return Tools(collage=(sys.executable, str(script)))
+
+
+def _calls(folder: Path) -> list[tuple[list[str], dict[str, str]]]:
+    return [tuple(json.loads(line)) for line in (folder / "calls.jsonl").read_text().splitlines()]
+
+
+def test_a_run_is_what_a_person_would_type(
+    tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLAGE_SETTLING_LIMIT_S", "0")
+    monkeypatch.setenv("COLLAGE_CALIBRATION", "off")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("COLLAGE_LOCK", "kept")
+    record = collect_run("tiny_conv", _COMMIT, tools)
+    assert record["commands"] == [
+        "python -m collage_benchmarks.networks tiny_conv -o tiny_conv.onnx",
+        "collage optimize tiny_conv.onnx -o tiny_conv.collage --level graph --budget 120s --json",
+        "collage bench tiny_conv.collage --against onnxruntime,openvino --original tiny_conv.onnx --json",
+    ]
+    homes = set()
+    for _, variables in _calls(tmp_path):
+        homes.add(variables.pop("COLLAGE_HOME"))
+        assert variables == {"COLLAGE_LOCK": "kept"}
+    assert len(homes) == 1
+    assert not Path(homes.pop()).exists()
+
+
+def test_a_record_holds_what_an_audit_asks_for(tools: Tools) -> None:
+    record = collect_run("tiny_conv", _COMMIT, tools)
+    assert record["failed"] is None
+    assert record["optimize"] == {k: v for k, v in _OPTIMIZED.items() if k not in ("groups", "threads")}
+    assert record["bench"] == {k: v for k, v in _BENCHED.items() if k != "latency_ms"}
+    assert record["commit"]["id"] == _COMMIT.id
+    assert record["settings"] == {"level": "graph", "budget": "120s", "threads": 2}
+    assert record["exit_codes"] == {"build": 0, "optimize": 0, "bench": 0}
+    assert record["software"]["backends"] == _BACKENDS
+    assert len(record["model_sha256"]) == 64
+    assert record["notes"]["optimize"] == ["confirming (15)"]
+    # Two contenders of each comparison; what failed has no turns.
+    as_it_came = {"as_it_comes": True, "kept": 2, "kept_moved": 2, "thrown_away": 0, "waited_s": 0.0}
+    waited = {"as_it_comes": False, "kept": 4, "kept_moved": 0, "thrown_away": 2, "waited_s": 3.0}
+    assert record["sittings"] == [
+        {"comparison": title, **sitting}
+        for title in ("confirming", "benchmark")
+        for sitting in (as_it_came, waited)
+    ]
+    json.dumps(record)
+
+
+@pytest.mark.parametrize("step", ["optimize", "bench"])
+def test_a_failing_run_is_recorded(step: str, told: dict[str, Any], tools: Tools, tmp_path: Path) -> None:
+    told["failing"] = step
+    if step == "optimize":
+        del told["print"]["optimize"]
+    (tmp_path / "told.json").write_text(json.dumps(told))
+    record = {**collect_run("tiny_conv", _COMMIT, tools), "others_cpu_s": 0.0}
+    assert record["failed"] == {
+        "step": step,
+        "exit_code": 1,
+        "last_lines": ["confirming (15)", "collage: model went wrong"],
+    }
+    assert (record["bench"] is None) == (step == "optimize")
+    assert "failed (1): collage: model went wrong" in all_runs([record])
+    assert "none without a failure" in figures([record])
+
+
+def test_a_report_of_another_form_is_no_record(told: dict[str, Any], tools: Tools, tmp_path: Path) -> None:
+    del told["print"]["optimize"]["contenders"]
+    (tmp_path / "told.json").write_text(json.dumps(told))
+    with pytest.raises(CollageError, match="has no contenders"):
+        collect_run("tiny_conv", _COMMIT, tools)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_leaves_nothing(
+    number: signal.Signals, code: int, told: dict[str, Any], tools: Tools, tmp_path: Path
+) -> None:
+    (tmp_path / "told.json").write_text(json.dumps({**told, "slow": "optimize"}))
+    temporary, out = tmp_path / "tmp", tmp_path / "runs"
+    temporary.mkdir()
+    script = tmp_path / "main.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import signal
+            from collage_benchmarks.evidence import __main__ as command, collecting
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            collecting.Tools.__init__.__defaults__ = ({tools.collage!r}, {tools.python!r})
+            command.require_idle = command.require_packages_of = lambda *_: None
+            raise SystemExit(command.main({["collect", "--networks", "tiny_conv", "--allow-dirty"]!r}
+                + ["--out", {str(out)!r}]))
+            """
+        )
+    )
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    process = subprocess.Popen(
+        [sys.executable, str(script)], cwd=_ROOT, env=environment, stderr=subprocess.PIPE, text=True
+    )
+    end_s = time.monotonic() + 120
+    while not (tmp_path / "begun").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == code, said
+    assert "Traceback" not in said
+    assert not list(temporary.iterdir())
+    assert not out.exists()
+
+
+def _record(
+    network: str = "resnext50",
+    started: str = "2026-11-24T01:02:03Z",
+    family: str = "25",
+    commit: str = "a",
+    date: str = "2026-11-20",
+    dirty: bool = False,
+    failed: bool = False,
+    others_s: float = 2.5,
+) -> dict[str, Any]:
+    return copy.deepcopy(
+        {
+            "format": 1,
+            "network": network,
+            "model_sha256": "0" * 64,
+            "processor": {
+                "vendor": "AuthenticAMD",
+                "name": "AMD EPYC",
+                "family": family,
+                "model": "17",
+                "stepping": "1",
+                "cores": 2,
+                "cpus": 2,
+            },
+            "commit": {"id": commit * 40, "date": date},
+            "dirty": dirty,
+            "started": started,
+            "settings": {"level": "graph", "budget": "120s", "threads": 2},
+            "software": {
+                "python": "3.11.9",
+                "system": "Linux 6.1",
+                "onednn": "3.2.0",
+                "backends": _BACKENDS,
+            },
+            "failed": {"step": "bench", "exit_code": 1, "last_lines": ["a | b"]} if failed else None,
+            "optimize": _OPTIMIZED,
+            "bench": _BENCHED,
+            "sittings": [],
+            "seconds": {"build": 1.0, "optimize": 39.0, "bench": 10.0},
+            "others_cpu_s": others_s,
+        }
+    )
+
+
+def test_records_are_kept_as_they_are(tmp_path: Path) -> None:
+    records = [_record("dcgan", "2026-11-24T02:00:00Z"), _record(), _record(family="26")]
+    paths = [write_record(tmp_path, r) for r in records]
+    assert str(paths[1].relative_to(tmp_path)) == (
+        "amd-epyc-family-25-model-17-2-cpus/resnext50/2026-11-24T010203Z.json"
+    )
+    assert read_records(tmp_path) == [records[1], records[2], records[0]]
+    assert not list(tmp_path.rglob("*.partial"))
+    paths[0].write_text('{"format": 99}')
+    with pytest.raises(CollageError, match="has format 99"):
+        read_records(tmp_path)
+    paths[0].write_text("[]")
+    with pytest.raises(CollageError, match="no record of a run"):
+        read_records(tmp_path)
+
+
+def test_the_network_with_the_fewest_runs_here_and_now_is_due() -> None:
+    networks = ["bert_base", "resnext50", "dcgan"]
+    slug = Run(_record()).slug
+
+    def next_of(*records: dict[str, Any], runs: int = 2) -> str | None:
+        return due(counted(records, networks, slug, "a" * 40), runs)
+
+    assert next_of() == "bert_base"
+    assert next_of(_record("bert_base")) == "resnext50"
+    assert next_of(_record("bert_base"), _record("resnext50", failed=True)) == "dcgan"
+    elsewhere = [_record("bert_base", family="26"), _record("bert_base", commit="b")]
+    elsewhere.append(_record("bert_base", others_s=20.0))
+    assert next_of(*elsewhere, _record("bert_base", dirty=True)) == "bert_base"
+    assert next_of(*map(_record, networks)) == "bert_base"
+    assert next_of(*map(_record, networks), runs=1) is None
+
+
+def test_verdicts() -> None:
+    def verdict(change: dict[str, dict[str, Any]], **report: Any) -> str:
+        record = _record()
+        record["optimize"].update(report)
+        for name, contender in change.items():
+            record["optimize"]["contenders"][name].update(contender)
+        return Run(record).verdict
+
+    assert verdict({}) == FASTER
+    assert verdict({"tvm": {"ratio": 1.009, "is_slower": False}}) == TIE
+    assert verdict({}, beaten_by=["tvm"]) == SLOWER
+    assert verdict({}, beaten_by=["mix"]) == FASTER, "another mix is no library alone"
+    assert verdict({}, chosen="dnnl+reference") == ITSELF
+    chosen = _record()
+    chosen["optimize"]["chosen"] = "onnxruntime"
+    chosen["optimize"]["contenders"]["onnxruntime"] = _contender(10.0, 1.0, None)
+    assert Run(chosen).singles[0].name == "onnxruntime"
+
+
+def test_the_table_of_figures() -> None:
+    second, third = (_record(started=f"2026-11-24T0{hour}:00:00Z") for hour in (2, 3))
+    second["optimize"]["contenders"]["collage"]["median_ms"] = 12.0
+    second["optimize"]["contenders"]["tvm"].update(ratio=1.3, ratio_as_it_came=1.35)
+    second["optimize"]["shares"] = {"tvm": {"share": 0.97}, "dnnl": {"share": 0.03}}
+    third["optimize"]["contenders"]["collage"]["median_ms"] = 11.0
+    third["optimize"]["contenders"]["tvm"].update(ratio=1.005, is_slower=False)
+    old = _record(commit="c", date="2026-11-19", started="2026-11-25T00:00:00Z")
+    others = [_record("dcgan"), _record("dcgan", failed=True), _record("bert_base", failed=True), old]
+    of_no_table = [_record(family="26", dirty=True), _record("mnist", others_s=20.0)]
+    lines = figures([_record(), second, third, *others, *of_no_table]).splitlines()
+    assert lines[0] == (
+        "**AMD EPYC (Zen 4; family 25, model 17), 2 cores**, 2 threads, fp32, batch 1. Collage was faster "
+        "than every backend alone, beyond what is uncertain, in 3 of 4 runs; 1 too close to call."
+    )
+    assert lines[4:7] == [
+        "| ResNeXt50-32x4d, 224 x 224 | 3 | TVM + oneDNN 2 of 3, TVM 1 of 3 | 11.0 (10.0 to 12.0) | "
+        "TVM 2 of 3, oneDNN+ 1 of 3 | 1.100 (1.005 to 1.250) | 1.200 (1.200 to 1.250) | 2 of 3 | aaaaaaa |",
+        "| BERT-base, 12 layers, 128 tokens | 0 runs, 1 failed | - | - | - | - | - | - | aaaaaaa |",
+        "| DCGAN's generator | 1 run, 1 failed | TVM + oneDNN 1 of 1 | 10.0 | TVM 1 of 1 | 1.100 | 1.200 | "
+        "1 of 1 | aaaaaaa |",
+    ]
+    assert lines[-6:-2] == [
+        "| | oneDNN (our plugin over 3.2.0) | TVM (our kernels, 0.27.0) | "
+        "ONNX Runtime 1.32.0, called directly | OpenVINO 2026.4.1, called directly |",
+        "| --- | --- | --- | --- | --- |",
+        "| ResNeXt50-32x4d, 224 x 224 | 1.250+ | 1.100 (1.005 to 1.300) | 1.200 | 0.950 |",
+        "| DCGAN's generator | 1.250+ | 1.100 | 1.200 | 0.950 |",
+    ]
+    assert "ONNX Runtime 1.32.0, as a backend" in lines[-1]
+    assert "family 26" not in "".join(lines)
+    assert "mnist" not in "".join(lines)
+
+
+def test_every_run_is_a_line() -> None:
+    records = [_record(), _record(family="26", dirty=True), _record(failed=True, others_s=20.0)]
+    records[1]["software"]["python"] = "3.12.1"
+    text = all_runs(records)
+    lines = [line for line in text.splitlines() if line.startswith("| 2026")]
+    assert len(lines) == 3
+    assert lines[0] == (
+        "| 2026-11-24T01:02:03Z | aaaaaaa | resnext50 | graph: TVM + oneDNN | 10.0 | 9.75 | "
+        "TVM 1.100 +- 0.010 | 1.200 | 1.200 +- 0.010 | 0.950 | faster | 0 (0), 0, 0 | 2.5% | 1 |"
+    )
+    assert r"bench failed (1): a \| b" in lines[1]
+    assert "| 20.0%, disturbed |" in lines[1]
+    assert "| aaaaaaa, changed |" in lines[2]
+    assert "\n1. `collage optimize --level graph --budget 120s`, 2 threads; " in text
+    assert "Python 3.12.1" in text.splitlines()[-1]
+
+
+def test_blocks_are_filled_and_nothing_else() -> None:
+    page = "before\n<!-- evidence: runs -->\nold\n<!-- /evidence -->\nafter\n"
+    text = filled(page, [_record()])
+    assert text.startswith("before\n<!-- evidence: runs -->\n###")
+    assert text.endswith("\n<!-- /evidence -->\nafter\n")
+    assert "old" not in text
+    assert filled(text, [_record()]) == text
+    with pytest.raises(CollageError, match="no evidence 'rows', only figures, runs"):
+        filled(page.replace("runs", "rows"), [])
+    with pytest.raises(CollageError, match="no block"):
+        filled("a page", [])
+
+
+def test_the_pages_say_what_the_records_say() -> None:
+    stale = stale_pages(_ROOT, read_records(_ROOT / RUNS_FOLDER))
+    assert not stale, "python -m collage_benchmarks.evidence tables"
+
+
+def _git(folder: Path, *arguments: str) -> None:
+    person = ("-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run(["git", *person, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    root = tmp_path / "repository"
+    (root / "collage_core").mkdir(parents=True)
+    (root / "docs" / "results").mkdir(parents=True)
+    (root / "collage_core" / "core.py").write_text("1")
+    _git(tmp_path, "init", "-q", str(root))
+    _git(root, "add", ".")
+    _git(root, "commit", "-qm", "one")
+    return root
+
+
+def test_the_commit_is_the_programs(repository: Path) -> None:
+    first = commit_of(repository)
+    assert first.id == first.head
+    assert not first.dirty
+    (repository / "docs" / "results" / "run.json").write_text("{}")
+    (repository / "README.md").write_text("tables")
+    assert commit_of(repository) == first, "what runs and tables write is not the program"
+    (repository / "plugins" / "one" / "tests").mkdir(parents=True)
+    (repository / "plugins" / "one" / "tests" / "test.py").write_text("2")
+    assert commit_of(repository).dirty
+    _git(repository, "add", ".")
+    _git(repository, "commit", "-qm", "two")
+    second = commit_of(repository)
+    assert (second.id, second.dirty) == (first.id, False)
+    assert second.head != first.head
+    (repository / "collage_core" / "core.py").write_text("3")
+    assert commit_of(repository).dirty
+
+
+def test_refusals(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*arguments: str) -> str:
+        assert command.main(arguments) == 1
+        return capsys.readouterr().err
+
+    monkeypatch.chdir(repository)
+    (repository / "collage_core" / "core.py").write_text("3")
+    assert "files differ from the commit" in said("collect")
+    (repository / "plugins" / "collage_dnnl").mkdir(parents=True)
+    assert "the installed collage_core is not this repository's" in said("collect", "--allow-dirty")
+    require_packages_of(_ROOT)
+    monkeypatch.chdir(tmp_path)
+    assert "not a git repository" in said("status")
+
+
+def test_a_busy_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_LOOK_S", 1.0)
+    loop = [sys.executable, "-c", "print(flush=True)\nwhile True: pass"]
+    with ExitStack() as stack:
+        for _ in range(os.cpu_count() or 1):
+            process = stack.enter_context(subprocess.Popen(loop, stdout=subprocess.PIPE))
+            stack.callback(process.kill)
+            assert process.stdout
+            process.stdout.readline()
+        with pytest.raises(CollageError, match=r"busy: \d+% of its processors are in use"):
+            machine.require_idle()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_ours_are_no_others(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that computes is found among others only where nobody says that it is one."""
+    if not known:
+        monkeypatch.setattr(psutil.Process, "children", lambda self, recursive: [])
+    name = "collage-child"
+    loop = f"open('/proc/self/comm', 'w').write({name!r})\nprint(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", loop], stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout
+            child.stdout.readline()
+            with machine.watching() as others:
+                end_s = time.monotonic() + 60
+                begun_s = psutil.Process(child.pid).cpu_times().user
+                while psutil.Process(child.pid).cpu_times().user < begun_s + 0.1:
+                    assert time.monotonic() < end_s
+                    time.sleep(0.05)
+        finally:
+            child.kill()
+    assert (name in others.spent_s) != known
+
+
+def test_tables_check_says_what_differs(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(repository)
+    pages = {"README.md": "figures", "docs/results/evidence.md": "runs"}
+    for page, name in pages.items():
+        (repository / page).write_text(f"<!-- evidence: {name} -->\n<!-- /evidence -->\n")
+    write_record(repository / RUNS_FOLDER, _record())
+    assert command.main(["tables", "--check"]) == 1
+    assert "+**AMD EPYC (Zen 4" in capsys.readouterr().out
+    assert command.main(["tables"]) == 0
+    assert command.main(["tables", "--check"]) == 0
+    assert "TVM + oneDNN" in (repository / "README.md").read_text()
+
+
+def test_status_counts(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(repository)
+    record = {**_record(), "processor": machine.processor_json()}
+    record["commit"]["id"] = commit_of(repository).id
+    write_record(repository / RUNS_FOLDER, record)
+    assert command.main(["status", "--networks", "resnext50", "dcgan"]) == 0
+    out = capsys.readouterr().out
+    assert "resnext50  1 of 5       0" in out
+    assert "next: dcgan" in out
+
+
+def test_defaults_run_the_installed_command() -> None:
+    assert Path(Tools().collage[0]).is_file()
+    assert collecting.LEVEL == "graph"

@@ -1,0 +1,46 @@
+"""What the comparisons of whole networks call right, and whom they count among the rivals."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+
+from collage_core.ir import Graph, from_model
+
+_SCRIPT = Path(__file__).parents[1] / "two_level.py"
+
+
+@pytest.fixture(scope="module")
+def two_level() -> Any:
+    """The script, as a module."""
+    spec = importlib.util.spec_from_file_location("two_level", _SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def graph() -> Graph:
+    text = """<ir_version: 10, opset_import: ["" : 20]> g (float[2] x) => (float[2] y) { y = Relu(x) }"""
+    return from_model(onnx.parser.parse_model(text))
+
+
+def test_answers_beyond_the_tolerance_are_told(two_level: Any, graph: Graph) -> None:
+    right = {"y": np.array([1.0, 2.0], np.float32)}
+    near, far = ({"y": right["y"] + np.float32(d)} for d in (1e-5, 1e-2))
+    outputs = {"collage": right, "near": near, "far": far, "failed": {}}
+    assert list(two_level._disagreeing(graph, outputs)) == ["far"]
+    assert "more than 0.0001" in two_level._disagreeing(graph, outputs)["far"]
+    assert list(two_level._disagreeing(graph, {**outputs, "collage": {}})) == ["near", "far"]
+
+
+def test_rivals_with_the_references_help_count(two_level: Any) -> None:
+    assert two_level._label({"backend": "one", "alone": True}) == "one"
+    assert two_level._label({"backend": "one", "alone": False}) == "one+reference"
