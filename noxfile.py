@@ -98,9 +98,9 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Against ONNX Runtime, on the networks named (ResNeXt50 and BERT otherwise); `-- tvm`: TVM's kernels
-    beside torch, NumPy and oneDNN; `-- bert`: BERT-base beside its bare matrix products; `-- graph`,
-    `-- alone` and `-- ablation`: what several libraries and the graph level bring. Further arguments go to
-    these scripts.
+    beside torch, NumPy and oneDNN; `-- bert`: BERT-base beside its bare matrix products; `-- alone`
+    and `-- ablation`: what several libraries bring, one after the other. Further arguments go to these
+    scripts.
     """
     session.install(*(f"./{p}" for p in DEMO))
     if session.posargs[:1] == ["tvm"]:
@@ -110,7 +110,7 @@ def bench(session: nox.Session) -> None:
     if session.posargs[:1] == ["bert"]:
         session.run("python", "-P", "benchmarks/bert_matmuls.py", *session.posargs[1:])
         return
-    if session.posargs and session.posargs[0] in ("graph", "alone", "ablation"):
+    if session.posargs and session.posargs[0] in ("alone", "ablation"):
         session.install(*(f"./{p}" for p in PACKAGES))
         session.run("python", "-P", "benchmarks/two_level.py", *session.posargs)
         return
