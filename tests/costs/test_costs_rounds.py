@@ -147,6 +147,23 @@ def test_further_sittings_follow_for_those_who_are_to_go_on(tmp_path: Path) -> N
         assert samples.runs == 4, "of the rounds that all had"
 
 
+def test_what_is_hopelessly_behind_leaves_after_one_sitting(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    contenders = [contender("fast", log, seconds=0.002), contender("hopeless", log, seconds=0.04)]
+    outcomes = measure_rounds(contenders, 6, sittings=3, warmup_s=0, turn_s=0, hopeless=4.0)
+    sat = {name: [len(s.turns) for s in o.sittings] for name, o in outcomes.items()}
+    assert sat == {"fast": [2, 2, 2], "hopeless": [2, 0, 0]}
+    assert outcomes["hopeless"].outputs["y"].size == 1, "it has answered before it left"
+    processes = {line for line in log.read_text().splitlines() if line.startswith("hopeless ")}
+    assert len(processes) == 1
+
+
+def test_of_what_takes_long_a_turn_is_one_run(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    measure_rounds([contender("a", log, seconds=1.01)], 2, 3, 2)
+    assert len(log.read_text().splitlines()) == 1 + 2, "one to open, and none to warm up"
+
+
 @pytest.mark.parametrize(
     ("do", "reason"),
     [
