@@ -1,17 +1,24 @@
 """What all tests share: a library that they compare with reports nothing to its vendor, nothing waits for
-processors, and a test that is marked `alone` runs beside no other.
+processors, a test that is marked `alone` runs beside no other, and what each folder of tests takes is told.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadGroupScheduling
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 os.environ["COLLAGE_SETTLING_LIMIT_S"] = "0"  # beside other tests no processor is ever free for a look
@@ -23,6 +30,14 @@ settings.register_profile("exploring", deadline=None)
 settings.load_profile("repeatable")
 
 _TREE = Path(__file__).parent
+MARKED_TIERS = ("ci", "slow")
+"""Markers of the tests that `nox -s tests` leaves out; docs/adr/0023. A test has at most one."""
+SECONDS = _TREE / "tests" / "seconds.json"
+PROCESSES = 2
+"""Of the table of seconds; a test that runs alone takes the time of all of them."""
+_NOISE_S = 5
+"""No folder is told to be slow for less."""
+
 _MOST_PROCESSES = 4
 """Many tests start processes, which have threads of their own."""
 
@@ -32,11 +47,39 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min(len(os.sched_getaffinity(0)), _MOST_PROCESSES)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadGroupScheduling | None:
+    """With `--dist loadgroup`, whole files: a file's fixtures are then made in one process only."""
+    from xdist.scheduler import LoadGroupScheduling
+
+    class ByFile(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return str(super()._split_scope(nodeid)).partition("::")[0]
+
+    return ByFile(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In several processes, what runs alone comes last and in one of them: the others wait for it once."""
+    for item in items:
+        if sum(item.get_closest_marker(tier) is not None for tier in MARKED_TIERS) > 1:
+            raise pytest.UsageError(f"{item.nodeid} is of several tiers: {', '.join(MARKED_TIERS)}")
+    if hasattr(config, "workerinput"):
+        for item in items:
+            if _is_alone(item):
+                item.add_marker(pytest.mark.xdist_group("alone"))
+        items.sort(key=_is_alone)
+
+
+def _is_alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("alone") is not None
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Fixtures are made and ended within, for they may be what is timed."""
-    alone = item.get_closest_marker("alone") is not None
-    with _admitted(fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+    with _admitted(fcntl.LOCK_EX if _is_alone(item) else fcntl.LOCK_SH):
         return (yield)
 
 
@@ -64,3 +107,44 @@ def _opened(folder: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seconds",
+        choices=("compare", "update"),
+        help=f"whole tiers only: compare what each folder took with {SECONDS.name}, or write it there anew",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("seconds") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Seconds(update=config.getoption("seconds") == "update"))
+
+
+class _Seconds:
+    """What the tests of each folder took, by tier: seconds of one process among `PROCESSES`."""
+
+    def __init__(self, update: bool) -> None:
+        self._update = update
+        self._taken: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        tier = next((t for t in MARKED_TIERS if t in report.keywords), "tests")
+        folder = Path(report.nodeid.partition("::")[0]).parent.as_posix()
+        processes = PROCESSES if "alone" in report.keywords else 1
+        self._taken[tier][folder] += report.duration * processes
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        known = json.loads(SECONDS.read_text()) if SECONDS.exists() else {}
+        for tier, taken in self._taken.items():
+            expected = known.get(tier, {})
+            sums = [round(sum(seconds.values())) for seconds in (taken, expected)]
+            terminalreporter.write_line(f"{tier}: {sums[0]} s of tests; {SECONDS.name} says {sums[1]} s")
+            for folder, seconds in taken.items():
+                if not self._update and seconds > 2 * expected.get(folder, 0) + _NOISE_S:
+                    said = f"{folder} took {seconds:.0f} s, {SECONDS.name} says {expected.get(folder, 0)} s"
+                    terminalreporter.write_line(f"warning: {tier}: {said}", yellow=True)
+            known[tier] = {folder: max(1, round(taken[folder])) for folder in sorted(taken)}
+        if self._update:
+            SECONDS.write_text(json.dumps(dict(sorted(known.items())), indent=2) + "\n")

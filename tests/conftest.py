@@ -16,6 +16,7 @@ sys.path.append(str(Path(__file__).parent / "support"))
 os.environ["COLLAGE_CALIBRATION"] = "off"  # some seconds for each test that begins with an empty database
 
 from collage_command import Collage, Optimised
+from hanging import HANGS, HangingClock
 
 _GOLDEN = Path(__file__).parent / "golden"
 
@@ -41,6 +42,13 @@ def golden(request: pytest.FixtureRequest) -> Golden:
         assert text + "\n" == path.read_text(encoding="utf-8"), f"to accept: pytest --update-golden ({name})"
 
     return compare
+
+
+@pytest.fixture
+def hanging_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers' limits are reached when `hanging.hang` is called, and not before."""
+    monkeypatch.setenv(HANGS, str(tmp_path / "hangs"))
+    monkeypatch.setattr("collage_core.worker.worker.time", HangingClock())
 
 
 @pytest.fixture

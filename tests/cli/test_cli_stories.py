@@ -25,8 +25,7 @@ def test_the_second_run_measures_nothing(optimised: Optimised) -> None:
     assert second["search"]["measured"] == 0
     assert second["search"]["measure_s"] == 0
     assert second["search"]["cached"] == first["search"]["measured"]
-    assert second["search"]["total_s"] < 10
-    assert second["search"]["search_s"] < 1
+    assert 0 < second["search"]["search_s"] < second["search"]["total_s"]
     for key in ("groups", "conversions", "predicted_ms", "latency_ms", "chosen", "max_rel_error"):
         assert second[key] == first[key]
 
