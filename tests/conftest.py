@@ -15,7 +15,7 @@ import pytest
 sys.path.append(str(Path(__file__).parent / "support"))
 os.environ["COLLAGE_CALIBRATION"] = "off"  # some seconds for each test that begins with an empty database
 
-from collage_command import Collage, Optimised
+from collage_command import BRIEFLY, Collage, Optimised
 from hanging import HANGS, HangingClock
 
 _GOLDEN = Path(__file__).parent / "golden"
@@ -65,6 +65,6 @@ def optimised(tmp_path_factory: pytest.TempPathFactory) -> Optimised:
     collage = Collage(tmp_path_factory.mktemp("optimised"))
     model, bundle = collage.folder / "tiny_conv.onnx", collage.folder / "tiny_conv.collage"
     onnx.save(NETWORKS["tiny_conv"].build(), model)
-    first = collage.json("optimize", model, "--threads", "1", "--rounds", "4")
-    second = collage.json("optimize", model, "--threads", "1", "--rounds", "4", "-o", bundle)
+    first = collage.json("optimize", model, *BRIEFLY)
+    second = collage.json("optimize", model, *BRIEFLY, "-o", bundle)
     return Optimised(collage, model, first, second, bundle)

@@ -88,7 +88,7 @@ def test_operators_go_to_who_takes_them_first(backend: type[OnnxBackend]) -> Non
     [
         ("raise", "no kernel for this shape"),
         ("crash at build", "SIGSEGV"),
-        ("hang at build", "no answer within 77 s"),
+        ("hang at build", "no answer within"),
     ],
     indirect=["backend"],
 )

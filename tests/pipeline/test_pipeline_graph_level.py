@@ -62,6 +62,7 @@ def costs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("graph_level") / "c.sqlite"
 
 
+@pytest.mark.ci
 @pytest.mark.alone
 def test_it_finds_the_gain_between_kernels_that_the_op_level_misses(parse: Parse, costs: Path) -> None:
     op_level = _optimize(parse, _CHAIN, costs, "op")
@@ -105,6 +106,7 @@ def test_an_operator_that_the_library_lacks_costs_only_that_one(parse: Parse, tm
     assert report["declined"]["pairs"] == ["c: it has no Exp"]
 
 
+@pytest.mark.ci
 def test_a_library_that_dies_when_asked_costs_only_that_operator(parse: Parse, tmp_path: Path) -> None:
     text = "(float[8] x) => (float y) { [a] a = Tan(x) [b] b = Neg(a) [c] y = Abs(b) }"
     found = _optimize(parse, text, tmp_path / "c.sqlite")
