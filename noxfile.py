@@ -23,7 +23,7 @@ DEMO = [
 
 # ortools: a second opinion on the search (docs/adr/0010); pytest-xdist: docs/adr/0023.
 TEST_TOOLS = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "ortools>=9.15"]
-IN_PROCESSES = ["-n", "auto", "--dist", "loadgroup", "--no-loadscope-reorder"]
+IN_PROCESSES = ["-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
 # What kernels are compared with; the CPU build, where the index has one.
 TORCH = "torch==2.13.0"
 # Exact, for what they complain about changes from one version to the next.
