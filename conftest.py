@@ -160,7 +160,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seconds",
         choices=("compare", "update"),
-        help=f"whole tiers only: compare what each folder took with {SECONDS.name}, or write it there anew",
+        help=f"whole folders only: compare what each took with {SECONDS.name}, or write it there anew",
     )
 
 
@@ -192,6 +192,6 @@ class _Seconds:
                 if not self._update and seconds > 2 * expected.get(folder, 0) + _NOISE_S:
                     said = f"{folder} took {seconds:.0f} s, {SECONDS.name} says {expected.get(folder, 0)} s"
                     terminalreporter.write_line(f"warning: {tier}: {said}", yellow=True)
-            known[tier] = {folder: max(1, round(taken[folder])) for folder in sorted(taken)}
+            known[tier] = {**expected, **{folder: max(1, round(s)) for folder, s in taken.items()}}
         if self._update:
-            SECONDS.write_text(json.dumps(dict(sorted(known.items())), indent=2) + "\n")
+            SECONDS.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")

@@ -4,7 +4,10 @@ files.
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,11 +63,26 @@ def collage(tmp_path: Path) -> Iterator[Collage]:
 
 @pytest.fixture(scope="session")
 def optimised(tmp_path_factory: pytest.TempPathFactory) -> Optimised:
+    """Optimised once for all processes of a run; each has a copy of the costs and the bundle."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "optimised"
+    folder.mkdir(exist_ok=True)
+    model, bundle, reports = folder / "tiny_conv.onnx", folder / "tiny_conv.collage", folder / "reports.json"
+    with (folder / "making").open("w") as making:
+        fcntl.flock(making, fcntl.LOCK_EX)
+        if not reports.exists():
+            _optimise(Collage(folder), model, bundle, reports)
+    own = tmp_path_factory.mktemp("optimised")
+    shutil.copytree(folder / "home", own / "home")
+    shutil.copy(bundle, own)
+    first, second = json.loads(reports.read_text())
+    return Optimised(Collage(own), model, first, second, own / bundle.name)
+
+
+def _optimise(collage: Collage, model: Path, bundle: Path, reports: Path) -> None:
     from collage_benchmarks.networks import NETWORKS
 
-    collage = Collage(tmp_path_factory.mktemp("optimised"))
-    model, bundle = collage.folder / "tiny_conv.onnx", collage.folder / "tiny_conv.collage"
     onnx.save(NETWORKS["tiny_conv"].build(), model)
     first = collage.json("optimize", model, *BRIEFLY)
     second = collage.json("optimize", model, *BRIEFLY, "-o", bundle)
-    return Optimised(collage, model, first, second, bundle)
+    reports.write_text(json.dumps([first, second]))

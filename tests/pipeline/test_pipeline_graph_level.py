@@ -86,6 +86,7 @@ def test_it_finds_the_gain_between_kernels_that_the_op_level_misses(parse: Parse
     assert {"collage", "operators", "pairs"} <= {k for k, ms in report["latency_ms"].items() if ms}
 
 
+@pytest.mark.ci
 def test_from_recorded_costs_a_seed_gives_the_same_search(parse: Parse, costs: Path) -> None:
     first = _optimize(parse, _CHAIN, costs, seed=3, budget_s=20)
     again = _optimize(parse, _CHAIN, costs, seed=3, budget_s=20)
