@@ -28,14 +28,12 @@ from collage_core.costs import CostDatabase
 from collage_core.plugins import PLUGINS_VARIABLE
 from collage_core.runtime import read
 
-pytestmark = pytest.mark.alone
-
 _PLUGINS = Path(__file__).parent / "plugins"
 _SUPPORT = Path(__file__).parents[1] / "support"
 _SHARED, _LAYERS = 2, 6
 _KILLS = 20
-_SOME = (9, 13, 15, 17)
-"""Those that are tried every time; all of them in the nightly session."""
+_TIERS = {13: (), **dict.fromkeys((9, 15, 17), pytest.mark.ci)}
+"""Those that are not for the nightly session alone."""
 _SEED = 20261120
 
 
@@ -140,7 +138,7 @@ def moments_s(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 
 @pytest.mark.parametrize(
     "number",
-    [pytest.param(k, marks=[] if k in _SOME else [pytest.mark.slow]) for k in range(_KILLS)],
+    [pytest.param(k, marks=_TIERS.get(k, pytest.mark.slow)) for k in range(_KILLS)],
 )
 def test_killed_at_any_moment(ready: Collage, moments_s: Sequence[float], number: int) -> None:
     model = _layered(ready.folder / "m.onnx", 24)
@@ -177,6 +175,7 @@ def test_killed_at_any_moment(ready: Collage, moments_s: Sequence[float], number
     assert processes_with(f"COLLAGE_HOME={ready.home}") == set()
 
 
+@pytest.mark.alone
 def test_two_at_once_share_costs_and_do_not_time_each_other(ready: Collage) -> None:
     models = [_layered(ready.folder / f"m{width}.onnx", width) for width in (24, 40)]
     running = [ready.start(*_arguments(model), "--json") for model in models]
