@@ -1,17 +1,29 @@
 """What all tests share: a library that they compare with reports nothing to its vendor, nothing waits for
-processors, and a test that is marked `alone` runs beside no other.
+processors, a test that is marked `alone` runs beside no other, and what each folder of tests takes is told.
 """
 
 from __future__ import annotations
 
 import fcntl
+import functools
+import json
 import os
+import resource
+import tempfile
+import time
+from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadFileScheduling
+    from xdist.workermanage import WorkerController
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 os.environ["COLLAGE_SETTLING_LIMIT_S"] = "0"  # beside other tests no processor is ever free for a look
@@ -23,6 +35,18 @@ settings.register_profile("exploring", deadline=None)
 settings.load_profile("repeatable")
 
 _TREE = Path(__file__).parent
+MARKED_TIERS = ("ci", "slow")
+"""Markers of the tests that `nox -s tests` leaves out; docs/adr/0023. A test has at most one."""
+SECONDS = _TREE / "tests" / "seconds.json"
+PROCESSES = 2
+"""Of the table of seconds; a test that runs alone keeps all of them."""
+_ALONE = "alone"
+_LIST = pytest.StashKey[Path]()
+_BEGUN_S = pytest.StashKey[float]()
+_TOOK = "seconds"
+_NOISE_S = 5
+"""No folder is told to be slow for less."""
+
 _MOST_PROCESSES = 4
 """Many tests start processes, which have threads of their own."""
 
@@ -32,12 +56,78 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min(len(os.sched_getaffinity(0)), _MOST_PROCESSES)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    node.workerinput[_ALONE] = str(_list_of_alone(node.config))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """With `--dist loadfile`: what runs alone is scheduled apart from its file."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Apart(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+        @functools.cached_property
+        def _alone(self) -> frozenset[str]:
+            return frozenset(_list_of_alone(config).read_text().splitlines())
+
+        def _split_scope(self, nodeid: str) -> str:
+            return _ALONE if nodeid in self._alone else str(super()._split_scope(nodeid))
+
+    return Apart(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def _list_of_alone(config: pytest.Config) -> Path:
+    """Where the processes that collect tests tell the one that schedules them which of them run alone."""
+    if _LIST not in config.stash:
+        folder = tempfile.TemporaryDirectory()
+        config.add_cleanup(folder.cleanup)
+        config.stash[_LIST] = Path(folder.name, _ALONE)
+    return config.stash[_LIST]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In several processes, what runs alone comes last: the others wait for it once."""
+    for item in items:
+        if sum(item.get_closest_marker(tier) is not None for tier in MARKED_TIERS) > 1:
+            raise pytest.UsageError(f"{item.nodeid} is of several tiers: {', '.join(MARKED_TIERS)}")
+    if hasattr(config, "workerinput"):
+        items.sort(key=_is_alone)
+        told = Path(config.workerinput[_ALONE])
+        told.write_text("\n".join(item.nodeid for item in items if _is_alone(item)))
+
+
+def _is_alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker(_ALONE) is not None
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Fixtures are made and ended within, for they may be what is timed."""
-    alone = item.get_closest_marker("alone") is not None
-    with _admitted(fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+    with _admitted(fcntl.LOCK_EX if _is_alone(item) else fcntl.LOCK_SH):
+        item.stash[_BEGUN_S] = _seconds(item)
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if call.when == "teardown":
+        report.user_properties.append((_TOOK, _seconds(item) - item.stash[_BEGUN_S]))
+    return report
+
+
+def _seconds(item: pytest.Item) -> float:
+    """A clock of processor seconds, children's included, which tell the same on a busy machine; for a test
+    that keeps the machine to itself, of those that it keeps from others.
+    """
+    if _is_alone(item):
+        return PROCESSES * time.monotonic()
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(u.ru_utime + u.ru_stime for u in used)
 
 
 @contextmanager
@@ -64,3 +154,44 @@ def _opened(folder: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seconds",
+        choices=("compare", "update"),
+        help=f"whole folders only: compare what each took with {SECONDS.name}, or write it there anew",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("seconds") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Seconds(update=config.getoption("seconds") == "update"))
+
+
+class _Seconds:
+    """What the tests of each folder took, by tier."""
+
+    def __init__(self, update: bool) -> None:
+        self._update = update
+        self._taken: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        tier = next((t for t in MARKED_TIERS if t in report.keywords), "tests")
+        folder = Path(report.nodeid.partition("::")[0]).parent.as_posix()
+        self._taken[tier][folder] += float(dict(report.user_properties).get(_TOOK, 0))  # type: ignore[arg-type]
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        known = json.loads(SECONDS.read_text()) if SECONDS.exists() else {}
+        for tier, taken in self._taken.items():
+            expected = known.get(tier, {})
+            sums = [round(sum(seconds.values())) for seconds in (taken, expected)]
+            said = f"{tier}: {sums[0]} processor seconds; {SECONDS.name} says {sums[1]}"
+            terminalreporter.write_line(said)
+            for folder, seconds in taken.items():
+                if not self._update and seconds > 2 * expected.get(folder, 0) + _NOISE_S:
+                    said = f"{folder} took {seconds:.0f} s, {SECONDS.name} says {expected.get(folder, 0)} s"
+                    terminalreporter.write_line(f"warning: {tier}: {said}", yellow=True)
+            known[tier] = {**expected, **{folder: max(1, round(s)) for folder, s in taken.items()}}
+        if self._update:
+            SECONDS.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")

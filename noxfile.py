@@ -23,7 +23,7 @@ DEMO = [
 
 # ortools: a second opinion on the search (docs/adr/0010); pytest-xdist: docs/adr/0023.
 TEST_TOOLS = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "ortools>=9.15"]
-IN_PROCESSES = ["-n", "auto", "--dist", "worksteal"]
+IN_PROCESSES = ["-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
 # What kernels are compared with; the CPU build, where the index has one.
 TORCH = "torch==2.13.0"
 # Exact, for what they complain about changes from one version to the next.
@@ -32,9 +32,16 @@ RUFF, MYPY = "ruff==0.17.5", "mypy==2.4.1"
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Everything but the slow tests, in up to four processes; arguments go to pytest."""
+    """What is asked of every change, in up to four processes; arguments go to pytest."""
     _install_editable(session, *TEST_TOOLS)
-    session.run("python", "-m", "pytest", *IN_PROCESSES, "-m", "not slow", *session.posargs)
+    _run_tier(session, "not (ci or slow)")
+
+
+@nox.session
+def ci(session: nox.Session) -> None:
+    """Heavier tests, and those of what a user has: packages installed, nothing switched off."""
+    session.install(*(f"./{p}{EXTRAS.get(p.name, '')}" for p in PACKAGES), *TEST_TOOLS)
+    _run_tier(session, "ci")
 
 
 @nox.session
@@ -135,6 +142,13 @@ def build(session: nox.Session) -> None:
     session.install("--no-index", "--find-links", others, *ours)
     session.chdir(others)
     session.run("python", "-P", "-m", "collage_benchmarks.demo", "resnext50", *session.posargs)
+
+
+def _run_tier(session: nox.Session, marked: str) -> None:
+    """Tests by their markers, beside what they took before unless only some are asked for."""
+    seconds = [] if session.posargs else ["--seconds=compare"]
+    # Not `python -m`: what was installed is tested, not the working tree.
+    session.run("pytest", *IN_PROCESSES, "-m", marked, *seconds, *session.posargs)
 
 
 def _install_editable(session: nox.Session, *tools: str) -> None:

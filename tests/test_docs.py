@@ -52,6 +52,7 @@ def model_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.ci
 def test_the_python_example_runs(model_folder: Path) -> None:
     blocks = _python_blocks(_DOCS / "python-api.md")
     assert len(blocks) == 4

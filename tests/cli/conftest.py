@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from collage_command import BRIEFLY
 
 from collage_core.cli.main import main
 
@@ -34,17 +35,7 @@ def place(optimised: Optimised, capsys: pytest.CaptureFixture[str]) -> Place:
 
     def run(*options: str) -> Any:
         costs = str(optimised.collage.home / "costs.sqlite")
-        arguments = [
-            "optimize",
-            str(optimised.model),
-            "--threads",
-            "1",
-            "--rounds",
-            "4",
-            "--costs",
-            costs,
-            "--json",
-        ]
+        arguments = ["optimize", str(optimised.model), *BRIEFLY, "--costs", costs, "--json"]
         assert main([*arguments, *options]) == 0
         return json.loads(capsys.readouterr().out)
 

@@ -103,8 +103,9 @@ def test_plugins_that_fail_cost_only_themselves(
         assert report[name]["reason"].startswith(said)
     assert report["dnnl"]["available"] is True
     assert report["abacus"]["reason"] == "its library is not here"
-    placed = collage.json("optimize", model, "--threads", "1", "--rounds", "4")
-    assert {g["backend"] for g in placed["groups"]} <= {"dnnl", "tvm", "reference"}
+    slow = [part for name in ("onnxruntime", "openvino", "tvm") for part in ("--exclude", name)]
+    placed = collage.json("optimize", model, "--threads", "1", "--rounds", "4", *slow)
+    assert {g["backend"] for g in placed["groups"]} <= {"dnnl", "reference"}
     assert refused("optimize", model, "--backends", "abacus,dnnl") == (
         "collage: backend 'abacus' is not available: its library is not here"
     )

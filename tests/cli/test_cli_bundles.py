@@ -84,11 +84,11 @@ def _manifest(source: Path, **changes: Any) -> Path:
     return _edited(source, "manifest.json", lambda data: json.dumps({**json.loads(data), **changes}).encode())
 
 
-def _both(path: Path, refused: Refused, said: str) -> None:
+def _both(path: Path, refused: Mistake, said: str) -> None:
     _both_of(path, path, refused, said)
 
 
-def _both_of(path: Path, bundle: Path, refused: Refused, said: str) -> None:
+def _both_of(path: Path, bundle: Path, refused: Mistake, said: str) -> None:
     """Refused by `collage run` and by `load`, in the same words; the input lies beside `bundle`."""
     line = refused("run", path, "--input", f"x={bundle.parent}/x.npy")
     assert said in line
@@ -145,36 +145,36 @@ def test_where_it_was_made_stays_with_it(bundle: Path) -> None:
 
 
 @pytest.mark.parametrize("entry", ["manifest.json", "placement.json", "model.onnx", "weights.bin"])
-def test_a_changed_member(entry: str, bundle: Path, refused: Refused) -> None:
+def test_a_changed_member(entry: str, bundle: Path, mistake: Mistake) -> None:
     with zipfile.ZipFile(bundle) as archive:
         info = archive.getinfo(entry)
     data = bytearray(bundle.read_bytes())
     data[info.header_offset + 30 + len(entry) + (20 if entry == "weights.bin" else 0) + 5] ^= 1
     path = bundle.with_name("changed.collage")
     path.write_bytes(data)
-    _both(path, refused, "not a bundle, or a damaged one (Bad CRC-32 for file")
+    _both(path, mistake, "not a bundle, or a damaged one (Bad CRC-32 for file")
 
 
 @pytest.mark.parametrize("entry", ["manifest.json", "placement.json", "model.onnx", "weights.bin"])
-def test_a_missing_member(entry: str, bundle: Path, refused: Refused) -> None:
-    _both(_edited(bundle, entry, lambda data: None), refused, "not a bundle, or a damaged one")
+def test_a_missing_member(entry: str, bundle: Path, mistake: Mistake) -> None:
+    _both(_edited(bundle, entry, lambda data: None), mistake, "not a bundle, or a damaged one")
 
 
-def test_other_damage(bundle: Path, refused: Refused) -> None:
+def test_other_damage(bundle: Path, mistake: Mistake) -> None:
     whole = bundle.read_bytes()
     path = bundle.with_name("damaged.collage")
     for data in (b"", b"junk", whole[: len(whole) // 2], whole[:-1], whole[200:]):
         path.write_bytes(data)
-        _both(path, refused, "not a bundle, or a damaged one")
+        _both(path, mistake, "not a bundle, or a damaged one")
     short = _edited(bundle, "weights.bin", lambda data: data[:-2000])
-    _both(short, refused, "constant 'w': external data file")
+    _both(short, mistake, "constant 'w': external data file")
     packed = _edited(bundle, "", lambda data: data, zipfile.ZIP_DEFLATED)
-    _both(packed, refused, "is compressed")
+    _both(packed, mistake, "is compressed")
 
 
 @pytest.mark.parametrize("entry", ["manifest.json", "placement.json", "model.onnx", "weights.bin"])
 def test_what_would_unpack_to_more_than_it_takes_is_refused_unread(
-    entry: str, bundle: Path, refused: Refused, tmp_path: Path
+    entry: str, bundle: Path, mistake: Mistake, tmp_path: Path
 ) -> None:
     """A megabyte of zeros compressed becomes a gigabyte; sizes that are stated may be wrong."""
     path = tmp_path / "bomb.collage"
@@ -183,7 +183,7 @@ def test_what_would_unpack_to_more_than_it_takes_is_refused_unread(
             data = bytes(1 << 26) if name == entry else old.read(name)
             new.writestr(name, data, zipfile.ZIP_DEFLATED if name == entry else zipfile.ZIP_STORED)
     assert path.stat().st_size < 1 << 20
-    _both_of(path, bundle, refused, f"{entry} is compressed")
+    _both_of(path, bundle, mistake, f"{entry} is compressed")
     lying = bytearray(bundle.read_bytes())
     with zipfile.ZipFile(bundle) as archive:
         size = archive.getinfo(entry).file_size
@@ -192,7 +192,7 @@ def test_what_would_unpack_to_more_than_it_takes_is_refused_unread(
     for stated in ((size, 1 << 30), (1 << 30, 1 << 30)):
         struct.pack_into("<II", lying, at - 4, *stated)
         path.write_bytes(lying)
-        _both_of(path, bundle, refused, f"{entry} is said to have {1 << 30} bytes")
+        _both_of(path, bundle, mistake, f"{entry} is said to have {1 << 30} bytes")
 
 
 def test_json_is_not_read_beyond_a_limit(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

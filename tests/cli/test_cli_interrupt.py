@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 import onnx.parser
+import pytest
 from processes import wait_until
 
 from collage_core.costs import CostDatabase
@@ -53,7 +54,7 @@ def test_interrupted_while_measuring(collage: Collage) -> None:
     onnx.save(onnx.parser.parse_model(_MODEL), model)
     arguments = ("optimize", model, "--threads", "1", "--rounds", "4", "--backends", "dnnl,tvm")
     process = collage.start(*arguments)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while _costs(collage) < 5:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
@@ -62,7 +63,7 @@ def test_interrupted_while_measuring(collage: Collage) -> None:
     assert list(collage.temporary.glob("collage-*/graph"))
 
     os.kill(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert out == ""
     assert err.splitlines()[-1] == "collage: interrupted; what was measured is kept"
@@ -83,13 +84,13 @@ def test_interrupted_while_comparing(collage: Collage) -> None:
     onnx.save(onnx.parser.parse_model(_MODEL), model)
     collage.run("optimize", model, "--threads", "1", "--rounds", "4", "--backends", "reference", "-o", bundle)
     process = collage.start("bench", bundle, "--against", "onnxruntime", "--rounds", "100000")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while len(_processes_of(collage)) < 3:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert wait_until(lambda: not _processes_of(collage))
     assert not list(collage.temporary.iterdir())
@@ -103,18 +104,19 @@ def _trials(collage: Collage) -> int:
         return sum(cost.key.variant == "trial" for cost in database.items())
 
 
+@pytest.mark.ci
 def test_interrupted_at_the_graph_level_it_keeps_the_best_so_far(collage: Collage) -> None:
     model = collage.folder / "m.onnx"
     onnx.save(onnx.parser.parse_model(_MODEL), model)
     backends = ("--threads", "1", "--rounds", "4", "--backends", "dnnl,onnxruntime")
     process = collage.start("optimize", model, *backends, "--level", "graph", "--json")
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 600
     while _trials(collage) < 2:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     report = json.loads(out)
     assert report["second_level"]["stopped_by"] == "interrupted"

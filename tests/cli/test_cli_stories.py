@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
+from collage_command import BRIEFLY
 from onnx.reference import ReferenceEvaluator
 
 from collage_core.costs import CostDatabase
@@ -25,17 +26,9 @@ def test_the_second_run_measures_nothing(optimised: Optimised) -> None:
     assert second["search"]["measured"] == 0
     assert second["search"]["measure_s"] == 0
     assert second["search"]["cached"] == first["search"]["measured"]
-    assert second["search"]["total_s"] < 10
-    assert second["search"]["search_s"] < 1
-    for key in (
-        "groups",
-        "conversions",
-        "predicted_ms",
-        "contenders",
-        "beaten_by",
-        "chosen",
-        "max_rel_error",
-    ):
+    assert 0 < second["search"]["search_s"] < second["search"]["total_s"]
+    same = ("groups", "conversions", "predicted_ms", "contenders", "beaten_by", "chosen", "max_rel_error")
+    for key in same:
         assert second[key] == first[key]
 
 
@@ -166,7 +159,7 @@ def test_costs_go_out_and_come_in(optimised: Optimised) -> None:
 
     other = collage.folder / "other.sqlite"
     assert collage.run("costs", "--costs", other, "import", exported).startswith(f"{count} costs merged")
-    arguments = ("optimize", optimised.model, "--threads", "1", "--rounds", "4", "--costs", other)
+    arguments = ("optimize", optimised.model, *BRIEFLY, "--costs", other)
     report = collage.json(*arguments)
     assert report["search"]["measured"] == 0
     assert report["groups"] == optimised.second["groups"]
@@ -181,7 +174,7 @@ def test_costs_go_out_and_come_in(optimised: Optimised) -> None:
 
 
 def test_texts_for_people(optimised: Optimised) -> None:
-    text = optimised.collage.run("optimize", optimised.model, "--threads", "1", "--rounds", "4")
+    text = optimised.collage.run("optimize", optimised.model, *BRIEFLY)
     assert text.startswith(f"{optimised.model} on cpu, 1 threads\n")
     assert "collage" in text
     assert " 0 measured" in text
@@ -198,12 +191,12 @@ def test_a_bundle_is_a_file_of_its_own(optimised: Optimised, tmp_path: Path, col
     assert report["outputs"]["logits"]["file"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_calibration_is_measured_once_and_is_not_stale(
     collage: Collage, optimised: Optimised, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLLAGE_CALIBRATION")
-    arguments = ("optimize", optimised.model, "--threads", "1", "--rounds", "4")
+    arguments = ("optimize", optimised.model, *BRIEFLY)
     first, second = collage.json(*arguments), collage.json(*arguments)
     assert first["search"]["measured"] > optimised.first["search"]["measured"]
     assert second["search"]["measured"] == 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -71,7 +71,7 @@ def item(graph: Graph, index: int, name: str, do: str = "right") -> MeasureItem:
 
 
 def measured(
-    stored: tuple[Graph, Path, Path], items: list[MeasureItem], limit_s: float = 20.0
+    stored: tuple[Graph, Path, Path], items: list[MeasureItem], limit_s: float = 120.0
 ) -> dict[int, CostRecord]:
     _, graph_path, values_path = stored
     job = MeasureJob(
@@ -91,7 +91,7 @@ MISBEHAVIOURS = [
     ("crash", "crashed", "killed by SIGSEGV (segmentation fault)"),
     ("crash at build", "crashed", "string_at"),
     ("exit", "crashed", "exit code 7"),
-    ("hang", "timeout", "no answer within 3 s"),
+    ("hang", "timeout", "no answer within 77 s"),
     ("wrong", "wrong", "output 'r' has error 0.01, more than 0.0001 for float32"),
     ("nan", "wrong", "output 'r' has NaN or infinity"),
     ("write nothing", "wrong", "output 'r' has NaN or infinity"),
@@ -175,12 +175,14 @@ def _interrupted(stored: tuple[Graph, Path, Path]) -> None:
     run_job(job, interrupt)
 
 
-def test_every_misbehaviour_costs_its_own_item_only(stored: tuple[Graph, Path, Path]) -> None:
+def test_every_misbehaviour_costs_its_own_item_only(
+    stored: tuple[Graph, Path, Path], hanging_clock: None
+) -> None:
     graph = stored[0]
     bad = [item(graph, k, "r", do) for k, (do, _, _) in enumerate(MISBEHAVIOURS)]
     good = [item(graph, k, "r") for k in range(100, 100 + len(bad), 4)]
     mixed = [i for k, g in enumerate(good) for i in (*bad[4 * k : 4 * k + 4], g)]
-    records = measured(stored, mixed, limit_s=3.0)
+    records = measured(stored, mixed, limit_s=77.0)
     for k, (do, status, reason) in enumerate(MISBEHAVIOURS):
         found = records[k]
         assert found.status == status, (do, found)
@@ -198,7 +200,7 @@ def test_what_is_right_is_timed(stored: tuple[Graph, Path, Path], do: str, name:
     assert found.ok, found
     assert found.median_ms is not None
     assert found.spread_ms is not None
-    assert 0 < found.median_ms < 50
+    assert 0 < found.runs * found.median_ms / 1e3 < found.seconds
     assert found.spread_ms >= 0
     assert QUICK.min_runs <= found.runs <= QUICK.max_runs
     assert found.error is not None
@@ -260,13 +262,21 @@ def test_a_crash_that_an_earlier_item_caused_is_not_held_against_the_later(
     assert records[1].ok
 
 
-def test_a_session_that_cannot_open_says_nothing_about_the_items(stored: tuple[Graph, Path, Path]) -> None:
+def test_a_session_that_cannot_open_says_nothing_about_the_items(
+    stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Worker] = []
+
+    def start(*args: Any, **kwargs: Any) -> Worker:
+        started.append(Worker(*args, **kwargs))
+        return started[-1]
+
+    monkeypatch.setattr("collage_core.costs.measure.Worker", start)
     graph, graph_path, values_path = stored
     items = tuple(item(graph, k, "r") for k in range(50))
     job = MeasureJob(graph_path, values_path / "no", "odd", Target(), QUICK, items, (PLUGIN,))
-    start = time.monotonic()
     records = run_job(job)
-    assert time.monotonic() - start < 10
+    assert len(started) == 1, "nobody tries again"
     assert all(r.status == UNAVAILABLE and "no recorded values" in (r.reason or "") for _, r in records)
 
 
@@ -306,7 +316,7 @@ def test_allocation_without_end_is_stopped_at_the_limit(stored: tuple[Graph, Pat
 
 
 def test_a_backend_that_only_hangs_is_not_waited_for_without_end(
-    stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch
+    stored: tuple[Graph, Path, Path], hanging_clock: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = stored[0]
     items = [
@@ -314,11 +324,11 @@ def test_a_backend_that_only_hangs_is_not_waited_for_without_end(
         item(graph, 1, "r", "nan"),
         *(item(graph, k, "r", "hang") for k in range(2, 6)),
     ]
-    assert [r.status for r in measured(stored, items, limit_s=3.0).values()][2:] == ["timeout"] * 4
+    assert [r.status for r in measured(stored, items, limit_s=77.0).values()][2:] == ["timeout"] * 4
     monkeypatch.setenv("COLLAGE_TEST_HANGING", "1")
-    records = measured(stored, [item(graph, k, "r") for k in range(40)], limit_s=3.0)
+    records = measured(stored, [item(graph, k, "r") for k in range(40)], limit_s=77.0)
     assert [r.status for r in records.values()] == ["timeout"] * 3 + [UNAVAILABLE] * 37
-    assert records[3].reason == "not tried: the first 3 all gave no answer within 3 s"
+    assert records[3].reason == "not tried: the first 3 all gave no answer within 77 s"
 
 
 def test_a_conversion_that_crashes_costs_no_kernel(

@@ -28,19 +28,18 @@ from collage_core.costs import CostDatabase
 from collage_core.plugins import PLUGINS_VARIABLE
 from collage_core.runtime import read
 
-pytestmark = pytest.mark.alone
-
 _PLUGINS = Path(__file__).parent / "plugins"
+_SUPPORT = Path(__file__).parents[1] / "support"
 _SHARED, _LAYERS = 2, 6
 _KILLS = 20
-_SOME = (9, 13, 15, 17)
-"""Those that are tried every time; all of them in the nightly session."""
+_TIERS = {13: (), **dict.fromkeys((9, 15, 17), pytest.mark.ci)}
+"""Those that are not for the nightly session alone."""
 _SEED = 20261120
 
 
 def _with_logging(collage: Collage) -> Collage:
     """The command with the logging backend."""
-    path = os.pathsep.join(filter(None, [str(_PLUGINS), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [str(_PLUGINS), str(_SUPPORT), os.environ.get("PYTHONPATH")]))
     collage.variables.update(
         {
             "PYTHONPATH": path,
@@ -128,7 +127,7 @@ def moments_s(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     screen = Screen()
     start = time.monotonic()
     process = whole.start(*_arguments(model), stderr=screen.theirs)
-    process.communicate(timeout=120)
+    process.communicate(timeout=600)
     assert process.returncode == 0
     duration_s = time.monotonic() - start
     assert screen.told() > 0, "the progress bars are understood"
@@ -139,7 +138,7 @@ def moments_s(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 
 @pytest.mark.parametrize(
     "number",
-    [pytest.param(k, marks=[] if k in _SOME else [pytest.mark.slow]) for k in range(_KILLS)],
+    [pytest.param(k, marks=_TIERS.get(k, pytest.mark.slow)) for k in range(_KILLS)],
 )
 def test_killed_at_any_moment(ready: Collage, moments_s: Sequence[float], number: int) -> None:
     model = _layered(ready.folder / "m.onnx", 24)
@@ -150,7 +149,7 @@ def test_killed_at_any_moment(ready: Collage, moments_s: Sequence[float], number
     told = screen.told()
     stored = ready.stored()
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=10)
+    process.communicate(timeout=120)
     screen.close()
 
     assert wait_until(lambda: not processes_with(f"COLLAGE_HOME={ready.home}"))
@@ -176,10 +175,11 @@ def test_killed_at_any_moment(ready: Collage, moments_s: Sequence[float], number
     assert processes_with(f"COLLAGE_HOME={ready.home}") == set()
 
 
+@pytest.mark.alone
 def test_two_at_once_share_costs_and_do_not_time_each_other(ready: Collage) -> None:
     models = [_layered(ready.folder / f"m{width}.onnx", width) for width in (24, 40)]
     running = [ready.start(*_arguments(model), "--json") for model in models]
-    ended = [process.communicate(timeout=120) for process in running]
+    ended = [process.communicate(timeout=600) for process in running]
     assert [p.returncode for p in running] == [0, 0], ended
     assert any("another measurement is running" in err for _, err in ended)
 

@@ -66,6 +66,7 @@ def test_constants_are_medians() -> None:
     assert details["crossing_ms"] == pytest.approx((0.05 + 0.3) / 2)
 
 
+@pytest.mark.ci
 def test_calibrated_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLLAGE_CALIBRATION")
     registry = default_registry()

@@ -62,6 +62,7 @@ def costs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("graph_level") / "c.sqlite"
 
 
+@pytest.mark.ci
 @pytest.mark.alone
 def test_it_finds_the_gain_between_kernels_that_the_op_level_misses(parse: Parse, costs: Path) -> None:
     op_level = _optimize(parse, _CHAIN, costs, "op")
@@ -85,6 +86,7 @@ def test_it_finds_the_gain_between_kernels_that_the_op_level_misses(parse: Parse
     assert {"collage", "operators", "pairs"} <= report["contenders"].keys()
 
 
+@pytest.mark.ci
 def test_from_recorded_costs_a_seed_gives_the_same_search(parse: Parse, costs: Path) -> None:
     first = _optimize(parse, _CHAIN, costs, seed=3, budget_s=20)
     again = _optimize(parse, _CHAIN, costs, seed=3, budget_s=20)
@@ -105,6 +107,7 @@ def test_an_operator_that_the_library_lacks_costs_only_that_one(parse: Parse, tm
     assert report["declined"]["pairs"] == ["c: it has no Exp"]
 
 
+@pytest.mark.ci
 def test_a_library_that_dies_when_asked_costs_only_that_operator(parse: Parse, tmp_path: Path) -> None:
     text = "(float[8] x) => (float y) { [a] a = Tan(x) [b] b = Neg(a) [c] y = Abs(b) }"
     found = _optimize(parse, text, tmp_path / "c.sqlite")
@@ -124,6 +127,7 @@ def test_a_library_that_dies_building_costs_only_those_groups(parse: Parse, tmp_
     assert {t["genome"][2] for t in tries if t["reason"]} == {"1"}
 
 
+@pytest.mark.ci
 @pytest.mark.alone
 def test_a_library_that_takes_too_long_to_build_costs_only_that_group(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -136,6 +140,7 @@ def test_a_library_that_takes_too_long_to_build_costs_only_that_group(
     assert any("no answer within 12 s" in (t["reason"] or "") for t in tries)
 
 
+@pytest.mark.ci
 def test_constraints_hold_at_the_graph_level_too(parse: Parse, tmp_path: Path) -> None:
     for constraints in (
         Constraints(pins={"a": "operators"}, excluded=[("reference", None)]),

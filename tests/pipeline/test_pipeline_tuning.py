@@ -80,13 +80,13 @@ def test_what_is_tuned_and_faster_is_chosen(parse: Parse) -> None:
     placed = _place(parse, _TWO).placement
     assert placed.backends() == ("trier",)
     assert placed.predicted_ms is not None
-    assert 2.3 <= placed.predicted_ms < 8
+    assert placed.predicted_ms == pytest.approx(sum(r.cost_ms or 0.0 for r in tuning.results))
 
 
 def test_what_is_tuned_and_slower_is_not_chosen(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLLAGE_TEST_BEST_MS", "6")
+    monkeypatch.setenv("COLLAGE_TEST_BEST_MS", "60")
     tuning = _tune(parse, _TWO)
-    assert all(r.cost_ms is not None and r.cost_ms >= 6.15 for r in tuning.results)
+    assert all(r.cost_ms is not None and r.cost_ms >= 60 for r in tuning.results)
     assert not any(t["faster"] for t in tuning_json(tuning, "m.onnx")["tuned"])
     placed = _place(parse, _TWO)
     assert placed.placement.backends() == ("steady",)
@@ -109,7 +109,7 @@ def test_of_nested_groups_the_largest_is_tuned(parse: Parse) -> None:
     [result] = tuning.results
     assert str(result.task.candidate.subgraph) == "MatMul+Relu"
     assert result.task.known_ms is not None
-    assert result.task.known_ms >= 8, "two kernels that do the same"
+    assert result.task.known_ms >= 24, "two kernels that do the same"
     assert result.cost_ms is not None
     assert 1.15 <= result.cost_ms < result.task.known_ms
 
@@ -140,21 +140,20 @@ def test_the_budget_ends_it_and_what_was_found_is_kept(parse: Parse, monkeypatch
     assert sum(r.new_trials for r in _tune(parse, _TWO).results) == 16 - result.new_trials
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
         ("crash", "SIGSEGV"),
-        ("hang", "no answer within 5 s"),
+        ("hang", "no answer within 385 s"),
         ("raise", "no idea how"),
         ("grow", "more than 500 MiB"),
     ],
 )
 def test_a_tuner_that_fails_costs_one_kernel(
-    parse: Parse, monkeypatch: pytest.MonkeyPatch, fault: str, reason: str
+    parse: Parse, monkeypatch: pytest.MonkeyPatch, hanging_clock: None, fault: str, reason: str
 ) -> None:
     _place(parse, _THREE)
-    monkeypatch.setenv("COLLAGE_CANDIDATE_LIMIT_S", "1")
+    monkeypatch.setenv("COLLAGE_CANDIDATE_LIMIT_S", "77")
     monkeypatch.setenv("COLLAGE_WORKER_MEMORY_MIB", "500")
     monkeypatch.setenv("COLLAGE_TEST_TRIER", f"{fault}:Relu")
     results = _by_node(_tune(parse, _THREE))

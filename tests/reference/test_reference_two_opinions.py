@@ -15,7 +15,7 @@ import onnx
 import onnx.defs
 import pytest
 from collage_benchmarks import generator
-from decisions import BY_ID, DECISIONS, excused
+from decisions import BY_ID, DECISIONS, EXCUSES, excused
 from hypothesis import HealthCheck, given, settings
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
 from two_opinions import disagreement, one_node, original, reference, runtime, shown
@@ -86,6 +86,15 @@ def test_what_was_decided_still_holds(decision: dict[str, Any]) -> None:
         ), "onnx is right by itself now: the decision and our version may go"
     else:
         assert shown(ours) != shown(theirs), "they agree now: the decision may go"
+
+
+@pytest.mark.parametrize("decision", EXCUSES)
+def test_what_is_excused_is_decided_and_differs(decision: str) -> None:
+    """An excuse whose example is right by now, or that is not about it, fails."""
+    assert BY_ID[decision]["decision"] != MENDED
+    model, inputs = case_of(BY_ID[decision])
+    assert excused(model, inputs)
+    assert disagreement(model, inputs) is not None
 
 
 def inferred_shape(model: onnx.ModelProto) -> list[int]:

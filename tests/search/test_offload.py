@@ -167,17 +167,20 @@ def seconds(predecessors: Sequence[int], labels: Sequence[int]) -> float:
     return best
 
 
-@pytest.mark.alone
-def test_a_thousand_nodes_take_no_time() -> None:
+def seconds_of_all(size: int) -> float:
     """Blocks with skips, a long branch beside a long stem, and no structure at all."""
     rng = random.Random(0)
-    blocks = [(1 << n - 1 if n else 0) | (1 << n - 4 if n >= 4 and n % 4 == 0 else 0) for n in range(1000)]
-    fork = [0 if n == 0 else 1 << (0 if n in (1, 500) else n - 1) for n in range(1000)]
-    loose = [sum({1 << rng.randrange(n) for _ in range(2)}) if n else 0 for n in range(1000)]
-    for graph in (blocks, fork, loose):
-        for labels in (
-            [1] * 1000,
-            [rng.randrange(3) for _ in range(1000)],
-            [int(n >= 500) for n in range(1000)],
-        ):
-            assert seconds(graph, labels) < 0.1
+    blocks = [(1 << n - 1 if n else 0) | (1 << n - 4 if n >= 4 and n % 4 == 0 else 0) for n in range(size)]
+    fork = [0 if n == 0 else 1 << (0 if n in (1, size // 2) else n - 1) for n in range(size)]
+    loose = [sum({1 << rng.randrange(n) for _ in range(2)}) if n else 0 for n in range(size)]
+    labellings = (
+        [1] * size,
+        [rng.randrange(3) for _ in range(size)],
+        [int(n >= size // 2) for n in range(size)],
+    )
+    return sum(seconds(graph, labels) for graph in (blocks, fork, loose) for labels in labellings)
+
+
+@pytest.mark.alone
+def test_eight_times_the_graph_takes_some_eight_times_as_long() -> None:
+    assert seconds_of_all(2000) < 40 * seconds_of_all(250), "quadratic is 64"

@@ -14,6 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+BRIEFLY = ("--threads", "1", "--rounds", "4", "--backends", "dnnl,tvm")
+"""Options of `collage optimize` for what has to be placed and need not take long: one library that is called
+and one that compiles. All that are installed take part in tests/cli/test_cli_defaults.py.
+"""
+
 _COLLAGE = Path(sysconfig.get_path("scripts"), "collage")
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-__all__ = ["BY_ID", "DECISIONS", "excused"]
+__all__ = ["BY_ID", "DECISIONS", "EXCUSES", "excused"]
 
 DECISIONS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[2] / "docs" / "operators-decisions.json").read_text(encoding="utf-8")

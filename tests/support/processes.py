@@ -32,7 +32,7 @@ def processes_with(variable: str) -> set[int]:
     return found
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> bool:
     """Whether the condition holds within that time."""
     deadline = time.monotonic() + seconds
     while not condition():

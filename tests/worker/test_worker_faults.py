@@ -13,10 +13,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from hanging import HANGING
 from processes import children, gone, wait_until
 
 from collage_core.errors import WorkerError
 from collage_core.worker import Worker, WorkerCrash, WorkerTimeout
+
+_LONG_S = 120.0
+"""What is waited for comes long before, on whatever machine."""
 
 
 @pytest.mark.parametrize(
@@ -28,19 +32,21 @@ from collage_core.worker import Worker, WorkerCrash, WorkerTimeout
         ("import os; os._exit(3)", "exit code 3", ""),
         ("import sys; sys.exit('no licence')", "exit code 1", "no licence"),
         ("raise SystemExit", "exit code 0", ""),
-        ("import os; os.closerange(3, 100); __import__('time').sleep(60)", "did not exit", ""),
+        ("import os; os.closerange(3, 100); __import__('time').sleep(600)", "did not exit", ""),
     ],
 )
-def test_a_crash_costs_the_call_and_says_why(source: str, cause: str, said: str) -> None:
+def test_a_crash_costs_the_call_and_says_why(
+    source: str, cause: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if cause != "did not exit":
+        monkeypatch.setattr("collage_core.worker.worker._CLOSE_S", _LONG_S)  # who exits may be slow to
     with Worker() as worker:
-        start = time.monotonic()
         with pytest.raises(WorkerCrash) as caught:
             worker.call(exec, source)
         assert cause in caught.value.cause
         assert cause in str(caught.value)
         assert said in str(caught.value)
         assert "\n" not in str(caught.value)
-        assert time.monotonic() - start < 10
         assert not worker.alive
         with pytest.raises(WorkerError):
             worker.call(abs, -1)
@@ -67,39 +73,44 @@ def test_without_descriptors_it_cannot_be_started_and_leaves_none(
 def test_death_between_calls_is_told_by_the_next() -> None:
     with Worker() as worker:
         os.kill(worker.pid, signal.SIGKILL)
-        wait_until(lambda: not worker.alive)
+        assert wait_until(lambda: not worker.alive)
         with pytest.raises(WorkerCrash, match="SIGKILL"):
             worker.call(abs, -1)
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize(
     "source",
     [
-        "import time; time.sleep(60)",
+        "import time; time.sleep(600)",
         "while True: pass",
-        "import ctypes; ctypes.PyDLL(None).sleep(60)",
-        "import signal, time\nfor s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)\ntime.sleep(60)",
+        "import ctypes; ctypes.PyDLL(None).sleep(600)",
+        "import signal, time\nfor s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)\ntime.sleep(600)",
     ],
     ids=["asleep", "busy", "holding the interpreter's lock", "deaf"],
 )
-def test_a_hang_is_ended_at_its_limit(source: str) -> None:
+def test_a_hang_is_ended_at_its_limit(source: str, hanging_clock: None) -> None:
     with Worker() as worker:
         pid = worker.pid
         worker.call(abs, -1)
-        start = time.monotonic()
-        with pytest.raises(WorkerTimeout, match=r"no answer within 0\.4 s; it said: thinking"):
-            worker.call(exec, "print('thinking')\n" + source, timeout_s=0.4)
-        assert 0.4 <= time.monotonic() - start < 3
+        with pytest.raises(WorkerTimeout, match=r"no answer within 77 s; it said: thinking"):
+            worker.call(exec, f"print('thinking')\n{HANGING}\n{source}", timeout_s=77)
         assert gone(pid)
+
+
+def test_a_limit_is_one_of_seconds() -> None:
+    with Worker() as worker:
+        worker.call(abs, -1)
+        start = time.monotonic()
+        with pytest.raises(WorkerTimeout, match=r"no answer within 0\.4 s"):
+            worker.call(time.sleep, 600, timeout_s=0.4)
+        assert time.monotonic() - start >= 0.4
 
 
 def test_a_flood_of_output_neither_blocks_nor_fills_the_disk() -> None:
     with Worker() as worker:
-        source = "import os\nfor i in range(1500): os.write(1, b'x' * 65536)\n"
-        worker.call(exec, source + "import time; time.sleep(0.5)", timeout_s=60)
-        used = os.stat(f"/proc/{worker.pid}/fd/1").st_size
-        assert used < 64 << 20
+        flood = "import os, time\nfor i in range(1500): os.write(1, b'x' * 65536)\n"
+        until_cut = f"while os.fstat(1).st_size >= {64 << 20}: time.sleep(0.01)"
+        worker.call(exec, flood + until_cut, timeout_s=_LONG_S)
         with pytest.raises(WorkerCrash, match="last words"):
             worker.call(exec, "import os; os.write(2, b'\\nlast words\\n'); os._exit(1)")
 
@@ -108,19 +119,19 @@ def test_a_leak_ends_at_the_memory_limit() -> None:
     with Worker(memory_limit_bytes=300 << 20) as worker:
         assert worker.call(eval, "len(b'x' * (100 << 20))") == 100 << 20
         with pytest.raises(WorkerCrash, match="more than 300 MiB of memory"):
-            worker.call(exec, "import time\nhoard = b'x' * (400 << 20)\ntime.sleep(30)", timeout_s=30)
+            worker.call(exec, "import time\nhoard = b'x' * (400 << 20)\ntime.sleep(600)", timeout_s=_LONG_S)
 
 
 def test_what_its_own_processes_use_counts() -> None:
-    hoard = "hoard = b'x' * (400 << 20); import time; time.sleep(60)"
+    hoard = "hoard = b'x' * (400 << 20); import time; time.sleep(600)"
     with Worker(memory_limit_bytes=300 << 20) as worker:
         pid = worker.call(eval, f"__import__('subprocess').Popen([{sys.executable!r}, '-c', {hoard!r}]).pid")
         with pytest.raises(WorkerCrash, match="more than 300 MiB of memory"):
-            worker.call(time.sleep, 30, timeout_s=20)
+            worker.call(time.sleep, 600, timeout_s=_LONG_S)
     assert wait_until(lambda: gone(pid))
 
 
-DAEMON = "__import__('subprocess').Popen(['sleep', '60'], start_new_session=True).pid"
+DAEMON = "__import__('subprocess').Popen(['sleep', '600'], start_new_session=True).pid"
 
 
 def test_a_process_that_left_the_group_does_not_outlive_the_worker() -> None:
@@ -132,7 +143,7 @@ def test_a_process_that_left_the_group_does_not_outlive_the_worker() -> None:
         with pytest.raises(WorkerCrash):
             crashed.call(os._exit, 1)
         assert wait_until(lambda: gone(pids[1]))
-    bystander = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    bystander = subprocess.Popen(["sleep", "600"], start_new_session=True)
     with Worker() as killed:
         killed.pause()
         killed.kill()
@@ -177,11 +188,11 @@ def test_temporary_files_go_with_the_worker(end: str, tmp_path: Path) -> None:
 
 def test_temporary_files_go_with_a_killed_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    process, _ = parent(f"print(busy.call(eval, {_MAKE_FILE!r}), flush=True)\ntime.sleep(60)")
+    process, _ = parent(f"print(busy.call(eval, {_MAKE_FILE!r}), flush=True)\ntime.sleep(600)")
     assert process.stdout is not None
     assert Path(process.stdout.readline().strip()).is_file()
     process.kill()
-    process.communicate(timeout=10)
+    process.communicate(timeout=_LONG_S)
     assert wait_until(lambda: not list(tmp_path.iterdir()))
 
 
@@ -243,7 +254,7 @@ def test_no_child_outlives_its_parent(number: signal.Signals) -> None:
     time.sleep(0.2)
     assert not any(map(gone, pids))
     process.send_signal(number)
-    process.communicate(timeout=10)
+    process.communicate(timeout=_LONG_S)
     assert wait_until(lambda: all(map(gone, pids)))
 
 
@@ -252,12 +263,12 @@ def test_no_grandchild_outlives_a_killed_parent(paused: bool) -> None:
     process, pids = parent(
         f"""
 for own_session in (False, True):
-    popen = "__import__('subprocess').Popen(['sleep', '60'], start_new_session=%s).pid" % own_session
+    popen = "__import__('subprocess').Popen(['sleep', '600'], start_new_session=%s).pid" % own_session
     print(busy.call(eval, popen), flush=True)
 if {paused}:
     busy.pause()
 print("ready", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
     )
     assert process.stdout is not None
@@ -267,25 +278,34 @@ time.sleep(60)
     assert len(guardians) == 4  # the two sleeping ones among them
     assert not any(map(gone, pids))
     process.kill()
-    process.communicate(timeout=10)
+    process.communicate(timeout=_LONG_S)
     everyone = [*pids, *guardians]
     wait_until(lambda: all(map(gone, everyone)))
     assert {p: Path(f"/proc/{p}/stat").read_text() for p in everyone if not gone(p)} == {}
 
 
 def test_control_c_reaches_the_parent_which_ends_its_workers() -> None:
-    process, pids = parent("busy.call(time.sleep, 60)")
+    process, pids = parent("busy.call(time.sleep, 600)")
     time.sleep(0.3)
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=10)
+    _, errors = process.communicate(timeout=_LONG_S)
     assert "KeyboardInterrupt" in errors
     assert wait_until(lambda: all(map(gone, pids)))
 
 
-def test_control_c_does_not_reach_a_worker() -> None:
+def test_control_c_does_not_reach_a_worker(tmp_path: Path) -> None:
+    called, interrupted = tmp_path / "called", tmp_path / "interrupted"
+    call = f"""
+import pathlib, time
+pathlib.Path({str(called)!r}).touch()
+while not pathlib.Path({str(interrupted)!r}).exists():
+    time.sleep(0.01)
+print("interrupted in vain")
+"""
     ignoring = "import signal; signal.signal(signal.SIGINT, lambda *_: None)\n"
-    process, _ = parent(ignoring + "print(busy.call(eval, '__import__(\"time\").sleep(1) or 7'))")
-    time.sleep(0.4)
+    process, _ = parent(f"{ignoring}busy.call(exec, {call!r})\nprint(busy.call(abs, -7))")
+    assert wait_until(called.exists)
     os.killpg(process.pid, signal.SIGINT)
-    output, errors = process.communicate(timeout=10)
+    interrupted.touch()
+    output, errors = process.communicate(timeout=_LONG_S)
     assert output.strip() == "7", errors

@@ -103,14 +103,17 @@ def _count(seen: Counter[str], group: Subgraph) -> None:
     seen["read twice"] += diamond and len(group.nodes) > 2
 
 
-@pytest.mark.parametrize("examples", [200, pytest.param(2_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "examples",
+    [50, pytest.param(200, marks=pytest.mark.ci), pytest.param(2_000, marks=pytest.mark.slow)],
+)
 def test_what_the_rule_fuses_is_right(examples: int) -> None:
     seen: Counter[str] = Counter()
 
     @settings(
         max_examples=examples,
         deadline=None,
-        derandomize=examples == 200,
+        derandomize=examples <= 200,
         database=None,
         suppress_health_check=list(HealthCheck),
     )
@@ -120,4 +123,4 @@ def test_what_the_rule_fuses_is_right(examples: int) -> None:
 
     check()
     common = [what for what, n in seen.items() if n >= examples // 100]
-    assert len(common) == 7, f"the graphs have become too simple: {seen}"
+    assert len(common) == 7 or examples == 50, f"the graphs have become too simple: {seen}"

@@ -112,8 +112,8 @@ def test_parts_of_a_concat(check: Callable[..., Any], parts: tuple[int, ...]) ->
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("width", [9, 16, 33, 67, 150])
-@pytest.mark.parametrize("strides", [(2, 2), (1, 2), (2, 3)])
+@pytest.mark.parametrize("width", [9, 33, 67, *(pytest.param(n, marks=pytest.mark.ci) for n in (16, 150))])
+@pytest.mark.parametrize("strides", [(2, 2), (1, 2), pytest.param((2, 3), marks=pytest.mark.ci)])
 def test_windows_that_lie_apart(
     check: Callable[..., Any], dtype: str, width: int, strides: tuple[int, int]
 ) -> None:
@@ -165,7 +165,9 @@ def test_what_a_kernel_reads_again_is_not_stored_past_the_caches(check: Callable
 
 @pytest.mark.usefixtures("no_cache")
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
-@pytest.mark.parametrize("width", [5, 33, 80])
+@pytest.mark.parametrize(
+    "width", [5, pytest.param(33, marks=pytest.mark.ci), pytest.param(80, marks=pytest.mark.ci)]
+)
 def test_windows_of_what_no_cache_holds(check: Callable[..., Any], op: str, width: int) -> None:
     """Asking for what lies behind the input must not touch it."""
     for strides in ([1, 1], [2, 2]):

@@ -240,7 +240,9 @@ def _tuned_variants(case: Case) -> list[Variant]:
 
 
 @pytest.mark.usefixtures("_ended")
-@pytest.mark.parametrize("name", ["product with a bias", "depthwise convolution"])
+@pytest.mark.parametrize(
+    "name", ["product with a bias", pytest.param("depthwise convolution", marks=pytest.mark.ci)]
+)
 def test_what_it_finds_is_offered_right_and_runs_elsewhere(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,6 +304,7 @@ def test_a_schedule_that_does_not_fit_is_refused(schedule: str, reason: str) -> 
         TvmBackend().build(case.group, variant, _TARGET)
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("_ended")
 def test_what_was_tried_with_another_function_is_given_up() -> None:
     case, other = _product(), _CASES["transposed product"]()

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from costs_odd_backend import OddKernel
+from hanging import HANGS, HangingClock, hang
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
 from collage_core.device import Target
@@ -20,6 +21,7 @@ from collage_core.formats import Array, Format, channels_last
 from collage_core.ir import Subgraph, TensorType
 from collage_core.patterns import BackendPattern, is_op, wildcard
 from collage_core.plugins import hookimpl
+from collage_core.worker import worker
 
 FAULT = "COLLAGE_TEST_FAULT"
 DAEMONS = "COLLAGE_TEST_DAEMONS"
@@ -28,6 +30,9 @@ DAEMONS = "COLLAGE_TEST_DAEMONS"
 _GOOD_S = 0.0005
 _TURNS = 100
 """More often than that kernels take turns only in an executable."""
+
+if HANGS in os.environ:
+    worker.time = HangingClock()  # type: ignore[assignment, attr-defined]  # in the command's own process
 
 _turns = 0
 _last: object = None
@@ -104,7 +109,7 @@ class Bad(Good):
             case "crash at build":
                 ctypes.string_at(1)
             case "hang at build":
-                time.sleep(60)
+                hang()
             case "no kernel at all":
                 return None  # type: ignore[return-value]  # as a careless plugin does
             case "leave daemons":
@@ -156,7 +161,7 @@ class FaultyKernel(OddKernel):
 def _leave_daemon() -> None:
     for own_session in (False, True):
         daemon = subprocess.Popen(
-            [sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=own_session
+            [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=own_session
         )
         with open(os.environ[DAEMONS], "a") as file:
             file.write(f"{daemon.pid}\n")

@@ -13,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from hanging import hang
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
+from collage_core.costs import trial
 from collage_core.device import Target
 from collage_core.errors import BackendError, DeclinedError, Refusal
 from collage_core.formats import Array, Format
@@ -121,7 +123,9 @@ class OddKernel(Kernel):
             if self._do == "bad alias":
                 output.fill(0)
             if self._do == "late" or (self._do == "late later" and self._calls > 1):
-                # After the timed runs the outputs are watched for 5 ms: who writes later may not be seen.
+                if self._do == "late later":
+                    # After the timed runs the outputs are watched for 5 ms: who writes later may not be seen.
+                    trial._LOOK_EVERY_S = trial._LATE_S
                 seconds = 0.02 if self._do == "late" else 0.003
                 threading.Timer(seconds, compute, (self._node.op_type, operands, output)).start()
                 return 0
@@ -138,7 +142,7 @@ class OddKernel(Kernel):
             case "exit":
                 os._exit(7)
             case "hang":
-                time.sleep(60)
+                hang()
             case "allocate":
                 while True:
                     LEAKED.append(b"x" * (50 << 20))
