@@ -12,7 +12,7 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -32,10 +32,7 @@ _PLUGINS = Path(__file__).parent / "plugins"
 _SUPPORT = Path(__file__).parents[1] / "support"
 _SHARED, _LAYERS = 2, 6
 _KILLS = 20
-_TIERS: Mapping[int, tuple[pytest.MarkDecorator, ...]] = {
-    13: (),
-    **dict.fromkeys((9, 15, 17), (pytest.mark.ci,)),
-}
+_TIERS = {13: [], **{k: [pytest.mark.ci] for k in (9, 15, 17)}}
 """Those that are not for the nightly session alone."""
 _SEED = 20261120
 
@@ -141,7 +138,7 @@ def moments_s(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 
 @pytest.mark.parametrize(
     "number",
-    [pytest.param(k, marks=_TIERS.get(k, (pytest.mark.slow,))) for k in range(_KILLS)],
+    [pytest.param(k, marks=_TIERS.get(k, [pytest.mark.slow])) for k in range(_KILLS)],
 )
 def test_killed_at_any_moment(ready: Collage, moments_s: Sequence[float], number: int) -> None:
     model = _layered(ready.folder / "m.onnx", 24)
