@@ -60,14 +60,14 @@ class ExternalData:
         if not inside:
             raise ModelError(f"external data {location!r} lies outside the model's folder")
         if missing:
-            raise ModelError(f"external data file {location!r} is missing")
+            raise ModelError(f"external data file {location} is missing")
         if path not in self._read:
             try:
                 with path.open("rb", buffering=0) as file:
                     self._read[path] = _mapped(file) if self._mapped else _whole(file)
             except (MemoryError, OSError) as error:
                 said = getattr(error, "strerror", None) or error
-                raise ModelError(f"external data file {location!r} cannot be read: {said}") from None
+                raise ModelError(f"external data file {location} cannot be read: {said}") from None
         return self._read[path]
 
     def copy(self, content: Array) -> Array:
@@ -75,7 +75,8 @@ class ExternalData:
         that lie one over the other could fill any memory.
         """
         self._copied_bytes += content.nbytes
-        if self._copied_bytes > sum(map(len, (*self._read.values(), self._content or ()))):
+        whole = [*self._read.values()] if self._content is None else [self._content]
+        if self._copied_bytes > sum(map(len, whole)):
             raise ModelError("tensors lie one over the other in external data")
         return content.copy()
 
@@ -147,7 +148,7 @@ def _external(
     try:
         content = external.bytes_of(info.location)
         if not 0 <= start <= start + size_bytes <= len(content) or (length or size_bytes) < size_bytes:
-            raise ModelError(f"external data file {info.location!r} is too short")
+            raise ModelError(f"external data file {info.location} is too short")
         return _elements(external, content[start : start + size_bytes], tensor.data_type, dtype, shape)
     except ModelError as error:
         raise ModelError(f"{what}: {error}") from None
@@ -162,7 +163,8 @@ def _elements(
         packed = onnx.TensorProto(data_type=element_type, dims=shape, raw_data=external.copy(data).tobytes())
         return numpy_helper.to_array(packed)
     found: Array = data.view(dtype).reshape(shape)
-    return found if found.flags.aligned else external.copy(found)
+    # What is mapped is looked at in part, and would be read as a whole.
+    return found if found.flags.aligned or isinstance(found, np.memmap) else external.copy(found)
 
 
 def constant_of(node: onnx.NodeProto, external: ExternalData | None) -> Array:

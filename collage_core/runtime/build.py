@@ -9,6 +9,7 @@ from collage_core.backend import Backend, BackendKind, Kernel
 from collage_core.errors import BackendError, CollageError, PlacementError
 from collage_core.formats import Format
 from collage_core.ir import Graph, Subgraph
+from collage_core.ir.onnx_check import one_line
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.plugins import Registry, default_registry
 from collage_core.runtime.executable import Executable
@@ -27,9 +28,17 @@ def build(
 
     Loads the vendors' libraries of the backends that the placement names. `progress(done, of)` is called
     after each step. PlacementError if the placement does not fit the graph, or asks a backend for what it
-    does not offer; BackendError with the group's name if a kernel cannot be built.
+    does not offer; BackendError with the group's name if a kernel cannot be built, or if memory runs out.
     """
-    registry = registry or default_registry()
+    try:
+        return _built(graph, placement, registry or default_registry(), progress)
+    except MemoryError as error:
+        raise BackendError(f"out of memory: {error}".removesuffix(": ")) from None
+
+
+def _built(
+    graph: Graph, placement: Placement, registry: Registry, progress: Callable[[int, int], None] | None
+) -> Executable:
     for backend in registry.available(placement.backends()):
         _prepare_environment(backend, placement)
     steps = schedule(graph, placement)
@@ -102,4 +111,4 @@ def _kernel(
     except (
         Exception
     ) as error:  # a vendor's library may raise anything; the step's name is what a person needs
-        raise BackendError(f"{step}: {type(error).__name__}: {error}") from error
+        raise BackendError(f"{step}: {type(error).__name__}: {one_line(error)}") from error

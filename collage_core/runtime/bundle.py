@@ -25,6 +25,7 @@ import onnx
 from collage_core.errors import BundleError, CollageError
 from collage_core.formats import Array, empty, plain
 from collage_core.ir import MODEL_FILE, WEIGHTS_FILE, ExternalData, Graph, from_model, write_external
+from collage_core.ir.onnx_check import one_line
 from collage_core.ir.onnx_tensors import read_into
 from collage_core.placement import Placement
 from collage_core.plugins import Registry, default_registry
@@ -123,7 +124,7 @@ def read(path: str | Path, *, check_weights: bool = False) -> Bundle:
     except CollageError as error:
         raise BundleError(f"{path}: {error}") from None
     except Exception as error:  # a damaged file makes readers of ZIP and JSON raise anything
-        raise BundleError(f"{path}: not a bundle, or a damaged one ({error})") from None
+        raise BundleError(f"{path}: not a bundle, or a damaged one ({one_line(error)})") from None
 
 
 def load(path: str | Path, registry: Registry | None = None) -> Executable:
