@@ -24,9 +24,9 @@ The smallest complete backend::
 
             return call
 
-Which process calls what: `info`, `patterns`, `rules`, `variants`, `tunable` and `converts` run in the process
-of the user and must not load the vendor's library; `supported`, `build`, `build_conversion` and `tune` run in
-worker processes, and all but `tune` in the process that runs the finished executable.
+Which process calls what: `info`, `patterns`, `rules`, `variants`, `refusal`, `tunable` and `converts` run in
+the process of the user and must not load the vendor's library; `supported`, `build`, `build_conversion` and
+`tune` run in worker processes, and all but `tune` in the process that runs the finished executable.
 """
 
 from __future__ import annotations
@@ -206,6 +206,20 @@ class Backend(ABC):
         alone: costs are kept by structural key. Shapes are static. It should offer few variants that are
         likely to win rather than all that are possible: each one is measured.
         """
+
+    def refusal(self, subgraph: Subgraph, variant: Variant, target: Target) -> Refusal | None:
+        """Why it would not build this variant, which a placement asks for; None if it would.
+
+        A placement may come from a file that somebody else wrote: `build` is handed nothing that is not
+        accepted here. What is offered is; a backend overrides this if it also builds variants that are
+        offered somewhere else only. Called as `variants` is.
+        """
+        offered = self.variants(subgraph, target)
+        if isinstance(offered, Refusal):
+            return offered
+        if variant in offered:
+            return None
+        return Refusal(f"it does not offer {variant}", subgraph.nodes[0].name)
 
     def supported(self, subgraphs: Sequence[Subgraph], target: Target) -> Sequence[Refusal | None]:
         """For each subgraph None, or why the library declines it. Called in a worker, in batches, before

@@ -21,6 +21,10 @@ that only look alike (smep, and x86's sme, which is memory encryption).
 """
 
 
+_MOST_THREADS = 1024
+"""No machine has many more, and libraries start as many as they are told."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """What every backend is told to run on: device ("cpu") and one number of threads for all libraries."""
@@ -31,8 +35,8 @@ class Target:
     def __post_init__(self) -> None:
         if self.device != "cpu":
             raise CollageError(f"device {self.device!r} is not supported; this version places on 'cpu'")
-        if self.threads < 1:
-            raise CollageError(f"threads must be at least 1, not {self.threads}")
+        if not 1 <= self.threads <= _MOST_THREADS:
+            raise CollageError(f"threads must be 1 to {_MOST_THREADS}, not {self.threads}")
 
     @classmethod
     def default(cls) -> Target:

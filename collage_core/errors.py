@@ -27,7 +27,13 @@ __all__ = [
 
 
 class CollageError(Exception):
-    """Base of all errors that Collage raises on purpose."""
+    """Base of all errors that Collage raises on purpose. As text it is one line of printable characters,
+    whatever the names in it that a file has given: a terminal would obey some.
+    """
+
+    def __str__(self) -> str:
+        text = " ".join(super().__str__().splitlines())
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class ModelError(CollageError):

@@ -116,55 +116,102 @@ class Placement:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Placement:
-        """PlacementError, naming what is missing, for anything that `to_json` did not write or a person did
-        not edit well.
+        """PlacementError, naming what is missing or of the wrong type, for anything that `to_json` did not
+        write or a person did not edit well. Whether it fits a graph is for `build` to see.
         """
-        try:
-            if data["version"] != _JSON_VERSION:
-                raise PlacementError(
-                    f"placement of version {data['version']}; this release reads version {_JSON_VERSION}"
-                )
-            groups = tuple(
-                Group(
-                    g["backend"],
-                    tuple(g["nodes"]),
-                    Variant(
-                        tuple(map(_format_from_json, g["inputs"])),
-                        tuple(map(_format_from_json, g["outputs"])),
-                        tuple(sorted(g.get("options", {}).items())),
-                    ),
-                    g.get("cost_ms"),
-                    g.get("spread_ms"),
-                )
-                for g in data["groups"]
+        whole = _Fields(data, "the placement")
+        if (version := whole.take("version", int)) != _JSON_VERSION:
+            raise PlacementError(
+                f"placement of version {version}; this release reads version {_JSON_VERSION}"
             )
-            conversions = tuple(
-                Conversion(
-                    c["value"],
-                    _format_from_json(c["from"]),
-                    _format_from_json(c["to"]),
-                    c["backend"],
-                    c.get("cost_ms"),
-                )
-                for c in data["conversions"]
-            )
-            target = Target(data["device"], data["threads"])
-        except (KeyError, TypeError) as error:
-            raise PlacementError(f"not a placement: {error!r}") from None
         return cls(
-            groups,
-            conversions,
-            target,
-            data.get("predicted_ms"),
-            data.get("optimal", False),
-            data.get("method", "manual"),
-            data.get("terms_ms", {}),
+            tuple(_group_from_json(g) for g in whole.parts("groups", "a group")),
+            tuple(_conversion_from_json(c) for c in whole.parts("conversions", "a conversion")),
+            Target(whole.take("device", str), whole.take("threads", int)),
+            whole.time_ms("predicted_ms"),
+            whole.take("optimal", bool, False),
+            whole.take("method", str, "manual"),
+            whole.pairs("terms_ms", int, float),
         )
+
+
+_REQUIRED: Any = object()
+
+
+class _Fields:
+    """A JSON object that somebody may have edited: every value is asked for with its type. PlacementError for
+    another one.
+    """
+
+    def __init__(self, data: object, what: str) -> None:
+        if not isinstance(data, Mapping):
+            raise PlacementError(f"not a placement: {what} is {_excerpt(data)}")
+        self._data, self._what = data, what
+
+    def take(self, key: str, kind: type, default: Any = _REQUIRED) -> Any:
+        """The value of `key`, of the type `kind`; `default`, if there is one, where it is missing."""
+        value = self._data.get(key, default)
+        if value is _REQUIRED:
+            raise PlacementError(f"not a placement: {self._what} has no {key!r}")
+        if value is not default and type(value) is not kind:  # a bool is no int
+            raise self._wrong(key, value)
+        return value
+
+    def time_ms(self, key: str) -> float | None:
+        value = self._data.get(key)
+        if value is not None and type(value) not in (int, float):
+            raise self._wrong(key, value)
+        return value
+
+    def integers(self, key: str) -> tuple[int, ...]:
+        values: list[Any] = self.take(key, list)
+        if any(type(v) is not int for v in values):
+            raise self._wrong(key, values)
+        return tuple(values)
+
+    def pairs(self, key: str, *kinds: type) -> dict[str, Any]:
+        """An object whose values are all of one of these types; {} where it is missing."""
+        pairs: dict[str, Any] = self.take(key, dict, {})
+        if any(type(v) not in kinds for v in pairs.values()):
+            raise self._wrong(key, pairs)
+        return pairs
+
+    def parts(self, key: str, what: str) -> list[_Fields]:
+        return [_Fields(part, what) for part in self.take(key, list)]
+
+    def format(self, key: str) -> Format:
+        return _format_from_json(_Fields(self.take(key, dict), "a format"))
+
+    def _wrong(self, key: str, value: object) -> PlacementError:
+        return PlacementError(f"not a placement: {key!r} of {self._what} is {_excerpt(value)}")
+
+
+_EXCERPT_CHARACTERS = 80
+
+
+def _excerpt(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _EXCERPT_CHARACTERS else f"{text[:_EXCERPT_CHARACTERS]}..."
+
+
+def _group_from_json(data: _Fields) -> Group:
+    variant = Variant(
+        tuple(map(_format_from_json, data.parts("inputs", "a format"))),
+        tuple(map(_format_from_json, data.parts("outputs", "a format"))),
+        tuple(sorted(data.pairs("options", str).items())),
+    )
+    times_ms = data.time_ms("cost_ms"), data.time_ms("spread_ms")
+    return Group(data.take("backend", str), data.integers("nodes"), variant, *times_ms)
+
+
+def _conversion_from_json(data: _Fields) -> Conversion:
+    formats = data.format("from"), data.format("to")
+    return Conversion(data.take("value", str), *formats, data.take("backend", str), data.time_ms("cost_ms"))
 
 
 def _format_to_json(format: Format) -> dict[str, Any]:
     return {"dtype": format.dtype, "layout": list(format.layout), "device": format.device}
 
 
-def _format_from_json(data: Mapping[str, Any]) -> Format:
-    return Format(data["dtype"], tuple(data["layout"]), data.get("device", "cpu"))
+def _format_from_json(data: _Fields) -> Format:
+    return Format(data.take("dtype", str), data.integers("layout"), data.take("device", str, "cpu"))

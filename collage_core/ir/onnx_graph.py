@@ -24,6 +24,8 @@ from collage_core.ir.types import UNKNOWN, Attribute, Node, TensorType, Value, V
 __all__ = ["GraphReader", "declared_type"]
 
 _WHOSE = "the body"
+_MOST_ID_DIGITS = 6
+"""Sets of nodes take a bit for every id up to the largest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +280,11 @@ def _require_tensors(nodes: Sequence[Node], constants: Mapping[str, Array], opse
 
 
 def _with_stored_ids(nodes: list[Node], protos: list[onnx.NodeProto]) -> list[Node]:
-    """The nodes with the ids that `to_model` has stored, unless another tool has added or doubled some."""
+    """The nodes with the ids that `to_model` has stored, unless another tool has added, doubled or changed
+    some.
+    """
     stored = [p.value for n in protos for p in n.metadata_props if p.key == ID_KEY]
-    if len(stored) != len(nodes) or len(set(stored)) != len(stored) or not all(map(str.isdecimal, stored)):
+    ids = {int(i) for i in stored if len(i) <= _MOST_ID_DIGITS and i.isdecimal()}
+    if not len(stored) == len(nodes) == len(ids):
         return nodes
     return [dataclasses.replace(n, id=int(i)) for n, i in zip(nodes, stored, strict=True)]

@@ -1,6 +1,4 @@
-"""ONNX models as graphs. Large constants are read as memory-mapped arrays, and stand in for themselves by
-type alone while `onnx` infers shapes.
-"""
+"""ONNX models as graphs. Large constants stand in for themselves by type alone while `onnx` infers shapes."""
 
 from __future__ import annotations
 
@@ -29,11 +27,14 @@ _LARGEST_BYTES = (1 << 31) - 1
 """What protobuf reads at most."""
 
 
-def load_model(path: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
+def load_model(
+    path: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = None, *, mapped: bool = False
+) -> Graph:
     """Read an ONNX file, external data included, for one specialisation of its input shapes.
 
     `shapes` fixes the shapes of inputs by name; a symbolic dimension fixed in one input is fixed wherever its
-    name occurs. ModelError, in one line, for what is not there, not ONNX, or not supported.
+    name occurs. mapped: as of `ExternalData`. ModelError, in one line, for what is not there, not ONNX, or
+    not supported.
     """
     path = Path(path)
     if not path.is_file():
@@ -48,7 +49,7 @@ def load_model(path: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = 
         raise ModelError(f"{path}: not an ONNX model ({why})") from None
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{path}: not an ONNX model (no graph in it)")
-    return from_model(model, shapes, ExternalData(path.parent))
+    return from_model(model, shapes, ExternalData(path.parent, mapped=mapped))
 
 
 def from_model(

@@ -1,9 +1,11 @@
-"""Constants of ONNX models as arrays. Those in external data are memory-mapped."""
+"""Constants of ONNX models as arrays, those in external data too."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import os
+from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,11 @@ import onnx.external_data_helper
 from onnx import helper, numpy_helper
 
 from collage_core.errors import ModelError
-from collage_core.formats import Array
+from collage_core.formats import Array, empty, plain
 
-__all__ = ["PACKED_BITS", "ExternalData", "constant_of", "dtype_of", "tensor_array"]
+__all__ = ["PACKED_BITS", "ExternalData", "constant_of", "dtype_of", "read_into", "tensor_array"]
+
+_CHUNK_BYTES = 1 << 22
 
 PACKED_BITS = {
     number: int(name[-1]) if name.endswith(("INT4", "INT2")) else 4
@@ -25,26 +29,82 @@ PACKED_BITS = {
 """Bits of the element types of which ONNX stores several in a byte, unlike numpy."""
 
 
-@dataclass(frozen=True, slots=True)
 class ExternalData:
-    """Where a model's external data lies: in files of `folder`, or all of it at `offset` inside the one file
-    `archive`.
+    """Where a model's external data lies: in files of `folder`; or all of it is `content` (uint8), whatever
+    file a tensor names.
+
+    Files are read into memory, each once and as a whole, when something in them is first asked for: whoever
+    cuts a mapped file short kills the process that uses it, by SIGBUS. mapped: for files that nobody else
+    changes, of which a process needs a part.
     """
 
-    folder: Path
-    archive: Path | None = None
-    offset: int = 0
+    def __init__(self, folder: Path, *, mapped: bool = False, content: Array | None = None) -> None:
+        self._folder = folder
+        self._mapped = mapped
+        self._content = content
+        self._read: dict[Path, Array] = {}
+        self._copied_bytes = 0
 
-    def locate(self, location: str) -> tuple[Path, int]:
-        """File and offset in it at which the external data file `location` starts; ModelError if that is
-        outside the folder.
+    def bytes_of(self, location: str) -> Array:
+        """The content of the external data file `location`, uint8, read-only; ModelError if it is outside the
+        folder, missing or unreadable.
         """
-        if self.archive is not None:
-            return self.archive, self.offset
-        path = (self.folder / location).resolve()
-        if not path.is_relative_to(self.folder.resolve()):
+        if self._content is not None:
+            return self._content
+        try:
+            path = (self._folder / location).resolve()
+            inside = path.is_relative_to(self._folder.resolve())
+            missing = not location or not path.is_file()
+        except (OSError, RuntimeError, ValueError):  # a name that no file can have, or links in a circle
+            inside, missing = True, True
+        if not inside:
             raise ModelError(f"external data {location!r} lies outside the model's folder")
-        return path, 0
+        if missing:
+            raise ModelError(f"external data file {location} is missing")
+        if path not in self._read:
+            try:
+                with path.open("rb", buffering=0) as file:
+                    self._read[path] = _mapped(file) if self._mapped else _whole(file)
+            except (MemoryError, OSError) as error:
+                said = getattr(error, "strerror", None) or error
+                raise ModelError(f"external data file {location} cannot be read: {said}") from None
+        return self._read[path]
+
+    def copy(self, content: Array) -> Array:
+        """A copy of a part of a file. ModelError once there are more of them than the file has bytes: tensors
+        that lie one over the other could fill any memory.
+        """
+        self._copied_bytes += content.nbytes
+        whole = [*self._read.values()] if self._content is None else [self._content]
+        if self._copied_bytes > sum(map(len, whole)):
+            raise ModelError("tensors lie one over the other in external data")
+        return content.copy()
+
+
+def _whole(file: FileIO) -> Array:
+    size_bytes = os.fstat(file.fileno()).st_size
+    data = empty([size_bytes], plain("uint8", [size_bytes]))
+    read_into(file, data)
+    return data
+
+
+def _mapped(file: FileIO) -> Array:
+    return np.memmap(file, np.uint8, "r") if os.fstat(file.fileno()).st_size else np.empty(0, np.uint8)
+
+
+def read_into(file: FileIO, data: Array, seen: Callable[[memoryview], object] = lambda part: None) -> None:
+    """Fill `data` (uint8, dense) from where `file` stands, and make it read-only. Each part is `seen` when it
+    is there. OSError if the file ends before.
+    """
+    filled = 0
+    while filled < len(data):
+        part = data.data[filled : filled + _CHUNK_BYTES]
+        count = file.readinto(part)
+        if not count:
+            raise OSError(f"it has only {filled} of {len(data)} bytes")
+        seen(part[:count])
+        filled += count
+    data.flags.writeable = False
 
 
 def dtype_of(element_type: int, what: str) -> np.dtype[Any]:
@@ -56,7 +116,7 @@ def dtype_of(element_type: int, what: str) -> np.dtype[Any]:
 
 
 def tensor_array(tensor: onnx.TensorProto, external: ExternalData | None, what: str | None = None) -> Array:
-    """The tensor's elements, read-only where they are mapped; ModelError, naming `what`, if they are not all
+    """The tensor's elements, read-only if they are external; ModelError, naming `what`, if they are not all
     there.
     """
     what = what or f"constant {tensor.name!r}"
@@ -68,7 +128,7 @@ def tensor_array(tensor: onnx.TensorProto, external: ExternalData | None, what: 
         return _external(tensor, external, dtype, what)
     try:
         return numpy_helper.to_array(tensor)
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise ModelError(f"{what} ({dtype.name}{list(shape)}) cannot be read: {error}") from None
 
 
@@ -83,23 +143,28 @@ def _external(
     except ValueError as error:
         raise ModelError(f"{what}: where its external data lies is not readable: {error}") from None
     shape = tuple(tensor.dims)
-    count = math.prod(shape)
     bits = PACKED_BITS.get(tensor.data_type, 8 * dtype.itemsize)
-    size_bytes = (count * bits + 7) // 8
-    path, beginning = external.locate(info.location)
-    if not info.location or not path.is_file():
-        raise ModelError(f"{what}: external data file {path} is missing")
-    end = beginning + start + size_bytes
-    if start < 0 or path.stat().st_size < end or (length or size_bytes) < size_bytes:
-        raise ModelError(f"{what}: external data file {path} is too short")
-    if count == 0:
-        return np.empty(shape, dtype)
-    start += beginning
-    if tensor.data_type in PACKED_BITS:
-        inside = onnx.TensorProto(data_type=tensor.data_type, dims=shape)
-        inside.raw_data = np.memmap(path, np.uint8, "r", start, (size_bytes,)).tobytes()
-        return numpy_helper.to_array(inside)
-    return np.memmap(path, dtype, "r", start, shape)
+    size_bytes = (math.prod(shape) * bits + 7) // 8
+    try:
+        content = external.bytes_of(info.location)
+        if not 0 <= start <= start + size_bytes <= len(content) or (length or size_bytes) < size_bytes:
+            raise ModelError(f"external data file {info.location} is too short")
+        return _elements(external, content[start : start + size_bytes], tensor.data_type, dtype, shape)
+    except ModelError as error:
+        raise ModelError(f"{what}: {error}") from None
+    except ValueError as error:
+        raise ModelError(f"{what} ({dtype.name}{list(shape)}) cannot be read: {error}") from None
+
+
+def _elements(
+    external: ExternalData, data: Array, element_type: int, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> Array:
+    if element_type in PACKED_BITS:
+        packed = onnx.TensorProto(data_type=element_type, dims=shape, raw_data=external.copy(data).tobytes())
+        return numpy_helper.to_array(packed)
+    found: Array = data.view(dtype).reshape(shape)
+    # What is mapped is looked at in part, and would be read as a whole.
+    return found if found.flags.aligned or isinstance(found, np.memmap) else external.copy(found)
 
 
 def constant_of(node: onnx.NodeProto, external: ExternalData | None) -> Array:

@@ -31,5 +31,7 @@ def save_stored(graph: Graph, directory: Path) -> None:
 
 
 def load_stored(directory: Path) -> Graph:
-    """Read what `save_stored` wrote; large constants are memory-mapped, read-only."""
-    return load_model(directory / MODEL_FILE)
+    """Read what `save_stored` wrote; large constants are memory-mapped, read-only: a worker needs few of
+    them, and the folder is ours.
+    """
+    return load_model(directory / MODEL_FILE, mapped=True)

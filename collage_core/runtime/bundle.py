@@ -1,26 +1,32 @@
 """Bundles: a placed model in one file.
 
 A bundle is an uncompressed ZIP archive: `manifest.json`, `placement.json`, `model.onnx` (the normalised
-graph; any ONNX tool reads it) and `weights.bin` (its external data, memory-mapped from inside the archive
-when loaded). Kernels are built anew at load: nothing in a bundle is code. The manifest says where the
-placement was measured.
+graph; any ONNX tool reads it) and `weights.bin` (its external data, read into memory when loaded). Kernels
+are built anew at load: nothing in a bundle is code. The manifest says where the placement was measured.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import struct
 import warnings
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+import numpy as np
 import onnx
 
 from collage_core.errors import BundleError, CollageError
+from collage_core.formats import Array, empty, plain
 from collage_core.ir import MODEL_FILE, WEIGHTS_FILE, ExternalData, Graph, from_model, write_external
+from collage_core.ir.onnx_check import one_line
+from collage_core.ir.onnx_tensors import read_into
 from collage_core.placement import Placement
 from collage_core.plugins import Registry, default_registry
 from collage_core.runtime.build import build
@@ -33,7 +39,6 @@ __all__ = ["FORMAT_VERSION", "Bundle", "differences_here", "load", "read", "save
 FORMAT_VERSION = 1
 _MANIFEST = "manifest.json"
 _PLACEMENT = "placement.json"
-_CHUNK_BYTES = 1 << 22
 _MOST_JSON_BYTES = 64 << 20
 """The placement of a model of 10,000 nodes takes some two MB."""
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
@@ -85,18 +90,19 @@ def read(path: str | Path, *, check_weights: bool = False) -> Bundle:
     """Read a bundle without building it; BundleError for what is no bundle, a damaged one, or one of a newer
     format.
 
-    check_weights: read the weights too, to find damage in them; they are memory-mapped otherwise.
+    check_weights: read the weights too, to find damage in them; they are memory-mapped otherwise, which is
+    for looking at what is placed: if somebody cuts the file short, using them ends the process.
     """
     path = Path(path)
     if not path.exists():
         raise BundleError(f"{path}: no such file")
     try:
-        file = path.open("rb")
+        file = path.open("rb", buffering=0)
     except OSError as error:
         raise BundleError(f"{path}: not a bundle ({error.strerror or error})") from None
     try:
         with file, zipfile.ZipFile(file) as archive:
-            size_bytes = path.stat().st_size
+            size_bytes = os.fstat(file.fileno()).st_size
             for name in (_MANIFEST, _PLACEMENT, MODEL_FILE, WEIGHTS_FILE):
                 _check_size(archive.getinfo(name), size_bytes)
             manifest = json.loads(archive.read(_MANIFEST))
@@ -109,17 +115,16 @@ def read(path: str | Path, *, check_weights: bool = False) -> Bundle:
                 )
             placement = Placement.from_json(json.loads(archive.read(_PLACEMENT)))
             model = _model(archive.read(MODEL_FILE))
-            start = _data_offset(file, archive.getinfo(WEIGHTS_FILE))
-            if check_weights:
-                _check_sum(archive, WEIGHTS_FILE)
-        graph = from_model(model, external=ExternalData(path.parent, archive=path, offset=start))
+            read_weights = _read_weights if check_weights else _mapped_weights
+            weights = read_weights(file, archive)
+        graph = from_model(model, external=ExternalData(path.parent, content=weights))
         return Bundle(graph, placement, dict(manifest["report"]), dict(manifest.get("origin", {})))
     except BundleError:
         raise
     except CollageError as error:
         raise BundleError(f"{path}: {error}") from None
     except Exception as error:  # a damaged file makes readers of ZIP and JSON raise anything
-        raise BundleError(f"{path}: not a bundle, or a damaged one ({error})") from None
+        raise BundleError(f"{path}: not a bundle, or a damaged one ({one_line(error)})") from None
 
 
 def load(path: str | Path, registry: Registry | None = None) -> Executable:
@@ -165,14 +170,35 @@ def _check_size(info: zipfile.ZipInfo, most_bytes: int) -> None:
         raise zipfile.BadZipFile(f"{info.filename} is said to have {info.file_size} bytes")
 
 
-def _check_sum(archive: zipfile.ZipFile, name: str) -> None:
-    """BadZipFile unless the entry is what was written: `zipfile` compares the sums at the entry's end."""
-    with archive.open(name) as entry:
-        while entry.read(_CHUNK_BYTES):
-            pass
+def _mapped_weights(file: FileIO, archive: zipfile.ZipFile) -> Array:
+    """The bytes of the entry of weights, as they lie in the file."""
+    info = archive.getinfo(WEIGHTS_FILE)
+    if not info.file_size:
+        return np.empty(0, np.uint8)
+    return np.memmap(file, np.uint8, "r", _data_offset(file, info), (info.file_size,))
 
 
-def _data_offset(file: IO[bytes], info: zipfile.ZipInfo) -> int:
+def _read_weights(file: FileIO, archive: zipfile.ZipFile) -> Array:
+    """The same in memory, read once: what has been checked is what runs, whatever becomes of the file.
+    BadZipFile unless it is what was written.
+    """
+    info = archive.getinfo(WEIGHTS_FILE)
+    archive.open(info).close()  # checks its local header
+    file.seek(_data_offset(file, info))
+    data = empty([info.file_size], plain("uint8", [info.file_size]))
+    sum = 0
+
+    def add(part: memoryview) -> None:
+        nonlocal sum
+        sum = zlib.crc32(part, sum)
+
+    read_into(file, data, add)
+    if sum != info.CRC:
+        raise zipfile.BadZipFile(f"Bad CRC-32 for file {WEIGHTS_FILE!r}")
+    return data
+
+
+def _data_offset(file: FileIO, info: zipfile.ZipInfo) -> int:
     """Where a stored entry's bytes begin: behind its local header, whose name and extra field may be longer
     than the directory's.
     """

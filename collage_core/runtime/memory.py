@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from collage_core.errors import CollageError
 from collage_core.formats import Array
 
 __all__ = ["ALIGNMENT_BYTES", "Arena", "Block", "plan_offsets"]
@@ -60,14 +61,17 @@ def _aligned(size_bytes: int) -> int:
 
 
 class Arena:
-    """One aligned allocation, cut into pieces."""
+    """One aligned allocation, cut into pieces. CollageError if there is no room for it."""
 
     allocations = 0
     """How many arenas this process has made: a running executable makes none."""
 
     def __init__(self, size_bytes: int) -> None:
         Arena.allocations += 1
-        raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
+        try:
+            raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
+        except (MemoryError, OverflowError, ValueError):  # what numpy says of sizes that no array has
+            raise CollageError(f"out of memory: values between steps take {size_bytes} bytes") from None
         start = -raw.ctypes.data % ALIGNMENT_BYTES
         self.buffer: Array = raw[start : start + size_bytes]
 

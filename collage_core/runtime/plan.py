@@ -15,6 +15,9 @@ from collage_core.runtime.memory import Block, plan_offsets
 
 __all__ = ["Plan", "Slot", "Step", "lay_out", "schedule"]
 
+_MOST_BYTES = 1 << 40
+"""Of a value. Beyond some size even asking for the memory fails, in whatever way."""
+
 Slot = tuple[str, Format]
 """A value in one format."""
 
@@ -53,9 +56,12 @@ class Plan:
 def schedule(graph: Graph, placement: Placement) -> tuple[Step, ...]:
     """The placement's groups, each conversion right before the first group that needs it.
 
-    PlacementError unless every node is covered once, every group finds what it reads, and the outputs are
-    delivered row-major.
+    PlacementError unless shapes are static, every node is covered once, every group finds what it reads, and
+    the outputs are delivered row-major.
     """
+    for v in (*graph.inputs, *graph.outputs):
+        if not graph.type_of(v).is_static:
+            raise PlacementError(f"{v!r} is {graph.type_of(v)}: what is built has static shapes")
     conversions = {(c.value, c.destination): c for c in placement.conversions}
     ready: set[Slot] = {(v, graph.plain_format(v)) for v in graph.inputs}
     covered = NodeSet()
@@ -103,6 +109,8 @@ def _check_formats(graph: Graph, subgraph: Subgraph, group: Group, name: str) ->
         *zip(subgraph.outputs, group.variant.outputs, strict=True),
     ):
         type = graph.type_of(v)
+        if not type.is_static or type.size_bytes > _MOST_BYTES:
+            raise PlacementError(f"{name}: {v!r} is {type}, for which no memory can be set aside")
         if f.dtype != type.dtype or sorted(f.layout) != list(range(len(type.shape))):
             raise PlacementError(f"{name}: {v!r} is {type} and cannot be stored as {f}")
     if group.backend == VIEW:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import numpy as np
 import onnx
 import pytest
 from bad_models import relu_model
+from mixed_bundle import save_mixed
 
 from collage_core import (
     Bundle,
@@ -245,6 +247,16 @@ _BREAKS: list[Callable[[dict[str, Any]], object]] = [
     lambda p: p.update(version=9),
     lambda p: p.update(threads="two"),
     lambda p: p.update(threads=0),
+    lambda p: p.update(threads=10**6),
+    lambda p: p.update(threads=True),
+    lambda p: p.update(optimal="yes"),
+    lambda p: p.update(terms_ms={"kernels": "many"}),
+    lambda p: p["groups"][0].update(backend=["reference"]),
+    lambda p: p["groups"][0].update(nodes=[0.0]),
+    lambda p: p["groups"][0].update(nodes=[-1]),
+    lambda p: p["groups"][0].update(options={"tuned": 5}),
+    lambda p: p["groups"][0].update(options={"tuned": "unheard of"}),
+    lambda p: p["groups"][0].update(cost_ms="free"),
     lambda p: p.update(device="abacus"),
     lambda p: p.update(groups=5),
     lambda p: p["groups"].pop(),
@@ -277,6 +289,66 @@ def test_damaged_bundles_are_read_or_refused(bundle: Path) -> None:
     )
     assert result.returncode == 0, (result.stdout[-20:], result.stderr[-2000:])
     assert 0 < int(result.stdout.split()[-1]) < 100, "most damage must be noticed"
+
+
+_MOST_MEGABYTES = 2048
+"""With all libraries loaded, and many of their kernels built."""
+
+
+@pytest.mark.parametrize(("count", "seed"), [(100, 0), pytest.param(2000, 1000, marks=pytest.mark.slow)])
+def test_edited_bundles_are_run_or_refused(count: int, seed: int, tmp_path: Path) -> None:
+    """Placements, schedules, models and archives that somebody made up, on all backends: no signal, no other
+    exception than ours, bounded memory, and nothing written but compiled objects.
+    """
+    folders = {name: tmp_path / name for name in ("bundle", "cwd", "user", "tmp", "home")}
+    for folder in folders.values():
+        folder.mkdir()
+    path = folders["bundle"] / "m.collage"
+    save_mixed(path)
+    load(path)
+    variables = {"HOME": folders["user"], "TMPDIR": folders["tmp"], "COLLAGE_HOME": folders["home"]}
+    result = subprocess.run(
+        [sys.executable, str(_FUZZED), "edited", str(path), str(count), str(seed)],
+        cwd=folders["cwd"],
+        env={**os.environ, **{name: str(folder) for name, folder in variables.items()}},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, (result.stdout[-3000:], result.stderr[-3000:])
+    _, megabytes, _, good = result.stdout.split()[-4:]
+    assert count / 10 < int(good) < count / 2, "some edits change nothing that matters, most do"
+    assert int(megabytes) < _MOST_MEGABYTES
+    left = [
+        p for p in tmp_path.rglob("*") if p.is_file() and folders["home"] / "tvm" / "objects" not in p.parents
+    ]
+    assert sorted(left) == [path, path.with_name("variant")]
+
+
+def test_what_was_loaded_stays_whatever_becomes_of_the_file(bundle: Path) -> None:
+    x = np.ones((2, 3), np.float32)
+    whole, mapped = read(bundle, check_weights=True), read(bundle)
+    executable = load(bundle)
+    assert isinstance(mapped.graph.constants["w"], np.memmap)
+    assert not isinstance(whole.graph.constants["w"], np.memmap)
+    assert not whole.graph.constants["w"].flags.writeable
+    os.truncate(bundle, 10)
+    expected = 1 + np.arange(600, dtype=np.float32).reshape(100, 2, 3)
+    np.testing.assert_array_equal(executable(x)["y"], expected)
+    np.testing.assert_array_equal(whole.graph.constants["w"] + 1, expected)
+
+
+def test_terminals_are_told_nothing(bundle: Path, refused: Refused) -> None:
+    """A name from a file is shown, and moves no cursor."""
+
+    def edit(data: bytes) -> bytes:
+        placement = json.loads(data)
+        placement["groups"][0]["options"] = {"\x1b[31mred\x1b[2J": "a\nb"}
+        return json.dumps(placement).encode()
+
+    line = refused("run", _edited(bundle, "placement.json", edit), "--input", f"x={bundle.parent}/x.npy")
+    assert "does not offer" in line
+    assert line.isprintable()
+    assert "\\x1b[31mred" in line
 
 
 def _arrays() -> dict[str, Array]:

@@ -4,6 +4,7 @@ Python.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +107,67 @@ def test_external_data(collage: Collage, refused: Refused, mistake: Mistake) -> 
     np.testing.assert_array_equal(found, x + np.arange(6, dtype=np.float32).reshape(2, 3))
     with pytest.raises(ModelError, match="was not read from a file"):
         optimize(_external(location="w.bin"), backends=["reference"])
+
+
+def test_external_data_stays_in_the_models_folder(tmp_path: Path) -> None:
+    """Whatever a location is made of. A link inside the folder is followed to what is inside as well."""
+    folder = tmp_path / "model"
+    (folder / "data").mkdir(parents=True)
+    numbers = np.arange(6, dtype=np.float32)
+    for file in (tmp_path / "secret", folder / "data" / "w.bin", tmp_path / "model.bin"):
+        file.write_bytes(numbers.tobytes())
+    (folder / "out").symlink_to(tmp_path / "secret")
+    (folder / "up").symlink_to(tmp_path)
+    (folder / "in").symlink_to("data/w.bin")
+    (folder / "round").symlink_to("round")
+    os.mkfifo(folder / "pipe")
+    path = folder / "m.onnx"
+
+    def read(location: str) -> Array:
+        path.write_bytes(_external(location=location).SerializeToString())
+        return load_model(path).constants["w"]
+
+    for inside in ("data/w.bin", "in", "data/../in", str(folder / "in"), "../model/in"):
+        np.testing.assert_array_equal(read(inside).ravel(), numbers)
+    for outside in ("../secret", str(tmp_path / "secret"), "out", "up/secret", "../model.bin", "/dev/zero"):
+        with pytest.raises(ModelError, match=r"constant 'w': .* lies outside the model's folder"):
+            read(outside)
+    for nothing in ("round", "pipe", "data", "w.bin\0", "x" * 5000):
+        with pytest.raises(ModelError, match=r"constant 'w': .* is missing"):
+            read(nothing)
+
+
+def test_external_data_that_shrinks_or_lies_badly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers, weights, path = np.arange(6, dtype=np.float32), tmp_path / "w.bin", tmp_path / "m.onnx"
+    weights.write_bytes(b"\0" + numbers.tobytes())
+    path.write_bytes(_external(location="w.bin", offset=1).SerializeToString())
+    graph = load_model(path)
+    os.truncate(weights, 0)
+    assert graph.constants["w"].flags.aligned
+    np.testing.assert_array_equal(graph.constants["w"].ravel(), numbers)
+
+    weights.write_bytes(b"\0" + numbers.tobytes())
+    facts = os.fstat
+
+    def before_it_shrinks(descriptor: int) -> os.stat_result:
+        found = facts(descriptor)
+        os.truncate(weights, 9)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr("collage_core.ir.onnx_tensors.os.fstat", before_it_shrinks)
+        with pytest.raises(ModelError, match="it has only 9 of 25 bytes"):
+            load_model(path)
+
+    weights.write_bytes(b"\0" + numbers.tobytes())
+    model = _external(location="w.bin", offset=1)
+    for k in range(9):
+        again = model.graph.initializer.add()
+        again.CopyFrom(model.graph.initializer[0])
+        again.name = f"w{k}"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="lie one over the other"):
+        load_model(path)
 
 
 def _run(collage: Collage, bundle: Path, x: Array) -> Array:

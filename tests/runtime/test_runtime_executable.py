@@ -73,8 +73,8 @@ class RaisingKernel(Kernel):
 
 
 class NumpyBackend(Backend):
-    """Runs Relu in place in any format and converts; fails on Neg, Exp and Log when it runs, and on Abs when
-    it is built.
+    """Runs Relu in place from and to plain or channels-last, and converts; fails on Neg, Exp and Log when it
+    runs, and on Abs when it is built.
     """
 
     name = "numpy"
@@ -86,7 +86,10 @@ class NumpyBackend(Backend):
         return BackendInfo(self.name, BackendKind.OPERATOR, "1", "1")
 
     def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
-        return [plain_variant(subgraph)]
+        variant = plain_variant(subgraph)
+        [shape] = {subgraph.graph.shape_of(v) for v in (*subgraph.inputs, *subgraph.outputs)}
+        formats = plain("float32", shape), channels_last("float32", shape)
+        return [variant, *(Variant((a,), (b,)) for a in formats for b in formats)]
 
     def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
         op = subgraph.nodes[0].op_type
@@ -468,5 +471,8 @@ def test_an_edited_placement_is_checked(registry: Registry) -> None:
     wrong = Format("float32", (0, 1))
     assert "cannot be stored as float32:plain" in refused(
         Group("numpy", (0,), Variant((wrong,), (row,))), identity
+    )
+    assert "it does not offer (float32:plain) -> (float32:plain) by=magic" in refused(
+        Group("numpy", (0,), Variant((row,), (row,), (("by", "magic"),))), identity
     )
     assert "nodes that the graph has not" in refused(relu, Group(VIEW, (7,), identity.variant))

@@ -14,7 +14,8 @@ from collage_core.rules import PatternRule
 from collage_core.shared_library import installed_version
 from collage_tvm.rules import NAME, tvm_rule
 from collage_tvm.support import MOVABLE
-from collage_tvm.tuning.groups import tunable_variants, tuned_variants
+from collage_tvm.tuning.groups import tunable_variants, tuned_variants, untunable
+from collage_tvm.tuning.records import TUNED
 from collage_tvm.variants import group_variants
 
 __all__ = ["TvmBackend"]
@@ -63,6 +64,12 @@ class TvmBackend(Backend):
         if isinstance(offered, Refusal):
             return tuned or offered
         return [*offered, *tuned]
+
+    def refusal(self, subgraph: Subgraph, variant: Variant, target: Target) -> Refusal | None:
+        """What was tuned elsewhere is not offered here, and is built all the same."""
+        if [name for name, _ in variant.options] != [TUNED]:
+            return super().refusal(subgraph, variant, target)
+        return untunable(subgraph, variant)
 
     def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
         from collage_tvm.build import build_kernel

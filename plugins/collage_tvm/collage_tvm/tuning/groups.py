@@ -5,6 +5,7 @@ without TVM.
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 
 from collage_core.backend import Variant
 from collage_core.device import Target
@@ -14,7 +15,7 @@ from collage_tvm.groups import check_group
 from collage_tvm.operand_layouts import contraction_variants
 from collage_tvm.tuning.records import tuned_variant
 
-__all__ = ["anchor_of", "tunable_variants", "tuned_variants"]
+__all__ = ["anchor_of", "tunable_variants", "tuned_variants", "untunable"]
 
 _ANCHORS = frozenset({"Conv", "Gemm", "MatMul"})
 _DTYPE = "float32"
@@ -37,6 +38,16 @@ def tuned_variants(subgraph: Subgraph, target: Target) -> list[Variant]:
         return []
     found = tuned_variant(subgraph, _variant(subgraph), target)
     return [] if found is None else [found]
+
+
+def untunable(subgraph: Subgraph, variant: Variant) -> Refusal | None:
+    """Why no schedule can be meant for this variant, its options aside; None if one can."""
+    anchor = anchor_of(subgraph)
+    if isinstance(anchor, Refusal):
+        return anchor
+    if replace(variant, options=()) != (tuned := _variant(subgraph)):
+        return Refusal(f"it is tuned as {tuned} only", anchor.name)
+    return None
 
 
 def _missing_package() -> Refusal | None:

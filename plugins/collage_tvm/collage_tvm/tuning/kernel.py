@@ -12,7 +12,6 @@ import tvm
 import tvm_ffi
 from tvm.s_tir import Schedule as TvmSchedule
 from tvm.s_tir import transform
-from tvm.s_tir.schedule import Trace
 
 from collage_core.backend import Kernel, Variant
 from collage_core.device import Target
@@ -23,11 +22,10 @@ from collage_tvm.library import TvmKernel, compile_function, own, tvm_target
 from collage_tvm.machine_code import MachineCode
 from collage_tvm.nest import loop
 from collage_tvm.tuning.records import Schedule
+from collage_tvm.tuning.replay import REPACKING, replay
 from collage_tvm.tuning.workload import Workload, workload_of
 
 __all__ = ["compiled", "kernel_of", "module_of", "tuned_kernel", "workload_hash"]
-
-_REPACKING = "meta_schedule.layout_rewrite_preproc"
 
 # MetaSchedule loads the tensor instructions of all processors, which takes 10 s. What is tuned here, in
 # float32 by its rules for plain processors, uses none of them.
@@ -63,14 +61,14 @@ def compiled(module: Any, target: Target, *, keep: bool = True) -> MachineCode:
 
 
 def tuned_kernel(subgraph: Subgraph, variant: Variant, text: str, target: Target) -> Kernel:
-    """BackendError if the schedule is damaged, or of another version's function."""
+    """BackendError if the schedule is damaged, of another version's function, or has what is not allowed."""
     schedule = Schedule.from_text(text)
     workload = workload_of(subgraph, variant)
     module = module_of(workload.function)
     if workload_hash(module) != schedule.workload:
         raise BackendError("the tuned schedule is another version's: tune again")
     scheduled = TvmSchedule(module)
-    Trace.apply_json_to_schedule(schedule.trace, scheduled)
+    replay(schedule.trace, scheduled)
     return kernel_of(scheduled, workload, variant, target)
 
 
@@ -93,7 +91,7 @@ def _repacked(schedule: TvmSchedule, workload: Workload) -> list[Array]:
     held = [own(h) for h in workload.held]
     for child in schedule.get_child_blocks(schedule.get_sblock("root")):
         block = schedule.get(child)
-        if _REPACKING not in block.annotations:
+        if REPACKING not in block.annotations:
             continue
         store = block.body
         place = names.index(store.value.source.name) - inputs

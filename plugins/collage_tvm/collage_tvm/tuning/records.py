@@ -35,6 +35,10 @@ BEST = "best.json"
 """File that holds the fastest schedule of a kernel."""
 
 
+_MOST_TEXT_CHARACTERS, _MOST_BYTES = 1 << 16, 1 << 18
+"""Schedules that were found took up to 2,000 and 10,000."""
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """What MetaSchedule has done to a workload. workload: structural hash of that function. trace:
@@ -50,10 +54,16 @@ class Schedule:
 
     @classmethod
     def from_text(cls, text: str) -> Schedule:
-        """BackendError for what `to_text` did not write."""
+        """BackendError for what `to_text` did not write, or would not: nothing is unpacked beyond a limit."""
+        if len(text) > _MOST_TEXT_CHARACTERS:
+            raise BackendError(f"the tuned schedule is damaged: it takes {len(text)} characters")
+        unpacking = zlib.decompressobj()
         try:
-            workload, trace = json.loads(zlib.decompress(base64.b64decode(text)))
-        except (ValueError, zlib.error) as error:
+            data = unpacking.decompress(base64.b64decode(text), _MOST_BYTES)
+            if not unpacking.eof:
+                raise ValueError(f"cut off, or more than {_MOST_BYTES} bytes")
+            workload, trace = json.loads(data)
+        except (RecursionError, TypeError, ValueError, zlib.error) as error:
             raise BackendError(f"the tuned schedule is damaged: {error}") from None
         return cls(workload, trace)
 

@@ -1,0 +1,397 @@
+"""Bundles edited by somebody who knows what they are made of: the sums are right, what they sum up is not."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import random
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+
+__all__ = ["edited"]
+
+_NAMES = ("manifest.json", "placement.json", "model.onnx", "weights.bin")
+_INTEGERS = [-(2**63), -(2**31), -2, -1, 0, 1, 2, 3, 7, 64, 65, 1000, 2**16, 2**31 - 1, 2**31, 2**40, 2**62]
+_TEXTS = [
+    "",
+    "..",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "weights.bin",
+    "none\0none",
+    "two\nlines",
+    "\x1b[31mred",
+    "x" * 1000,
+    "reference",
+    "tvm",
+    "dnnl",
+    "onnxruntime",
+    "openvino",
+    "os.system",
+    "float32",
+    "float64",
+    "1e400",
+    "99999999999999999999",
+    "-1",
+    "pragma_import_llvm",
+    "Tensorize",
+]
+_OPERATORS = [
+    "Relu",
+    "MatMul",
+    "Conv",
+    "Gemm",
+    "Softmax",
+    "Add",
+    "Reshape",
+    "Loop",
+    "Resize",
+    "MaxPool",
+    "Gather",
+    "Pad",
+    "Einsum",
+    "TopK",
+    "NoSuchThing",
+]
+
+
+def edited(data: bytes, seed: int) -> bytes:
+    """A variant of the bundle `data`: one to three edits of one of its members or of its directory."""
+    chance = random.Random(seed)
+    edit = chance.choice([_placement, _placement, _schedule, _schedule, _model, _model, _manifest, _archive])
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = {name: archive.read(name) for name in _NAMES}
+    return edit(members, chance)
+
+
+Members = dict[str, bytes]
+
+
+def _packed(members: Members) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return made.getvalue()
+
+
+def _times(chance: random.Random) -> range:
+    return range(chance.choice([1, 1, 1, 2, 3]))
+
+
+def _placement(members: Members, chance: random.Random) -> bytes:
+    placement = json.loads(members["placement.json"])
+    for _ in _times(chance):
+        chance.choice([_change_json, _change_json, _change_group])(placement, chance)
+    return _packed({**members, "placement.json": json.dumps(placement).encode()})
+
+
+def _manifest(members: Members, chance: random.Random) -> bytes:
+    manifest = json.loads(members["manifest.json"])
+    for _ in _times(chance):
+        _change_json(manifest, chance)
+    return _packed({**members, "manifest.json": json.dumps(manifest).encode()})
+
+
+def _schedule(members: Members, chance: random.Random) -> bytes:
+    """An edit of a tuned schedule inside a placement."""
+    placement = json.loads(members["placement.json"])
+    for group in placement["groups"]:
+        if "tuned" in group["options"]:
+            packed = zlib.decompress(base64.b64decode(group["options"]["tuned"]))
+            workload, trace = json.loads(packed)
+            for _ in _times(chance):
+                chance.choice([_change_json, _change_instruction])(trace, chance)
+            text = json.dumps([workload, trace]).encode()
+            if chance.random() < 0.05:
+                text = text[:-1] + b" " * (1 << 24) + text[-1:]  # small when it is packed
+            group["options"]["tuned"] = base64.b64encode(zlib.compress(text)).decode()
+    return _packed({**members, "placement.json": json.dumps(placement).encode()})
+
+
+def _change_json(data: Any, chance: random.Random) -> None:
+    """One value somewhere inside becomes another, is doubled, swapped, or removed."""
+    places: list[tuple[Any, Any]] = []
+
+    def walk(node: Any) -> None:
+        for key in range(len(node)) if isinstance(node, list) else node if isinstance(node, dict) else ():
+            places.append((node, key))
+            walk(node[key])
+
+    walk(data)
+    if not places:
+        return
+    node, key = chance.choice(places)
+    other, at = chance.choice(places)
+    kind = chance.choice(["value", "value", "value", "other", "remove", "double", "swap"])
+    if kind == "value":
+        node[key] = _json_value(chance, node[key])
+    elif kind == "other":
+        node[key] = json.loads(json.dumps(other[at]))
+    elif kind == "remove":
+        del node[key]
+    elif kind == "double" and isinstance(node, list):
+        node.insert(key, json.loads(json.dumps(node[key])))
+    elif isinstance(node, list):
+        swapped = chance.randrange(len(node))
+        node[key], node[swapped] = node[swapped], node[key]
+
+
+def _json_value(chance: random.Random, now: Any) -> Any:
+    if isinstance(now, int) and not isinstance(now, bool) and chance.random() < 0.6:
+        return chance.choice([*_INTEGERS, now + 1, now - 1, 2 * now, -now])
+    if isinstance(now, str) and chance.random() < 0.6:
+        return chance.choice([*_TEXTS, now + "x", now[1:], now.upper()])
+    deep: Any = 0
+    for _ in range(200):
+        deep = [deep]
+    others = [None, True, -1, 2**70, 1.5, float("nan"), float("inf"), "", "text", [], {}, [0] * 100, deep]
+    return chance.choice(others)
+
+
+def _change_group(placement: Any, chance: random.Random) -> None:
+    """An edit that leaves every value of its type."""
+    groups = placement["groups"]
+    if not isinstance(groups, list) or not groups or not all(isinstance(g, dict) for g in groups):
+        return
+    group, other = chance.choice(groups), chance.choice(groups)
+    formats = [f for side in ("inputs", "outputs") for f in group.get(side) or [] if isinstance(f, dict)]
+
+    def merge() -> None:
+        group["nodes"] = [*(group.get("nodes") or []), *(other.get("nodes") or [])]
+        group["inputs"], group["outputs"] = other.get("inputs"), other.get("outputs")
+
+    def convert() -> None:
+        if formats:
+            source, name = (
+                chance.choice(formats),
+                chance.choice(["tvm", "dnnl", "reference", "mkl", "nobody"]),
+            )
+            value = chance.choice(["x", "v0", "v1", "v2", "o", "w0"])
+            conversion = {"value": value, "from": source, "to": {**source, "dtype": "float64"}}
+            placement["conversions"] = [{**conversion, "backend": name}]
+
+    def layouts() -> None:
+        for f in formats:
+            if isinstance(f.get("layout"), list):
+                f["layout"] = chance.sample(range(len(f["layout"])), len(f["layout"]))
+
+    edits: list[Callable[[], object]] = [
+        merge,
+        convert,
+        layouts,
+        lambda: chance.shuffle(groups),
+        lambda: group.update(backend=other.get("backend")),
+        lambda: group.update(options=other.get("options")),
+        lambda: group.update(options={chance.choice(_TEXTS): chance.choice(_TEXTS)}),
+        lambda: group.update(options={"winograd": chance.choice(["63", "1", "-5", "x"]), "strip": "9999999"}),
+        lambda: group.update(options={"waiting": chance.choice(_TEXTS)}),
+        lambda: group.update(inputs=other.get("inputs"), outputs=other.get("outputs")),
+        lambda: placement.update(threads=chance.choice([-1, 0, 1, 2, 10**4, 2**62])),
+    ]
+    chance.choice(edits)()
+
+
+def _change_instruction(trace: Any, chance: random.Random) -> None:
+    """An edit that leaves instructions which look like some."""
+    instructions = trace[0]
+    if not isinstance(instructions, list) or len(instructions) < 2:
+        return
+    sound = [i for i in instructions if isinstance(i, list) and len(i) == 4 and isinstance(i[1], list)]
+    if not sound:
+        return
+    one, two = chance.choice(sound), chance.choice(sound)
+    blocks = [i[3][0] for i in sound if i[0] in ("GetSBlock", "CacheRead") and i[3]] or ["b0"]
+    names = [n for i in sound if isinstance(i[3], list) for n in i[3]] or ["b0"]
+    marks = [
+        "pragma_import_llvm",
+        "pragma_import_c",
+        "pragma_auto_unroll_max_step",
+        "software_pipeline_stage",
+    ]
+    marks += [
+        "meta_schedule.layout_rewrite_preproc",
+        "meta_schedule.auto_tensorize",
+        "pragma_unroll_explicit",
+    ]
+    place, name = chance.choice(names), chance.choice(names)
+    added: list[Any] = [
+        ["Annotate", [place, chance.choice([1, 512, 10**9, '"text"', name])], [chance.choice(marks)], []],
+        ["Vectorize", [place], [], []],
+        ["Parallel", [place], [], []],
+        ["Unroll", [place], [], []],
+        ["Bind", [place], ["threadIdx.x"], []],
+        ["Tensorize", [place, '"dot_4x4"'], [1], []],
+        ["ComputeInline", [place], [], []],
+        ["ComputeAt", [chance.choice(blocks), place], [1, -1], []],
+        ["ReverseComputeAt", [chance.choice(blocks), place], [1, -1], []],
+        ["CacheRead", [chance.choice(blocks), []], [chance.randint(0, 3), "global"], ["b900"]],
+        ["CacheWrite", [chance.choice(blocks), []], [0, "global"], ["b901"]],
+        ["Split", [place, chance.choice([2, 3, 10**9]), chance.choice([2, 5])], [1, 1], ["l900", "l901"]],
+        ["Split", [place, chance.choice([2, 3, 10**9]), "None"], [1, 0], ["l902", "l903"]],
+        ["RFactor", [place], [chance.choice([0, 1, 5])], ["b902"]],
+        ["SetScope", [place], [0, '"local"'], []],
+        ["DecomposeReduction", [chance.choice(blocks), place], [], ["b903"]],
+        ["UnsafeSetDType", [place], [0, '"int8"'], []],
+    ]
+    at = chance.randrange(len(instructions))
+    edits: list[Callable[[], object]] = [
+        lambda: instructions.insert(at, chance.choice(added)),
+        lambda: instructions.append(chance.choice(added)),
+        lambda: instructions.pop(at),
+        lambda: one.__setitem__(1, two[1]),
+        lambda: one.__setitem__(0, two[0]),
+        lambda: one[1].__setitem__(slice(0, 1), [chance.choice(names)]),
+        lambda: chance.shuffle(one[1]),
+        lambda: instructions.extend(instructions * 20),
+        lambda: chance.shuffle(trace[1]),
+    ]
+    chance.choice(edits)()
+
+
+def _model(members: Members, chance: random.Random) -> bytes:
+    model = onnx.load_from_string(members["model.onnx"])
+    for _ in _times(chance):
+        chance.choice([_change_message, _change_model])(model, chance)
+    return _packed({**members, "model.onnx": model.SerializeToString()})
+
+
+def _change_message(model: Any, chance: random.Random) -> None:
+    """One field somewhere inside becomes another value, or one of several is doubled, swapped or removed."""
+    places: list[tuple[Any, Any]] = []
+
+    def walk(message: Any) -> None:
+        for field, value in message.ListFields():
+            places.append((message, field))
+            if field.type == field.TYPE_MESSAGE:
+                for inner in value if field.label == field.LABEL_REPEATED else [value]:
+                    walk(inner)
+
+    walk(model)
+    message, field = chance.choice(places)
+    value = getattr(message, field.name)
+    if field.label == field.LABEL_REPEATED:
+        at = chance.randrange(len(value))
+        if field.type == field.TYPE_MESSAGE or chance.random() < 0.3:
+            if chance.random() < 0.5:
+                del value[at]
+            elif field.type == field.TYPE_MESSAGE:
+                value.add().CopyFrom(value[at])
+            else:
+                value.append(value[at])
+        else:
+            value[at] = _scalar(value[at], chance)
+    elif field.type != field.TYPE_MESSAGE:
+        try:
+            setattr(message, field.name, _scalar(value, chance))
+        except ValueError:  # out of its field's range
+            message.ClearField(field.name)
+    else:
+        message.ClearField(field.name)
+
+
+def _scalar(now: Any, chance: random.Random) -> Any:
+    if isinstance(now, bytes):
+        return chance.choice([b"", now[:-1], now + b"\0" * 8, now * 2, b"\xff" * len(now)])
+    if isinstance(now, str):
+        return chance.choice(_TEXTS)
+    if isinstance(now, float):
+        return chance.choice([0.0, -1.0, 1e38, float("inf"), float("nan")])
+    fitting = [i for i in (*_INTEGERS, now + 1, now - 1) if -(2**31) <= i < 2**31 or abs(now) >= 2**31]
+    return chance.choice(fitting + ([2**40, 2**62] if chance.random() < 0.3 else [5]))
+
+
+def _change_model(model: onnx.ModelProto, chance: random.Random) -> None:
+    graph = model.graph
+    if not graph.node or not graph.input or not graph.output:
+        return
+    node, other = chance.choice(graph.node), chance.choice(graph.node)
+    outside = [t for t in graph.initializer if t.external_data]
+    shaped = [v for v in (*graph.input, *graph.output, *graph.value_info) if v.type.tensor_type.shape.dim]
+    size = chance.choice(_INTEGERS)
+
+    def entry() -> None:
+        if outside:
+            data = chance.choice(chance.choice(outside).external_data)
+            numbers = [str(i) for i in (*_INTEGERS, 1, 2, 3, 5, 63)]
+            data.value = chance.choice(_TEXTS if data.key == "location" else [*numbers, *_TEXTS])
+
+    def dims() -> None:
+        tensor = chance.choice(graph.initializer)
+        if tensor.dims:
+            tensor.dims[chance.randrange(len(tensor.dims))] = size
+
+    def shape() -> None:
+        if shaped:
+            chance.choice(chance.choice(shaped).type.tensor_type.shape.dim).dim_value = size
+
+    def all_shapes() -> None:
+        for value in shaped:
+            for dim in value.type.tensor_type.shape.dim:
+                dim.dim_value = max(1, abs(size) % 2**20) if dim.dim_value > 1 else 1
+
+    def rewire() -> None:
+        if node.input and other.output:
+            node.input[chance.randrange(len(node.input))] = other.output[0]
+
+    def attribute() -> None:
+        name = chance.choice(
+            ["pads", "strides", "dilations", "kernel_shape", "group", "axis", "perm", "alpha"]
+        )
+        ints = [chance.choice(_INTEGERS) for _ in range(chance.choice([1, 2, 4]))]
+        node.attribute.append(onnx.helper.make_attribute(name, ints if len(ints) > 1 else ints[0]))
+
+    def ids() -> None:
+        for entry in node.metadata_props:
+            entry.value = str(size)
+
+    edits: list[Callable[[], object]] = [
+        entry,
+        entry,
+        dims,
+        shape,
+        all_shapes,
+        rewire,
+        attribute,
+        lambda: setattr(node, "op_type", chance.choice(_OPERATORS)),
+        lambda: setattr(chance.choice(graph.initializer), "data_type", chance.randrange(30)),
+        ids,
+        lambda: setattr(chance.choice(graph.input).type.tensor_type, "elem_type", chance.randrange(30)),
+        lambda: setattr(model.opset_import[0], "version", chance.choice([0, 1, 7, 13, 18, 21, 2**40])),
+    ]
+    chance.choice(edits)()
+
+
+def _archive(members: Members, chance: random.Random) -> bytes:
+    """An edit of the archive's directory, or further members."""
+    if chance.random() < 0.3:
+        made = io.BytesIO()
+        with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
+            names = [
+                "../outside",
+                "/tmp/outside",
+                "..\\outside",
+                "manifest.json/../../x",
+                "a" * 60000,
+                "weights",
+            ]
+            for name, data in members.items():
+                archive.writestr(name, data)
+            archive.writestr(chance.choice(names), b"x" * 100)
+        return made.getvalue()
+    whole = bytearray(_packed(members))
+    for _ in _times(chance):
+        signature, first, last = chance.choice([(b"PK\1\2", 4, 46), (b"PK\3\4", 4, 30), (b"PK\5\6", 4, 22)])
+        starts = [i for i in range(len(whole) - 3) if whole[i : i + 4] == signature]
+        start = chance.choice(starts)
+        at = start + chance.randrange(first, last - 3)
+        now = struct.unpack_from("<I", whole, at)[0]
+        values = [0, 1, now + 1, now - 1, 2**31, 2**32 - 1, len(whole), chance.randrange(2**32)]
+        struct.pack_into("<I", whole, at, chance.choice(values) % 2**32)
+    return bytes(whole)
