@@ -69,7 +69,7 @@ def test_files_that_are_not_there_or_something_else(
         (["--backends", "quick,dnnl"], "unknown backend 'quick'; installed: dnnl, "),
         (["--exclude", "quick:Conv"], "unknown backend 'quick'; installed: dnnl, "),
         (["--device", "abacus"], "device 'abacus'"),
-        (["--threads", "0"], "threads must be at least 1"),
+        (["--threads", "0"], "threads must be 1 to 1024, not 0"),
         (["--rounds", "0"], "--rounds must be at least 1"),
         (["--shape", "x=2,4"], "the model declares x=2,3"),
         (
