@@ -39,8 +39,3 @@ def test_answers_beyond_the_tolerance_are_told(two_level: Any, graph: Graph) -> 
     assert list(two_level._disagreeing(graph, outputs)) == ["far"]
     assert "more than 0.0001" in two_level._disagreeing(graph, outputs)["far"]
     assert list(two_level._disagreeing(graph, {**outputs, "collage": {}})) == ["near", "far"]
-
-
-def test_rivals_with_the_references_help_count(two_level: Any) -> None:
-    assert two_level._label({"backend": "one", "alone": True}) == "one"
-    assert two_level._label({"backend": "one", "alone": False}) == "one+reference"

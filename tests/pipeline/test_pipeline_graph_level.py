@@ -46,7 +46,7 @@ def _optimize(parse: Parse, text: str, costs: Path, level: str = "graph", **opti
         target=_TARGET,
         costs=costs,
         searcher=_SMALL if level == "graph" else search_named(level, default_registry()),
-        rounds=4,
+        rounds=6,  # three sittings: fewer would tell nothing
         constraints=options.pop("constraints", _NO_REFERENCE),
         **options,
     )

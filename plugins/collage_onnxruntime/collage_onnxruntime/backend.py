@@ -64,6 +64,15 @@ class OnnxRuntimeBackend(Backend):
             plain = replace(plain, options=((_WAITING, Waiting.SPIN_BRIEFLY.name),))
         return [plain, *others]
 
+    def refusal(self, subgraph: Subgraph, variant: Variant, target: Target) -> Refusal | None:
+        """How its threads wait is up to whoever places it: a group may become a whole graph, or a part."""
+        ways = {(), ((_WAITING, Waiting.SPIN_BRIEFLY.name),)}
+        offered = self.variants(subgraph, target)
+        if isinstance(offered, Refusal) or variant.options not in ways:
+            return super().refusal(subgraph, variant, target)
+        of_formats = (v for v in offered if (v.inputs, v.outputs) == (variant.inputs, variant.outputs))
+        return super().refusal(subgraph, next(of_formats, variant), target)
+
     def supported(self, subgraphs: Sequence[Subgraph], target: Target) -> Sequence[Refusal | None]:
         return [self._refusal(s, target) for s in subgraphs]
 
