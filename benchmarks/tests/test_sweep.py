@@ -179,6 +179,7 @@ def test_conclusions() -> None:
     assert "| fast | 0.990 +- 0.005 | wrong | - |" in lines
 
 
+@pytest.mark.ci
 def test_it_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -49,6 +49,7 @@ def _costs(collage: Collage) -> int:
         return sum(c.key.kind != ORIGINAL for c in database.items())
 
 
+@pytest.mark.ci
 def test_interrupted_while_measuring(collage: Collage) -> None:
     model = collage.folder / "m.onnx"
     onnx.save(onnx.parser.parse_model(_MODEL), model)

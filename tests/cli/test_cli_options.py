@@ -48,12 +48,14 @@ def test_backends_that_may_take_part(place: Place) -> None:
     assert {s["backend"] for s in report["singles"]} <= {"dnnl", "reference"}
 
 
+@pytest.mark.ci
 def test_a_backend_kept_out(place: Place) -> None:
     report = place("--exclude", "tvm")
     assert "tvm" not in _backend_of(report).values()
     assert "dnnl" in _backend_of(report).values()
 
 
+@pytest.mark.ci
 def test_a_backend_kept_from_an_operator_and_a_node_pinned(place: Place, optimised: Optimised) -> None:
     before = _backend_of(optimised.second)
     was = before["/maxpool/MaxPool"]

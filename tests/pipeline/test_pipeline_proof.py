@@ -72,6 +72,7 @@ def test_a_mix_that_times_well_in_parts_is_found_out_when_it_runs(parse: Parse, 
     assert not any(c.measured for c in again.comparisons)
 
 
+@pytest.mark.ci
 def test_a_mix_that_fails_as_a_whole_loses_too(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
