@@ -20,6 +20,7 @@ from collage_benchmarks.sweep.grid import IN_USE, OPERATORS, PIECES, USES, Choic
 from collage_benchmarks.sweep.page import conclusion, page
 
 from collage_core.cli.progress import ProgressBars
+from collage_core.costs.sittings import Sitting, Turn
 from collage_core.device import Target
 from collage_core.errors import BackendError, CollageError
 from collage_core.formats import Array
@@ -107,9 +108,9 @@ def test_choices_differ_and_keep_threads_and_precision(use: Use) -> None:
     assert all(c.environment if use.library == OPERATORS else c.settings for c in found[1:])
 
 
-def _measured(use: Use, rounds: int = 8) -> dict[str, Any]:
+def _measured(use: Use, sittings: int = 2) -> dict[str, Any]:
     with ProgressBars() as progress:
-        return measuring.measure_use("tiny_conv", use, _TARGET, rounds, None, _COMMIT, progress)
+        return measuring.measure_use("tiny_conv", use, _TARGET, sittings, None, _COMMIT, progress)
 
 
 def test_a_sweep_tells_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +137,23 @@ def test_wrong_answers_have_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
         Workspace, "expected_outputs", lambda self: {n: 1.01 * a for n, a in right(self).items()}
     )
     with pytest.raises(CollageError, match=r"tiny_conv, openvino, whole graph, in use: .*more than 0\.0001"):
-        _measured(_WHOLE, rounds=1)
+        _measured(_WHOLE, sittings=1)
+
+
+def _sat(*ms: float) -> list[Sitting]:
+    return [Sitting((Turn(t), Turn(t))) for t in ms]
+
+
+def test_choices_that_may_be_faster_go_on() -> None:
+    usual, same, slower = _sat(1.0, 1.01, 1.0), _sat(1.0, 1.0, 1.02), _sat(1.2, 1.21, 1.2)
+    three = {IN_USE: usual, "same": same, "slower": slower}
+    assert measuring.may_be_faster(three) == {IN_USE, "same"}
+    assert measuring.may_be_faster({IN_USE: usual, "slower": slower, "failed": []}) == set()
+    many = {IN_USE: _sat(*[1.0] * 8), "same": _sat(*[0.99] * 8)}
+    assert measuring.may_be_faster(many) == set(), "eight sittings are enough"
+    moved = [Sitting((Turn(1.0, moved=True),), as_it_comes=True)] * 5
+    assert measuring.may_be_faster({n: s[:7] + moved[:4] for n, s in many.items()}) == set(many)
+    assert measuring.may_be_faster({n: s[:7] + moved for n, s in many.items()}) == set(), "twelve in all"
 
 
 def _sweep(network: str, *ratios: tuple[str, float | None, float | None]) -> dict[str, Any]:
@@ -186,7 +203,7 @@ def test_it_goes_on_where_it_was(
     monkeypatch.chdir(_ROOT)
     monkeypatch.setattr(command, "require_idle", lambda: None)
     monkeypatch.setattr(command, "commit_of", lambda root: _COMMIT)
-    arguments = ["--networks", "tiny_conv", "--uses", _DIRECT.name, "--rounds", "1", "--threads", "2"]
+    arguments = ["--networks", "tiny_conv", "--uses", _DIRECT.name, "--sittings", "1", "--threads", "2"]
     arguments += ["--out", str(tmp_path)]
     assert command.main(arguments) == 0
     file = tmp_path / slug_of(processor_json()) / "tiny_conv" / f"{_DIRECT.name}.json"

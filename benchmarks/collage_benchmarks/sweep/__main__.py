@@ -23,6 +23,7 @@ from collage_benchmarks.sweep.grid import USES, Use, choices
 from collage_benchmarks.sweep.measuring import FORMAT, measure_use
 from collage_benchmarks.sweep.page import conclusion, page
 from collage_core.cli.progress import ProgressBars
+from collage_core.costs.ratio import FEWEST_SITTINGS
 from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.runtime.files import replacing
@@ -54,7 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help=f"of libraries: {', '.join(names)} (default: all)",
     )
     parser.add_argument(
-        "--rounds", type=int, default=40, help="at least, five to a sitting (default: %(default)s)"
+        "--sittings",
+        type=int,
+        default=FEWEST_SITTINGS,
+        help="of all choices; those that may be faster have up to 12 (default: %(default)s)",
     )
     parser.add_argument("--threads", type=int, help="for every library (default: all of this process)")
     parser.add_argument("--costs", type=Path, metavar="FILE", help="cost database of the mixes")
@@ -65,8 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, known in [*((n, NETWORKS) for n in args.networks), *((u, names) for u in args.uses)]:
         if name not in known:
             parser.error(f"unknown: {name!r}; known: {', '.join(known)}")
-    if args.rounds < 1:
-        parser.error("--rounds must be at least 1")
+    if args.sittings < 1:
+        parser.error("--sittings must be at least 1")
     try:
         root = root_of(Path.cwd())
         out: Path = args.out or root / SWEEPS_FOLDER
@@ -117,7 +121,7 @@ def _sweep(args: argparse.Namespace, root: Path, out: Path) -> None:
                 continue
             require_idle()
             with ProgressBars() as progress:
-                sweep = measure_use(network, use, target, args.rounds, args.costs, commit, progress)
+                sweep = measure_use(network, use, target, args.sittings, args.costs, commit, progress)
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as partial:
                 partial.write_text(json.dumps(sweep, indent=1) + "\n", encoding="utf-8")

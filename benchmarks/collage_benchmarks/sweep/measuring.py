@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,9 +20,10 @@ from collage_benchmarks.sweep.contending import contender, operators_contender
 from collage_benchmarks.sweep.grid import IN_USE, OPERATORS, Choice, Use, choices
 from collage_core.backend import BackendKind
 from collage_core.costs.check import standards
-from collage_core.costs.ratio import ratio_of, sittings_of
+from collage_core.costs.ratio import ENOUGH_SITTINGS, FEWEST_SITTINGS, HOPELESS, ratio_of, sittings_of
 from collage_core.costs.record import CostRecord
 from collage_core.costs.rounds import MOST_ROUNDS, Contender, measure_rounds
+from collage_core.costs.sittings import Sitting
 from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.ir import Graph, load_model
@@ -37,14 +38,16 @@ from collage_core.report.summary import backends_json
 __all__ = ["FORMAT", "measure_use"]
 
 FORMAT = 1
-_ROUNDS_PER_SITTING = 5
+_ROUNDS_PER_SITTING = 2
+"""At least; as many more as cost less than starting the processes."""
+_MOST_SITTINGS = 12
 
 
 def measure_use(
     network: str,
     use: Use,
     target: Target,
-    rounds: int,
+    sittings: int,
     costs: Path | None,
     commit: Commit,
     progress: Progress,
@@ -52,6 +55,8 @@ def measure_use(
     """The record of the sweep: every choice with its median, its ratio to the settings in use, or why it has
     none. Every answer is compared with the reference's.
 
+    sittings: that all choices have. Those that may be faster than what is in use have further ones, until
+    eight found the processors as usual, or twelve in all.
     costs: the cost database that the mix of operator libraries is placed from; the user's own where None.
     CollageError where the settings in use do not run or answer wrongly.
     """
@@ -62,13 +67,15 @@ def measure_use(
         onnx.save(NETWORKS[network].build(), model)
         graph, made = _contenders(use, target, model, network, costs, registry, progress)
         with Workspace(graph, NETWORKS[network].inputs()) as workspace:
-            progress.phase(f"{network}, {use}", rounds)
+            progress.phase(f"{network}, {use}", sittings * _ROUNDS_PER_SITTING)
             outcomes = measure_rounds(
                 [made(choice, workspace) for choice in known],
-                rounds,
+                sittings * _ROUNDS_PER_SITTING,
                 runs_per_round=3,
-                sittings=max(1, rounds // _ROUNDS_PER_SITTING),
+                sittings=sittings,
                 most_rounds=MOST_ROUNDS,
+                hopeless=HOPELESS,
+                go_on=may_be_faster if sittings >= FEWEST_SITTINGS else None,
                 on_round=lambda done: progress.step(),
                 on_wait=progress.note,
             )
@@ -83,7 +90,7 @@ def measure_use(
         "use": asdict(use),
         "processor": processor_json(),
         "threads": target.threads,
-        "rounds": rounds,
+        "sittings": sittings,
         "commit": {"id": commit.id, "date": commit.date},
         "dirty": commit.dirty,
         "started": started.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -94,6 +101,21 @@ def measure_use(
         },
         "choices": [_told(choice, records[choice.label], in_use) for choice in known],
     }
+
+
+def may_be_faster(sittings: Mapping[str, Sequence[Sitting]]) -> set[str]:
+    """Choices of which further sittings would tell whether they are faster than those in use, and these."""
+    usual = sittings.get(IN_USE, ())
+    ratios = {name: ratio_of(ours, usual) for name, ours in sittings.items() if name != IN_USE}
+    going_on = {
+        name
+        for name, r in ratios.items()
+        if r is not None
+        and not r.speaks_against
+        and r.sittings < ENOUGH_SITTINGS
+        and sum(bool(s.turns) for s in sittings[name]) < _MOST_SITTINGS
+    }
+    return {IN_USE, *going_on} if going_on else going_on
 
 
 def _contenders(

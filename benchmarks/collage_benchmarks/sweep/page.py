@@ -15,8 +15,10 @@ _WITHIN = 0.02
 _HEAD = """# Settings in use, beside others
 
 Written by `python -m collage_benchmarks.sweep` from the records beside this page. A figure is the time with
-other settings over that with those in use: the median of the quotients, round by round, and half its 95 %
-confidence interval. All answers are right, or the figure is `wrong`. The last column is the geometric mean.
+other settings over that with those in use, between turns that found the processors as usual. Beside it
+stands half its 95 % confidence interval, from how the sittings differ. A sitting has processes of its own.
+All choices have three sittings; those that may be faster go on to eight.
+All answers are right, or the figure is `wrong`. The last column is the geometric mean.
 A choice that is in use anyway is in the grid as well: its figure tells how much is chance.
 Of twenty figures one lies beyond its interval by chance.
 """
