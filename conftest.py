@@ -44,6 +44,8 @@ _ALONE = "alone"
 _LIST = pytest.StashKey[Path]()
 _BEGUN_S = pytest.StashKey[float]()
 _TOOK = "seconds"
+ELAPSED = "elapsed"
+"""Among the table's tiers: what each took by the clock."""
 _NOISE_S = 5
 """No folder is told to be slow for less."""
 
@@ -160,7 +162,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seconds",
         choices=("compare", "update"),
-        help=f"whole folders only: compare what each took with {SECONDS.name}, or write it there anew",
+        help=f"whole tiers only: compare what each folder took with {SECONDS.name}, and fail where a tier "
+        "takes more than twice as much; or write it there anew",
     )
 
 
@@ -174,24 +177,43 @@ class _Seconds:
 
     def __init__(self, update: bool) -> None:
         self._update = update
+        self._begun_s = time.monotonic()
+        self._known: dict[str, dict[str, float]] = json.loads(SECONDS.read_text()) if SECONDS.exists() else {}
         self._taken: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        tier = next((t for t in MARKED_TIERS if t in report.keywords), "tests")
-        folder = Path(report.nodeid.partition("::")[0]).parent.as_posix()
-        self._taken[tier][folder] += float(dict(report.user_properties).get(_TOOK, 0))  # type: ignore[arg-type]
+        took = dict(report.user_properties).get(_TOOK)
+        if took is not None:
+            tier = next((t for t in MARKED_TIERS if t in report.keywords), "tests")
+            folder = Path(report.nodeid.partition("::")[0]).parent.as_posix()
+            self._taken[tier][folder] += float(took)  # type: ignore[arg-type]
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        slow = [tier for tier in self._taken if self._sum(tier) > 2 * sum(self._expected(tier).values())]
+        if slow and not self._update and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        known = json.loads(SECONDS.read_text()) if SECONDS.exists() else {}
         for tier, taken in self._taken.items():
-            expected = known.get(tier, {})
-            sums = [round(sum(seconds.values())) for seconds in (taken, expected)]
-            said = f"{tier}: {sums[0]} processor seconds; {SECONDS.name} says {sums[1]}"
-            terminalreporter.write_line(said)
+            expected = self._expected(tier)
+            sums = f"{self._sum(tier):.0f} processor seconds; {SECONDS.name} says {sum(expected.values())}"
+            terminalreporter.write_line(f"{tier}: {sums}")
             for folder, seconds in taken.items():
                 if not self._update and seconds > 2 * expected.get(folder, 0) + _NOISE_S:
                     said = f"{folder} took {seconds:.0f} s, {SECONDS.name} says {expected.get(folder, 0)} s"
                     terminalreporter.write_line(f"warning: {tier}: {said}", yellow=True)
-            known[tier] = {**expected, **{folder: max(1, round(s)) for folder, s in taken.items()}}
-        if self._update:
-            SECONDS.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
+        if self._update and self._taken:
+            self._write(max(self._taken, key=self._sum))
+
+    def _sum(self, tier: str) -> float:
+        return sum(self._taken[tier].values())
+
+    def _expected(self, tier: str) -> dict[str, float]:
+        return self._known.get(tier, {})
+
+    def _write(self, tier: str) -> None:
+        """tier: the one that was run; parameters of a test may be called as another one is."""
+        taken = {folder: max(1, round(s)) for folder, s in self._taken[tier].items()}
+        elapsed = {**self._known.get(ELAPSED, {}), tier: round(time.monotonic() - self._begun_s)}
+        table = {**self._known, tier: {**self._expected(tier), **taken}, ELAPSED: elapsed}
+        SECONDS.write_text(json.dumps(table, indent=2, sort_keys=True) + "\n")

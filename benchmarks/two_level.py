@@ -167,7 +167,7 @@ def _ablation(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             "of the fastest before": ratio.value if ran else None,
             "+-": ratio.half_interval if ran else None,
             "right": ran and now not in wrong,
-            "met": ran and now not in wrong and all(r.value <= 1.0 + r.half_interval for r in ratios),
+            "met": ran and now not in wrong and not any(r.speaks_against for r in ratios),
         }
         before.append(now)
 

@@ -41,7 +41,7 @@ class Target:
     @classmethod
     def default(cls) -> Target:
         """The CPU with as many threads as this process may use."""
-        return cls("cpu", len(os.sched_getaffinity(0)))
+        return cls("cpu", min(len(os.sched_getaffinity(0)), _MOST_THREADS))
 
     def __str__(self) -> str:
         return f"{self.device} x{self.threads}"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from collage_core.printable import printable
+
 __all__ = [
     "BackendError",
     "BackendUnavailableError",
@@ -32,8 +34,7 @@ class CollageError(Exception):
     """
 
     def __str__(self) -> str:
-        text = " ".join(super().__str__().splitlines())
-        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        return printable(" ".join(super().__str__().splitlines()))
 
 
 class ModelError(CollageError):

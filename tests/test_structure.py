@@ -30,7 +30,8 @@ _VENDORS = re.compile(
 )
 
 _MAY_IMPORT: dict[str, set[str]] = {
-    "errors": set(),
+    "printable": set(),
+    "errors": {"printable"},
     "folders": set(),
     "shared_library": set(),
     "formats": set(),
@@ -62,7 +63,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
         "rules",
     },
     "testing": {"backend", "costs", "device", "errors", "formats", "ir", "reference"},
-    "runtime": {"backend", "device", "errors", "formats", "ir", "placement", "plugins"},
+    "runtime": {"backend", "device", "errors", "formats", "ir", "placement", "plugins", "printable"},
     "pipeline": {
         *(
             "backend",
@@ -84,7 +85,18 @@ _MAY_IMPORT: dict[str, set[str]] = {
     },
     "report": {"backend", "costs", "formats", "ir", "pipeline", "placement", "plugins"},
     "cli": {
-        *("costs", "device", "errors", "formats", "ir", "pipeline", "placement", "plugins", "report"),
+        *(
+            "costs",
+            "device",
+            "errors",
+            "formats",
+            "ir",
+            "pipeline",
+            "placement",
+            "plugins",
+            "printable",
+            "report",
+        ),
         *("runtime", "search", "worker"),
     },
 }
@@ -92,7 +104,11 @@ _MAY_IMPORT: dict[str, set[str]] = {
 
 _FACES = (
     "collage_core",
-    *(f"collage_core.{name}" for name in _MAY_IMPORT if name not in ("cli", "report", "pipeline")),
+    *(
+        f"collage_core.{name}"
+        for name in _MAY_IMPORT
+        if name not in ("cli", "pipeline", "printable", "report")
+    ),
     "collage_core.ir.passes",
 )
 """Where public names come from; whatever else core has is private to its package."""

@@ -20,7 +20,7 @@ import psutil
 import pytest
 from collage_benchmarks.evidence import __main__ as command
 from collage_benchmarks.evidence import collecting, machine
-from collage_benchmarks.evidence.collecting import Tools, collect_run, require_packages_of
+from collage_benchmarks.evidence.collecting import Tools, collect_run, require_packages_of, started_now
 from collage_benchmarks.evidence.pages import filled, stale_pages
 from collage_benchmarks.evidence.records import RUNS_FOLDER, counted, due, read_records, write_record
 from collage_benchmarks.evidence.repository import Commit, commit_of
@@ -332,8 +332,8 @@ def test_the_network_with_the_fewest_runs_here_and_now_is_due() -> None:
     networks = ["bert_base", "resnext50", "dcgan"]
     slug = Run(_record()).slug
 
-    def next_of(*records: dict[str, Any], runs: int = 2) -> str | None:
-        return due(counted(records, networks, slug, "a" * 40), runs)
+    def next_of(*records: dict[str, Any], runs: int = 2, hour: str = "2026-11-24T02") -> str | None:
+        return due(counted(records, networks, slug, "a" * 40), runs, hour)
 
     assert next_of() == "bert_base"
     assert next_of(_record("bert_base")) == "resnext50"
@@ -343,6 +343,10 @@ def test_the_network_with_the_fewest_runs_here_and_now_is_due() -> None:
     assert next_of(*elsewhere, _record("bert_base", dirty=True)) == "bert_base"
     assert next_of(*map(_record, networks)) == "bert_base"
     assert next_of(*map(_record, networks), runs=1) is None
+    this_hour = _record("bert_base", started="2026-11-24T02:59:00Z")
+    assert next_of(this_hour, *map(_record, networks[1:])) == "resnext50", "runs are of different hours"
+    assert next_of(this_hour, hour="2026-11-24T03") == "resnext50", "it has fewer"
+    assert next_of(*(_record(n, started="2026-11-24T02:00:00Z") for n in networks)) is None
 
 
 def test_verdicts() -> None:
@@ -355,6 +359,7 @@ def test_verdicts() -> None:
 
     assert verdict({}) == FASTER
     assert verdict({"tvm": {"ratio": 1.009, "is_slower": False}}) == TIE
+    assert verdict({"tvm": {"ratio_as_it_came": 0.99}}) == TIE
     assert verdict({}, beaten_by=["tvm"]) == SLOWER
     assert verdict({}, beaten_by=["mix"]) == FASTER, "another mix is no library alone"
     assert verdict({}, chosen="dnnl+reference") == ITSELF
@@ -382,8 +387,8 @@ def test_the_table_of_figures() -> None:
     assert lines[4:7] == [
         "| ResNeXt50-32x4d, 224 x 224 | 3 | TVM + oneDNN 2 of 3, TVM 1 of 3 | 11.0 (10.0 to 12.0) | "
         "TVM 2 of 3, oneDNN+ 1 of 3 | 1.100 (1.005 to 1.250) | 1.200 (1.200 to 1.250) | 2 of 3 | aaaaaaa |",
-        "| BERT-base, 12 layers, 128 tokens | 0 runs, 1 failed | - | - | - | - | - | - | aaaaaaa |",
-        "| DCGAN's generator | 1 run, 1 failed | TVM + oneDNN 1 of 1 | 10.0 | TVM 1 of 1 | 1.100 | 1.200 | "
+        "| BERT-base, 12 layers, 128 tokens | 0 of 3, 1 failed | - | - | - | - | - | - | aaaaaaa |",
+        "| DCGAN's generator | 1 of 3, 1 failed | TVM + oneDNN 1 of 1 | 10.0 | TVM 1 of 1 | 1.100 | 1.200 | "
         "1 of 1 | aaaaaaa |",
     ]
     assert lines[-6:-2] == [
@@ -396,6 +401,26 @@ def test_the_table_of_figures() -> None:
     assert "ONNX Runtime 1.32.0, as a backend" in lines[-1]
     assert "family 26" not in "".join(lines)
     assert "mnist" not in "".join(lines)
+
+
+def test_a_row_is_of_one_program_one_setup_and_one_model() -> None:
+    def row(*records: dict[str, Any]) -> str:
+        return next(line for line in figures(records).splitlines() if line.startswith("| ResNeXt50"))
+
+    times = [f"2026-11-24T0{hour}:00:00Z" for hour in range(1, 7)]
+    three = [_record(started=t) for t in times[:3]]
+    new: dict[str, Any] = {"commit": "b", "date": "2026-11-21T01:00:00+02:00"}
+    assert row(*three, _record(started=times[3], **new)).endswith(" aaaaaaa |"), "one run replaces no three"
+    newer = [_record(started=t, **new) for t in times[3:6]]
+    assert row(*three, *newer).endswith(" bbbbbbb |")
+    assert row(*three, *newer[:2], _record(started=times[4], **new)).endswith(" aaaaaaa |"), "of two hours"
+    for change in ({"model_sha256": "1" * 64}, {"settings": {"level": "op", "budget": "", "threads": 2}}):
+        other = {**_record(started=times[3]), **change}
+        assert row(*three, other).startswith("| ResNeXt50-32x4d, 224 x 224 | 3 |")
+    assert "| 3, 1 failed |" in row(*three, _record(started=times[3], failed=True))
+    at_night = [_record(started=t, commit="b", date="2026-11-20T23:00:00-05:00") for t in times[:3]]
+    in_the_morning = [_record(started=t, commit="c", date="2026-11-21T01:00:00+05:00") for t in times[:3]]
+    assert row(*at_night, *in_the_morning).endswith(" bbbbbbb |"), "it is three hours later"
 
 
 def test_every_run_is_a_line() -> None:
@@ -482,6 +507,9 @@ def test_refusals(
     (repository / "plugins" / "collage_dnnl").mkdir(parents=True)
     assert "the installed collage_core is not this repository's" in said("collect", "--allow-dirty")
     require_packages_of(_ROOT)
+    (tmp_path / "plugins" / "collage_acme").mkdir(parents=True)
+    with pytest.raises(CollageError, match="not installed: collage_acme"):
+        require_packages_of(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert "not a git repository" in said("status")
 
@@ -547,6 +575,10 @@ def test_status_counts(
     out = capsys.readouterr().out
     assert "resnext50  1 of 5       0" in out
     assert "next: dcgan" in out
+    record["started"] = started_now()
+    write_record(repository / RUNS_FOLDER, record)
+    assert command.main(["status", "--networks", "resnext50"]) == 0
+    assert "next: nothing is due in this hour" in capsys.readouterr().out
 
 
 def test_defaults_run_the_installed_command() -> None:

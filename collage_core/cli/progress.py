@@ -16,6 +16,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from collage_core.printable import printable
+
 __all__ = ["ProgressBars"]
 
 
@@ -49,14 +51,14 @@ class ProgressBars:
         self._finish()
         self._task = self._bars.add_task(name, total=total, detail="")
         if not self._console.is_terminal:
-            self._console.print(name + (f" ({total})" if total else ""), highlight=False)
+            self.note(name + (f" ({total})" if total else ""))
 
     def step(self, detail: str = "") -> None:
         if self._task is not None:
             self._bars.update(self._task, advance=1, detail=detail)
 
     def note(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False)
+        self._console.print(printable(text), highlight=False, markup=False)
 
     def _finish(self) -> None:
         if self._task is not None:

@@ -140,12 +140,14 @@ def _paired(sittings: Sequence[Sitting], others: Sequence[Sitting]) -> list[tupl
 
 
 def steady_quotients(one: Sitting, other: Sitting) -> list[float]:
-    """What one took over what the other took, for each round that found the processors as usual for both."""
-    return [
-        a.ms / b.ms
-        for a, b in zip(one.kept, other.kept, strict=False)  # who rests has none
-        if one.is_steady(a) and other.is_steady(b)
-    ]
+    """What one took over what the other took, for each round that found the processors as usual for both.
+
+    Where turns are taken again and there is no such round, all of them have to do: turns are too long for
+    that, or the processors go on moving.
+    """
+    rounds = list(zip(one.kept, other.kept, strict=False))  # who rests has none
+    steady = [a.ms / b.ms for a, b in rounds if not (a.moved or b.moved)]
+    return steady if steady or one.as_it_comes else [a.ms / b.ms for a, b in rounds]
 
 
 def _ratio(value: float, parts: Sequence[float]) -> Ratio:

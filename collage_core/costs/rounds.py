@@ -16,6 +16,7 @@ import numpy as np
 from collage_core.costs.limits import worker_memory_bytes
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.processors import Attempt, Processors
+from collage_core.costs.ratio import ratio_of
 from collage_core.costs.samples import Samples
 from collage_core.costs.sittings import Sitting, Turn
 from collage_core.errors import WorkerError
@@ -39,7 +40,7 @@ _LONG_RUN_S = 1.0
 """A run of so long warms up for itself, and is enough for a turn."""
 
 GoOn = Callable[[Mapping[str, Sequence[Sitting]]], Collection[str]]
-"""Asked after a sitting, with all sittings of those that are not out, who is to have another."""
+"""Asked after a sitting, with all sittings of those that still take part, who is to have another."""
 
 _AtLeast = tuple[int, float]
 """So many runs, and then more until so many seconds have passed."""
@@ -131,8 +132,8 @@ def measure_rounds(
 
     A sitting goes on, up to `most_rounds`, while its rounds have taken less time than it took to start: where
     rounds are cheap beside that, further ones narrow what is told of two contenders for little. What took
-    `hopeless` times as long as the fastest in the first sitting leaves after that. After the last one `go_on`
-    is asked who is to have another like it (none: that was all), and after that one again. The others have no
+    `hopeless` times as long as another in the first sitting leaves after that. After the last one `go_on` is
+    asked who is to have another like it (nobody: that was all), and after that one again. The others have no
     turns in it, and its runs are in nobody's samples: of different minutes, they would not compare.
 
     Each lives in a worker that is stopped (SIGSTOP) while it is not its turn, so that no idle thread of one
@@ -154,11 +155,9 @@ def measure_rounds(
         processors.look()  # its partner's start is not to count as the contenders'
         numbers = count()
         first = 0
-        out: set[str] = set()
-        for number, (size, invited) in enumerate(_sittings(seats, rounds, sittings, go_on)):
+        for number, (size, playing) in enumerate(_sittings(seats, rounds, sittings, go_on)):
             asked_for = first < rounds
             as_it_comes = number % 3 == 1
-            playing = [s for s in invited if s.contender.name not in out]
             for seat in seats:
                 seat.sit(as_it_comes)
                 if seat not in playing:
@@ -180,7 +179,8 @@ def measure_rounds(
                 if on_round is not None and done < size and asked_for:
                     on_round(first + done + 1)
             if number == 0:
-                out = _hopeless(playing, hopeless)
+                for seat in _hopeless(playing, hopeless):
+                    seat.leave()
             first += size
         return {s.contender.name: s.outcome(run_limit_s) for s in seats}
 
@@ -191,14 +191,18 @@ def _sittings(
     sittings: int,
     go_on: GoOn | None,
 ) -> Iterator[tuple[int, list[_Seat]]]:
-    """How many rounds each has at least, and who takes part."""
+    """How many rounds each has at least, and who takes part: nobody that has left."""
     bounds = sorted({sitting * rounds // sittings for sitting in range(sittings + 1)})
     size = 0
     for first, end in pairwise(bounds):
-        yield (size := end - first), seats
+        yield (size := end - first), [s for s in seats if s.takes_part]
     if size and go_on is not None:
-        while names := go_on({s.contender.name: s.sittings() for s in seats if s.is_in}):
-            yield size, [s for s in seats if s.contender.name in names]
+        while True:
+            names = go_on({s.contender.name: s.sittings() for s in seats if s.takes_part})
+            invited = [s for s in seats if s.takes_part and s.contender.name in names]
+            if not invited:
+                return
+            yield size, invited
 
 
 def _order(seats: list[_Seat], number: int) -> list[_Seat]:
@@ -207,10 +211,11 @@ def _order(seats: list[_Seat], number: int) -> list[_Seat]:
     return order[::-1] if number % 2 else order
 
 
-def _hopeless(seats: Sequence[_Seat], factor: float) -> set[str]:
-    """Names of those whose last sitting took `factor` times as long as the fastest's."""
-    took_ms = {s.contender.name: median(t.ms for t in s.sittings()[-1].kept) for s in seats if s.is_in}
-    return {name for name, ms in took_ms.items() if ms >= factor * min(took_ms.values())}
+def _hopeless(seats: Sequence[_Seat], factor: float) -> list[_Seat]:
+    """Those that took `factor` times as long as another."""
+    sat = {s: s.sittings() for s in seats if s.is_in}
+    ratios = {s: [ratio_of(ours, theirs) for theirs in sat.values()] for s, ours in sat.items()}
+    return [s for s, found in ratios.items() if any(r is not None and r.value >= factor for r in found)]
 
 
 class _Seat:
@@ -224,6 +229,7 @@ class _Seat:
         self._sittings: list[tuple[bool, list[Turn]]] = []
         self._parts_ms: list[list[float]] = []
         self._reason: str | None = None
+        self._has_left = False
         self._unavailable = False
         self._open_s = 0.0
         self._outputs: dict[str, Array] = {}
@@ -231,6 +237,14 @@ class _Seat:
     @property
     def is_in(self) -> bool:
         return self._reason is None
+
+    @property
+    def takes_part(self) -> bool:
+        return self.is_in and not self._has_left
+
+    def leave(self) -> None:
+        """For good; what it has shown stays."""
+        self._has_left = True
 
     def sittings(self) -> tuple[Sitting, ...]:
         return tuple(Sitting(tuple(turns), as_it_comes) for as_it_comes, turns in self._sittings)

@@ -46,13 +46,6 @@ class Sitting:
         """One for each round."""
         return [t for t in self.turns if not t.taken_again]
 
-    def is_steady(self, turn: Turn) -> bool:
-        """Whether a turn that was kept tells of processors as they usually are.
-
-        Where turns are taken again, the last one has to do: it is too long for that, or they go on moving.
-        """
-        return not (self.as_it_comes and turn.moved)
-
 
 def sittings_to_json(sittings: Iterable[Sitting]) -> list[dict[str, Any]]:
     """As JSON values: times in ms, a look as [ns for an exchange, slowdown]."""

@@ -44,6 +44,7 @@ class ExternalData:
         self._content = content
         self._read: dict[Path, Array] = {}
         self._copied_bytes = 0
+        self._copies: dict[tuple[int, int, int], Array] = {}
 
     def bytes_of(self, location: str) -> Array:
         """The content of the external data file `location`, uint8, read-only; ModelError if it is outside the
@@ -70,15 +71,20 @@ class ExternalData:
                 raise ModelError(f"external data file {location} cannot be read: {said}") from None
         return self._read[path]
 
-    def copy(self, content: Array) -> Array:
-        """A copy of a part of a file. ModelError once there are more of them than the file has bytes: tensors
-        that lie one over the other could fill any memory.
+    def copy(self, data: Array, element_type: int, made: Callable[[Array], Array]) -> Array:
+        """What `made` copies of a part of a file (uint8), read-only, the same for tensors of one type that
+        share that part. ModelError once these parts have more bytes than the file: tensors that lie one over
+        the other could fill any memory.
         """
-        self._copied_bytes += content.nbytes
-        whole = [*self._read.values()] if self._content is None else [self._content]
-        if self._copied_bytes > sum(map(len, whole)):
-            raise ModelError("tensors lie one over the other in external data")
-        return content.copy()
+        key = (data.__array_interface__["data"][0], len(data), element_type)
+        if key not in self._copies:
+            self._copied_bytes += len(data)
+            whole = [*self._read.values()] if self._content is None else [self._content]
+            if self._copied_bytes > sum(map(len, whole)):
+                raise ModelError("tensors lie one over the other in external data")
+            self._copies[key] = made(data)
+            self._copies[key].flags.writeable = False
+        return self._copies[key]
 
 
 def _whole(file: FileIO) -> Array:
@@ -160,11 +166,19 @@ def _elements(
     external: ExternalData, data: Array, element_type: int, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> Array:
     if element_type in PACKED_BITS:
-        packed = onnx.TensorProto(data_type=element_type, dims=shape, raw_data=external.copy(data).tobytes())
-        return numpy_helper.to_array(packed)
-    found: Array = data.view(dtype).reshape(shape)
+
+        def unpacked(packed: Array) -> Array:
+            count = 8 * len(packed) // PACKED_BITS[element_type]
+            return numpy_helper.to_array(
+                onnx.TensorProto(data_type=element_type, dims=[count], raw_data=packed.tobytes())
+            )
+
+        return external.copy(data, element_type, unpacked)[: math.prod(shape)].reshape(shape)
+    found: Array = data.view(dtype)
     # What is mapped is looked at in part, and would be read as a whole.
-    return found if found.flags.aligned or isinstance(found, np.memmap) else external.copy(found)
+    if not found.flags.aligned and not isinstance(found, np.memmap):
+        found = external.copy(data, element_type, lambda part: part.view(dtype).copy())
+    return found.reshape(shape)
 
 
 def constant_of(node: onnx.NodeProto, external: ExternalData | None) -> Array:

@@ -28,8 +28,6 @@ _LONGEST_MS = 60_000.0
 _SIMPLER = 0.01
 """What one library may be slower than a mix of several, relative to it, and still be preferred."""
 
-_AGAIN = "confirming again"
-
 
 class Compare(Protocol):
     """Placements by contender's name, measured beside each other.
@@ -114,6 +112,11 @@ def prove(
         order = _ranked(choosing, alone)
         standing = _not_hopeless(choosing, order)
         reasons = [f"{label}: {r.reason}" for label, r in choosing.records.items() if not r.ok]
+        for label, ratio in _seen_faster(choosing, order, alone).items():
+            note(
+                f"too few sittings to tell: {order[0]} is preferred for being simpler, "
+                f"though {label} took {ratio:.2f} of its time"
+            )
     # What was not run is better than nothing.
     untried = [label for label in placements if label != favourite and label not in rivals]
     order += sorted(untried, key=lambda label: placements[label].predicted_ms or math.inf)
@@ -121,8 +124,8 @@ def prove(
         confirming = measured("confirming", label, standing, [COLLAGE])
         beaten_by: list[str] = []
         if faster := _faster_than(label, confirming, alone):
-            note(f"{label} was slower than {faster[0]} in the run to confirm it: measuring again, for longer")
             confirming = measured("confirming again", label, standing, [COLLAGE, *faster], thorough=True)
+            note(f"{label} was slower than {faster[0]} in the run to confirm it: measured again, for longer")
             chosen, beaten_by = _decided(label, faster, confirming, alone)
         else:
             chosen = label
@@ -203,6 +206,14 @@ def _not_hopeless(choosing: Comparison, order: Sequence[str]) -> list[str]:
     ratios = {label: choosing.ratio(label, order[0]) for label in order[1:]}
     near = [label for label, r in ratios.items() if r is None or r.value < HOPELESS]
     return [*order[:1], *near]
+
+
+def _seen_faster(choosing: Comparison, order: Sequence[str], alone: Collection[str]) -> dict[str, float]:
+    """Mixes that took less time than one library that comes first, though in too few sittings to tell."""
+    if order[:1] and order[0] not in alone:
+        return {}
+    ratios = {label: choosing.ratio(label, order[0]) for label in order[1:] if label not in alone}
+    return {n: r.value for n, r in ratios.items() if r is not None and r.value < 1.0 and not r.is_told}
 
 
 def _ranked(choosing: Comparison, alone: Collection[str]) -> list[str]:

@@ -155,7 +155,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
         "device": o.placement.target.device,
         "threads": o.placement.target.threads,
         "contenders": contenders,
-        "faster_than_all": _faster_than_all(contenders) if contenders else None,
+        "faster_than_all": _faster_than_all(contenders, o.chosen),
         "beaten_by": list(o.beaten_by),
         "predicted_ms": o.placement.predicted_ms,
         "prediction": _prediction(o, placed, parts_ms),
@@ -285,9 +285,12 @@ def _contender(comparison: Comparison, name: str, record: CostRecord) -> dict[st
     }
 
 
-def _faster_than_all(contenders: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether Collage is faster than every other contender that ran, beyond what is uncertain."""
-    return all(c["is_slower"] for n, c in contenders.items() if n != COLLAGE and c["median_ms"] is not None)
+def _faster_than_all(contenders: Mapping[str, Mapping[str, Any]], chosen: str) -> bool | None:
+    """Whether Collage is faster than every other contender that ran, beyond what is uncertain; None where
+    there is no other. chosen: the label of Collage's own placement.
+    """
+    others = [c for n, c in contenders.items() if n not in (COLLAGE, chosen) and c["median_ms"] is not None]
+    return all(c["is_slower"] for c in others) if others else None
 
 
 def _finite(value: float) -> float | None:

@@ -220,14 +220,17 @@ def _standing(
     }
     if not others:
         return []
-    if beaten_by:
-        return [f"{', '.join(beaten_by)}: faster when this was confirmed, not known to be slower after all"]
-    open_ = {name: c for name, c in others.items() if not c["is_slower"]}
-    if not open_:
-        return ["faster than everything else that was measured, beyond what is uncertain"]
     lines = []
+    if beaten_by:
+        lines = [f"{', '.join(beaten_by)}: faster when this was confirmed, not known to be slower after all"]
+    open_ = {name: c for name, c in others.items() if not c["is_slower"] and name not in beaten_by}
+    if not open_ and not beaten_by:
+        return ["faster than everything else that was measured, beyond what is uncertain"]
+    faster = {name: c for name, c in open_.items() if c["is_faster"]}
+    moved = [n for n, c in faster.items() if (c["ratio_as_it_came"] or 0.0) > 1.0]
     for what, names in (
-        ("faster, by less than one library alone is worth", [n for n, c in open_.items() if c["is_faster"]]),
+        ("faster while the processors were as usual, slower as it came", moved),
+        ("faster, by less than a simpler placement is worth", [n for n in faster if n not in moved]),
         (
             "as fast, as far as can be told",
             [n for n, c in open_.items() if not c["is_faster"] and c["enough_sittings"]],

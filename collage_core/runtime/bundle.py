@@ -29,6 +29,7 @@ from collage_core.ir.onnx_check import one_line
 from collage_core.ir.onnx_tensors import read_into
 from collage_core.placement import Placement
 from collage_core.plugins import Registry, default_registry
+from collage_core.printable import printable
 from collage_core.runtime.build import build
 from collage_core.runtime.executable import Executable
 from collage_core.runtime.files import replacing
@@ -137,7 +138,7 @@ def load(path: str | Path, registry: Registry | None = None) -> Executable:
     registry = registry or default_registry()
     bundle = read(path, check_weights=True)
     for difference in differences_here(bundle, path, registry):
-        warnings.warn(difference, stacklevel=2)
+        warnings.warn(printable(difference), stacklevel=2)
     return build(bundle.graph, bundle.placement, registry)
 
 

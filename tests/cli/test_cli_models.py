@@ -166,6 +166,11 @@ def test_external_data_that_shrinks_or_lies_badly(tmp_path: Path, monkeypatch: p
         again.CopyFrom(model.graph.initializer[0])
         again.name = f"w{k}"
     path.write_bytes(model.SerializeToString())
+    shared = load_model(path).constants
+    assert len(shared) == 10
+    assert all(np.shares_memory(shared["w"], array) for array in shared.values())
+    model.graph.initializer[1].dims[:] = [1]
+    path.write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match="lie one over the other"):
         load_model(path)
 

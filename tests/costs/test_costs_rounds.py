@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from collage_core.costs import Contender, measure_rounds
-from collage_core.costs.sittings import Sitting
+from collage_core.costs.rounds import _hopeless, _Seat
+from collage_core.costs.sittings import Sitting, Turn
 from collage_core.errors import WorkerError
 from collage_core.worker import Worker
 
@@ -156,6 +157,45 @@ def test_what_is_hopelessly_behind_leaves_after_one_sitting(tmp_path: Path) -> N
     assert outcomes["hopeless"].outputs["y"].size == 1, "it has answered before it left"
     processes = {line for line in log.read_text().splitlines() if line.startswith("hopeless ")}
     assert len(processes) == 1
+
+
+def test_who_has_left_is_not_asked_about_and_comes_no_more(tmp_path: Path) -> None:
+    """Whatever they are told by whom they ask, rounds come to an end."""
+    contenders = [
+        contender("fast", tmp_path / "log", seconds=0.002),
+        contender("hopeless", tmp_path / "log", seconds=0.04),
+    ]
+    asked: list[set[str]] = []
+
+    def go_on(sittings: Mapping[str, Sequence[Sitting]]) -> set[str]:
+        asked.append(set(sittings))
+        return {"hopeless"} if len(asked) > 1 else {"fast", "hopeless"}
+
+    outcomes = measure_rounds(contenders, 2, sittings=2, warmup_s=0, turn_s=0, hopeless=4.0, go_on=go_on)
+    assert asked == [{"fast"}, {"fast"}]
+    assert {n: sum(bool(s.turns) for s in o.sittings) for n, o in outcomes.items()} == {
+        "fast": 3,
+        "hopeless": 1,
+    }
+
+
+def test_hopeless_is_told_round_by_round_as_ratios_are() -> None:
+    """Four times as long by the medians of both, less by the median of the quotients."""
+    slow, fast = (cast(_Seat, _Seated(ms)) for ms in ([4.0, 3.9, 4.7], [1.0, 1.0, 1.2]))
+    assert _hopeless([slow, fast], 4.0) == []
+    assert _hopeless([slow, fast], 3.9) == [slow]
+
+
+class _Seated:
+    """With turns, and no process."""
+
+    is_in = True
+
+    def __init__(self, times_ms: list[float]) -> None:
+        self._sittings = (Sitting(tuple(map(Turn, times_ms))),)
+
+    def sittings(self) -> tuple[Sitting, ...]:
+        return self._sittings
 
 
 def test_of_what_takes_long_a_turn_is_one_run(tmp_path: Path) -> None:

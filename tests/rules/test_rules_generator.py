@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from types import FrameType
-from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from lines_run import lines_run
 
 from collage_core.errors import BackendError, Refusal
-from collage_core.ir import Graph, Node, NodeSet, Operator, OpKind, Subgraph, TensorType, Value, ValueKind
+from collage_core.ir import Graph, Node, Operator, OpKind, Subgraph, TensorType, Value, ValueKind
 from collage_core.rules import (
     PatternRule,
     check_path,
@@ -26,7 +24,6 @@ from collage_core.rules import (
 )
 
 Parse = Callable[..., Graph]
-TraceFunction = Callable[[FrameType, str, Any], Any]
 
 
 def always(*_: object) -> bool:
@@ -236,17 +233,5 @@ def _generated(size: int) -> tuple[int, int]:
     known = {v: Value(v, kind, ValueKind.INTERMEDIATE) for n in nodes for v in n.outputs}
     known["x"] = Value("x", kind, ValueKind.INPUT)
     graph = Graph("g", nodes, known, ["x"], [f"v{size - 1}"], {}, {"": 21})
-    lines = 0
-
-    def count(frame: FrameType, event: str, arg: object) -> TraceFunction:
-        nonlocal lines
-        lines += event == "line"
-        return count
-
-    before = sys.gettrace()
-    sys.settrace(count)
-    try:
-        result = generate(graph, rule(max_nodes=16))
-    finally:
-        sys.settrace(before)
+    lines, result = lines_run(lambda: generate(graph, rule(max_nodes=16)))
     return lines, len(result.groups)

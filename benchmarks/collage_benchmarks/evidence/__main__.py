@@ -12,14 +12,18 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
-from collage_benchmarks.evidence.collecting import collect_run, require_packages_of
-from collage_benchmarks.evidence.machine import processor_json, require_idle, slug_of, title_of
+from collage_benchmarks.evidence.collecting import collect_run, require_packages_of, started_now
+from collage_benchmarks.evidence.machine import (
+    end_on_sigterm,
+    processor_json,
+    require_idle,
+    slug_of,
+    title_of,
+)
 from collage_benchmarks.evidence.pages import stale_pages, write_pages
 from collage_benchmarks.evidence.records import RUNS_FOLDER, counted, due, read_records, write_record
 from collage_benchmarks.evidence.repository import commit_of, root_of
@@ -75,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"unknown network {name!r}; known: {', '.join(NETWORKS)}")
     if getattr(args, "runs", 1) < 1:
         parser.error("--runs must be at least 1")
-    signal.signal(signal.SIGTERM, _terminate)  # so that `with` blocks end, as on Ctrl-C
+    end_on_sigterm()
     try:
         root = root_of(Path.cwd())
         args.out = args.out or root / RUNS_FOLDER
@@ -92,19 +96,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
-
-
 def _collect(args: argparse.Namespace, root: Path) -> int:
     commit = commit_of(root)
     if commit.dirty and not args.allow_dirty:
         raise CollageError("files differ from the commit, to which figures must belong (see git status)")
     require_packages_of(root)
     counts = counted(read_records(args.out), args.networks, slug_of(processor_json()), commit.id)
-    network = due(counts, args.runs)
+    network = due(counts, args.runs, _hour())
     if network is None:
-        print(f"nothing is due: all have {args.runs} runs at {commit.id[:7]}")
+        print(f"nothing is due: all have {args.runs} runs at {commit.id[:7]}, or one of this hour")
         return 0
     require_idle()
     print(f"{network}: a run at {commit.id[:7]} ...", file=sys.stderr)
@@ -122,8 +122,12 @@ def _status(args: argparse.Namespace, root: Path) -> int:
     print(f"{title_of(processor)}, at {commit.id[:7]}{', which files differ from' if commit.dirty else ''}\n")
     rows = [(c.network, f"{c.runs} of {args.runs}", str(c.failed)) for c in counts]
     print(table(("network", "runs", "failed"), rows, right=[1, 2]))
-    print(f"\nnext: {due(counts, args.runs) or 'nothing is due'}")
+    print(f"\nnext: {due(counts, args.runs, _hour()) or 'nothing is due in this hour'}")
     return 0
+
+
+def _hour() -> str:
+    return started_now()[:13]
 
 
 def _tables(args: argparse.Namespace, root: Path) -> int:

@@ -26,7 +26,7 @@ from collage_core.costs import CostDatabase
 from collage_core.errors import CollageError
 from collage_core.pipeline.comparison import RUN
 
-__all__ = ["BUDGET", "LEVEL", "Tools", "collect_run", "require_packages_of"]
+__all__ = ["BUDGET", "LEVEL", "Tools", "collect_run", "require_packages_of", "started_now"]
 
 LEVEL, BUDGET = "graph", "120s"
 
@@ -73,17 +73,22 @@ class _Step:
 
 
 def require_packages_of(root: Path) -> None:
-    """CollageError unless it is this repository's Collage that is installed here, its plugins included."""
-    for name in ("collage_core", "collage_cli", *(p.name for p in root.glob("plugins/collage_*"))):
-        spec = importlib.util.find_spec(name)
-        if (
-            spec is not None
-            and spec.origin
-            and not Path(spec.origin).resolve().is_relative_to(root.resolve())
-        ):
+    """CollageError unless it is this repository's Collage that is installed here, with all its plugins."""
+    names = ["collage_core", "collage_cli", *(p.name for p in sorted(root.glob("plugins/collage_*")))]
+    specs = {name: importlib.util.find_spec(name) for name in names}
+    if missing := [name for name, spec in specs.items() if spec is None]:
+        raise CollageError(f"not installed: {', '.join(missing)}; runs without them are of no table")
+    for name, spec in specs.items():
+        origin = spec.origin if spec is not None else None
+        if origin and not Path(origin).resolve().is_relative_to(root.resolve()):
             raise CollageError(
                 f"the installed {name} is not this repository's; install it from here, editable"
             )
+
+
+def started_now() -> str:
+    """The time as records have it: ISO 8601, UTC, seconds."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def collect_run(network: str, commit: Commit, tools: Tools | None = None) -> dict[str, Any]:
@@ -93,7 +98,7 @@ def collect_run(network: str, commit: Commit, tools: Tools | None = None) -> dic
     recorded: no peer is available, or a step was interrupted by somebody else.
     """
     tools = tools or Tools()
-    started = datetime.now(UTC)
+    started = started_now()
     with tempfile.TemporaryDirectory(prefix="collage-evidence-") as name, watching() as others:
         runner = _Runner(Path(name).resolve(), tools)
         backends = runner.json("backends", [*tools.collage, "backends", "--json"])
@@ -130,7 +135,7 @@ def collect_run(network: str, commit: Commit, tools: Tools | None = None) -> dic
             "commit": {"id": commit.id, "date": commit.date},
             "head": commit.head,
             "dirty": commit.dirty,
-            "started": started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "started": started,
             "commands": [s.command for s in runner.steps],
             "settings": {
                 "level": LEVEL,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import re
+import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import psutil
@@ -20,6 +22,7 @@ from collage_core.errors import CollageError
 __all__ = [
     "MOST_BUSY",
     "OthersCpu",
+    "end_on_sigterm",
     "os_version",
     "processor_json",
     "require_idle",
@@ -161,6 +164,15 @@ class OthersCpu:
                 if spent_s > 0 and key not in self._ours:
                     name = process.name()
                     self.spent_s[name] = self.spent_s.get(name, 0.0) + spent_s
+
+
+def end_on_sigterm() -> None:
+    """Have SIGTERM end this process as an exception does, so that `with` blocks end, as on Ctrl-C."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
 
 
 @contextmanager

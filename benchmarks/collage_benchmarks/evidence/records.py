@@ -24,11 +24,14 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How many runs of a network there are; failed: how many of these."""
+    """How many runs of a network there are; failed: how many of these. latest: the hour in which the last
+    one was started (`Run.hour`), "" for none.
+    """
 
     network: str
     runs: int
     failed: int
+    latest: str
 
 
 def write_record(folder: Path, record: Record) -> Path:
@@ -59,19 +62,17 @@ def read_records(folder: Path) -> list[Record]:
 def counted(records: Sequence[Record], networks: Sequence[str], slug: str, commit: str) -> list[Counted]:
     """Of each network, the runs that count, on one kind of processor at one commit."""
     ours = [r for r in map(Run, records) if r.counts and r.slug == slug and r.commit == commit]
+    of_each = {n: [r for r in ours if r.network == n] for n in networks}
     return [
-        Counted(
-            n,
-            sum(r.network == n for r in ours),
-            sum(r.network == n and r.is_failed for r in ours),
-        )
-        for n in networks
+        Counted(n, len(found), sum(r.is_failed for r in found), max((r.hour for r in found), default=""))
+        for n, found in of_each.items()
     ]
 
 
-def due(counts: Sequence[Counted], runs: int) -> str | None:
-    """The network with the fewest runs, the first of several; None where all have `runs`. Failed ones count,
-    or one that always fails would keep all others from their turn.
+def due(counts: Sequence[Counted], runs: int, hour: str) -> str | None:
+    """The network with the fewest runs, the first of several; None where all have `runs`, or one of this
+    hour: runs are to be of different ones. Failed ones count, or one that always fails would keep all others
+    from their turn.
     """
-    fewest = min(counts, key=lambda c: c.runs)
-    return fewest.network if fewest.runs < runs else None
+    waiting = [c for c in counts if c.runs < runs and c.latest != hour]
+    return min(waiting, key=lambda c: c.runs).network if waiting else None

@@ -11,14 +11,16 @@ from collage_benchmarks.evidence.machine import MOST_BUSY, slug_of, title_of
 from collage_core.pipeline.benchmark import PEER
 from collage_core.pipeline.proof import COLLAGE
 
-__all__ = ["FASTER", "ITSELF", "SLOWER", "TIE", "Beside", "Run"]
+__all__ = ["ENOUGH_RUNS", "FASTER", "ITSELF", "SLOWER", "TIE", "Beside", "Run"]
 
 REFERENCE = "+reference"
 """Ends the label of a backend for which the reference ran what it declines."""
 REAL_SHARE = 0.03
 """Of the time: a library with less is not named as part of a mix."""
 
-FASTER, TIE, SLOWER, ITSELF = "faster", "too close to call", "slower", "one library alone"
+FASTER, TIE, SLOWER, ITSELF = "faster", "too close to call", "may be slower", "one library alone"
+ENOUGH_RUNS = 3
+"""Of a network, from as many different hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,11 @@ class Run:
     @property
     def commit(self) -> str:
         return str(self.record["commit"]["id"])
+
+    @property
+    def hour(self) -> str:
+        """In which it was started: an ISO 8601 time up to the hour, UTC."""
+        return str(self.record["started"])[:13]
 
     @property
     def is_failed(self) -> bool:
@@ -124,12 +131,15 @@ class Run:
 
     @property
     def verdict(self) -> str:
-        """Collage beside every backend alone, as far as that is certain."""
+        """Collage beside every backend alone, as far as that is certain. Faster is what was so while the
+        processors were as usual, beyond what is uncertain, and no slower as it came.
+        """
         if any(self._is_of_one(name) for name in self.record["optimize"]["beaten_by"]):
             return SLOWER
         if self.is_single:
             return ITSELF
-        return FASTER if self.singles and all(b.is_slower for b in self.singles) else TIE
+        is_faster = self.singles and all(b.is_slower for b in self.singles)
+        return FASTER if is_faster and (self.best_as_it_came or 1.0) >= 1.0 else TIE
 
     def _beside(self, report: str, is_wanted: Any) -> tuple[Beside, ...]:
         contenders = self.record[report]["contenders"]

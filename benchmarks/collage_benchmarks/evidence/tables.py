@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
-from collage_benchmarks.evidence.runs import FASTER, ITSELF, REFERENCE, SLOWER, TIE, Beside, Run
+from collage_benchmarks.evidence.runs import (
+    ENOUGH_RUNS,
+    FASTER,
+    ITSELF,
+    REFERENCE,
+    SLOWER,
+    TIE,
+    Beside,
+    Run,
+)
 from collage_core.pipeline.benchmark import PEER
 
 __all__ = ["all_runs", "figures"]
 
-_ENOUGH_RUNS = 3
+Key = TypeVar("Key", bound=Hashable)
 _COMMAND = "python -m collage_benchmarks.evidence"
 _NAMES = {
     "dnnl": "oneDNN",
@@ -39,7 +49,7 @@ _KERNELS_OURS = ("tvm",)
 
 
 def figures(records: Sequence[Mapping[str, Any]]) -> str:
-    """For each kind of processor, every network's runs at the newest commit that it was measured at."""
+    """For each kind of processor, every network's runs at the newest commit at which there are enough."""
     runs = [r for r in map(Run, records) if r.counts]
     parts = []
     for title, of_processor in _grouped(runs, lambda r: r.title):
@@ -120,7 +130,7 @@ def _sentence(runs: Sequence[Run]) -> str:
     others = [
         f"{verdicts[TIE]} too close to call" if verdicts[TIE] else "",
         f"one library alone chosen in {verdicts[ITSELF]}" if verdicts[ITSELF] else "",
-        f"slower than a library alone in {verdicts[SLOWER]}" if verdicts[SLOWER] else "",
+        f"a library alone may be faster in {verdicts[SLOWER]}" if verdicts[SLOWER] else "",
     ]
     return "; ".join([said, *filter(None, others)]) + "."
 
@@ -128,7 +138,7 @@ def _sentence(runs: Sequence[Run]) -> str:
 def _row(runs: Sequence[Run]) -> list[str]:
     good = [r for r in runs if r.is_good]
     failed = len(runs) - len(good)
-    count = str(len(good)) if len(good) >= _ENOUGH_RUNS else _runs(len(good))
+    count = str(len(good)) + ("" if _is_enough(runs) else f" of {ENOUGH_RUNS}")
     if failed:
         count += f", {failed} failed"
     name, commit = _network(runs[0]), runs[0].commit[:7]
@@ -319,16 +329,30 @@ def _place(network: str) -> int:
 
 
 def _newest(runs: Sequence[Run]) -> list[Run]:
-    """Those at the newest commit; of two of one date, at the one that was measured last."""
-    newest = max(runs, key=lambda r: (r.record["commit"]["date"], r.record["started"]))
-    return [r for r in runs if r.commit == newest.commit]
+    """Those of one network that are of one setup and one model, at the newest commit (of two of one date, the
+    one that was measured last) at which there are enough of them; at the newest of all where there are
+    nowhere. Failed ones of that commit are among them.
+    """
+    good = [r for r in runs if r.is_good]
+    rows = [row for _, row in _grouped(good, lambda r: (r.commit, _setup(r), r.record["model_sha256"]))]
+    row = max(filter(_is_enough, rows), default=None, key=_age) or max(rows or [list(runs)], key=_age)
+    return [*row, *(r for r in runs if r.is_failed and r.commit == row[0].commit and r not in row)]
 
 
-def _grouped(runs: Iterable[Run], key: Callable[[Run], str]) -> list[tuple[str, list[Run]]]:
-    found: dict[str, list[Run]] = {}
+def _is_enough(runs: Sequence[Run]) -> bool:
+    return len({r.hour for r in runs if r.is_good}) >= ENOUGH_RUNS
+
+
+def _age(runs: Sequence[Run]) -> tuple[datetime, str]:
+    """The greater, the newer."""
+    return datetime.fromisoformat(runs[0].record["commit"]["date"]), max(r.record["started"] for r in runs)
+
+
+def _grouped(runs: Iterable[Run], key: Callable[[Run], Key]) -> list[tuple[Key, list[Run]]]:
+    found: dict[Key, list[Run]] = {}
     for r in runs:
         found.setdefault(key(r), []).append(r)
-    return sorted(found.items())
+    return sorted(found.items(), key=lambda item: repr(item[0]))
 
 
 def _cell(text: str) -> str:

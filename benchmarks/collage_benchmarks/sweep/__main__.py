@@ -16,16 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from collage_benchmarks.evidence.collecting import require_packages_of
-from collage_benchmarks.evidence.machine import processor_json, require_idle, slug_of
+from collage_benchmarks.evidence.machine import end_on_sigterm, processor_json, require_idle, slug_of
 from collage_benchmarks.evidence.repository import Commit, commit_of, root_of
 from collage_benchmarks.networks import NETWORKS
 from collage_benchmarks.sweep.grid import USES, Use, choices
-from collage_benchmarks.sweep.measuring import FORMAT, measure_use
+from collage_benchmarks.sweep.measuring import FORMAT, measure_use, software
 from collage_benchmarks.sweep.page import conclusion, page
 from collage_core.cli.progress import ProgressBars
 from collage_core.costs.ratio import FEWEST_SITTINGS
 from collage_core.device import Target
 from collage_core.errors import CollageError
+from collage_core.plugins import default_registry
 from collage_core.runtime.files import replacing
 
 __all__ = ["SWEEPS_FOLDER", "main", "read_sweeps"]
@@ -71,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"unknown: {name!r}; known: {', '.join(known)}")
     if args.sittings < 1:
         parser.error("--sittings must be at least 1")
+    end_on_sigterm()
     try:
         root = root_of(Path.cwd())
         out: Path = args.out or root / SWEEPS_FOLDER
@@ -114,29 +116,38 @@ def _sweep(args: argparse.Namespace, root: Path, out: Path) -> None:
     require_packages_of(root)
     target = Target("cpu", args.threads) if args.threads else Target.default()
     folder = out / slug_of(processor_json())
+    failed: list[str] = []
     for network in args.networks:
         for use in (u for u in USES if u.name in args.uses):
             path = folder / network / f"{use.name}.json"
-            if _is_done(path, use, target, commit):
+            if _is_done(path, use, target, commit, args.sittings):
                 continue
             require_idle()
-            with ProgressBars() as progress:
-                sweep = measure_use(network, use, target, args.sittings, args.costs, commit, progress)
+            try:
+                with ProgressBars() as progress:
+                    sweep = measure_use(network, use, target, args.sittings, args.costs, commit, progress)
+            except CollageError as error:
+                print(f"{network}, {use}: {error}", file=sys.stderr, flush=True)
+                failed.append(f"{network}, {use}")
+                continue
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as partial:
                 partial.write_text(json.dumps(sweep, indent=1) + "\n", encoding="utf-8")
             print(f"{network}, {use}: {conclusion([sweep])}", flush=True)
+    if failed:
+        raise CollageError(f"not measured: {'; '.join(failed)}")
 
 
-def _is_done(path: Path, use: Use, target: Target, commit: Commit) -> bool:
-    """Whether just these choices were measured with this program."""
+def _is_done(path: Path, use: Use, target: Target, commit: Commit, sittings: int) -> bool:
+    """Whether just these choices were measured with this program and these libraries."""
     if not path.is_file():
         return False
     sweep = json.loads(path.read_text(encoding="utf-8"))
     asked = [[c.label, dict(c.settings), dict(c.environment)] for c in choices(use, target)]
     found = [[c["label"], c["settings"], c["environment"]] for c in sweep["choices"]]
-    same = (sweep["format"], sweep["commit"]["id"], sweep["threads"]) == (FORMAT, commit.id, target.threads)
-    return same and found == asked and not sweep["dirty"]
+    made = [sweep[k] for k in ("format", "threads", "sittings", "software")]
+    same = made == [FORMAT, target.threads, sittings, json.loads(json.dumps(software(default_registry())))]
+    return same and sweep["commit"]["id"] == commit.id and found == asked and not sweep["dirty"]
 
 
 if __name__ == "__main__":

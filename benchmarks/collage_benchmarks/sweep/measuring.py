@@ -7,12 +7,12 @@ import platform
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import onnx
 
+from collage_benchmarks.evidence.collecting import started_now
 from collage_benchmarks.evidence.machine import os_version, processor_json
 from collage_benchmarks.evidence.repository import Commit
 from collage_benchmarks.networks import NETWORKS
@@ -35,7 +35,7 @@ from collage_core.pipeline.workspace import Workspace
 from collage_core.plugins import Registry, default_registry
 from collage_core.report.summary import backends_json
 
-__all__ = ["FORMAT", "measure_use"]
+__all__ = ["FORMAT", "may_be_faster", "measure_use", "software"]
 
 FORMAT = 1
 _ROUNDS_PER_SITTING = 2
@@ -60,7 +60,7 @@ def measure_use(
     costs: the cost database that the mix of operator libraries is placed from; the user's own where None.
     CollageError where the settings in use do not run or answer wrongly.
     """
-    registry, started = default_registry(), datetime.now(UTC)
+    registry, started = default_registry(), started_now()
     known = choices(use, target)
     with tempfile.TemporaryDirectory(prefix="collage-sweep-") as folder:
         model = Path(folder) / f"{network}.onnx"
@@ -93,13 +93,18 @@ def measure_use(
         "sittings": sittings,
         "commit": {"id": commit.id, "date": commit.date},
         "dirty": commit.dirty,
-        "started": started.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "software": {
-            "python": platform.python_version(),
-            "system": os_version(),
-            "backends": backends_json(registry),
-        },
+        "started": started,
+        "software": software(registry),
         "choices": [_told(choice, records[choice.label], in_use) for choice in known],
+    }
+
+
+def software(registry: Registry) -> dict[str, Any]:
+    """What is measured, with versions, as JSON."""
+    return {
+        "python": platform.python_version(),
+        "system": os_version(),
+        "backends": backends_json(registry),
     }
 
 

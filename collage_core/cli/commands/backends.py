@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from collage_core.cli.arguments import add_json
+from collage_core.cli.output import show
 from collage_core.plugins import default_registry
 from collage_core.report.summary import backends_json
 from collage_core.report.text import backends_text
@@ -20,4 +20,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     report = backends_json(default_registry())
-    print(json.dumps(report, indent=2) if args.json else backends_text(report))
+    show(report, args.json, backends_text)

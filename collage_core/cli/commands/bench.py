@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import zipfile
 from pathlib import Path
 
 from collage_core.cli.arguments import add_json, add_placing, add_rounds, names_of, rounds_of
+from collage_core.cli.output import show
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
 from collage_core.errors import CollageError
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
         )
     report = bench_json(result.comparison, result.peers, result.differences)
     report = {"model": args.model, "threads": placement.target.threads, **report}
-    print(json.dumps(report, indent=2) if args.json else bench_text(report))
+    show(report, args.json, bench_text)
     faults = {**report["failed"], **report["disagrees"]}
     if faults:
         raise CollageError("; ".join(f"{name}: {why}" for name, why in faults.items()))

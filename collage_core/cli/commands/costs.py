@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from collage_core.cli.output import show
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, environment_of, source_hash
 from collage_core.costs.record import CostKey
@@ -58,12 +60,14 @@ def run(args: argparse.Namespace) -> None:
 def _show(args: argparse.Namespace, database: CostDatabase) -> None:
     counts = Counter((c.key.kind, c.key.backend, c.record.status) for c in database.items())
     rows = [{"kind": k, "backend": b, "status": s, "count": n} for (k, b, s), n in sorted(counts.items())]
-    if args.json:
-        print(json.dumps({"file": str(database.path), "costs": rows}, indent=2))
-    else:
-        print(f"{len(database)} costs in {database.path}")
-        texts = [(str(r["kind"]), str(r["backend"]), str(r["status"]), str(r["count"])) for r in rows]
-        print(table(("kind", "backend", "status", "count"), texts, right=[3]))
+    show({"file": str(database.path), "costs": rows}, args.json, _counted)
+
+
+def _counted(report: Mapping[str, Any]) -> str:
+    rows = report["costs"]
+    texts = [(str(r["kind"]), str(r["backend"]), str(r["status"]), str(r["count"])) for r in rows]
+    total = f"{sum(r['count'] for r in rows)} costs in {report['file']}"
+    return f"{total}\n{table(('kind', 'backend', 'status', 'count'), texts, right=[3])}"
 
 
 def _export(args: argparse.Namespace, database: CostDatabase) -> None:

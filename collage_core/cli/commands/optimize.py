@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from pathlib import Path
 
 from collage_core.cli.arguments import add_json, add_placing, add_rounds, rounds_of
+from collage_core.cli.output import show
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
 from collage_core.errors import BundleError
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> None:
         if args.output:
             progress.phase("writing the bundle")
             save(Bundle(optimization.graph, optimization.placement, report), args.output)
-    print(json.dumps(report, indent=2) if args.json else optimization_text(report))
+    show(report, args.json, optimization_text)
 
 
 def _require_writable(output: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
@@ -13,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from collage_core.cli.arguments import add_json, pairs_of
+from collage_core.cli.output import show
 from collage_core.errors import CollageError, InputError
 from collage_core.formats import Array
 from collage_core.ir import TensorType
 from collage_core.plugins import default_registry
+from collage_core.printable import printable
 from collage_core.report.text import table
 from collage_core.runtime import Executable, build, read
 from collage_core.runtime.bundle import differences_here
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
     registry = default_registry()
     bundle = read(args.bundle, check_weights=True)
     for difference in differences_here(bundle, args.bundle, registry):
-        print(f"note: {difference}", file=sys.stderr)
+        print(printable(f"note: {difference}"), file=sys.stderr)
     executable = build(bundle.graph, bundle.placement, registry)
     for name in files:
         if name not in executable.outputs:
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> None:
         "runs": args.repeat,
         "outputs": {name: _summary(array, files.get(name)) for name, array in outputs.items()},
     }
-    print(json.dumps(report, indent=2) if args.json else _text(report))
+    show(report, args.json, _text)
 
 
 def _inputs(executable: Executable, files: dict[str, str]) -> dict[str, Array]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from collage_core.cli.arguments import (
     add_json,
@@ -13,6 +12,7 @@ from collage_core.cli.arguments import (
     shapes_of,
     target_of,
 )
+from collage_core.cli.output import show
 from collage_core.cli.progress import ProgressBars
 from collage_core.errors import CollageError
 from collage_core.pipeline.tuning import tune
@@ -67,4 +67,4 @@ def run(args: argparse.Namespace) -> None:
             progress=progress,
         )
     report = tuning_json(tuning, args.model)
-    print(json.dumps(report, indent=2) if args.json else tuning_text(report))
+    show(report, args.json, tuning_text)

@@ -21,6 +21,7 @@ from collage_core.device import Target, processor
 from collage_core.errors import BackendError
 from collage_core.folders import user_folder
 from collage_core.ir import Subgraph
+from collage_core.runtime.files import replacing
 
 __all__ = ["BEST", "TUNED", "Best", "Schedule", "folder_of", "read_best", "tuned_variant", "write_best"]
 
@@ -107,9 +108,8 @@ def read_best(folder: Path) -> Best | None:
 
 
 def write_best(folder: Path, best: Best) -> None:
-    partial = folder / f"{BEST}.partial"
-    partial.write_text(json.dumps({"schedule": best.schedule, "run_ms": best.run_ms}))
-    partial.replace(folder / BEST)
+    with replacing(folder / BEST) as partial:
+        partial.write_text(json.dumps({"schedule": best.schedule, "run_ms": best.run_ms}))
 
 
 def tuned_variant(subgraph: Subgraph, variant: Variant, target: Target) -> Variant | None:
