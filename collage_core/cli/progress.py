@@ -60,6 +60,12 @@ class ProgressBars:
     def note(self, text: str) -> None:
         self._console.print(printable(text), highlight=False, markup=False)
 
+    def best(self, label: str, latency_ms: float, single: str | None, single_ms: float | None) -> None:
+        self.note(f"best so far: {label} {latency_ms:.3f} ms")
+
+    def limit(self, seconds: float | None) -> None:
+        pass
+
     def _finish(self) -> None:
         if self._task is not None:
             self._bars.update(self._task, detail="")

@@ -16,7 +16,10 @@ from collage_core.costs.limits import settling_limit_s
 from collage_core.errors import WorkerError
 from collage_core.worker import Worker
 
-__all__ = ["Attempt", "Look", "Processors", "Usual"]
+__all__ = ["PATIENCE", "Attempt", "Look", "Processors", "Usual"]
+
+PATIENCE = 0.5
+"""Of the time, what may go by in waiting."""
 
 _PAGE_BYTES = 4096
 _QUESTION, _ANSWER = 0, 512
@@ -119,10 +122,17 @@ class Processors:
     one thread.
 
     on_wait: called with a line for the user, once where measuring has to wait for some seconds, once where
-    that was in vain. waited_s: how long all waits together were.
+    that was in vain. patience: the share of the time that may go by in waiting. waited_s: how long all waits
+    together were.
     """
 
-    def __init__(self, on_wait: Callable[[str], object] | None = None, usual: Usual | None = None) -> None:
+    def __init__(
+        self,
+        on_wait: Callable[[str], object] | None = None,
+        usual: Usual | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._patience = patience
         self._on_wait = on_wait
         self._told: set[str] = set()
         self._usual = _usual if usual is None else usual
@@ -138,8 +148,8 @@ class Processors:
         it has, three times at most. What takes more than 2 seconds is not to be repeated.
 
         Each begins when the processors are together. After $COLLAGE_SETTLING_LIMIT_S (120) seconds of waiting
-        what there is counts as usual; sooner if more than half of the time since the first has gone by in
-        waiting. as_it_comes: nothing is waited for or repeated; the looks are the same.
+        what there is counts as usual; sooner if more than the share `patience` of the time since the first
+        has gone by in waiting. as_it_comes: nothing is waited for or repeated; the looks are the same.
 
         The worker is stopped but for the body, so that none of its threads spins beside a look; in the end as
         well, unless the loop is left.
@@ -174,8 +184,9 @@ class Processors:
             now_s = time.monotonic()
             waited_s = now_s - start_s
             # Where the nearest is seen now and then only, each sight of it would make all wait anew.
-            most_s = self._limit_s + (now_s - self._begun_s)
-            if waited_s > self._limit_s or 2 * (self.waited_s + waited_s) > most_s:
+            # At first as long as the limit allows half of the time, less with less patience.
+            most_s = self._patience * (2 * self._patience * self._limit_s + now_s - self._begun_s)
+            if waited_s > self._limit_s or self.waited_s + waited_s > most_s:
                 self._usual.accept(look)
                 self._tell(_ACCEPTED)
                 break
