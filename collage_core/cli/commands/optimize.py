@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> None:
         if args.output:
             progress.phase("writing the bundle")
             save(Bundle(optimization.graph, optimization.placement, report), args.output)
-    show(report, args.json, optimization_text)
+    show(report, args.json, lambda report: optimization_text({**report, "output": args.output}))
 
 
 def _require_writable(output: str) -> None:
