@@ -19,7 +19,7 @@ from collage_core.costs.job import MeasureItem, MeasureJob
 from collage_core.costs.limits import candidate_limit_s, worker_memory_bytes
 from collage_core.costs.measure import Measuring, run_job
 from collage_core.costs.processors import PATIENCE
-from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
+from collage_core.costs.record import RACED_OUT, UNAVAILABLE, CostKey, CostRecord, Policy
 from collage_core.ir import Graph
 from collage_core.pipeline.in_place import InPlace, KernelKey, constants_ms, conversion_key, kernel_key
 from collage_core.pipeline.progress import Progress
@@ -242,6 +242,7 @@ class Ledger:
         self._environments: dict[str, dict[str, str]] = {}
         self._noted: set[str] = set()
         self._runs = self._preempted_runs = 0
+        self._measured = 0
         self._kernels: dict[KernelKey, _Wanted[KernelKey]] = {}
         self._converters: dict[Converter, _Wanted[Converter]] = {}
         self._want_kernels(candidates.candidates)
@@ -256,6 +257,21 @@ class Ledger:
     def unknown_converters(self) -> Collection[Converter]:
         """Conversions without a record that some pair of candidates may need."""
         return self._converters.keys()
+
+    def counts(self) -> dict[str, int]:
+        """What has become of the kernels and conversions that are offered: known before, measured now (some
+        of them in a few runs only: raced out), or neither, since they could not matter.
+        """
+        raced_out = sum(RACED_OUT in r.details for r in self.costs.kernels.values())
+        known = len(self.costs.kernels) + sum(map(len, self.costs.conversion_records.values()))
+        bounded_out = len(self._kernels) + len(self._converters)
+        return {
+            "offered": known + bounded_out,
+            "known": known - self._measured,
+            "bounded_out": bounded_out,
+            "raced_out": raced_out,
+            "measured": self._measured,
+        }
 
     def measure_all(self) -> None:
         """All that is unknown: first the kernels, which tell which conversions are of use."""
@@ -394,6 +410,7 @@ class Ledger:
             w = wanted[index]
             keep(w.what, record)
             taken.append(record)
+            self._measured += 1
             self._store(w.key, record)
             if self.time_is_over and not whatever:
                 raise _TimeIsOverError

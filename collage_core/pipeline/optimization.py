@@ -42,7 +42,8 @@ class Optimization:
     the one that confirms. rejected: what failed or was wrong as a whole, with the reason. beaten_by: what was
     faster when the placement was confirmed, and may be (`Proof`). search_s: the op level's searches alone;
     total_s: everything. original: how the graph compares with the model as it was given, None where a graph
-    was. opinion: of the peer that was asked for one. seconds: by phase. effort: its name. is_cut_short:
+    was. opinion: of the peer that was asked for one. seconds: by phase. counts: of
+    kernels and conversions, what became of them. effort: its name. is_cut_short:
     whether the budget has ended it.
     """
 
@@ -61,6 +62,7 @@ class Optimization:
     search_s: float
     total_s: float
     seconds: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
     effort: str = ""
     stage: Stage = Stage.CONFIRMED
     is_cut_short: bool = False

@@ -122,12 +122,13 @@ class OptimizationRun:
         with closing(ledger):
             found = _Found(Known(ledger, transitions or Transitions(), self.effort.gap), taken)
             self._estimate(found.known)
-            if self.runs and (ledger.unknown_kernels or ledger.unknown_converters):
+            if self.runs and found.known.estimates is not None:
                 self._answer_at_once(found)
             if transitions is None:
                 self._calibrate(found.known)
             if self.effort.measures_all or self.executor is not None:
                 ledger.measure_all()
+                found.known.estimates = None
             self._search(found)
             if self.runs and len(self.backends) > 1 and self.effort.turns:
                 self._refine(found)
@@ -139,10 +140,9 @@ class OptimizationRun:
             return self._outcome(found, proof, Stage.CONFIRMED if self.effort.confirms else Stage.CHOSEN)
 
     def _estimate(self, known: Known) -> None:
-        """Nothing needs estimates where all is known, or will be: an executor measures everything at once."""
-        if self.effort.measures_all or self.executor is not None:
-            return
-        if known.ledger.unknown_kernels or known.ledger.unknown_converters:
+        """Nothing needs estimates where all is known, or is measured by others, all at once."""
+        ledger = known.ledger
+        if self.executor is None and (ledger.unknown_kernels or ledger.unknown_converters):
             peaks = machine_peaks(self.target, self.database, self.progress.note)
             known.estimates = Estimates(known.candidates, peaks)
 
@@ -366,6 +366,7 @@ class OptimizationRun:
             found.search_s,
             self.budget.spent_s,
             seconds=self.progress.seconds,
+            counts=known.ledger.counts(),
             effort=self.effort.name,
             stage=stage,
             is_cut_short=self.budget.is_over(),

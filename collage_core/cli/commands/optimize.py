@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> None:
         except (KeyboardInterrupt, SystemExit):
             progress.note(_left(best, args.output))
             raise
-    show(report, args.json, optimization_text)
+    show(report, args.json, lambda report: optimization_text({**report, "output": args.output}))
 
 
 def _left(best: Optimization | None, output: str | None) -> str:
