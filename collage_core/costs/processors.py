@@ -63,6 +63,11 @@ class Look(NamedTuple):
     exchange_ns: float
     slowdown: float
 
+    @property
+    def shares_core(self) -> bool:
+        """Whether they looked like the two threads of one core."""
+        return self.slowdown >= _SHARED
+
 
 @dataclass(slots=True)
 class Attempt:
@@ -89,14 +94,14 @@ class Usual:
     known: bool = False
 
     def learn(self, look: Look) -> None:
-        if look.slowdown < _SHARED:  # cores of their own: the nearest of these is the best there is
+        if not look.shares_core:  # cores of their own: the nearest of these is the best there is
             self.slowdown = 1.0
             self.exchange_ns = min(self.exchange_ns, look.exchange_ns)
 
     def accept(self, look: Look) -> None:
         """What lasts is how the machine is."""
         self.slowdown = max(self.slowdown, look.slowdown)
-        if look.slowdown < _SHARED:
+        if not look.shares_core:
             self.exchange_ns = max(self.exchange_ns, look.exchange_ns)
 
     def agrees(self, look: Look) -> bool:
@@ -141,7 +146,18 @@ class Processors:
         self._partner: _Partner | None = None
         self._begun_s = time.monotonic()
         self.waited_s = 0.0
-        self._watched = self._limit_s > 0 and 1 < len(self._numbers) <= _MOST_PROCESSORS
+        self._watched = self.unwatched is None
+
+    @property
+    def unwatched(self) -> str | None:
+        """Why nothing is looked at here; None where something is."""
+        if not self._limit_s:
+            return "COLLAGE_SETTLING_LIMIT_S is 0"
+        if len(self._numbers) == 1:
+            return "there is one core, and nothing to compare it with"
+        if len(self._numbers) > _MOST_PROCESSORS:
+            return f"there are more than {_MOST_PROCESSORS} cores"
+        return None
 
     def attempts(self, worker: Worker, *, as_it_comes: bool = False) -> Iterator[Attempt]:
         """The loop's body shall measure in `worker`: once, and again if the processors are not together when
