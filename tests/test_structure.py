@@ -83,7 +83,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
         *("backend", "costs", "device", "errors", "formats", "ir", "pipeline", "placement", "plugins"),
         *("runtime", "search", "worker"),
     },
-    "report": {"backend", "costs", "formats", "ir", "pipeline", "placement", "plugins"},
+    "report": {"backend", "costs", "formats", "ir", "pipeline", "placement", "plugins", "search"},
     "cli": {
         *(
             "costs",

@@ -27,7 +27,7 @@ from collage_core.costs.ratio import (
     unsettled,
 )
 from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
-from collage_core.costs.rounds import MOST_ROUNDS, TURN_S, Contender, Outcome, measure_rounds
+from collage_core.costs.rounds import MOST_ROUNDS, TURN_S, Contender, GoOn, Outcome, measure_rounds
 from collage_core.costs.sittings import SITTINGS, Sitting, sittings_to_json
 from collage_core.device import Target
 from collage_core.formats import Array
@@ -172,6 +172,7 @@ def compare(
     thorough: bool = False,
     runs_per_round: int = 3,
     fresh: bool = False,
+    go_on: GoOn | None = None,
     expected: Callable[[], Mapping[str, Array]] | None = None,
 ) -> Comparison:
     """Run the entrants in alternating rounds, or recall the stored comparison of just these (unless `fresh`).
@@ -180,7 +181,8 @@ def compare(
     where None, three sittings for all, at least eight for the two that are in front, and further ones for a
     minute while it is not settled which entrant is the fastest (`costs.ratio.unsettled`). thorough: twice as
     many. `title` is part of the key: the run that chooses and the run that confirms are two comparisons.
-    `expected` gives the outputs to compare with, and is called only if something is run.
+    go_on: who has further sittings after the rounds that were asked for (`measure_rounds`). `expected` gives
+    the outputs to compare with, and is called only if something is run.
     """
     times = 2 if thorough else 1
     goes_on = rounds is None
@@ -220,7 +222,7 @@ def compare(
         sittings=sittings,
         most_rounds=MOST_ROUNDS,
         hopeless=HOPELESS,
-        go_on=Unsettled(times, title, progress) if goes_on else None,
+        go_on=Unsettled(times, title, progress) if goes_on else go_on,
         on_round=lambda done: progress.step(),
         on_wait=progress.note,
     )

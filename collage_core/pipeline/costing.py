@@ -26,7 +26,7 @@ from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.formulate import ConversionKey, needed_conversions
 from collage_core.search.transitions import Transitions
 
-__all__ = ["Costs", "collect_costs", "default_policy"]
+__all__ = ["Costs", "collect_costs", "default_policy", "policy_for"]
 
 
 _UNKNOWN = CostRecord(UNAVAILABLE)
@@ -49,7 +49,7 @@ def default_policy(graph: Graph) -> Policy:
     return Policy(evict_bytes=min(1 << (weights_bytes - 1).bit_length(), 2 * last))
 
 
-def _policy_for(backend: Backend, policy: Policy) -> Policy:
+def policy_for(backend: Backend, policy: Policy) -> Policy:
     """Reference kernels take seconds and are there to be replaced: a few runs tell how bad it is."""
     if backend.info().kind is BackendKind.REFERENCE:
         return replace(policy, warmup_runs=1, min_runs=2, max_runs=10, max_seconds=0.02)
@@ -252,7 +252,7 @@ class _Collector:
         if backend not in self.environments:
             self.environments[backend] = environment_of(owner, self.candidates.target)
         return CostKey(
-            kind, structure, variant, backend, self.environments[backend], _policy_for(owner, self.policy)
+            kind, structure, variant, backend, self.environments[backend], policy_for(owner, self.policy)
         )
 
     def _measure(self, phase: str, missing: Mapping[str, list[tuple[CostKey, MeasureItem]]]) -> None:
@@ -292,7 +292,7 @@ class _Collector:
             self.workspace.recording.directory,
             backend,
             self.candidates.target,
-            _policy_for(self.backends[backend], self.policy),
+            policy_for(self.backends[backend], self.policy),
             tuple(items),
             self.plugins,
             candidate_limit_s(),

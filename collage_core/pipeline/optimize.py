@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
@@ -63,8 +63,8 @@ class Optimization:
     comparisons: the end-to-end runs, in order: those that teach costs in place, those that choose, and last
     the one that confirms. rejected: what failed or was wrong as a whole, with the reason. beaten_by: what was
     faster when the placement was confirmed, and may be (`Proof`). search_s: the op level's searches alone;
-    total_s: everything. original: how the graph compares with the model as it was given, None where a graph
-    was. opinion: of the peer that was asked for one.
+    total_s: everything. constraints: what the search was asked to keep to. original: how the graph compares
+    with the model as it was given, None where a graph was. opinion: of the peer that was asked for one.
     """
 
     graph: Graph
@@ -81,6 +81,7 @@ class Optimization:
     beaten_by: tuple[str, ...]
     search_s: float
     total_s: float
+    constraints: Constraints = field(default_factory=Constraints)
     original: OriginalCheck | None = None
     opinion: SecondOpinion | None = None
 
@@ -100,6 +101,16 @@ class Optimization:
     def comparison(self) -> Comparison | None:
         """The confirmation run, in which `placement` goes by the name "collage"; None when not asked for."""
         return self.comparisons[-1] if self.comparisons else None
+
+    @property
+    def rivals(self) -> dict[str, Placement]:
+        """What other backends made of the graph on their own and ran in `comparison`, by label."""
+        ran = {} if self.comparison is None else self.comparison.records
+        return {
+            s.label: s.placement
+            for s in self.singles
+            if s.placement is not None and s.label in ran and ran[s.label].ok
+        }
 
 
 def optimize(
@@ -275,6 +286,7 @@ def optimize_graph(
         proof.beaten_by,
         search_s,
         time.monotonic() - start,
+        constraints,
     )
 
 

@@ -39,7 +39,8 @@ def run(args: argparse.Namespace) -> None:
         report = optimization_json(optimization, args.model)
         if args.output:
             progress.phase("writing the bundle")
-            save(Bundle(optimization.graph, optimization.placement, report), args.output)
+            found = Bundle(optimization.graph, optimization.placement, report, singles=optimization.rivals)
+            save(found, args.output)
     show(report, args.json, optimization_text)
 
 
