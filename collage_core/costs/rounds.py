@@ -25,7 +25,7 @@ from collage_core.errors import WorkerError
 from collage_core.formats import Array
 from collage_core.worker import Worker, child_state
 
-__all__ = ["MOST_ROUNDS", "TURN_S", "Contender", "Outcome", "Runnable", "measure_rounds"]
+__all__ = ["MOST_ROUNDS", "TURN_S", "Contender", "GoOn", "Outcome", "Runnable", "measure_rounds"]
 
 _CONTENDER = "contender"
 _IS_LONG = "its runs are long"

@@ -28,7 +28,7 @@ from collage_core.costs.ratio import (
     unsettled,
 )
 from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
-from collage_core.costs.rounds import MOST_ROUNDS, TURN_S, Contender, Outcome, measure_rounds
+from collage_core.costs.rounds import MOST_ROUNDS, TURN_S, Contender, GoOn, Outcome, measure_rounds
 from collage_core.costs.sittings import SITTINGS, Sitting, sittings_to_json
 from collage_core.device import Target
 from collage_core.formats import Array
@@ -209,15 +209,16 @@ def compare(
     plan: Plan,
     runs_per_round: int = 3,
     fresh: bool = False,
+    go_on: GoOn | None = None,
     expected: Callable[[], Mapping[str, Array]] | None = None,
     time_is_over: Callable[[], bool] = lambda: False,
 ) -> Comparison:
     """Run the entrants in alternating rounds, or recall the stored comparison of just these (unless `fresh`).
 
     Rounds are run as the plan says. `title` is part of the key: the run that chooses and the run that
-    confirms are two comparisons. `expected` gives the outputs to compare with, and is called only if
-    something is run. time_is_over: asked before every sitting that not all have; what it has cut short is not
-    stored.
+    confirms are two comparisons. go_on: who has further sittings, where the plan does not say. `expected`
+    gives the outputs to compare with, and is called only if something is run. time_is_over: asked before every
+    sitting that not all have; what it has cut short is not stored.
     """
     rounds = plan.rounds
     policy = Policy(warmup_runs=1, min_runs=rounds * runs_per_round, max_runs=rounds * runs_per_round)
@@ -246,7 +247,7 @@ def compare(
     progress.phase(title, rounds)
     right = expected() if expected else {}
     held_to = standards(graph)
-    go_on = Unsettled(plan, title, progress, time_is_over) if plan.goes_on else None
+    going_on = Unsettled(plan, title, progress, time_is_over) if plan.goes_on else None
     outcomes = measure_rounds(
         [e.contender(workspace) for e in entrants],
         rounds,
@@ -255,7 +256,7 @@ def compare(
         most_rounds=plan.most_rounds,
         hopeless=plan.hopeless,
         patience=plan.patience,
-        go_on=go_on,
+        go_on=going_on or go_on,
         on_round=lambda done: progress.step(),
         on_wait=progress.note,
     )
@@ -264,7 +265,7 @@ def compare(
     records = {name: replace(r, details={**r.details, **run}) for name, r in told.items()}
     # Failures, too, so that they are recalled with the rest; but not where the machine is why.
     statuses = {r.status for r in records.values()}
-    is_cut_short = go_on is not None and go_on.is_cut_short
+    is_cut_short = going_on is not None and going_on.is_cut_short
     if not is_cut_short and UNAVAILABLE not in statuses and statuses != {"failed"}:
         for name, record in records.items():
             database.put(keys[name], record)

@@ -29,7 +29,7 @@ from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.formulate import ConversionKey, needed_conversions
 from collage_core.search.transitions import Transitions
 
-__all__ = ["Converter", "Costs", "Ledger", "collect_costs", "default_policy", "identity"]
+__all__ = ["Converter", "Costs", "Ledger", "collect_costs", "default_policy", "identity", "policy_for"]
 
 Converter = tuple[ConversionKey, str]
 """A conversion, and the backend that offers it."""
@@ -56,7 +56,7 @@ def default_policy(graph: Graph) -> Policy:
     return Policy(evict_bytes=min(1 << (weights_bytes - 1).bit_length(), 2 * last))
 
 
-def _policy_for(backend: Backend, policy: Policy) -> Policy:
+def policy_for(backend: Backend, policy: Policy) -> Policy:
     """Reference kernels take seconds and are there to be replaced: a few runs tell how bad it is."""
     if backend.info().kind is BackendKind.REFERENCE:
         return replace(policy, warmup_runs=1, min_runs=2, max_runs=10, max_seconds=0.02)
@@ -387,7 +387,7 @@ class Ledger:
         if backend not in self._environments:
             self._environments[backend] = environment_of(owner, self.candidates.target)
         return CostKey(
-            kind, structure, variant, backend, self._environments[backend], _policy_for(owner, self._policy)
+            kind, structure, variant, backend, self._environments[backend], policy_for(owner, self._policy)
         )
 
     def _measure(
@@ -453,7 +453,7 @@ class Ledger:
             self._workspace.recording.directory,
             backend,
             self.candidates.target,
-            _policy_for(self._backends[backend], self._policy),
+            policy_for(self._backends[backend], self._policy),
             tuple(items),
             self._plugins,
             candidate_limit_s(),

@@ -13,7 +13,7 @@ from collage_core.pipeline.original import OriginalCheck
 from collage_core.pipeline.proof import COLLAGE, MIX, Single, label_of
 from collage_core.pipeline.second_opinion import SecondOpinion
 from collage_core.placement import Placement
-from collage_core.search.candidates import CandidateSet
+from collage_core.search.candidates import CandidateSet, Constraints
 from collage_core.search.searcher import SearchResult
 from collage_core.search.transitions import Transitions
 
@@ -44,7 +44,8 @@ class Optimization:
     total_s: everything. original: how the graph compares with the model as it was given, None where a graph
     was. opinion: of the peer that was asked for one. seconds: by phase. counts: of
     kernels and conversions, what became of them. effort: its name. is_cut_short:
-    whether the budget has ended it.
+    whether the budget has ended it. constraints: what the
+    search was asked to keep to.
     """
 
     graph: Graph
@@ -66,6 +67,7 @@ class Optimization:
     effort: str = ""
     stage: Stage = Stage.CONFIRMED
     is_cut_short: bool = False
+    constraints: Constraints = field(default_factory=Constraints)
     original: OriginalCheck | None = None
     opinion: SecondOpinion | None = None
 
@@ -85,3 +87,9 @@ class Optimization:
     def comparison(self) -> Comparison | None:
         """The confirmation run, in which `placement` goes by the name "collage"; None when not asked for."""
         return self.comparisons[-1] if self.comparisons else None
+
+    @property
+    def rivals(self) -> dict[str, Placement]:
+        """What other backends made of the graph on their own and ran in some comparison, by label."""
+        ran = {name for c in self.comparisons for name, record in c.records.items() if record.ok}
+        return {s.label: s.placement for s in self.singles if s.placement is not None and s.label in ran}

@@ -370,6 +370,7 @@ class OptimizationRun:
             effort=self.effort.name,
             stage=stage,
             is_cut_short=self.budget.is_over(),
+            constraints=self.constraints,
         )
 
 

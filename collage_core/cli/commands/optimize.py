@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
         nonlocal best
         report = optimization_json(found, args.model)
         if args.output:
-            save(Bundle(found.graph, found.placement, report), args.output)
+            save(Bundle(found.graph, found.placement, report, singles=found.rivals), args.output)
         best = found
         return report
 
