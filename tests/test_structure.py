@@ -94,6 +94,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
         "placement",
         "plugins",
         "printable",
+        "search",
     },
     "cli": {
         *(

@@ -273,7 +273,7 @@ def _record(
     started: str = "2026-11-24T01:02:03Z",
     family: str = "25",
     commit: str = "a",
-    date: str = "2026-11-20",
+    date: str = "2026-11-20T12:00:00Z",
     dirty: bool = False,
     failed: bool = False,
     others_s: float = 2.5,

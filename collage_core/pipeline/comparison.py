@@ -217,8 +217,8 @@ def compare(
 
     Rounds are run as the plan says. `title` is part of the key: the run that chooses and the run that
     confirms are two comparisons. go_on: who has further sittings, where the plan does not say. `expected`
-    gives the outputs to compare with, and is called only if something is run. time_is_over: asked before every
-    sitting that not all have; what it has cut short is not stored.
+    gives the outputs to compare with, and is called only if something is run. time_is_over: asked before
+    every sitting that not all have; what it cuts short is not stored.
     """
     rounds = plan.rounds
     policy = Policy(warmup_runs=1, min_runs=rounds * runs_per_round, max_runs=rounds * runs_per_round)

@@ -45,6 +45,8 @@ _LOOKS = 2
 """So often what is guessed of a library alone is measured, and guessed anew."""
 _SECOND_LEVEL_SHARE = 0.8
 """Of the budget, after which a further search ends."""
+_WORTH = 0.98
+"""What takes more than this of what the best before takes is no better, as far as one comparison tells."""
 _FIRST = "first answer"
 _AT_ONCE = Plan(sittings=1, goes_on=False, patience=0.1)
 """Of what is to be there at once."""
@@ -325,6 +327,11 @@ class OptimizationRun:
             best.digest == placement.digest or all(best.digest != p.digest for p in placements.values())
         ):
             return
+        if best is not None:
+            before = next(name for name, p in placements.items() if p.digest == best.digest)
+            ratio = comparison.ratio(fastest, before)
+            if ratio is not None and ratio.value > _WORTH:
+                return
         found.best = placement
         label = label_of(placement, found.singles, MIX)
         took_ms = comparison.median_ms(fastest)

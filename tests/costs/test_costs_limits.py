@@ -101,7 +101,7 @@ class Teller(Silent):
         self.told = 0
 
     def phase(self, name: str, total: int | None = None) -> None:
-        self._measuring = name.startswith("measuring kernels")
+        self._measuring = name.startswith("measuring ")
 
     def step(self, detail: str = "") -> None:
         if self._measuring:

@@ -109,9 +109,9 @@ class Screen:
                 self._said += chunk
 
     def told(self) -> int:
-        """How many costs the progress bars have said to be measured."""
+        """How many costs the progress bars have said to be measured, at least: each bar begins anew."""
         shown = re.findall(
-            r"measuring (?:kernels|conversions).*?(\d+) of \d+", self._said.decode(errors="replace")
+            r"measuring what the best placements.*?(\d+) of \d+", self._said.decode(errors="replace")
         )
         return max(map(int, shown), default=0)
 

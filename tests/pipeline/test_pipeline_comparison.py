@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from collage_core.costs.rounds import MOST_ROUNDS, Contender, Outcome
 from collage_core.costs.samples import Samples
 from collage_core.costs.sittings import Sitting, Turn
 from collage_core.ir import from_model
-from collage_core.pipeline.comparison import Comparison, Entrant, compare
+from collage_core.pipeline.comparison import Comparison, Entrant, Plan, Unsettled, compare
 from collage_core.pipeline.progress import Silent
 from collage_core.pipeline.workspace import Workspace
 from collage_core.runtime.session import open_placement
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _NOISE = ((1.0, 1.0), (1.5, 1.5), (2.0, 1.0))
+_FOUR_ROUNDS = Plan.of_rounds(4)
 
 
 class _Machine:
@@ -39,6 +41,8 @@ class _Machine:
         self.full = False
         self.sittings: list[int] = []
         self.most_rounds: list[int] = []
+        self.hopeless: list[float] = []
+        self.patience: list[float] = []
         self.went_on: list[set[str]] = []
 
     def __call__(
@@ -49,11 +53,15 @@ class _Machine:
         *,
         sittings: int,
         most_rounds: int,
+        hopeless: float,
+        patience: float,
         go_on: Callable[[Mapping[str, Sequence[Sitting]]], set[str]] | None,
         **_: Any,
     ) -> dict[str, Outcome]:
         self.sittings.append(sittings)
         self.most_rounds.append(most_rounds)
+        self.hopeless.append(hopeless)
+        self.patience.append(patience)
         noise = {"a": sittings_of_ms(_NOISE * self.times), "b": sittings_of_ms(_NOISE[::-1] * self.times)}
         self.went_on.append(go_on(noise) if go_on else set())
         turns = (Turn(2.0, taken_again=True, moved=True), *[Turn(1.0)] * rounds)
@@ -79,12 +87,21 @@ class _Runs:
     def __init__(self, workspace: Workspace, database: CostDatabase) -> None:
         self._workspace, self.database = workspace, database
 
-    def __call__(self, rounds: int | None = 4) -> Comparison:
+    def __call__(
+        self, plan: Plan = _FOUR_ROUNDS, title: str = "t", time_is_over: Callable[[], bool] = lambda: False
+    ) -> Comparison:
         entrants = [Entrant(name, name, {}, partial(_contender, name)) for name in ("a", "b")]
         workspace = self._workspace
-        target = Target("cpu", 1)
         return compare(
-            workspace.graph, entrants, target, self.database, workspace, Silent(), title="t", rounds=rounds
+            workspace.graph,
+            entrants,
+            Target("cpu", 1),
+            self.database,
+            workspace,
+            Silent(),
+            title=title,
+            plan=plan,
+            time_is_over=time_is_over,
         )
 
 
@@ -97,7 +114,7 @@ def run(parse: Parse, tmp_path: Path) -> Iterator[_Runs]:
 
 def test_processes_start_anew_every_two_rounds(machine: _Machine, run: _Runs) -> None:
     for rounds in (1, 3, 4, 6, 16):
-        run(rounds)
+        run(Plan.of_rounds(rounds))
     assert machine.sittings == [1, 1, 2, 3, 8]
     assert set(machine.most_rounds) == {MOST_ROUNDS}
 
@@ -109,21 +126,101 @@ def test_what_was_taken_again_is_kept(run: _Runs) -> None:
         assert [(t.ms, t.taken_again) for t in sitting.turns[:2]] == [(2.0, True), (1.0, False)]
 
 
-def test_what_is_too_close_to_call_goes_on_unless_rounds_are_asked_for(
-    machine: _Machine, run: _Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(6)
-    assert run(None).measured, "it was another comparison"
-    assert not run(None).measured
+def test_what_is_too_close_to_call_goes_on_unless_rounds_are_asked_for(machine: _Machine, run: _Runs) -> None:
+    run(Plan.of_rounds(6))
+    plan = Plan(sittings=3)
+    assert run(plan).measured, "it was another comparison"
+    assert not run(plan).measured
     assert machine.went_on == [set(), {"a", "b"}]
     assert machine.sittings == [3] * 2
-    monkeypatch.setattr("collage_core.pipeline.comparison._UNSETTLED_S", -1.0)
-    run(None)
+    at_once = replace(plan, unsettled_s=0.0)
+    run(at_once)
     assert machine.went_on[-1], "three sittings are too few"
     machine.times = 3
     run.database.prune(older_than_s=-1.0)
-    run(None)
+    run(at_once)
     assert not machine.went_on[-1], "not for ever"
+
+
+def test_a_comparison_is_run_as_planned(machine: _Machine, run: _Runs) -> None:
+    assert Plan().most_rounds == MOST_ROUNDS
+    first = Plan(sittings=2, goes_on=False, hopeless=1.5, patience=0.1, most_rounds=8)
+    for plan in (first, first, replace(first, patience=0.2), replace(first, hopeless=2.0)):
+        run(plan)
+    assert machine.sittings == [2] * 3, "the same plan is recalled, others are not"
+    assert machine.most_rounds == [8] * 3
+    assert machine.hopeless == [1.5, 1.5, 2.0]
+    assert machine.patience == [0.1, 0.2, 0.1]
+
+
+def test_rounds_that_are_asked_for_are_all_there_is() -> None:
+    plan = Plan.of_rounds(5)
+    assert (plan.sittings, plan.rounds, plan.goes_on) == (2, 5, False)
+    twice = plan.twice()
+    assert (twice.sittings, twice.rounds, twice.goes_on) == (5, 10, False)
+    assert (Plan.of_rounds(1).sittings, Plan.of_rounds(1).rounds) == (1, 1)
+    assert (Plan.of_rounds(1).twice().sittings, Plan.of_rounds(1).twice().rounds) == (1, 2)
+
+
+def test_twice_is_twice_as_many_sittings_of_everything() -> None:
+    plan = Plan(sittings=3, most_sittings=8, unsettled_s=20.0, hopeless=1.5, most_in_front=2)
+    twice = plan.twice()
+    assert (plan.rounds, twice.rounds) == (6, 12)
+    assert twice == replace(plan, sittings=6, most_sittings=16, unsettled_s=40.0)
+
+
+def test_what_the_clock_has_cut_short_is_not_kept(machine: _Machine, run: _Runs) -> None:
+    plan = Plan(sittings=3)
+    assert run(plan, time_is_over=lambda: True).measured
+    assert machine.went_on == [set()]
+    assert run(plan).measured
+    assert machine.went_on[-1] == {"a", "b"}
+    assert not run(plan, time_is_over=lambda: True).measured, "what is known costs no time"
+
+
+def _sat(times: int) -> dict[str, tuple[Sitting, ...]]:
+    """Sittings of three that cannot be told from each other."""
+    noises = {"a": _NOISE, "b": _NOISE[::-1], "c": (*_NOISE[1:], *_NOISE[:1])}
+    return {name: sittings_of_ms(noise * times) for name, noise in noises.items()}
+
+
+def _unsettled(plan: Plan, clock: Callable[[], float] = lambda: 0.0, over: bool = False) -> Unsettled:
+    return Unsettled(plan, "t", Silent(), lambda: over, clock)
+
+
+def test_who_sits_on_is_limited_by_the_plan() -> None:
+    assert _unsettled(Plan())(_sat(1)) == {"a", "b", "c"}
+    assert len(_unsettled(Plan(most_in_front=2))(_sat(1))) == 2
+
+
+def test_the_close_ones_go_on_for_as_long_as_planned() -> None:
+    now_s = [0.0]
+    go_on = _unsettled(Plan(unsettled_s=60.0), lambda: now_s[0])
+    assert go_on(_sat(2)), "six sittings are too few, however long they took"
+    now_s[0] = 1000.0
+    assert go_on(_sat(3))
+    now_s[0] = 1059.0
+    assert go_on(_sat(3))
+    now_s[0] = 1061.0
+    assert not go_on(_sat(3))
+    assert not go_on.is_cut_short
+
+
+def test_no_more_sittings_than_planned() -> None:
+    plan = Plan(most_sittings=6, unsettled_s=0.0)
+    assert _unsettled(plan)(_sat(1))
+    assert not _unsettled(plan)(_sat(2)), "though eight would be enough to tell"
+    assert _unsettled(replace(plan, most_sittings=7))(_sat(2))
+
+
+def test_the_budget_ends_what_is_unsettled() -> None:
+    go_on = _unsettled(Plan(), over=True)
+    assert not go_on(_sat(1))
+    assert go_on.is_cut_short
+    apart = {"a": sittings_of_ms(((1.0, 1.0),) * 3), "b": sittings_of_ms(((5.0, 5.0),) * 3)}
+    settled = _unsettled(Plan(), over=True)
+    assert not settled(apart)
+    assert not settled.is_cut_short, "it was over before"
 
 
 def test_failures_are_recalled_with_the_rest_until_they_are_pruned(machine: _Machine, run: _Runs) -> None:

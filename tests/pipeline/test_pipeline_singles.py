@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from collage_core import Graph, Placement, PlacementError, Target, plain_variant
 from collage_core.backend import BackendKind
 from collage_core.ir import Subgraph, from_model
-from collage_core.pipeline.costing import Costs
-from collage_core.pipeline.optimize import _Known, _single
+from collage_core.pipeline.bounding import Known
+from collage_core.pipeline.singles import single
 from collage_core.placement import Group
 from collage_core.search import OpLevelSearch, Searcher, SearchResult
 from collage_core.search.candidates import Candidate, CandidateSet
@@ -35,14 +36,24 @@ def graph(parse: Parse) -> Graph:
     return from_model(parse("(float[8] x) => (float y) { [a] p = Relu(x) [b] q = Tan(p) [c] y = Abs(q) }"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Told(_Known):
-    """What searches will find."""
+@dataclass(slots=True)
+class _Told(Known):
+    """What is guessed to be the best, and how long that takes: each guess after a measurement has the next of
+    `guesses_ms`.
+    """
 
-    answers: Answers
+    answers: Answers = field(default_factory=dict)
+    guesses_ms: Sequence[float] = (1.0,)
+    unknown: int = 0
+    measured: int = 0
 
-    def search(self, searcher: Searcher, backends: Sequence[str] | None = None) -> SearchResult:
-        whole = all(c.origin == ALL_TAKEN for c in self.candidates.candidates)
+    def guess(
+        self,
+        searcher: Searcher,
+        backends: Sequence[str] | None = None,
+        allowed: Callable[[Candidate], bool] = lambda candidate: True,
+    ) -> SearchResult:
+        whole = not any(allowed(c) for c in self.candidates.candidates if c.origin != ALL_TAKEN)
         answer = self.answers[whole, tuple(backends or ())]
         if isinstance(answer, str):
             raise PlacementError(answer)
@@ -50,7 +61,13 @@ class _Told(_Known):
             Group(backend, (n.id,), plain_variant(Subgraph(self.candidates.graph, [n.id])))
             for backend, n in zip(answer, self.candidates.graph.nodes, strict=True)
         ]
-        return SearchResult(Placement(tuple(groups), (), _TARGET), None)
+        return SearchResult(Placement(tuple(groups), (), _TARGET, self.guesses_ms[self.measured]), None)
+
+    def measure(self, placement: Placement) -> bool:
+        if self.measured == self.unknown:
+            return False
+        self.measured += 1
+        return True
 
 
 _ONE, _BOTH = ("lib",), ("lib", "ref")
@@ -99,16 +116,40 @@ _ONE, _BOTH = ("lib",), ("lib", "ref")
 def test_a_library_alone(
     graph: Graph, answers: Answers, backends: list[str] | None, reason: str | None
 ) -> None:
+    known = _told(graph, answers=answers)
+    found = single("lib", "ref", known, OpLevelSearch())
+    placed = [g.backend for g in found.placement.groups] if found.placement else None
+    assert placed == backends
+    assert found.alone == (backends == ["lib"] * 3)
+    assert found.reason == reason
+    assert not known.measured, "a guess will do"
+
+
+@pytest.mark.parametrize(
+    ("guesses_ms", "unknown", "measured", "why"),
+    [
+        ([9.0, 1.0, 1.0], 9, 0, "it is guessed to be far behind"),
+        ([4.0, 4.5, 4.9], 9, 2, "no more than two looks"),
+        ([4.0, 9.0, 1.0], 9, 1, "it was found to be far behind"),
+        ([4.0, 4.5, 4.9], 1, 1, "nothing is left to be measured"),
+    ],
+)
+def test_a_library_that_comes_near_is_measured(
+    graph: Graph, guesses_ms: list[float], unknown: int, measured: int, why: str
+) -> None:
+    answers = {(_WHOLE, _ONE): ["lib"] * 3}
+    known = _told(graph, answers=answers, guesses_ms=guesses_ms, unknown=unknown)
+    found = single("lib", "ref", known, OpLevelSearch(), near_ms=5.0)
+    assert known.measured == measured, why
+    assert found.placement is not None
+    assert found.placement.predicted_ms == guesses_ms[measured], "the last guess"
+
+
+def _told(graph: Graph, **told: Any) -> _Told:
     subgraph = Subgraph(graph, [graph.nodes[0].id])
     candidates = tuple(
         Candidate(subgraph, "lib", plain_variant(subgraph), origin) for origin in ("pattern", ALL_TAKEN)
     )
     kinds = {"lib": BackendKind.GRAPH, "ref": BackendKind.REFERENCE}
-    known = _Told(
-        CandidateSet(graph, _TARGET, candidates, {}, kinds), {}, Costs({}, {}), Transitions(), answers
-    )
-    single = _single("lib", "ref", known, OpLevelSearch())
-    placed = [g.backend for g in single.placement.groups] if single.placement else None
-    assert placed == backends
-    assert single.alone == (backends == ["lib"] * 3)
-    assert single.reason == reason
+    ledger: Any = SimpleNamespace(candidates=CandidateSet(graph, _TARGET, candidates, {}, kinds))
+    return _Told(ledger, Transitions(), **told)
