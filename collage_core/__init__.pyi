@@ -1,6 +1,7 @@
 # What `collage_core` offers. __init__.py reads this file, and imports each name when it is asked for.
 
 from .backend import Backend, BackendInfo, BackendKind, Kernel, Variant, plain_variant
+from .cli.progress import ProgressBars
 from .costs.database import CostDatabase
 from .costs.record import CostRecord, Policy
 from .device import Target
@@ -104,6 +105,7 @@ __all__ = [
     "PlacementError",
     "Policy",
     "Problem",
+    "ProgressBars",
     "Refusal",
     "Registry",
     "SearchResult",

@@ -64,10 +64,10 @@ def processor() -> Processor:
     return Processor(model, tuple(sorted(f for f in flags if _VECTOR_INSTRUCTIONS.match(f))))
 
 
-def cpuinfo() -> dict[str, str]:
+def cpuinfo(file: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
     """The first processor's entries of /proc/cpuinfo; {} where there is none."""
     try:
-        text = Path("/proc/cpuinfo").read_text()
+        text = file.read_text()
     except OSError:
         return {}
     pairs = (line.partition(":") for line in text.split("\n\n")[0].splitlines())

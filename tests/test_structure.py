@@ -83,11 +83,23 @@ _MAY_IMPORT: dict[str, set[str]] = {
         *("backend", "costs", "device", "errors", "formats", "ir", "pipeline", "placement", "plugins"),
         *("runtime", "search", "worker"),
     },
-    "report": {"backend", "costs", "formats", "ir", "pipeline", "placement", "plugins"},
+    "doctor": {"backend", "costs", "device", "errors", "plugins"},
+    "report": {
+        "backend",
+        "costs",
+        "doctor",
+        "formats",
+        "ir",
+        "pipeline",
+        "placement",
+        "plugins",
+        "printable",
+    },
     "cli": {
         *(
             "costs",
             "device",
+            "doctor",
             "errors",
             "formats",
             "ir",
@@ -107,7 +119,7 @@ _FACES = (
     *(
         f"collage_core.{name}"
         for name in _MAY_IMPORT
-        if name not in ("cli", "pipeline", "printable", "report")
+        if name not in ("cli", "doctor", "pipeline", "printable", "report")
     ),
     "collage_core.ir.passes",
 )

@@ -1,8 +1,8 @@
 """`python -m collage_benchmarks.demo`: place two real networks and show what it brings.
 
 For each network, built from code with seeded weights: latency of Collage, of each backend alone and of each
-installed peer, all in one run of alternating rounds; groups and time per backend; predicted beside measured;
-and whether the answers agree with the peer's.
+installed peer, all in one run of alternating rounds; who runs how much of it; predicted beside measured; and
+whether the answers agree with the peer's.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from collage_core.device import Target
 from collage_core.errors import CollageError
+from collage_core.pipeline.effort import EFFORTS, NORMAL
 from collage_core.plugins import Registry
 from collage_core.search.candidates import Constraints
 
@@ -62,9 +63,17 @@ def add_placing(parser: argparse.ArgumentParser) -> None:
         "evolution, measured end to end; or the name of a search that a plugin brings",
     )
     parser.add_argument(
+        "--effort",
+        default=NORMAL.name,
+        metavar="|".join(EFFORTS),
+        help="; ".join(f"{e.name}: {e.promise}" for e in EFFORTS.values()) + f" (default: {NORMAL.name})",
+    )
+    parser.add_argument(
         "--budget",
         metavar="60s",
-        help="how long a search above the op level may measure (default: until it finds nothing better)",
+        help="how long all of it may take (default: as the effort has it, "
+        + ", ".join(f"{e.name} {e.budget_s:g}s" for e in EFFORTS.values() if e.budget_s is not None)
+        + ")",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of what such a search leaves to chance (default: 0)"

@@ -1,7 +1,7 @@
 """The `collage` command.
 
 Results go to standard output, progress to standard error. Exit codes: 0 done; 1 it cannot be done, with one
-line that says why; 2 wrong usage; 130 interrupted.
+line that says why; 2 wrong usage; others as the command says; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if threading.current_thread() is threading.main_thread():
             # So that `with` blocks end and temporary folders go, as on Ctrl-C.
             signal.signal(signal.SIGTERM, _terminate)
-        args.run(args)
+        code: int | None = args.run(args)
         sys.stdout.flush()
     except CollageError as error:
         return _fail(_text(error))
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _drop_output()
         return 1
-    return 0
+    return code or 0
 
 
 def _text(error: CollageError) -> str:

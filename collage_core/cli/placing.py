@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 from collage_core.cli.arguments import constraints_of, names_of, seconds_of, shapes_of, target_of
+from collage_core.pipeline.effort import effort_named
 from collage_core.pipeline.optimize import Optimization, optimize
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.searches import search_named
@@ -13,8 +15,13 @@ from collage_core.plugins import default_registry
 __all__ = ["optimize_from"]
 
 
-def optimize_from(args: argparse.Namespace, progress: Progress, rounds: int | None) -> Optimization:
-    """Optimise `args.model` as the options of `add_placing` say."""
+def optimize_from(
+    args: argparse.Namespace,
+    progress: Progress,
+    rounds: int | None,
+    on_best: Callable[[Optimization], object] = lambda best: None,
+) -> Optimization:
+    """Optimise `args.model` as the options of `add_placing` say. on_best: see `optimize_graph`."""
     registry = default_registry()
     return optimize(
         args.model,
@@ -27,6 +34,8 @@ def optimize_from(args: argparse.Namespace, progress: Progress, rounds: int | No
         searcher=search_named(args.level, registry),
         budget_s=seconds_of("--budget", args.budget),
         seed=args.seed,
+        effort=effort_named(args.effort),
+        on_best=on_best,
         rounds=rounds,
         progress=progress,
         verify=args.verify,

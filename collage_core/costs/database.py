@@ -122,11 +122,16 @@ class CostDatabase:
 
     def get(self, key: CostKey) -> CostRecord | None:
         """The record of `key`; None if it was never measured."""
+        stored = self.stored(key)
+        return None if stored is None else stored.record
+
+    def stored(self, key: CostKey) -> StoredCost | None:
+        """The record of `key`, and when it was measured; None if it never was."""
         with self._lock, self._errors("cannot be read"):
             row = self._connection.execute(
-                "SELECT record FROM costs WHERE digest = ?", [key.digest]
+                "SELECT record, created_at FROM costs WHERE digest = ?", [key.digest]
             ).fetchone()
-        return None if row is None else self._record(row[0])
+        return None if row is None else StoredCost(key, self._record(row[0]), row[1])
 
     def get_many(self, keys: Sequence[CostKey]) -> list[CostRecord | None]:
         """The record of each key; None where it was never measured. Many at once are had much faster."""

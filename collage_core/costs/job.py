@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ class MeasureItem:
 
     kind "kernel": node ids, variant, and the subgraph's declared outputs (None: those that escape).
     kind "conversion": the value's name, from which format into which.
+    enough_ms: what takes longer than that in a few runs is not timed any further (`time_bound`).
     """
 
     index: int
@@ -30,12 +32,18 @@ class MeasureItem:
     value: str = ""
     source: Format | None = None
     destination: Format | None = None
+    enough_ms: float = math.inf
 
     @classmethod
     def kernel(
-        cls, index: int, nodes: Sequence[int], variant: Variant, outputs: tuple[str, ...] | None = None
+        cls,
+        index: int,
+        nodes: Sequence[int],
+        variant: Variant,
+        outputs: tuple[str, ...] | None = None,
+        enough_ms: float = math.inf,
     ) -> MeasureItem:
-        return cls(index, "kernel", tuple(nodes), variant, outputs)
+        return cls(index, "kernel", tuple(nodes), variant, outputs, enough_ms=enough_ms)
 
     @classmethod
     def conversion(cls, index: int, value: str, source: Format, destination: Format) -> MeasureItem:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from pathlib import Path
 
+from collage_core.costs.control_groups import memory_limits_bytes
 from collage_core.errors import CollageError
 
-__all__ = ["candidate_limit_s", "settling_limit_s", "worker_memory_bytes"]
+__all__ = ["candidate_limit_s", "machine_memory_bytes", "settling_limit_s", "worker_memory_bytes"]
 
 _CANDIDATE_VARIABLE = "COLLAGE_CANDIDATE_LIMIT_S"
 _MEMORY_VARIABLE = "COLLAGE_WORKER_MEMORY_MIB"
 _SETTLING_VARIABLE = "COLLAGE_SETTLING_LIMIT_S"
 _CANDIDATE_LIMIT_S = 60.0
 _SETTLING_LIMIT_S = 120.0
-_CGROUPS = Path("/sys/fs/cgroup")
 
 
 def candidate_limit_s() -> float:
@@ -35,8 +34,15 @@ def worker_memory_bytes() -> int:
     """
     if (mebibytes := _positive(_MEMORY_VARIABLE)) is not None:
         return int(mebibytes * (1 << 20))
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([machine, *_cgroup_limits()]) // 2
+    limits = [machine_memory_bytes()]
+    with suppress(OSError, ValueError):  # none to be seen
+        limits += memory_limits_bytes()
+    return min(limits) // 2
+
+
+def machine_memory_bytes() -> int:
+    """All memory of this machine, whoever may use it."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def settling_limit_s() -> float:
@@ -57,17 +63,3 @@ def _positive(variable: str, *, or_zero: bool = False) -> float | None:
         if 0 < value < float("inf") or (or_zero and value == 0):
             return value
     raise CollageError(f"{variable} must be a positive number{' or 0' if or_zero else ''}; it is {text!r}")
-
-
-def _cgroup_limits() -> list[int]:
-    """memory.max of the control group (version 2) of this process and of those above it."""
-    limits = []
-    with suppress(OSError, ValueError):
-        name = Path("/proc/self/cgroup").read_text().splitlines()[-1].partition("::")[2]
-        folder = _CGROUPS / name.lstrip("/")
-        for group in (folder, *folder.parents):
-            if not group.is_relative_to(_CGROUPS):
-                break
-            with suppress(OSError, ValueError):  # "max", or the root, which has none
-                limits.append(int((group / "memory.max").read_text()))
-    return limits

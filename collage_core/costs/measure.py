@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 
 from collage_core.costs.failures import infeasible
 from collage_core.costs.job import MeasureItem, MeasureJob
 from collage_core.costs.lock import measuring_lock
-from collage_core.costs.processors import Processors
+from collage_core.costs.processors import PATIENCE, Processors
 from collage_core.costs.record import MOVED, RETAKEN, UNAVAILABLE, CostRecord
 from collage_core.costs.session import ask_supported, open_session, prepare_item, release_item, time_item
 from collage_core.errors import WorkerError
 from collage_core.plugins import backend_of
 from collage_core.worker import Worker, exit_cause
 
-__all__ = ["MeasureItem", "MeasureJob", "run_job"]
+__all__ = ["MeasureItem", "MeasureJob", "Measuring", "run_job"]
 
 OnRecord = Callable[[int, CostRecord], object]
 
@@ -41,30 +42,49 @@ def run_job(
     after others have run in its worker is tried once more in a new one: the fault may be theirs. One that
     still dies of a bad memory access is run again in buffers that tell whether it writes outside them.
     """
-    on_wait = None if on_wait is None else cache(on_wait)  # once per job, not once per item
-    run = _Run(job, on_record, on_wait)
-    try:
-        with measuring_lock(on_wait):
-            run.ask()
-        for item in job.items:
-            if item.index not in run.records:
-                with measuring_lock(on_wait):
-                    run.measure(item)
-    finally:
-        run.close()
-    return [(i.index, run.records[i.index]) for i in job.items]
+    with closing(Measuring(on_wait)) as measuring:
+        return measuring.run(job, on_record)
+
+
+class Measuring:
+    """Runs jobs as `run_job` does, one after the other, and keeps each backend's worker for its next one.
+
+    A worker is stopped (SIGSTOP) while another backend measures. `close` ends them all. patience: see
+    `Processors`.
+    """
+
+    def __init__(self, on_wait: Callable[[str], object] | None = None, patience: float = PATIENCE) -> None:
+        # Once per sentence, not once per item.
+        self._on_wait = None if on_wait is None else cache(on_wait)
+        self._processors = Processors(self._on_wait, patience=patience)
+        self._runs: dict[MeasureJob, _Run] = {}
+
+    def run(self, job: MeasureJob, on_record: OnRecord | None = None) -> list[tuple[int, CostRecord]]:
+        """See `run_job`. Between two items is the time to raise something that ends it."""
+        kind = replace(job, items=())
+        if kind not in self._runs:
+            self._runs[kind] = _Run(kind, self._processors)
+        run = self._runs[kind]
+        try:
+            return run.all(job.items, on_record, self._on_wait)
+        finally:
+            run.pause()
+
+    def close(self) -> None:
+        for run in self._runs.values():
+            run.stop()
+        self._runs.clear()
+        self._processors.close()
 
 
 class _Run:
-    """The state of one `run_job`."""
+    """One backend's worker, and what is known of how it behaves. job: without items."""
 
-    def __init__(
-        self, job: MeasureJob, on_record: OnRecord | None, on_wait: Callable[[str], object] | None
-    ) -> None:
-        self.records: dict[int, CostRecord] = {}
+    def __init__(self, job: MeasureJob, processors: Processors) -> None:
         self._job = job
-        self._on_record = on_record
-        self._processors = Processors(on_wait)
+        self._processors = processors
+        self._records: dict[int, CostRecord] = {}
+        self._on_record: OnRecord | None = None
         self._worker: Worker | None = None
         self._attempts_in_worker = 0
         self._hangs = 0
@@ -78,11 +98,26 @@ class _Run:
             reason = f"it failed to name its environment variables: {type(error).__name__}: {error}"
             self._unusable = CostRecord(UNAVAILABLE, reason=reason)
 
-    def ask(self) -> None:
+    def all(
+        self,
+        items: Sequence[MeasureItem],
+        on_record: OnRecord | None,
+        on_wait: Callable[[str], object] | None,
+    ) -> list[tuple[int, CostRecord]]:
+        self._records, self._on_record = {}, on_record
+        with measuring_lock(on_wait):
+            self._ask(items)
+        for item in items:
+            if item.index not in self._records:
+                with measuring_lock(on_wait):
+                    self._measure(item)
+        return [(i.index, self._records[i.index]) for i in items]
+
+    def _ask(self, items: Sequence[MeasureItem]) -> None:
         """Ask the backend which kernels it declines. Where the question itself fails, each item is asked
         about when its turn comes.
         """
-        kernels = [i for i in self._job.items if i.kind == "kernel"]
+        kernels = [i for i in items if i.kind == "kernel"]
         if not kernels:
             return
         start = time.monotonic()
@@ -99,7 +134,7 @@ class _Run:
             if refusal is not None:
                 self._keep(item, CostRecord("declined", reason=str(refusal), seconds=seconds))
 
-    def measure(self, item: MeasureItem) -> None:
+    def _measure(self, item: MeasureItem) -> None:
         start = time.monotonic()
         waited_s = self._processors.waited_s
         if self._hangs >= _MAX_HANGS and not self._answered:
@@ -157,6 +192,7 @@ class _Run:
     def _ready(self) -> Worker:
         """A worker with an open session. A backend with which none can be opened is not tried again."""
         if self._worker is not None and self._worker.alive:
+            self._worker.resume()
             return self._worker
         if self._unusable is not None:
             raise WorkerError(self._unusable.reason)
@@ -177,7 +213,7 @@ class _Run:
         return self._worker
 
     def _keep(self, item: MeasureItem, record: CostRecord) -> None:
-        self.records[item.index] = record
+        self._records[item.index] = record
         if self._on_record is not None:
             self._on_record(item.index, record)
 
@@ -186,6 +222,6 @@ class _Run:
             self._worker.close()
             self._worker = None
 
-    def close(self) -> None:
-        self.stop()
-        self._processors.close()
+    def pause(self) -> None:
+        if self._worker is not None and self._worker.alive:
+            self._worker.pause()

@@ -16,7 +16,10 @@ from collage_core.costs.limits import settling_limit_s
 from collage_core.errors import WorkerError
 from collage_core.worker import Worker
 
-__all__ = ["Attempt", "Look", "Processors", "Usual"]
+__all__ = ["PATIENCE", "Attempt", "Look", "Processors", "Usual"]
+
+PATIENCE = 0.5
+"""Of the time, what may go by in waiting."""
 
 _PAGE_BYTES = 4096
 _QUESTION, _ANSWER = 0, 512
@@ -60,6 +63,11 @@ class Look(NamedTuple):
     exchange_ns: float
     slowdown: float
 
+    @property
+    def shares_core(self) -> bool:
+        """Whether they looked like the two threads of one core."""
+        return self.slowdown >= _SHARED
+
 
 @dataclass(slots=True)
 class Attempt:
@@ -86,14 +94,14 @@ class Usual:
     known: bool = False
 
     def learn(self, look: Look) -> None:
-        if look.slowdown < _SHARED:  # cores of their own: the nearest of these is the best there is
+        if not look.shares_core:  # cores of their own: the nearest of these is the best there is
             self.slowdown = 1.0
             self.exchange_ns = min(self.exchange_ns, look.exchange_ns)
 
     def accept(self, look: Look) -> None:
         """What lasts is how the machine is."""
         self.slowdown = max(self.slowdown, look.slowdown)
-        if look.slowdown < _SHARED:
+        if not look.shares_core:
             self.exchange_ns = max(self.exchange_ns, look.exchange_ns)
 
     def agrees(self, look: Look) -> bool:
@@ -119,10 +127,17 @@ class Processors:
     one thread.
 
     on_wait: called with a line for the user, once where measuring has to wait for some seconds, once where
-    that was in vain. waited_s: how long all waits together were.
+    that was in vain. patience: the share of the time that may go by in waiting. waited_s: how long all waits
+    together were.
     """
 
-    def __init__(self, on_wait: Callable[[str], object] | None = None, usual: Usual | None = None) -> None:
+    def __init__(
+        self,
+        on_wait: Callable[[str], object] | None = None,
+        usual: Usual | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._patience = patience
         self._on_wait = on_wait
         self._told: set[str] = set()
         self._usual = _usual if usual is None else usual
@@ -131,15 +146,26 @@ class Processors:
         self._partner: _Partner | None = None
         self._begun_s = time.monotonic()
         self.waited_s = 0.0
-        self._watched = self._limit_s > 0 and 1 < len(self._numbers) <= _MOST_PROCESSORS
+        self._watched = self.unwatched is None
+
+    @property
+    def unwatched(self) -> str | None:
+        """Why nothing is looked at here; None where something is."""
+        if not self._limit_s:
+            return "COLLAGE_SETTLING_LIMIT_S is 0"
+        if len(self._numbers) == 1:
+            return "there is one core, and nothing to compare it with"
+        if len(self._numbers) > _MOST_PROCESSORS:
+            return f"there are more than {_MOST_PROCESSORS} cores"
+        return None
 
     def attempts(self, worker: Worker, *, as_it_comes: bool = False) -> Iterator[Attempt]:
         """The loop's body shall measure in `worker`: once, and again if the processors are not together when
         it has, three times at most. What takes more than 2 seconds is not to be repeated.
 
         Each begins when the processors are together. After $COLLAGE_SETTLING_LIMIT_S (120) seconds of waiting
-        what there is counts as usual; sooner if more than half of the time since the first has gone by in
-        waiting. as_it_comes: nothing is waited for or repeated; the looks are the same.
+        what there is counts as usual; sooner if more than the share `patience` of the time since the first
+        has gone by in waiting. as_it_comes: nothing is waited for or repeated; the looks are the same.
 
         The worker is stopped but for the body, so that none of its threads spins beside a look; in the end as
         well, unless the loop is left.
@@ -174,8 +200,9 @@ class Processors:
             now_s = time.monotonic()
             waited_s = now_s - start_s
             # Where the nearest is seen now and then only, each sight of it would make all wait anew.
-            most_s = self._limit_s + (now_s - self._begun_s)
-            if waited_s > self._limit_s or 2 * (self.waited_s + waited_s) > most_s:
+            # At first as long as the limit allows half of the time, less with less patience.
+            most_s = self._patience * (2 * self._patience * self._limit_s + now_s - self._begun_s)
+            if waited_s > self._limit_s or self.waited_s + waited_s > most_s:
                 self._usual.accept(look)
                 self._tell(_ACCEPTED)
                 break

@@ -179,12 +179,13 @@ def student_t(freedom: int) -> float:
     return math.fsum(term / float(freedom) ** power for power, term in enumerate(terms))
 
 
-def unsettled(sittings: Mapping[str, Sequence[Sitting]]) -> set[str]:
+def unsettled(sittings: Mapping[str, Sequence[Sitting]], most: int | None = None) -> set[str]:
     """Contenders of whom further sittings would tell which one is the fastest, or by how much; none where
     that is settled. sittings: by contender, of the same comparison.
 
     The fastest is the one whose time over that of whatever beats it most is the least. Whoever is clearly
-    behind it leaves, but for the one that comes nearest, until both have sat `ENOUGH_SITTINGS` times.
+    behind it leaves, but for the one that comes nearest, until both have sat `ENOUGH_SITTINGS` times. most:
+    so many are named at most, those that come nearest; None for all.
     """
     ratios = ratios_between(sittings)
     losses = losses_of(ratios)
@@ -196,7 +197,9 @@ def unsettled(sittings: Mapping[str, Sequence[Sitting]]) -> set[str]:
         ratio = behind[nearest]
         if ratio.sittings < ENOUGH_SITTINGS and ratio.value < HOPELESS:
             close.add(nearest)
-    return {fastest, *close} if close else close
+    if not close:
+        return close
+    return {fastest, *sorted(close, key=lambda n: behind[n].value)[: None if most is None else most - 1]}
 
 
 def ratios_between(sittings: Mapping[str, Sequence[Sitting]]) -> dict[str, dict[str, Ratio]]:

@@ -11,6 +11,7 @@ from collage_core.costs.samples import median_uncertainty
 
 __all__ = [
     "MOVED",
+    "RACED_OUT",
     "RETAKEN",
     "UNAVAILABLE",
     "UNCERTAINTY",
@@ -23,6 +24,9 @@ __all__ = [
 
 MOVED = "moved"
 """Among the details of a record that had to be taken though the processors were not together to the end."""
+
+RACED_OUT = "raced_out"
+"""Among the details of a record that few runs were enough for: a rival had been seen to be far faster."""
 
 RETAKEN = "retaken"
 """Among a record's details: how often it, or a part of it, was measured again because the machine's

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import count, pairwise
@@ -15,7 +17,7 @@ import numpy as np
 
 from collage_core.costs.limits import worker_memory_bytes
 from collage_core.costs.lock import measuring_lock
-from collage_core.costs.processors import Attempt, Processors
+from collage_core.costs.processors import PATIENCE, Attempt, Processors
 from collage_core.costs.ratio import ratio_of
 from collage_core.costs.samples import Samples
 from collage_core.costs.sittings import Sitting, Turn
@@ -23,7 +25,7 @@ from collage_core.errors import WorkerError
 from collage_core.formats import Array
 from collage_core.worker import Worker, child_state
 
-__all__ = ["MOST_ROUNDS", "TURN_S", "Contender", "Outcome", "Runnable", "measure_rounds"]
+__all__ = ["MOST_ROUNDS", "TURN_S", "Contender", "GoOn", "Outcome", "Runnable", "measure_rounds"]
 
 _CONTENDER = "contender"
 _IS_LONG = "its runs are long"
@@ -118,6 +120,7 @@ def measure_rounds(
     open_limit_s: float | None = 600.0,
     run_limit_s: float | None = 60.0,
     hopeless: float = math.inf,
+    patience: float = PATIENCE,
     go_on: GoOn | None = None,
     on_round: Callable[[int], object] | None = None,
     on_wait: Callable[[str], object] | None = None,
@@ -142,13 +145,13 @@ def measure_rounds(
     a turn is out, with the reason; the others go on. Holds the machine's measuring lock. A turn during which
     the machine's processors were moved is taken again (`Processors`), and both are told of.
 
-    on_round: called with the number of rounds done, of those asked for.
+    on_round: called with the number of rounds done, of those asked for. patience: see `Processors`.
     """
     names = [c.name for c in contenders]
     if len(set(names)) != len(names):
         raise ValueError(f"contenders' names must differ: {names}")
     with measuring_lock(on_wait), ExitStack() as stack:
-        processors = stack.enter_context(closing(Processors(on_wait)))
+        processors = stack.enter_context(closing(Processors(on_wait, patience=patience)))
         seats = [_Seat(c, processors) for c in contenders]
         for seat in seats:
             stack.callback(seat.close)
@@ -167,8 +170,7 @@ def measure_rounds(
                 seat.start()
             for seat in playing:
                 seat.wait(open_limit_s)
-            for seat in playing:
-                seat.open(max(warmup, 1) + 1, open_limit_s)
+            _open_all(playing, max(warmup, 1) + 1, open_limit_s)
             started_s = time.monotonic()
             enough_s = started_s + (started_s - start_s) - processors.waited_s
             for done in range(max(size, most_rounds)):
@@ -203,6 +205,13 @@ def _sittings(
             if not invited:
                 return
             yield size, invited
+
+
+def _open_all(seats: Sequence[_Seat], first_runs: int, limit_s: float | None) -> None:
+    """Several at a time, one for each processor: most of it is one thread's work. Nothing is timed yet."""
+    with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)))) as pool:
+        for future in [pool.submit(seat.open, first_runs, limit_s) for seat in seats]:
+            future.result()
 
 
 def _order(seats: list[_Seat], number: int) -> list[_Seat]:

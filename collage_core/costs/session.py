@@ -40,7 +40,7 @@ class Session:
         self.target = target
         self.policy = policy
         self._refusals: dict[tuple[tuple[int, ...], tuple[str, ...] | None], Refusal | None] = {}
-        self._prepared: tuple[Trial, float] | None = None
+        self._prepared: tuple[Trial, float, float] | None = None
 
     def supported(self, items: Sequence[MeasureItem]) -> list[Refusal | None]:
         """For each kernel item None, or why the backend declines it. Each distinct subgraph is asked about
@@ -67,8 +67,8 @@ class Session:
         """Check and time what has been prepared; may be asked for again."""
         if self._prepared is None:
             raise ValueError("nothing has been prepared")
-        trial, build_s = self._prepared
-        return self._unless_it_raises(lambda: trial.record(self.policy, build_s))
+        trial, build_s, enough_ms = self._prepared
+        return self._unless_it_raises(lambda: trial.record(self.policy, build_s, enough_ms))
 
     def release(self) -> None:
         """Let go of what has been prepared. A library that fails in this fails for the item that it is of."""
@@ -110,7 +110,7 @@ class Session:
             twin,
             standards(self.graph, subgraph.nodes),
         )
-        self._prepared = trial, build_s
+        self._prepared = trial, build_s, item.enough_ms
         return None
 
     def _prepare_conversion(self, item: MeasureItem, protect: bool) -> CostRecord | None:
@@ -126,7 +126,7 @@ class Session:
         build_s = time.perf_counter() - start
         value = self.values.load(item.value)
         source, destination = (item.value, value, item.source), (item.value, value, item.destination)
-        self._prepared = Trial(kernel, [source], [destination], protect), build_s
+        self._prepared = Trial(kernel, [source], [destination], protect), build_s, item.enough_ms
         return None
 
     def _is_cold(self, subgraph: Subgraph) -> bool:

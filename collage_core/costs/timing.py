@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import resource
 from collections.abc import Callable
 from functools import cache
@@ -23,9 +24,12 @@ _BATCH_NS = 100_000
 _LONGEST_BATCH = 10_000
 _UNDISTURBED_RUNS = 5
 _TWIN_RUNS = 2
+_RACED_RUNS = 3
 
 
-def time_bound(bound: Bound, policy: Policy, twin: Bound | None = None) -> Samples:
+def time_bound(
+    bound: Bound, policy: Policy, twin: Bound | None = None, enough_ms: float = math.inf
+) -> Samples:
     """Run `bound` until its median is known to `policy.target_relative_spread`, or `max_runs` or
     `max_seconds` are used up. At least one run is timed, even where it alone takes longer than max_seconds.
 
@@ -37,6 +41,8 @@ def time_bound(bound: Bound, policy: Policy, twin: Bound | None = None) -> Sampl
     for kernels without constants to speak of, which are their own twins. Otherwise runs follow each other,
     the shortest in batches whose mean is one sample.
 
+    enough_ms: a kernel of which not one of three runs takes less is not run any more: a rival is far faster.
+
     A run during which another process took a processor away from this one says nothing about the kernel (a
     team of spinning threads then waits for the next timer tick, 4 ms or more): it is left out as long as
     enough others remain, and counted in `Samples.preempted`.
@@ -47,13 +53,13 @@ def time_bound(bound: Bound, policy: Policy, twin: Bound | None = None) -> Sampl
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return _time(bound, prepare, policy)
+        return _time(bound, prepare, policy, enough_ms)
     finally:
         if collecting:
             gc.enable()
 
 
-def _time(bound: Bound, prepare: Callable[[], object], policy: Policy) -> Samples:
+def _time(bound: Bound, prepare: Callable[[], object], policy: Policy, enough_ms: float) -> Samples:
     start_ns = perf_counter_ns()
     deadline_ns = start_ns + policy.max_seconds * 1e9
     batch = 1
@@ -72,12 +78,16 @@ def _time(bound: Bound, prepare: Callable[[], object], policy: Policy) -> Sample
         time_ms = _run_ns(bound, batch) / 1e6
         (times_ms if _preemptions() == before else preempted_ms).append(time_ms)
         late = perf_counter_ns() > deadline_ns
-        if late or len(times_ms) >= policy.max_runs:
+        if late or len(times_ms) >= policy.max_runs or _is_far_behind(times_ms, enough_ms):
             return _undisturbed(times_ms, preempted_ms)
         if len(times_ms) >= policy.min_runs:
             samples = Samples(tuple(times_ms), len(preempted_ms))
             if samples.relative_uncertainty <= policy.target_relative_spread:
                 return samples
+
+
+def _is_far_behind(times_ms: list[float], enough_ms: float) -> bool:
+    return len(times_ms) == _RACED_RUNS and min(times_ms) > enough_ms
 
 
 def _preemptions() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -11,7 +12,7 @@ import numpy as np
 from collage_core.backend import Bound, Kernel
 from collage_core.costs.check import Standard, compare
 from collage_core.costs.guarded import GuardedBuffers
-from collage_core.costs.record import CostRecord, Policy
+from collage_core.costs.record import RACED_OUT, CostRecord, Policy
 from collage_core.costs.timing import time_bound
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, Format
@@ -58,8 +59,9 @@ class Trial:
         self._bound = self._bind(kernel)
         self._twin = None if twin is None else self._bind(twin)
 
-    def record(self, policy: Policy, build_s: float) -> CostRecord:
-        """Check, time, and check again: a kernel may be right once only. May be called again.
+    def record(self, policy: Policy, build_s: float, enough_ms: float = math.inf) -> CostRecord:
+        """Check, time, and check again: a kernel may be right once only. May be called again. enough_ms: see
+        `time_bound`.
 
         BackendError if a run returns an error code.
         """
@@ -69,7 +71,7 @@ class Trial:
         }
         error, wrong = self._answer()
         if wrong is None:
-            samples = time_bound(self._bound, policy, self._twin)
+            samples = time_bound(self._bound, policy, self._twin, enough_ms)
             last_error, wrong = self._verdict(self._results)
             error = _worst(error, last_error)
         if wrong is None:
@@ -86,6 +88,8 @@ class Trial:
             wrong = self._trespass()
         if wrong is not None:
             return CostRecord("wrong", error=error, reason=str(wrong), details=details)
+        if samples.runs < policy.min_runs and samples.median_ms > enough_ms:
+            details[RACED_OUT] = True
         return CostRecord(
             "ok",
             median_ms=samples.median_ms,

@@ -11,7 +11,7 @@ from collage_core.costs.check import Difference, compare_all, standards
 from collage_core.costs.database import CostDatabase
 from collage_core.device import Target
 from collage_core.ir import Graph
-from collage_core.pipeline.comparison import Comparison, Entrant, compare, peer_entrant
+from collage_core.pipeline.comparison import Comparison, Entrant, Plan, compare, peer_entrant
 from collage_core.pipeline.optimize import COLLAGE
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
@@ -47,7 +47,7 @@ def benchmark(
     """Run placements, one of them named "collage", and peers, anew.
 
     model_file: what the peers load; the graph itself where None. costs: the cost database's file, the user's
-    own where None. rounds: see `compare`.
+    own where None. rounds: of everybody; see `Plan` for None.
     """
     theirs = [peer_entrant(PEER + p.name, p, target, model_file) for p in peers]
     with Workspace(graph) as workspace, CostDatabase(costs) as database:
@@ -59,7 +59,7 @@ def benchmark(
             workspace,
             progress,
             title="benchmark",
-            rounds=rounds,
+            plan=Plan() if rounds is None else Plan.of_rounds(rounds),
             fresh=True,
         )
     ours = comparison.outputs[COLLAGE]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -21,13 +22,16 @@ from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import environment_of, source_hash
 from collage_core.costs.record import CostKey, CostRecord, Policy
+from collage_core.costs.roofline import machine_peaks
 from collage_core.costs.rounds import measure_rounds
 from collage_core.device import Target
 from collage_core.errors import BackendError, CollageError
 from collage_core.ir import Graph, from_model
 from collage_core.ir.passes import normalise
+from collage_core.pipeline.bounding import Known
 from collage_core.pipeline.comparison import placement_entrant
-from collage_core.pipeline.costing import Costs, collect_costs, default_policy
+from collage_core.pipeline.costing import Costs, Ledger, default_policy
+from collage_core.pipeline.estimates import Estimates
 from collage_core.pipeline.in_place import crossings
 from collage_core.pipeline.libraries import find_candidates
 from collage_core.pipeline.progress import Progress
@@ -51,7 +55,7 @@ _BLOCKS = 6
 _FAVOUR = 0.1
 """What a backend's costs are multiplied by in the placement that is to use it as much as possible."""
 _SHUFFLES = 2
-_ROUNDS, _RUNS_PER_ROUND = 8, 3
+_ROUNDS, _RUNS_PER_ROUND = 4, 3
 _FEWEST_STEPS = 3
 _MAX_SECONDS = 0.1
 
@@ -156,13 +160,23 @@ def _measure(
     graph = normalise(from_model(_network()))
     policy = replace(default_policy(graph), max_seconds=_MAX_SECONDS)
     with Workspace(graph) as workspace:
+        modules = registry.modules()
         candidates, _ = find_candidates(
-            graph, backends, target, database, workspace, progress, plugins=registry.modules()
+            graph, backends, target, database, workspace, progress, plugins=modules
         )
-        costs = collect_costs(
-            candidates, backends, database, workspace, policy, progress, plugins=registry.modules()
-        )
-        placements = _placements(candidates, costs, eager)
+        with closing(
+            Ledger(candidates, backends, database, workspace, policy, progress, None, modules)
+        ) as ledger:
+            known = Known(ledger, Transitions())
+            # Who runs what is what matters here, not who should: guesses do.
+            estimates = Estimates(candidates, machine_peaks(target, database, progress.note))
+            estimates.guess(known.costs, ledger.unknown_converters)
+            placements = _placements(candidates, known.costs, eager)
+            known.costs.forget_bounds()
+            for placement in placements:
+                known.measure(placement)
+            placements = [known.priced(p) for p in placements]
+            measured = known.costs.measured
         entrants = [placement_entrant(str(i), p, registry, parts=True) for i, p in enumerate(placements)]
         progress.phase("calibrating", _ROUNDS)
         outcomes = measure_rounds(
@@ -178,7 +192,7 @@ def _measure(
             excess += _excess(graph, placement, parts_ms)
     if not excess:
         raise BackendError("; ".join(sorted({o.reason for o in outcomes.values() if o.reason})))
-    return _fit(excess, list(backends)), costs.measured + 1
+    return _fit(excess, list(backends)), measured + 1
 
 
 def _placements(candidates: CandidateSet, costs: Costs, backends: Sequence[str]) -> list[Placement]:

@@ -17,6 +17,7 @@ from collage_core.backend import Backend, Peer
 from collage_core.costs.check import Difference, Standard, compare_all, standards
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, environment_of, source_hash
+from collage_core.costs.processors import PATIENCE
 from collage_core.costs.ratio import (
     ENOUGH_SITTINGS,
     HOPELESS,
@@ -27,7 +28,7 @@ from collage_core.costs.ratio import (
     unsettled,
 )
 from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
-from collage_core.costs.rounds import MOST_ROUNDS, TURN_S, Contender, Outcome, measure_rounds
+from collage_core.costs.rounds import MOST_ROUNDS, TURN_S, Contender, GoOn, Outcome, measure_rounds
 from collage_core.costs.sittings import SITTINGS, Sitting, sittings_to_json
 from collage_core.device import Target
 from collage_core.formats import Array
@@ -43,6 +44,7 @@ __all__ = [
     "RUN",
     "Comparison",
     "Entrant",
+    "Plan",
     "Unsettled",
     "compare",
     "end_to_end_machine",
@@ -53,14 +55,6 @@ __all__ = [
 ]
 
 
-_SITTINGS = 3
-"""Of a comparison for which nobody says how many rounds: all contenders have so many, those who are close
-more.
-"""
-_MOST_SITTINGS = 12
-"""That two who are close have in any case: eight in which the processors are as usual, as a rule."""
-_UNSETTLED_S = 60.0
-"""How long such a one goes on beyond these while it is not settled which contender is the fastest."""
 _ROUNDS_PER_SITTING = 2
 """At least: processes differ more than the rounds of one do (docs/adr/0020)."""
 RUN = "run"
@@ -68,6 +62,50 @@ RUN = "run"
 
 PARTS = "parts_ms"
 """Among a record's details: what the parts of a placement took in place (`ExecutableSession.parts_ms`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long a comparison goes on.
+
+    sittings: that all contenders have, of two rounds or more. rounds_asked: of all sittings together, where
+    somebody says so. hopeless: what takes so many times as long as another leaves after the first. goes_on:
+    whether those in front sit on until it is settled which one is the fastest. They do while they have sat
+    together less than eight times, `most_sittings` at most, and then for `unsettled_s` seconds. patience: see
+    `Processors`. most_rounds: of a sitting whose rounds are cheap (`measure_rounds`). most_in_front: so many
+    sit on at most, None for all that are not clearly behind.
+    """
+
+    sittings: int = 3
+    goes_on: bool = True
+    most_sittings: int = 12
+    unsettled_s: float = 60.0
+    hopeless: float = HOPELESS
+    patience: float = PATIENCE
+    most_rounds: int = MOST_ROUNDS
+    most_in_front: int | None = None
+    rounds_asked: int | None = None
+
+    @classmethod
+    def of_rounds(cls, rounds: int) -> Plan:
+        """Everybody has so many rounds, and no more than they allow."""
+        return cls(max(1, rounds // _ROUNDS_PER_SITTING), goes_on=False, rounds_asked=rounds)
+
+    @property
+    def rounds(self) -> int:
+        asked = self.rounds_asked
+        return self.sittings * _ROUNDS_PER_SITTING if asked is None else asked
+
+    def twice(self) -> Plan:
+        """Twice as many sittings of everything."""
+        asked = self.rounds_asked
+        return replace(
+            self,
+            sittings=max(1, 2 * asked // _ROUNDS_PER_SITTING) if asked else 2 * self.sittings,
+            most_sittings=2 * self.most_sittings,
+            unsettled_s=2 * self.unsettled_s,
+            rounds_asked=None if asked is None else 2 * asked,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,33 +206,29 @@ def compare(
     progress: Progress,
     *,
     title: str,
-    rounds: int | None,
-    thorough: bool = False,
+    plan: Plan,
     runs_per_round: int = 3,
     fresh: bool = False,
+    go_on: GoOn | None = None,
     expected: Callable[[], Mapping[str, Array]] | None = None,
+    time_is_over: Callable[[], bool] = lambda: False,
 ) -> Comparison:
     """Run the entrants in alternating rounds, or recall the stored comparison of just these (unless `fresh`).
 
-    `rounds` are run at least, and up to `MOST_ROUNDS` of a sitting while they cost little (`measure_rounds`);
-    where None, three sittings for all, at least eight for the two that are in front, and further ones for a
-    minute while it is not settled which entrant is the fastest (`costs.ratio.unsettled`). thorough: twice as
-    many. `title` is part of the key: the run that chooses and the run that confirms are two comparisons.
-    `expected` gives the outputs to compare with, and is called only if something is run.
+    Rounds are run as the plan says. `title` is part of the key: the run that chooses and the run that
+    confirms are two comparisons. go_on: who has further sittings, where the plan does not say. `expected`
+    gives the outputs to compare with, and is called only if something is run. time_is_over: asked before every
+    sitting that not all have; what it has cut short is not stored.
     """
-    times = 2 if thorough else 1
-    goes_on = rounds is None
-    rounds = times * (_SITTINGS * _ROUNDS_PER_SITTING if rounds is None else rounds)
+    rounds = plan.rounds
     policy = Policy(warmup_runs=1, min_runs=rounds * runs_per_round, max_runs=rounds * runs_per_round)
     together = sorted(f"{e.name} {e.identity} {sorted(e.environment.items())}" for e in entrants)
-    sittings = max(1, rounds // _ROUNDS_PER_SITTING)
     structure = hashlib.sha256(
         "\n".join(
             [
                 title,
-                f"{sittings} sittings of up to {MOST_ROUNDS} rounds, one in three as it comes",
-                f"turns of {TURN_S} s"
-                + (f", others while unsettled, at most for {times * _UNSETTLED_S} s" if goes_on else ""),
+                f"{plan}; one sitting in three as it comes",
+                f"turns of {TURN_S} s",
                 graph_digest(graph),
                 workspace.inputs_digest,
                 str(target),
@@ -213,14 +247,16 @@ def compare(
     progress.phase(title, rounds)
     right = expected() if expected else {}
     held_to = standards(graph)
+    going_on = Unsettled(plan, title, progress, time_is_over) if plan.goes_on else None
     outcomes = measure_rounds(
         [e.contender(workspace) for e in entrants],
         rounds,
         runs_per_round,
-        sittings=sittings,
-        most_rounds=MOST_ROUNDS,
-        hopeless=HOPELESS,
-        go_on=Unsettled(times, title, progress) if goes_on else None,
+        sittings=plan.sittings,
+        most_rounds=plan.most_rounds,
+        hopeless=plan.hopeless,
+        patience=plan.patience,
+        go_on=going_on or go_on,
         on_round=lambda done: progress.step(),
         on_wait=progress.note,
     )
@@ -229,7 +265,8 @@ def compare(
     records = {name: replace(r, details={**r.details, **run}) for name, r in told.items()}
     # Failures, too, so that they are recalled with the rest; but not where the machine is why.
     statuses = {r.status for r in records.values()}
-    if UNAVAILABLE not in statuses and statuses != {"failed"}:
+    is_cut_short = going_on is not None and going_on.is_cut_short
+    if not is_cut_short and UNAVAILABLE not in statuses and statuses != {"failed"}:
         for name, record in records.items():
             database.put(keys[name], record)
     return Comparison(records, True, {name: outcome.outputs for name, outcome in outcomes.items()})
@@ -238,30 +275,42 @@ def compare(
 class Unsettled:
     """Who a comparison goes on with; it says so once they have sat together often enough, and are close.
 
-    times: how much longer than usual that may take. clock: seconds, from anywhere.
+    clock: seconds, from anywhere. is_cut_short: whether `time_is_over` has ended it.
     """
 
     def __init__(
-        self, times: int, title: str, progress: Progress, clock: Callable[[], float] = time.monotonic
+        self,
+        plan: Plan,
+        title: str,
+        progress: Progress,
+        time_is_over: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._times, self._title, self._progress, self._clock = times, title, progress, clock
+        self.is_cut_short = False
+        self._plan, self._title, self._progress = plan, title, progress
+        self._time_is_over, self._clock = time_is_over, clock
         self._end_s: float | None = None
 
     def __call__(self, sittings: Mapping[str, Sequence[Sitting]]) -> set[str]:
-        names = unsettled(sittings)
+        names = unsettled(sittings, self._plan.most_in_front)
+        if names and self._time_is_over():
+            self.is_cut_short = True
+            names = set()
         if not names:
             return names
+        plan = self._plan
         together = min(sum(bool(s.turns) for s in sittings[n]) for n in names)
         ratios = [ratio_of(sittings[n], sittings[o]) for n, o in combinations(sorted(names), 2)]
         fewest = min((r.sittings for r in ratios if r is not None), default=0)
-        if fewest < self._times * ENOUGH_SITTINGS and together < self._times * _MOST_SITTINGS:
+        if fewest < ENOUGH_SITTINGS * plan.sittings // 3 and together < plan.most_sittings:
             return names
         if self._end_s is None:
-            self._end_s = self._clock() + self._times * _UNSETTLED_S
-            self._progress.note(
-                f"{self._title}: {', '.join(sorted(names))} are too close to call, "
-                f"going on for some {self._times * _UNSETTLED_S:g} s"
-            )
+            self._end_s = self._clock() + plan.unsettled_s
+            if plan.unsettled_s:
+                self._progress.note(
+                    f"{self._title}: {', '.join(sorted(names))} are too close to call, "
+                    f"going on for some {plan.unsettled_s:g} s"
+                )
         return names if self._clock() < self._end_s else set()
 
 

@@ -1,22 +1,25 @@
-"""Costs of all candidates and of the conversions between them: from the database where they are known,
-measured where not.
+"""Costs of candidates and of the conversions between them: from the database where they are known, measured
+when they are asked for.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import cache_sizes_bytes, environment_of
 from collage_core.costs.job import MeasureItem, MeasureJob
 from collage_core.costs.limits import candidate_limit_s, worker_memory_bytes
-from collage_core.costs.measure import run_job
-from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
+from collage_core.costs.measure import Measuring, run_job
+from collage_core.costs.processors import PATIENCE
+from collage_core.costs.record import RACED_OUT, UNAVAILABLE, CostKey, CostRecord, Policy
 from collage_core.ir import Graph
 from collage_core.pipeline.in_place import InPlace, KernelKey, constants_ms, conversion_key, kernel_key
 from collage_core.pipeline.progress import Progress
@@ -26,11 +29,15 @@ from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.formulate import ConversionKey, needed_conversions
 from collage_core.search.transitions import Transitions
 
-__all__ = ["Costs", "collect_costs", "default_policy"]
+__all__ = ["Converter", "Costs", "Ledger", "collect_costs", "default_policy", "identity", "policy_for"]
+
+Converter = tuple[ConversionKey, str]
+"""A conversion, and the backend that offers it."""
 
 
 _UNKNOWN = CostRecord(UNAVAILABLE)
 _ITEMS_A_JOB = 16
+_FEWEST_RUNS = 500
 _BUSY = 0.1
 """Share of preempted runs above which a person is told that the machine is not to be measured on."""
 
@@ -49,7 +56,7 @@ def default_policy(graph: Graph) -> Policy:
     return Policy(evict_bytes=min(1 << (weights_bytes - 1).bit_length(), 2 * last))
 
 
-def _policy_for(backend: Backend, policy: Policy) -> Policy:
+def policy_for(backend: Backend, policy: Policy) -> Policy:
     """Reference kernels take seconds and are there to be replaced: a few runs tell how bad it is."""
     if backend.info().kind is BackendKind.REFERENCE:
         return replace(policy, warmup_runs=1, min_runs=2, max_runs=10, max_seconds=0.02)
@@ -62,8 +69,9 @@ class Costs:
     formats.
 
     kernels and conversion_records: as measured alone, the latter of every backend that offers the conversion.
-    in_place: how executables correct them. measured and cached: how many costs were taken now, and found in
-    the database. measure_s: seconds spent measuring.
+    in_place: how executables correct them. kernel_bounds_ms and converter_bounds_ms: of those without a
+    record, what they will not cost less than, as far as is known (`Estimates`). measured and cached: how many
+    costs were taken now, and found in the database. measure_s: seconds spent measuring.
     """
 
     kernels: dict[KernelKey, CostRecord]
@@ -72,14 +80,20 @@ class Costs:
     cached: int = 0
     measure_s: float = 0.0
     in_place: InPlace = field(default_factory=InPlace)
+    kernel_bounds_ms: dict[KernelKey, float] = field(default_factory=dict)
+    converter_bounds_ms: dict[Converter, float] = field(default_factory=dict)
 
     def record_of(self, candidate: Candidate) -> CostRecord | None:
-        """As far as is known, what it costs in an executable."""
-        return self._record_of(_identity(candidate))
+        """As far as is known, what it costs in an executable; of what has no record, its bound."""
+        return self._record_of(identity(candidate))
 
     def _record_of(self, key: KernelKey) -> CostRecord | None:
-        record = self.kernels.get(key)
+        record = self.kernels.get(key) or _bound(self.kernel_bounds_ms.get(key))
         return None if record is None else self.in_place.kernel(key, record)
+
+    def forget_bounds(self) -> None:
+        """What has been measured stays, and nothing else."""
+        self.kernel_bounds_ms, self.converter_bounds_ms = {}, {}
 
     def priced(self, graph: Graph, placement: Placement, transitions: Transitions) -> Placement:
         """A placement at these costs, whatever costs it was found with. Where one of its parts has none (a
@@ -130,7 +144,12 @@ class Costs:
         allowed = None if backends is None else set(backends)
         group_ms = (transitions or Transitions()).group_ms
         result = {}
-        for key, records in self.conversion_records.items():
+        offered: dict[ConversionKey, dict[str, CostRecord]] = {
+            key: dict(records) for key, records in self.conversion_records.items()
+        }
+        for (key, b), bound_ms in self.converter_bounds_ms.items():
+            offered.setdefault(key, {}).setdefault(b, CostRecord("ok", bound_ms))
+        for key, records in offered.items():
             offers = [
                 (r.median_ms + group_ms.get(b, 0.0), b, r.median_ms)
                 for b, alone in records.items()
@@ -142,6 +161,10 @@ class Costs:
                 _, backend, cost_ms = min(offers)
                 result[key] = (backend, cost_ms)
         return result
+
+
+def _bound(bound_ms: float | None) -> CostRecord | None:
+    return None if bound_ms is None else CostRecord("ok", bound_ms)
 
 
 def collect_costs(
@@ -156,166 +179,303 @@ def collect_costs(
 ) -> Costs:
     """Look up every cost that the search may need, and measure those that are missing, backend by backend.
 
-    Each is stored as soon as it is measured, so that an interrupted run loses nothing. `executor` carries
-    jobs of up to 16 measurements where given, whose costs are stored when the job is done; otherwise they
-    run here, which is to say in workers that this process supervises. plugins: modules that bring backends
-    besides the installed packages.
+    See `Ledger`.
     """
-    costs = Costs({}, {})
-    collector = _Collector(
-        candidates, backends, database, workspace, policy, progress, executor, costs, tuple(plugins)
-    )
-    collector.collect_kernels()
-    collector.collect_conversions()
-    return costs
+    with closing(
+        Ledger(candidates, backends, database, workspace, policy, progress, executor, plugins)
+    ) as ledger:
+        ledger.measure_all()
+        return ledger.costs
+
+
+_What = TypeVar("_What", KernelKey, Converter)
 
 
 @dataclass(slots=True)
-class _Collector:
-    candidates: CandidateSet
-    backends: Mapping[str, Backend]
-    database: CostDatabase
-    workspace: Workspace
-    policy: Policy
-    progress: Progress
-    executor: Executor | None
-    costs: Costs
-    plugins: tuple[str, ...]
-    environments: dict[str, dict[str, str]] = field(default_factory=dict)
-    records: dict[str, CostRecord] = field(default_factory=dict)
-    noted: set[str] = field(default_factory=set)
+class _Wanted(Generic[_What]):
+    """Something whose cost may be asked for: its key in the database, and how to measure it."""
 
-    def collect_kernels(self) -> None:
-        unique: dict[str, dict[KernelKey, Candidate]] = {}
-        # Rivals (the same operator alone, fused, in other formats) are measured one after the other: the
-        # speed of a machine drifts over minutes, by more than what tells them apart.
-        position = self.candidates.graph.positions
-        for c in sorted(self.candidates.candidates, key=lambda c: position[c.subgraph.nodes[0].id]):
-            if c.backend != VIEW:
-                unique.setdefault(c.backend, {}).setdefault(_identity(c), c)
-        wanted = {
-            name: [
-                (identity, self._key(name, "kernel", identity[0], identity[1]), c)
-                for identity, c in found.items()
-            ]
-            for name, found in unique.items()
+    what: _What
+    key: CostKey
+    item: Callable[[int], MeasureItem]
+
+
+class _TimeIsOverError(Exception):
+    """Nothing further is to be measured."""
+
+
+class Ledger:
+    """What is known of the costs of one graph's candidates, and what can be measured when it is asked for.
+
+    Each cost is stored as soon as it is measured: an interrupted run loses nothing. executor: carries jobs of
+    up to 16 measurements, whose costs are stored when the job is done. None: they run here, which is to say
+    in workers that this process supervises, and keeps until `close`. plugins: modules that bring backends
+    besides the installed packages. time_is_over: asked after each measurement; once it says so nothing
+    further is measured. patience: see `Processors`.
+    """
+
+    def __init__(
+        self,
+        candidates: CandidateSet,
+        backends: Mapping[str, Backend],
+        database: CostDatabase,
+        workspace: Workspace,
+        policy: Policy,
+        progress: Progress,
+        executor: Executor | None = None,
+        plugins: Sequence[str] = (),
+        time_is_over: Callable[[], bool] = lambda: False,
+        patience: float = PATIENCE,
+    ) -> None:
+        self.candidates = candidates
+        self.costs = Costs({}, {})
+        self._backends = backends
+        self._database = database
+        self._workspace = workspace
+        self._policy = policy
+        self._progress = progress
+        self._executor = executor
+        self._plugins = tuple(plugins)
+        self._time_is_over = time_is_over
+        self._patience = patience
+        self._measuring: Measuring | None = None
+        self._environments: dict[str, dict[str, str]] = {}
+        self._noted: set[str] = set()
+        self._runs = self._preempted_runs = 0
+        self._measured = 0
+        self._kernels: dict[KernelKey, _Wanted[KernelKey]] = {}
+        self._converters: dict[Converter, _Wanted[Converter]] = {}
+        self._want_kernels(candidates.candidates)
+        self._want_converters()
+
+    @property
+    def unknown_kernels(self) -> Collection[KernelKey]:
+        """Those without a record, in the order in which rivals lie next to each other."""
+        return self._kernels.keys()
+
+    @property
+    def unknown_converters(self) -> Collection[Converter]:
+        """Conversions without a record that some pair of candidates may need."""
+        return self._converters.keys()
+
+    def counts(self) -> dict[str, int]:
+        """What has become of the kernels and conversions that are offered: known before, measured now (some
+        of them in a few runs only: raced out), or neither, since they could not matter.
+        """
+        raced_out = sum(RACED_OUT in r.details for r in self.costs.kernels.values())
+        known = len(self.costs.kernels) + sum(map(len, self.costs.conversion_records.values()))
+        bounded_out = len(self._kernels) + len(self._converters)
+        return {
+            "offered": known + bounded_out,
+            "known": known - self._measured,
+            "bounded_out": bounded_out,
+            "raced_out": raced_out,
+            "measured": self._measured,
         }
-        missing: dict[str, list[tuple[CostKey, MeasureItem]]] = {}
-        for name, entries in wanted.items():
-            for i, (_, key, c) in enumerate(entries):
-                if not self._known(key):
-                    item = MeasureItem.kernel(i, [n.id for n in c.subgraph.nodes], c.variant)
-                    missing.setdefault(name, []).append((key, item))
-        self._measure("measuring kernels", missing)
-        for entries in wanted.values():
-            for identity, key, _ in entries:
-                if (record := self.records.get(key.digest)) is not None:
-                    self.costs.kernels[identity] = record
 
-    def collect_conversions(self) -> None:
-        graph, target = self.candidates.graph, self.candidates.target
+    def measure_all(self) -> None:
+        """All that is unknown: first the kernels, which tell which conversions are of use."""
+        self.measure_kernels("measuring kernels", list(self._kernels))
         feasible = [
             c for c in self.candidates.candidates if c.backend == VIEW or _is_ok(self.costs.record_of(c))
         ]
-        wanted: list[tuple[ConversionKey, str, CostKey]] = []
-        missing: dict[str, list[tuple[CostKey, MeasureItem]]] = {}
+        needed = needed_conversions(self.candidates.graph, feasible)
+        self.measure_converters("measuring conversions", [c for c in self._converters if c[0] in needed])
+
+    @property
+    def time_is_over(self) -> bool:
+        """Whether nothing further is to be measured."""
+        return self._time_is_over()
+
+    def measure_kernels(
+        self,
+        phase: str,
+        keys: Iterable[KernelKey],
+        *,
+        whatever: bool = False,
+        enough_ms: Callable[[KernelKey], float] = lambda key: math.inf,
+    ) -> None:
+        """Measure those of them that are unknown, as long as there is time, or whatever it takes. enough_ms:
+        see `MeasureItem`.
+        """
+        wanted = [self._kernels[k] for k in dict.fromkeys(keys) if k in self._kernels]
+        wanted = [
+            replace(w, item=lambda i, w=w: replace(w.item(i), enough_ms=enough_ms(w.what)))  # type: ignore[misc]
+            for w in wanted
+        ]
+        self._measure(phase, wanted, self._keep_kernel, whatever)
+
+    def measure_converters(self, phase: str, keys: Iterable[Converter], *, whatever: bool = False) -> None:
+        """The same with conversions."""
+        wanted = [self._converters[k] for k in dict.fromkeys(keys) if k in self._converters]
+        self._measure(phase, wanted, self._keep_converter, whatever)
+
+    def cost(self, candidates: Iterable[Candidate]) -> None:
+        """Look up or measure further candidates, which a search has made."""
+        more = list(candidates)
+        self._want_kernels(more)
+        self.measure_kernels("measuring kernels", map(identity, more), whatever=True)
+
+    def close(self) -> None:
+        """End the workers."""
+        if self._measuring is not None:
+            self._measuring.close()
+            self._measuring = None
+
+    def _want_kernels(self, candidates: Iterable[Candidate]) -> None:
+        # Rivals (the same operator alone, fused, in other formats) are measured one after the other: the
+        # speed of a machine drifts over minutes, by more than what tells them apart.
+        position = self.candidates.graph.positions
+        for c in sorted(candidates, key=lambda c: position[c.subgraph.nodes[0].id]):
+            what = identity(c)
+            if c.backend == VIEW or what in self._kernels or what in self.costs.kernels:
+                continue
+            key = self._key(c.backend, "kernel", what[0], what[1])
+            if (record := self._known(key)) is not None:
+                self.costs.kernels[what] = record
+            else:
+                nodes, variant = [n.id for n in c.subgraph.nodes], c.variant
+                self._kernels[what] = _Wanted(
+                    what,
+                    key,
+                    lambda i, n=nodes, v=variant: MeasureItem.kernel(i, n, v),  # type: ignore[misc]
+                )
+
+    def _want_converters(self) -> None:
+        graph, target = self.candidates.graph, self.candidates.target
+        feasible = [
+            c
+            for c in self.candidates.candidates
+            if c.backend == VIEW or (r := self.costs.record_of(c)) is None or r.ok
+        ]
         for (type, source, destination), value in needed_conversions(graph, feasible).items():
-            for name, backend in self.backends.items():
+            conversion = type, source, destination
+            for name, backend in self._backends.items():
                 try:
                     if not backend.converts(type, source, destination, target):
                         continue
                 except Exception as error:  # a plugin may raise anything; it costs this conversion
                     reason = f"it failed to say whether it converts: {error.__class__.__name__}: {error}"
-                    offers = self.costs.conversion_records.setdefault((type, source, destination), {})
-                    offers[name] = CostRecord("failed", reason=reason)
+                    self._keep_converter((conversion, name), CostRecord("failed", reason=reason))
                     continue
                 key = self._key(name, "conversion", str(type), f"{source} -> {destination}")
-                wanted.append(((type, source, destination), name, key))
-                if not self._known(key):
-                    item = MeasureItem.conversion(len(wanted), value, source, destination)
-                    missing.setdefault(name, []).append((key, item))
-        self._measure("measuring conversions", missing)
-        for conversion, name, key in wanted:
-            if (record := self.records.get(key.digest)) is not None:
-                self.costs.conversion_records.setdefault(conversion, {})[name] = record
+                if (record := self._known(key)) is not None:
+                    self._keep_converter((conversion, name), record)
+                else:
+                    self._converters[conversion, name] = _Wanted(
+                        (conversion, name),
+                        key,
+                        lambda i, v=value, s=source, d=destination: MeasureItem.conversion(i, v, s, d),  # type: ignore[misc]
+                    )
 
-    def _known(self, key: CostKey) -> bool:
-        record = self.database.get(key)
-        if record is None:
-            return False
-        self.costs.cached += 1
-        self.records[key.digest] = record
-        return True
+    def _keep_kernel(self, what: KernelKey, record: CostRecord) -> None:
+        self.costs.kernels[what] = record
+        self._kernels.pop(what, None)
+
+    def _keep_converter(self, what: Converter, record: CostRecord) -> None:
+        conversion, backend = what
+        self.costs.conversion_records.setdefault(conversion, {})[backend] = record
+        self._converters.pop(what, None)
+
+    def _known(self, key: CostKey) -> CostRecord | None:
+        record = self._database.get(key)
+        self.costs.cached += record is not None
+        return record
 
     def _key(self, backend: str, kind: str, structure: str, variant: str) -> CostKey:
-        owner = self.backends[backend]
-        if backend not in self.environments:
-            self.environments[backend] = environment_of(owner, self.candidates.target)
+        owner = self._backends[backend]
+        if backend not in self._environments:
+            self._environments[backend] = environment_of(owner, self.candidates.target)
         return CostKey(
-            kind, structure, variant, backend, self.environments[backend], _policy_for(owner, self.policy)
+            kind, structure, variant, backend, self._environments[backend], policy_for(owner, self._policy)
         )
 
-    def _measure(self, phase: str, missing: Mapping[str, list[tuple[CostKey, MeasureItem]]]) -> None:
-        total = sum(map(len, missing.values()))
-        if not total:
+    def _measure(
+        self,
+        phase: str,
+        wanted: Sequence[_Wanted[_What]],
+        keep: Callable[[_What, CostRecord], object],
+        whatever: bool,
+    ) -> None:
+        if not wanted or (self.time_is_over and not whatever):
             return
         start = time.monotonic()
-        self.progress.phase(phase, total)
+        self._progress.phase(phase, len(wanted))
         taken: list[CostRecord] = []
-        pending: dict[Future[list[tuple[int, CostRecord]]], dict[int, CostKey]] = {}
-        for name, entries in missing.items():
-            keys = {item.index: key for key, item in entries}
-            items = [item for _, item in entries]
-            if self.executor is None:
+        of_backend: dict[str, list[int]] = {}
+        for i, w in enumerate(wanted):
+            of_backend.setdefault(w.key.backend, []).append(i)
 
-                def keep(index: int, record: CostRecord, keys: Mapping[int, CostKey] = keys) -> None:
-                    taken.append(self._keep(keys[index], record))
+        def on_record(index: int, record: CostRecord) -> None:
+            w = wanted[index]
+            keep(w.what, record)
+            taken.append(record)
+            self._measured += 1
+            self._store(w.key, record)
+            if self.time_is_over and not whatever:
+                raise _TimeIsOverError
 
-                run_job(self._job(name, items), keep, self.progress.note)
-                continue
-            for first in range(0, len(items), _ITEMS_A_JOB):
-                job = self._job(name, items[first : first + _ITEMS_A_JOB])
-                pending[self.executor.submit(run_job, job)] = keys
-        for future in as_completed(pending):
-            taken += [self._keep(pending[future][index], record) for index, record in future.result()]
-        preempted = sum(int(str(r.details.get("preempted_runs", 0))) for r in taken)
-        if preempted > _BUSY * sum(r.runs for r in taken):
-            self.progress.note(
-                f"this machine is busy: other processes disturbed {preempted} timed runs; for costs to be "
+        with suppress(_TimeIsOverError):
+            if self._executor is None:
+                for name, indices in of_backend.items():
+                    self._here().run(self._job(name, [wanted[i].item(i) for i in indices]), on_record)
+            else:
+                for index, record in self._elsewhere(self._executor, wanted, of_backend):
+                    on_record(index, record)
+        self._runs += sum(r.runs for r in taken)
+        self._preempted_runs += sum(int(str(r.details.get("preempted_runs", 0))) for r in taken)
+        if self._runs >= _FEWEST_RUNS and self._preempted_runs > _BUSY * self._runs:
+            self._note_once(
+                "this machine is busy: other processes disturb what is timed; for costs to be "
                 "trusted, prune these (collage costs prune) and measure while it is idle"
             )
         self.costs.measure_s += time.monotonic() - start
 
+    def _here(self) -> Measuring:
+        if self._measuring is None:
+            self._measuring = Measuring(self._progress.note, self._patience)
+        return self._measuring
+
+    def _elsewhere(
+        self, executor: Executor, wanted: Sequence[_Wanted[_What]], of_backend: Mapping[str, Sequence[int]]
+    ) -> Iterable[tuple[int, CostRecord]]:
+        pending: list[Future[list[tuple[int, CostRecord]]]] = []
+        for name, indices in of_backend.items():
+            for first in range(0, len(indices), _ITEMS_A_JOB):
+                items = [wanted[i].item(i) for i in indices[first : first + _ITEMS_A_JOB]]
+                pending.append(executor.submit(run_job, self._job(name, items)))
+        for future in as_completed(pending):
+            yield from future.result()
+
     def _job(self, backend: str, items: Sequence[MeasureItem]) -> MeasureJob:
         return MeasureJob(
-            self.workspace.graph_folder,
-            self.workspace.recording.directory,
+            self._workspace.graph_folder,
+            self._workspace.recording.directory,
             backend,
             self.candidates.target,
-            _policy_for(self.backends[backend], self.policy),
+            policy_for(self._backends[backend], self._policy),
             tuple(items),
-            self.plugins,
+            self._plugins,
             candidate_limit_s(),
             worker_memory_bytes(),
         )
 
-    def _keep(self, key: CostKey, record: CostRecord) -> CostRecord:
-        self.records[key.digest] = record
+    def _store(self, key: CostKey, record: CostRecord) -> None:
         if record.status != UNAVAILABLE:  # which says nothing about the candidate: the next run tries again
-            self.database.put(key, record)
+            self._database.put(key, record)
             self.costs.measured += 1
-        self.progress.step(key.backend)  # what is told is kept already
+        self._progress.step(key.backend)  # what is told is kept already
         if record.status in ("crashed", "timeout", UNAVAILABLE):
             self._note_once(f"{key.backend}: {record.reason}")
-        return record
 
     def _note_once(self, text: str) -> None:
-        if text not in self.noted:
-            self.noted.add(text)
-            self.progress.note(text)
+        if text not in self._noted:
+            self._noted.add(text)
+            self._progress.note(text)
 
 
-def _identity(candidate: Candidate) -> KernelKey:
+def identity(candidate: Candidate) -> KernelKey:
+    """Of its kernel, wherever in the graph it stands."""
     return candidate.subgraph.key, str(candidate.variant), candidate.backend
 
 

@@ -78,10 +78,16 @@ def prove(
     singles: Sequence[Single],
     compare: Compare,
     note: Callable[[str], object],
+    *,
+    confirms: bool = True,
+    most_standing: int | None = None,
 ) -> Proof:
     """Choose the fastest end to end, then measure all again: the run that chooses flatters what it chose.
     Where that second run contradicts the first, a third one, of twice as many sittings, decides: what is
     faster there as well is chosen.
+
+    confirms: whether there is a second run; without it the first one's figures are those of the choice.
+    most_standing: so many contenders it has at most, None for all that came near.
 
     found: what the searches found, by label, the last search's last. What fails or answers wrongly as a whole
     is not chosen. BackendError if nothing is left.
@@ -110,7 +116,7 @@ def prove(
     if rivals:
         choosing = measured("choosing", favourite, rivals, ())
         order = _ranked(choosing, alone)
-        standing = _not_hopeless(choosing, order)
+        standing = _not_hopeless(choosing, order)[:most_standing]
         reasons = [f"{label}: {r.reason}" for label, r in choosing.records.items() if not r.ok]
         for label, ratio in _seen_faster(choosing, order, alone).items():
             note(
@@ -120,6 +126,16 @@ def prove(
     # What was not run is better than nothing.
     untried = [label for label in placements if label != favourite and label not in rivals]
     order += sorted(untried, key=lambda label: placements[label].predicted_ms or math.inf)
+    if comparisons and order and not confirms:
+        for reason in reasons:
+            note(f"not chosen, {reason}")
+        chosen = order[0]
+        return Proof(
+            placements[chosen],
+            chosen,
+            tuple(c.renamed({chosen: COLLAGE}) for c in comparisons),
+            tuple(reasons),
+        )
     for label in order:
         confirming = measured("confirming", label, standing, [COLLAGE])
         beaten_by: list[str] = []

@@ -24,14 +24,11 @@ from collage_core.placement import Placement
 from collage_core.search.searcher import SearchResult
 from collage_core.search.transitions import Transitions
 
-__all__ = ["ROUNDS", "Refined", "anchor_of", "refine"]
+__all__ = ["TURNS", "Refined", "anchor_of", "refine"]
 
 _ANCHOR = "anchor"
 
-ROUNDS = 6
-"""Of a turn: three sittings."""
-
-_TURNS = 3
+TURNS = 3
 _WORTH = 0.02
 """What is predicted to gain less than this share is not run."""
 _COMES_NEAR = 2.5
@@ -62,17 +59,21 @@ def refine(
     transitions: Transitions,
     search: Callable[[], SearchResult],
     compare: Compare,
+    *,
+    turns: int = TURNS,
+    time_is_over: Callable[[], bool] = lambda: False,
 ) -> Refined:
     """Run `first` beside the backends alone that come near it, correct `costs.in_place` by what its parts
     took, search again, and so on, until what is found has been run or is predicted to gain next to nothing.
 
-    search: the op level's, at the costs of the moment.
+    search: the op level's, at the costs of the moment. turns: the most of them. time_is_over: asked before
+    each.
     """
     runs = _Runs(graph, first.placement, singles, costs, transitions, compare)
     found: dict[str, SearchResult] = {}
     last: SearchResult | None = first
     search_s = 0.0
-    while last is not None and runs.run(last.placement):
+    while last is not None and not time_is_over() and runs.run(last.placement):
         found[last.placement.digest] = last
         best = min(found, key=runs.relative.__getitem__)
         best_ms = costs.priced(graph, found[best].placement, transitions).predicted_ms or math.inf
@@ -88,7 +89,7 @@ def refine(
             found.setdefault(last.placement.digest, last)
             break
         gain = 1.0 - (last.placement.predicted_ms or 0.0) / best_ms
-        if gain < _WORTH or len(runs.told) == _TURNS:
+        if gain < _WORTH or len(runs.told) >= turns:
             break
     comparisons, failed = tuple(runs.comparisons), runs.failed
     if not found:

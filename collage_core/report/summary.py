@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from collage_core.backend import BackendKind
@@ -18,6 +18,7 @@ from collage_core.formats import Format
 from collage_core.ir import Graph, Subgraph
 from collage_core.ir.randomness import drawing_nodes, seed_of
 from collage_core.pipeline.comparison import PARTS, Comparison
+from collage_core.pipeline.in_place import InPlace
 from collage_core.pipeline.optimize import COLLAGE, Optimization
 from collage_core.pipeline.original import OriginalCheck
 from collage_core.pipeline.tuning import TaskResult, TuneTask, Tuning
@@ -160,7 +161,14 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
         "predicted_ms": o.placement.predicted_ms,
         "prediction": _prediction(o, placed, parts_ms),
         "chosen": o.chosen,
+        "effort": o.effort,
+        "stage": str(o.stage),
+        "is_cut_short": o.is_cut_short,
         "rejected": list(o.rejected),
+        "constraints": {
+            "pins": dict(o.constraints.pins),
+            "excluded": [list(e) for e in o.constraints.excluded],
+        },
         "errors": _errors(o.original) if o.original else [],
         "original": _original(o.original) if o.original else None,
         "second_opinion": asdict(o.opinion) if o.opinion else None,
@@ -178,7 +186,10 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
             "lower_bound_ms": solution.lower_bound_ms if solution else None,
             "method": o.op_level.placement.method,
             "states": solution.states if solution else None,
+            "seconds": {phase: round(s, 3) for phase, s in o.seconds.items()},
+            "counts": dict(o.counts),
             "in_place": list(o.op_level.history.get("turns", ())),
+            "alone_ms": _alone_ms(o),
         },
         "second_level": dict(o.second_level.history) if o.second_level else None,
         **error,
@@ -198,6 +209,16 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
             name: _counted([str(r) for r in refusals]) for name, refusals in o.candidates.refusals.items()
         },
     }
+
+
+def _alone_ms(o: Optimization) -> dict[str, float | None]:
+    """What is predicted from costs alone, before anything was seen in place: of what was chosen, and the
+    least of all placements. Later costs compare with these.
+    """
+    alone = replace(o.costs, in_place=InPlace()).priced(o.graph, o.placement, o.transitions)
+    turns = o.op_level.history.get("turns", ())
+    least_ms = turns[0]["predicted_ms"] if turns else o.op_level.placement.predicted_ms
+    return {"chosen": alone.predicted_ms, "least": least_ms}
 
 
 def bench_json(

@@ -3,6 +3,7 @@
 A bundle is an uncompressed ZIP archive: `manifest.json`, `placement.json`, `model.onnx` (the normalised
 graph; any ONNX tool reads it) and `weights.bin` (its external data, read into memory when loaded). Kernels
 are built anew at load: nothing in a bundle is code. The manifest says where the placement was measured.
+`singles.json`, which need not be there, has placements of the same graph to compare it with.
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ __all__ = ["FORMAT_VERSION", "Bundle", "differences_here", "load", "read", "save
 FORMAT_VERSION = 1
 _MANIFEST = "manifest.json"
 _PLACEMENT = "placement.json"
+_SINGLES = "singles.json"
 _MOST_JSON_BYTES = 64 << 20
 """The placement of a model of 10,000 nodes takes some two MB."""
+_MOST_SINGLES = 64
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 
 
@@ -51,13 +54,15 @@ class Bundle:
     if by hand).
 
     origin: processor and versions that it was measured with (`runtime.origin`); empty for those that are here
-    when it is saved.
+    when it is saved. singles: what single backends made of the graph when the placement was confirmed, by
+    label (`pipeline.proof.Single`): to compare it with later.
     """
 
     graph: Graph
     placement: Placement
     report: Mapping[str, Any] = field(default_factory=dict)
     origin: Mapping[str, Any] = field(default_factory=dict)
+    singles: Mapping[str, Placement] = field(default_factory=dict)
 
 
 def save(bundle: Bundle, path: str | Path) -> None:
@@ -66,7 +71,9 @@ def save(bundle: Bundle, path: str | Path) -> None:
     """
     if Path(path).exists() and not Path(path).is_file():
         raise BundleError(f"cannot write {path}: it is no file")
-    origin = dict(bundle.origin) or origin_here(bundle.placement, default_registry())
+    placements = [bundle.placement, *bundle.singles.values()]
+    origin = dict(bundle.origin) or origin_here(placements, default_registry())
+    singles = json.dumps({label: p.to_json() for label, p in bundle.singles.items()})
     manifest = {
         "format": "collage-bundle",
         "version": FORMAT_VERSION,
@@ -82,6 +89,8 @@ def save(bundle: Bundle, path: str | Path) -> None:
                 model = write_external(bundle.graph, weights)
             archive.writestr(MODEL_FILE, model.SerializeToString())
             archive.writestr(_PLACEMENT, json.dumps(bundle.placement.to_json()))
+            if bundle.singles and len(singles) <= _MOST_JSON_BYTES:  # more would not be read
+                archive.writestr(_SINGLES, singles)
             archive.writestr(_MANIFEST, json.dumps(manifest))
     except OSError as error:
         raise BundleError(f"cannot write {path}: {error.strerror or error}") from None
@@ -115,11 +124,12 @@ def read(path: str | Path, *, check_weights: bool = False) -> Bundle:
                     f"{FORMAT_VERSION}: update collage-core"
                 )
             placement = Placement.from_json(json.loads(archive.read(_PLACEMENT)))
+            singles = _singles(archive, size_bytes, placement)
             model = _model(archive.read(MODEL_FILE))
             read_weights = _read_weights if check_weights else _mapped_weights
             weights = read_weights(file, archive)
         graph = from_model(model, external=ExternalData(path.parent, content=weights))
-        return Bundle(graph, placement, dict(manifest["report"]), dict(manifest.get("origin", {})))
+        return Bundle(graph, placement, dict(manifest["report"]), dict(manifest.get("origin", {})), singles)
     except BundleError:
         raise
     except CollageError as error:
@@ -161,11 +171,25 @@ def _model(data: bytes) -> onnx.ModelProto:
         raise ValueError(f"{MODEL_FILE}: {error}") from None
 
 
+def _singles(archive: zipfile.ZipFile, size_bytes: int, placement: Placement) -> dict[str, Placement]:
+    """Of an older bundle none. ValueError for more than there are backends, or for another target."""
+    if _SINGLES not in archive.namelist():
+        return {}
+    _check_size(archive.getinfo(_SINGLES), size_bytes)
+    data = json.loads(archive.read(_SINGLES))
+    if not isinstance(data, dict) or len(data) > _MOST_SINGLES:
+        raise ValueError(f"{_SINGLES} holds no placements by label, or more than {_MOST_SINGLES}")
+    singles = {label: Placement.from_json(p) for label, p in data.items()}
+    if any(p.target != placement.target for p in singles.values()):
+        raise ValueError(f"{_SINGLES} is of another target")
+    return singles
+
+
 def _check_size(info: zipfile.ZipInfo, most_bytes: int) -> None:
     """BadZipFile for what would unpack to more than it takes, or than the archive."""
     if info.compress_type != zipfile.ZIP_STORED:
         raise zipfile.BadZipFile(f"{info.filename} is compressed")
-    if info.filename in (_MANIFEST, _PLACEMENT):
+    if info.filename in (_MANIFEST, _PLACEMENT, _SINGLES):
         most_bytes = min(most_bytes, _MOST_JSON_BYTES)
     if info.file_size != info.compress_size or info.file_size > most_bytes:
         raise zipfile.BadZipFile(f"{info.filename} is said to have {info.file_size} bytes")

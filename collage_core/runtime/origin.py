@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from collage_core.device import processor
@@ -11,20 +13,34 @@ from collage_core.errors import BundleError
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
 
-__all__ = ["differences", "origin_here"]
+__all__ = ["VersionChange", "differences", "origin_here", "other_processor", "version_changes"]
 
 
-def origin_here(placement: Placement, registry: Registry) -> dict[str, Any]:
-    """What is here, as JSON: `processor` (model, vector instructions) and, for each backend that the
-    placement names and that is installed, `backends` (versions of plugin and library).
+@dataclass(frozen=True, slots=True)
+class VersionChange:
+    """A version that is another one here. what: "plugin" or "library", of that backend."""
+
+    backend: str
+    what: str
+    then: str
+    now: str
+
+    def __str__(self) -> str:
+        return f"measured with {self.backend} ({self.what}) {self.then}; here it is {self.now}"
+
+
+def origin_here(placements: Iterable[Placement], registry: Registry) -> dict[str, Any]:
+    """What is here, as JSON: `made_at` (seconds since 1970), `processor` (model, vector instructions) and,
+    for each backend that one of the placements names and that is installed, `backends` (versions of plugin
+    and library).
     """
     here = processor()
+    names = dict.fromkeys(name for p in placements for name in p.backends())
     infos = {
-        name: registry.backends[name.lower()].info()
-        for name in placement.backends()
-        if name.lower() in registry.backends
+        name: registry.backends[name.lower()].info() for name in names if name.lower() in registry.backends
     }
     return {
+        "made_at": time.time(),
         "collage": importlib.metadata.version("collage-core"),
         "processor": {"model": here.model, "instructions": list(here.instructions)},
         "backends": {
@@ -32,6 +48,28 @@ def origin_here(placement: Placement, registry: Registry) -> dict[str, Any]:
             for name, info in infos.items()
         },
     }
+
+
+def version_changes(origin: Mapping[str, Any], registry: Registry) -> list[VersionChange]:
+    """Of all backends in an origin that are installed here."""
+    found: list[VersionChange] = []
+    for name, versions in origin.get("backends", {}).items():
+        if name.lower() not in registry.backends:
+            continue
+        info = registry.backends[name.lower()].info()
+        for what, now in (("plugin", info.version), ("library", info.library_version)):
+            then = versions.get(what)
+            if then and now and then != now:
+                found.append(VersionChange(name, what, str(then), now))
+    return found
+
+
+def other_processor(origin: Mapping[str, Any]) -> str | None:
+    """Model of the processor of then, where it is another one than here; None where that is not known."""
+    made_on = origin.get("processor", {})
+    if not made_on or made_on.get("model") == processor().model:
+        return None
+    return str(made_on.get("model") or "another processor")
 
 
 def differences(origin: Mapping[str, Any], placement: Placement, registry: Registry) -> list[str]:
@@ -45,21 +83,14 @@ def differences(origin: Mapping[str, Any], placement: Placement, registry: Regis
             raise BundleError(f"its backend {name!r} is not installed here; installed: {known}")
         if reason := registry.backends[name.lower()].info().reason:
             raise BundleError(f"its backend {name!r} is not available here: {reason}")
-    here = origin_here(placement, registry)
-    found: list[str] = []
-    for key, version in origin.get("backends", {}).items():
-        for what in ("plugin", "library"):
-            then, now = version.get(what), here["backends"].get(key, {}).get(what)
-            if then and now and then != now:
-                found.append(f"measured with {key} ({what}) {then}; here it is {now}")
-    made_on = origin.get("processor", {})
-    model = made_on.get("model") or "another processor"
-    missing = sorted(set(made_on.get("instructions", ())) - set(here["processor"]["instructions"]))
+    here, made_on = processor(), origin.get("processor", {})
+    missing = sorted(set(made_on.get("instructions", ())) - set(here.instructions))
     if missing:
         raise BundleError(
-            f"made for {model}; this processor ({here['processor']['model']}) has no {', '.join(missing)}: "
-            "optimize the model here"
+            f"made for {made_on.get('model') or 'another processor'}; this processor ({here.model}) has no "
+            f"{', '.join(missing)}: optimize the model here"
         )
-    if made_on and made_on.get("model") != here["processor"]["model"]:
-        found.append(f"measured on {model}; here it is {here['processor']['model']}")
+    found = [str(c) for c in version_changes(origin, registry) if c.backend in placement.backends()]
+    if (model := other_processor(origin)) is not None:
+        found.append(f"measured on {model}; here it is {here.model}")
     return found

@@ -324,6 +324,36 @@ def test_edited_bundles_are_run_or_refused(count: int, seed: int, tmp_path: Path
     assert sorted(left) == [path, path.with_name("variant")]
 
 
+def test_single_libraries_to_compare_with(bundle: Path) -> None:
+    placed = _placed(_weighted())
+    singles = {"reference": placed.placement, "other": _placed(_weighted(), "other").placement}
+    save(Bundle(placed.graph, placed.placement, singles=singles), bundle)
+    again = read(bundle)
+    assert again.singles == singles
+    assert again.origin["backends"].keys() == {"reference"}, "of those that are installed"
+    load(bundle)  # whatever is missing for the others
+    without = _edited(bundle, "singles.json", lambda data: None)
+    assert (read(without).singles, read(without).placement) == ({}, placed.placement)
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (lambda singles: [singles], "singles.json holds no placements by label"),
+        (lambda singles: {str(i): singles["a"] for i in range(65)}, "or more than 64"),
+        (lambda singles: {"a": 5}, "not a placement: the placement is 5"),
+        (lambda singles: {"a": {**singles["a"], "threads": 2}}, "singles.json is of another target"),
+        (lambda singles: {"a": {**singles["a"], "threads": 10**6}}, "threads must be 1 to 1024"),
+    ],
+)
+def test_single_libraries_that_make_no_sense(edit: Callable[[Any], Any], said: str, bundle: Path) -> None:
+    placed = _placed(_weighted())
+    save(Bundle(placed.graph, placed.placement, singles={"a": placed.placement}), bundle)
+    edited = _edited(bundle, "singles.json", lambda data: json.dumps(edit(json.loads(data))).encode())
+    with pytest.raises(BundleError, match=said):
+        read(edited)
+
+
 def test_what_was_loaded_stays_whatever_becomes_of_the_file(bundle: Path) -> None:
     x = np.ones((2, 3), np.float32)
     whole, mapped = read(bundle, check_weights=True), read(bundle)

@@ -80,11 +80,20 @@ def test_interrupted_while_measuring(collage: Collage) -> None:
     assert not list(collage.temporary.iterdir())
 
 
-def test_interrupted_while_comparing(collage: Collage) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("bench", "--against", "onnxruntime", "--rounds", "100000"),
+        ("check", "--backends", "onnxruntime", "--budget", "1h"),
+    ],
+    ids=["bench", "check"],
+)
+def test_interrupted_while_comparing(options: tuple[str, ...], collage: Collage) -> None:
     model, bundle = collage.folder / "m.onnx", collage.folder / "m.collage"
     onnx.save(onnx.parser.parse_model(_MODEL), model)
     collage.run("optimize", model, "--threads", "1", "--rounds", "4", "--backends", "reference", "-o", bundle)
-    process = collage.start("bench", bundle, "--against", "onnxruntime", "--rounds", "100000")
+    command, *others = options
+    process = collage.start(command, bundle, *others)
     deadline = time.monotonic() + 600
     while len(_processes_of(collage)) < 3:
         assert process.poll() is None, process.communicate()

@@ -176,12 +176,17 @@ def test_costs_go_out_and_come_in(optimised: Optimised) -> None:
         assert len(database) == count - failed - of_tvm
 
 
-def test_texts_for_people(optimised: Optimised) -> None:
-    text = optimised.collage.run("optimize", optimised.model, *BRIEFLY)
+def test_texts_for_people(optimised: Optimised, tmp_path: Path) -> None:
+    bundle = tmp_path / "m.collage"
+    text = optimised.collage.run("optimize", optimised.model, *BRIEFLY, "-o", bundle)
     assert text.startswith(f"{optimised.model} on cpu, 1 threads\n")
     assert "collage" in text
-    assert " 0 measured" in text
-    assert "largest difference from the reference" in text
+    assert f"saved as {bundle}; " in text
+    assert "answers checked: against the reference, within " in text
+    explained = optimised.collage.run("explain", bundle)
+    assert " 0 measured" in explained
+    assert "largest difference from the reference" in explained
+    assert "not saved" in optimised.collage.run("optimize", optimised.model, *BRIEFLY)
     version = optimised.collage.run("--version").strip()
     assert version[0].isdigit()
 

@@ -15,6 +15,7 @@ from collage_core import Target, optimize
 from collage_core.costs import CostDatabase
 from collage_core.costs.limits import candidate_limit_s, worker_memory_bytes
 from collage_core.errors import CollageError
+from collage_core.pipeline.progress import Silent
 from collage_core.pipeline.temporary import TemporaryFolder
 from collage_core.runtime.files import replacing
 
@@ -91,7 +92,7 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(
     holders[1].communicate()
 
 
-class Teller:
+class Teller(Silent):
     """Counts what is told to be measured, and looks whether it is kept."""
 
     def __init__(self, costs: Path) -> None:
@@ -107,9 +108,6 @@ class Teller:
             self.told += 1
             with CostDatabase(self._costs) as database:
                 assert len(database) >= self.told
-
-    def note(self, text: str) -> None:
-        pass
 
 
 def test_a_cost_is_kept_before_it_is_told(tmp_path: Path) -> None:

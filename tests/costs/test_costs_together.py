@@ -111,7 +111,7 @@ class Screen:
     def told(self) -> int:
         """How many costs the progress bars have said to be measured."""
         shown = re.findall(
-            r"measuring (?:kernels|conversions).*?(\d+)/\d+", self._said.decode(errors="replace")
+            r"measuring (?:kernels|conversions).*?(\d+) of \d+", self._said.decode(errors="replace")
         )
         return max(map(int, shown), default=0)
 

@@ -1,4 +1,4 @@
-"""Printed forms, held against files: graph, pattern, placement, explanation.
+"""Printed forms, held against files: graph, pattern, placement, result, explanation.
 
 `python -m pytest tests/golden --update-golden` writes the files anew; look at the difference before you
 commit it.
@@ -55,7 +55,7 @@ from collage_core.pipeline.optimize import Single
 from collage_core.placement import VIEW
 from collage_core.reference import ReferenceBackend
 from collage_core.report.summary import optimization_json, placement_json
-from collage_core.report.text import explain_text
+from collage_core.report.text import explain_text, optimization_text
 from collage_core.search import OpLevelSearch, SearchResult
 from collage_core.search.formulate import needed_conversions
 from collage_core.search.transitions import Transitions
@@ -267,6 +267,12 @@ def test_explain(golden: Golden, graph: Graph) -> None:
     """What `collage explain` prints of an optimisation: what was declined and what failed, too."""
     report = optimization_json(_optimization(graph), "network.onnx")
     golden("explain.txt", explain_text(json.loads(json.dumps(report))))
+
+
+def test_optimize(golden: Golden, graph: Graph) -> None:
+    """What `collage optimize` prints of the same."""
+    report = optimization_json(_optimization(graph), "network.onnx")
+    golden("optimize.txt", optimization_text({**json.loads(json.dumps(report)), "output": "network.collage"}))
 
 
 def test_the_inputs_show_what_they_should(graph: Graph) -> None:

@@ -17,7 +17,7 @@ from collage_core.costs.record import CostRecord
 from collage_core.pipeline.searches import search_named
 from collage_core.plugins import PLUGINS_VARIABLE, default_registry
 from collage_core.report.summary import optimization_json
-from collage_core.report.text import optimization_text
+from collage_core.report.text import explain_text
 from collage_core.search import Evolution, GraphLevelSearch, SearchResult, SearchTask
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def test_it_finds_the_gain_between_kernels_that_the_op_level_misses(parse: Parse
     tries = second["evaluations"]
     assert {len(t["genome"]) for t in tries} == {3}
     assert min(t["median_ms"] for t in tries if t["median_ms"]) == pytest.approx(second["best_ms"], rel=0.3)
-    assert "placements tried" in optimization_text(report)
+    assert "placements tried" in explain_text(report)
     # The op level's own answer is what "operators" makes of it alone.
     assert {"collage", "operators", "pairs"} <= report["contenders"].keys()
 

@@ -24,7 +24,7 @@ from collage_core.pipeline.second_opinion import second_opinion
 from collage_core.plugins import default_registry
 from collage_core.reference import ReferenceBackend
 from collage_core.report.summary import optimization_json
-from collage_core.report.text import optimization_text
+from collage_core.report.text import explain_text, optimization_text
 from collage_core.worker import Worker, WorkerCrash
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def test_what_the_passes_keep_is_compared_once(model: onnx.ModelProto, tmp_path:
     report = optimization_json(first, "m.onnx")
     assert report["errors"] == []
     assert report["original"]["max_rel_error"] == 0.0
-    assert "as the model was given, the reference answers the same: exactly" in optimization_text(report)
+    assert "as the model was given, the reference answers the same: exactly" in explain_text(report)
+    assert "the reference against the model as it was given, exactly" in optimization_text(report)
     other = _optimize(model, costs=costs, skip_passes=["dead-code"])
     assert other.original is not None
     assert other.original.seconds == 0.0, "the same graph, the same inputs"
@@ -114,7 +115,8 @@ def test_a_wrong_pass_is_named_and_left_out(
     assert _right(found)
     report = optimization_json(found, "m.onnx")
     assert report["errors"] == [str(fault)]
-    assert f"error: the pass {name} was left out: " in optimization_text(report)
+    for text in (optimization_text(report), explain_text(report)):
+        assert f"error: the pass {name} was left out: " in text
 
 
 def test_several_wrong_passes_are_all_left_out(
@@ -216,9 +218,9 @@ def test_a_second_opinion_that_agrees_is_told(model: onnx.ModelProto) -> None:
     assert found.opinion is not None
     assert found.opinion.peer == "onnxruntime"
     assert found.opinion.error < 1e-6
-    assert "onnxruntime answers what the reference does: " in optimization_text(
-        optimization_json(found, "m.onnx")
-    )
+    report = optimization_json(found, "m.onnx")
+    assert "onnxruntime answers what the reference does: " in explain_text(report)
+    assert "the reference against onnxruntime, within " in optimization_text(report)
 
 
 def test_a_wrong_reference_is_found_by_a_second_opinion(

@@ -15,7 +15,7 @@ from collage_core.pipeline.optimize import COLLAGE, Optimization
 from collage_core.pipeline.progress import Silent
 from collage_core.plugins import PLUGINS_VARIABLE, default_registry
 from collage_core.report.summary import optimization_json
-from collage_core.report.text import optimization_text
+from collage_core.report.text import explain_text
 from collage_core.testing import make_model, node
 
 X = np.linspace(-1, 1, 20, dtype=np.float32).reshape(4, 5)
@@ -59,7 +59,7 @@ def test_other_numbers_are_right_and_the_seed_is_told(tmp_path: Path) -> None:
     found = placed("dice", tmp_path / "costs.db", 1, notes)
     report = optimization_json(found, "model")
     assert report["random"] == [{"node": "r", "op": "RandomUniformLike", "seed": 1}]
-    assert "seeds: r (RandomUniformLike) 1" in optimization_text(report)
+    assert "seeds: r (RandomUniformLike) 1" in explain_text(report)
     (note,) = [n for n in notes.told if "random" in n]
     assert "r (RandomUniformLike) with seed 1" in note
     assert note.endswith("range: y")

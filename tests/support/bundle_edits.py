@@ -16,7 +16,7 @@ import onnx
 
 __all__ = ["edited"]
 
-_NAMES = ("manifest.json", "placement.json", "model.onnx", "weights.bin")
+_NAMES = ("manifest.json", "placement.json", "singles.json", "model.onnx", "weights.bin")
 _INTEGERS = [-(2**63), -(2**31), -2, -1, 0, 1, 2, 3, 7, 64, 65, 1000, 2**16, 2**31 - 1, 2**31, 2**40, 2**62]
 _TEXTS = [
     "",
@@ -64,7 +64,8 @@ _OPERATORS = [
 def edited(data: bytes, seed: int) -> bytes:
     """A variant of the bundle `data`: one to three edits of one of its members or of its directory."""
     chance = random.Random(seed)
-    edit = chance.choice([_placement, _placement, _schedule, _schedule, _model, _model, _manifest, _archive])
+    edits = [_placement, _placement, _schedule, _schedule, _model, _model, _manifest, _archive, _singles]
+    edit = chance.choice(edits)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = {name: archive.read(name) for name in _NAMES}
     return edit(members, chance)
@@ -90,6 +91,13 @@ def _placement(members: Members, chance: random.Random) -> bytes:
     for _ in _times(chance):
         chance.choice([_change_json, _change_json, _change_group])(placement, chance)
     return _packed({**members, "placement.json": json.dumps(placement).encode()})
+
+
+def _singles(members: Members, chance: random.Random) -> bytes:
+    singles = json.loads(members["singles.json"])
+    for _ in _times(chance):
+        _change_json(singles, chance)
+    return _packed({**members, "singles.json": json.dumps(singles).encode()})
 
 
 def _manifest(members: Members, chance: random.Random) -> bytes:

@@ -66,7 +66,8 @@ def save_mixed(path: Path) -> None:
             variant = Variant(variant.inputs, variant.outputs, ((TUNED, _schedule(subgraph, variant)),))
         groups.append(Group(backend, (node.id,), variant, 0.5, 0.01))
     conversions = Conversion("v1", row, last, "dnnl"), Conversion("v2", last, row, "tvm")
-    save(Bundle(graph, Placement(tuple(groups), conversions, _TARGET), {"groups": []}), path)
+    placement = Placement(tuple(groups), conversions, _TARGET)
+    save(Bundle(graph, placement, {"groups": []}, singles={"mixed": placement}), path)
 
 
 def _plain_offer(backend: Backend, subgraph: Subgraph) -> Variant:

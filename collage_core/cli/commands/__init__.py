@@ -1,7 +1,7 @@
-"""One module a command: NAME, SUMMARY, add_arguments(parser), run(args)."""
+"""One module a command: NAME, SUMMARY, add_arguments(parser), run(args), which may return an exit code."""
 
-from collage_core.cli.commands import backends, bench, costs, explain, optimize, run, tune
+from collage_core.cli.commands import backends, bench, check, costs, doctor, explain, optimize, run, tune
 
 __all__ = ["ALL"]
 
-ALL = (backends, optimize, tune, run, bench, explain, costs)
+ALL = (backends, doctor, optimize, tune, run, bench, check, explain, costs)

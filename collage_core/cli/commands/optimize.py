@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import Any
 
 from collage_core.cli.arguments import add_json, add_placing, add_rounds, rounds_of
 from collage_core.cli.output import show
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
 from collage_core.errors import BundleError
+from collage_core.pipeline.optimize import COLLAGE, Optimization
 from collage_core.report.summary import optimization_json
 from collage_core.report.text import optimization_text
 from collage_core.runtime.bundle import Bundle, save
@@ -34,13 +36,35 @@ def run(args: argparse.Namespace) -> None:
     if args.output:
         _require_writable(args.output)
     rounds = rounds_of(args)
-    with ProgressBars() as progress:
-        optimization = optimize_from(args, progress, rounds)
-        report = optimization_json(optimization, args.model)
+    best: Optimization | None = None
+
+    def keep(found: Optimization) -> dict[str, Any]:
+        nonlocal best
+        report = optimization_json(found, args.model)
         if args.output:
+            save(Bundle(found.graph, found.placement, report, singles=found.rivals), args.output)
+        best = found
+        return report
+
+    with ProgressBars() as progress:
+        try:
+            optimization = optimize_from(args, progress, rounds, keep)
             progress.phase("writing the bundle")
-            save(Bundle(optimization.graph, optimization.placement, report), args.output)
-    show(report, args.json, optimization_text)
+            report = keep(optimization)
+        except (KeyboardInterrupt, SystemExit):
+            progress.note(_left(best, args.output))
+            raise
+    show(report, args.json, lambda report: optimization_text({**report, "output": args.output}))
+
+
+def _left(best: Optimization | None, output: str | None) -> str:
+    """What there is of an optimization that was interrupted."""
+    if best is None:
+        return "nothing had been run to the end yet; what was measured is kept, and the next call goes on"
+    where = f"{output} holds" if output else "without --output it is not saved:"
+    took_ms = best.comparison.median_ms(COLLAGE) if best.comparison else None
+    took = "" if took_ms is None else f", {took_ms:.3f} ms"
+    return f"{where} the best so far, {best.chosen}{took}: {best.stage}; the next call goes on"
 
 
 def _require_writable(output: str) -> None:

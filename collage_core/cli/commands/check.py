@@ -1,0 +1,67 @@
+"""`collage check`: whether a bundle is still right, and still the fastest that is known."""
+
+from __future__ import annotations
+
+import argparse
+
+from collage_core.cli.arguments import add_json, names_of, seconds_of
+from collage_core.cli.output import show
+from collage_core.cli.progress import ProgressBars
+from collage_core.errors import BundleError, CollageError
+from collage_core.pipeline.checking import check_bundle
+from collage_core.pipeline.verdicts import Made, status_of, verdicts
+from collage_core.plugins import default_registry
+from collage_core.report.checked import check_json, check_text, made_from
+from collage_core.runtime.bundle import Bundle, differences_here, read
+
+NAME = "check"
+SUMMARY = (
+    "Prove a bundle again, here and with what is installed now: whether it answers as it should, and whether "
+    "it is still faster than the best single library. Exit code 0: it is; 3: it is slower; 4: optimise again."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundle", help="a file that `collage optimize -o` wrote")
+    parser.add_argument(
+        "--backends",
+        metavar="A,B",
+        help="libraries to compare it with (default: those that took part when it was made)",
+    )
+    parser.add_argument(
+        "--budget", metavar="TIME", default="30s", help="how long it may take, as in 30s or 2m (default: 30s)"
+    )
+    parser.add_argument("--costs", metavar="FILE", help="cost database (default: in the user's cache folder)")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    budget_s = seconds_of("--budget", args.budget)
+    assert budget_s is not None
+    names, registry = names_of(args.backends), default_registry()
+    bundle = read(args.bundle, check_weights=True)
+    made = _made(bundle, args.bundle)
+    differences_here(bundle, args.bundle, registry)  # or it cannot run here
+    with ProgressBars() as progress:
+        facts = check_bundle(
+            args.bundle,
+            bundle,
+            made,
+            registry,
+            backends=names,
+            costs=args.costs,
+            budget_s=budget_s,
+            progress=progress,
+        )
+    found = verdicts(facts)
+    show(check_json(facts, found), args.json, check_text)
+    if facts.wrong is not None:
+        raise CollageError(f"{args.bundle}: its answers are not the reference's: {facts.wrong}")
+    return int(status_of(found))
+
+
+def _made(bundle: Bundle, file: str) -> Made:
+    try:
+        return made_from(bundle.report, bundle.origin)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise BundleError(f"{file}: its report is damaged ({error!r})") from None

@@ -1,0 +1,177 @@
+"""The op level's search where not everything is measured: branch and bound, with measurements.
+
+What is unmeasured takes part at a bound below which it will not cost (`Estimates`). What the best placement
+at these costs contains is measured, and the search asked again, until its answer contains nothing unmeasured:
+no placement is better, as far as the bounds hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from collage_core.errors import PlacementError
+from collage_core.pipeline.costing import Converter, Costs, Ledger
+from collage_core.pipeline.estimates import Estimates
+from collage_core.pipeline.in_place import KernelKey, conversion_key, kernel_key
+from collage_core.pipeline.proof import Single
+from collage_core.placement import VIEW, Placement
+from collage_core.search.candidates import Candidate, CandidateSet
+from collage_core.search.searcher import Searcher, SearchResult, SearchTask
+from collage_core.search.transitions import Transitions
+
+__all__ = ["Known", "search_placement"]
+
+_MEASURING = "measuring what the best placements would use"
+_NEAR = 0.9
+"""Only when the bound has come so near to the best that is known, that best is asked for again."""
+
+
+def search_placement(
+    candidates: CandidateSet,
+    costs: Costs,
+    searcher: Searcher,
+    backends: Sequence[str] | None = None,
+    transitions: Transitions | None = None,
+) -> SearchResult:
+    """The best placement of measured candidates, on the backends named or on all. transitions: nothing where
+    None.
+
+    PlacementError names a node that none of them can run.
+    """
+    if backends is not None:
+        allowed = {*backends, VIEW}
+        candidates = replace(
+            candidates, candidates=tuple(c for c in candidates.candidates if c.backend in allowed)
+        )
+    transitions = transitions or Transitions()
+    converters = costs.converters(backends, transitions)
+    return searcher.search(SearchTask(candidates, costs.record_of, converters, transitions))
+
+
+@dataclass(slots=True)
+class Known:
+    """What the searches of one optimization search with, and learn on the way.
+
+    gap: what the best of what is measured may be above the bound, relative, when measuring ends. estimates:
+    of what is not measured; None where everything is.
+    """
+
+    ledger: Ledger
+    transitions: Transitions
+    gap: float = 0.0
+    estimates: Estimates | None = None
+
+    @property
+    def candidates(self) -> CandidateSet:
+        return self.ledger.candidates
+
+    @property
+    def costs(self) -> Costs:
+        return self.ledger.costs
+
+    def search(self, searcher: Searcher, backends: Sequence[str] | None = None) -> SearchResult:
+        """The best placement, after measuring what it takes to know that; or until no more is to be measured.
+
+        PlacementError where there is none.
+        """
+        if self.estimates is None:
+            return self._found(searcher, backends)
+        best: SearchResult | None = None
+        best_ms = math.inf
+        while True:
+            self.estimates.bound(self.costs, self.ledger.unknown_converters)
+            try:
+                bound = self._found(searcher, backends)
+            finally:
+                self.costs.forget_bounds()
+            kernels, converters = self._unknown(bound.placement)
+            if not kernels and not converters:
+                return bound
+            bound_ms = _bound_ms(bound)
+            if bound_ms >= _NEAR * best_ms or self.ledger.time_is_over or best is None:
+                best = self._measured(searcher, backends)
+                best_ms = math.inf if best is None else best.placement.predicted_ms or math.inf
+            if best is not None and (bound_ms >= best_ms * (1.0 - self.gap) or self.ledger.time_is_over):
+                return _bounded(best, min(bound_ms, best_ms))
+            # Without any placement that is measured there is nothing to end with.
+            whatever = best is None and self.ledger.time_is_over
+            self.ledger.measure_kernels(
+                _MEASURING, kernels, whatever=whatever, enough_ms=self.estimates.enough_ms
+            )
+            self.ledger.measure_converters(_MEASURING, converters, whatever=whatever)
+
+    def guess(
+        self,
+        searcher: Searcher,
+        backends: Sequence[str] | None = None,
+        allowed: Callable[[Candidate], bool] = lambda candidate: True,
+    ) -> SearchResult:
+        """What is most likely the best placement, measured or not; parts without a record have no cost."""
+        candidates = self.candidates
+        candidates = replace(candidates, candidates=tuple(filter(allowed, candidates.candidates)))
+        if self.estimates is None:
+            return search_placement(candidates, self.costs, searcher, backends, self.transitions)
+        self.estimates.guess(self.costs, self.ledger.unknown_converters)
+        try:
+            found = search_placement(candidates, self.costs, searcher, backends, self.transitions)
+        finally:
+            self.costs.forget_bounds()
+        guessed_ms = found.placement.predicted_ms
+        return replace(found, placement=replace(self.priced(found.placement), predicted_ms=guessed_ms))
+
+    def measure(self, placement: Placement) -> bool:
+        """What it contains that has no record. Whether there was any."""
+        kernels, converters = self._unknown(placement)
+        self.ledger.measure_kernels(_MEASURING, kernels)
+        self.ledger.measure_converters(_MEASURING, converters)
+        return bool(kernels or converters)
+
+    def priced(self, placement: Placement) -> Placement:
+        """At the costs that are known now."""
+        return self.costs.priced(self.candidates.graph, placement, self.transitions)
+
+    def priced_single(self, single: Single) -> Single:
+        """The same; what was guessed of the whole stays where a part has no record."""
+        if single.placement is None:
+            return single
+        placement = self.priced(single.placement)
+        if placement.predicted_ms is None:
+            placement = replace(placement, predicted_ms=single.placement.predicted_ms)
+        return replace(single, placement=placement)
+
+    def _found(self, searcher: Searcher, backends: Sequence[str] | None) -> SearchResult:
+        return search_placement(self.candidates, self.costs, searcher, backends, self.transitions)
+
+    def _measured(self, searcher: Searcher, backends: Sequence[str] | None) -> SearchResult | None:
+        """The best of what has been measured; None where that is not enough for a placement."""
+        try:
+            return self._found(searcher, backends)
+        except PlacementError:
+            return None
+
+    def _unknown(self, placement: Placement) -> tuple[list[KernelKey], list[Converter]]:
+        graph = self.candidates.graph
+        kernels = [kernel_key(graph, g) for g in placement.groups if g.backend != VIEW]
+        converters = [(conversion_key(graph, c), c.backend) for c in placement.conversions]
+        unknown_kernels, unknown_converters = self.ledger.unknown_kernels, self.ledger.unknown_converters
+        return (
+            [k for k in kernels if k in unknown_kernels],
+            [c for c in converters if c in unknown_converters],
+        )
+
+
+def _bound_ms(result: SearchResult) -> float:
+    """Below which no placement is, at these costs."""
+    solution = result.solution
+    bound_ms = None if solution is None else solution.lower_bound_ms
+    return 0.0 if bound_ms is None else bound_ms
+
+
+def _bounded(result: SearchResult, bound_ms: float) -> SearchResult:
+    """The best that is measured, and how far it may be from the best there is."""
+    placement, solution = replace(result.placement, optimal=False), result.solution
+    if solution is not None:
+        solution = replace(solution, optimal=False, lower_bound_ms=bound_ms)
+    return replace(result, placement=placement, solution=solution)

@@ -1,0 +1,221 @@
+"""A bundle is looked at again: it runs beside single libraries, here and with what is installed now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from collage_core.backend import Backend, BackendKind
+from collage_core.costs.database import CostDatabase
+from collage_core.costs.lock import measuring_lock
+from collage_core.costs.ratio import unsettled
+from collage_core.costs.sittings import Sitting
+from collage_core.device import processor
+from collage_core.errors import BackendError, ModelError, PlacementError, Refusal
+from collage_core.ir import Graph, Subgraph
+from collage_core.pipeline.calibration import calibrate
+from collage_core.pipeline.comparison import Comparison, Plan, compare, placement_entrant
+from collage_core.pipeline.known_costs import look_up
+from collage_core.pipeline.optimize import COLLAGE, search_placement
+from collage_core.pipeline.progress import Progress
+from collage_core.pipeline.verdicts import Facts, Made, Prediction, Shown, backend_of_label
+from collage_core.pipeline.workspace import Workspace
+from collage_core.placement import VIEW, Group, Placement
+from collage_core.plugins import Registry
+from collage_core.runtime.bundle import Bundle
+from collage_core.runtime.origin import other_processor, version_changes
+from collage_core.runtime.plan import schedule
+from collage_core.search.candidates import Constraints, offers_for
+from collage_core.search.op_level import OpLevelSearch
+
+__all__ = ["check_bundle"]
+
+
+def check_bundle(
+    file: str,
+    bundle: Bundle,
+    made: Made,
+    registry: Registry,
+    *,
+    backends: Sequence[str] | None = None,
+    costs: str | Path | None = None,
+    budget_s: float,
+    progress: Progress,
+) -> Facts:
+    """What there is to say of the bundle that was read from `file`, whose backends are all here.
+
+    backends: libraries to compare it with; where None those that took part when it was made, and of a bundle
+    that does not say that every graph library. costs: the cost database's file, the user's own where None.
+    budget_s: in all, waiting for other measurements apart; everybody sits once, however long that takes.
+
+    PlacementError where the placement does not fit the graph, BackendError where it does not run.
+    """
+    graph, placement = bundle.graph, bundle.placement
+    schedule(graph, placement)
+    if backends is not None:
+        backends = [registry.backend(name).name for name in backends]
+    singles, not_compared = _singles(bundle, made, registry, backends)
+    entrants = [placement_entrant(n, p, registry) for n, p in {COLLAGE: placement, **singles}.items()]
+    with measuring_lock(progress.note), CostDatabase(costs) as database, Workspace(graph) as workspace:
+        end_s = time.monotonic() + budget_s
+        prediction = _prediction(bundle, made, registry, database, progress)
+        progress.phase("running the reference")
+        right = workspace.expected_outputs()
+        comparison = compare(
+            graph,
+            entrants,
+            placement.target,
+            database,
+            workspace,
+            progress,
+            title="check",
+            plan=Plan(sittings=1, goes_on=False),
+            fresh=True,
+            go_on=_Within(end_s),
+            expected=lambda: right,
+        )
+    record = comparison.records[COLLAGE]
+    if not record.ok and record.status != "wrong":
+        raise BackendError(f"{file}: it does not run here: {record.reason}")
+    failed = {n: r.reason or r.status for n, r in comparison.records.items() if n != COLLAGE and not r.ok}
+    then = other_processor(bundle.origin)
+    return Facts(
+        file,
+        replace(made, singles=_of_libraries(made.singles, registry)),
+        None if record.ok else record.reason or record.status,
+        record.error,
+        record.median_ms,
+        placement.backends(),
+        {label: _shown(label, comparison) for label in singles if label not in failed},
+        {**not_compared, **failed},
+        tuple(version_changes(bundle.origin, registry)),
+        None if then is None else (then, processor().model),
+        prediction,
+    )
+
+
+class _Within:
+    """Who a comparison goes on with while another sitting like the last one fits before `end_s`."""
+
+    def __init__(self, end_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._end_s, self._clock, self._before_s = end_s, clock, clock()
+
+    def __call__(self, sittings: Mapping[str, Sequence[Sitting]]) -> set[str]:
+        now_s = self._clock()
+        took_s, self._before_s = now_s - self._before_s, now_s
+        return unsettled(sittings) if now_s + took_s <= self._end_s else set()
+
+
+def _shown(label: str, comparison: Comparison) -> Shown:
+    return Shown(comparison.ratio(label, COLLAGE), comparison.median_ms(label))
+
+
+def _of_libraries(singles: Mapping[str, Shown], registry: Registry) -> dict[str, Shown]:
+    """The reference alone is no library to be compared with."""
+    kinds = {b.name: b.info().kind for b in registry.backends.values()}
+    return {n: s for n, s in singles.items() if kinds.get(backend_of_label(n)) is not BackendKind.REFERENCE}
+
+
+def _singles(
+    bundle: Bundle, made: Made, registry: Registry, names: Sequence[str] | None
+) -> tuple[dict[str, Placement], dict[str, str]]:
+    """Placements of libraries alone by label, and why there are none of others: what the bundle holds, and
+    of graph libraries the whole graph.
+    """
+    held = {backend_of_label(label): label for label in bundle.singles}
+    ran = {backend_of_label(label): shown.ratio for label, shown in made.singles.items()}
+    named = made.took_part if names is None else names
+    if named is None:
+        libraries = [b.name for b in registry.available() if b.info().kind is BackendKind.GRAPH]
+        named = tuple(dict.fromkeys([*held, *libraries]))
+    found: dict[str, Placement] = {}
+    reasons: dict[str, str] = {}
+    for name in named:
+        backend = registry.backends.get(name.lower())
+        reason = _absence(name, registry)
+        if reason is not None or backend is None:
+            reasons[name] = f"it is {reason}"
+        elif backend.info().kind is BackendKind.REFERENCE:
+            continue
+        elif name in held:
+            single = bundle.singles[held[name]]
+            absent = [f"{n} is {why}" for n in single.backends() if (why := _absence(n, registry))]
+            if absent:
+                reasons[name] = ", ".join(absent)
+            else:
+                found[held[name]] = single
+        elif bundle.placement.backends() == (name,):
+            continue  # that is what runs
+        elif backend.info().kind is not BackendKind.GRAPH:
+            ratio = ran.get(name)
+            took = f"; when it was made it took {ratio.value:.2f} times as long" if ratio else ""
+            reasons[name] = f"the bundle does not hold how it runs this alone{took}"
+        elif names is None and ran and name not in ran:
+            reasons[name] = "it did not run this alone when it was made (--backends has it try)"
+        else:
+            whole = _whole(bundle.graph, backend, bundle.placement, made.constraints)
+            if isinstance(whole, Placement):
+                found[name] = whole
+            else:
+                reasons[name] = whole.reason
+    return found, reasons
+
+
+def _absence(name: str, registry: Registry) -> str | None:
+    """Why a backend cannot run here; None if it can."""
+    backend = registry.backends.get(name.lower())
+    if backend is None:
+        return "not installed here"
+    reason = backend.info().reason
+    return None if reason is None else f"not available here: {reason}"
+
+
+def _whole(
+    graph: Graph, backend: Backend, placement: Placement, constraints: Constraints
+) -> Placement | Refusal:
+    """The graph as one group, or why not. Whether the library takes it all, it says when it is built."""
+    whole, target = Subgraph(graph, graph.all_nodes), placement.target
+    if not constraints.allows(whole, backend.name):
+        return Refusal("it was kept out when it was made")
+    offers, refusals = offers_for(whole, "check", backend, target)
+    if not offers:
+        return next(iter(refusals), Refusal("it does not take the whole graph"))
+    nodes = tuple(n.id for n in graph.nodes)
+    return Placement((Group(backend.name, nodes, offers[0].variant),), (), target)
+
+
+def _prediction(
+    bundle: Bundle, made: Made, registry: Registry, database: CostDatabase, progress: Progress
+) -> Prediction | None:
+    """What known costs say of the backends that took part; None where they do not cover the graph, or do not
+    price the placement. Nothing is measured.
+    """
+    graph, target = bundle.graph, bundle.placement.target
+    if made.took_part is None or made.alone_ms is None:
+        return None
+    progress.phase("looking up costs")
+    backends = {n: registry.backend(n) for n in made.took_part if _absence(n, registry) is None}
+    transitions, _ = calibrate(backends, target, database, registry, progress, measure=False)
+    try:
+        known = look_up(graph, backends, target, database, made.constraints, made.made_at or 0.0)
+        best = search_placement(
+            known.candidates, known.costs, OpLevelSearch(), transitions=transitions
+        ).placement
+    except (ModelError, PlacementError):
+        return None
+    priced = known.costs.priced(graph, bundle.placement, transitions)
+    if priced.predicted_ms is None or best.predicted_ms is None:
+        return None
+    newer = known.newer if made.made_at is not None else 0
+    return Prediction(priced.predicted_ms, best.predicted_ms, _nodes_of(best), newer)
+
+
+def _nodes_of(placement: Placement) -> dict[str, int]:
+    """By backend, how many nodes it runs, the most first."""
+    counts: dict[str, int] = {}
+    for g in placement.groups:
+        if g.backend != VIEW:
+            counts[g.backend] = counts.get(g.backend, 0) + len(g.nodes)
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))

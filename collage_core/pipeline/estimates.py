@@ -1,0 +1,219 @@
+"""What candidates that nobody has measured may cost: bounds, for what need not be measured, and guesses, for
+what to measure first.
+
+Nothing here is believed. A bound that is too high hides a candidate, so each is drawn from below: by the
+roofline where nothing is known, else by the largest share of the roofline that the same backend has reached
+with neighbours (the same operator, the same layouts), or by the least that it took of what others take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from collage_core.backend import BackendKind
+from collage_core.costs.roofline import Peaks, Work, work_of
+from collage_core.ir import Graph, Node, NodeSet, Subgraph
+from collage_core.pipeline.costing import Converter, Costs, identity
+from collage_core.pipeline.in_place import KernelKey
+from collage_core.placement import VIEW
+from collage_core.search.candidates import Candidate, CandidateSet
+
+__all__ = ["Estimates"]
+
+_FEWER_PRODUCTS = 5.0
+"""So many times as fast as its products alone allow may a convolution be: Winograd's algorithm does with 64
+products what takes 324, F(6 x 6, 3 x 3) of Lavin and Gray (arXiv 1509.09308).
+"""
+_FEWEST = 3
+"""Neighbours of other structures: of fewer, the best says little of what is possible."""
+_PARTS_MARGIN = 1.15
+"""So many times as fast as its slowest part alone may a group be."""
+_FAR = 1.6
+_REFERENCE = 50.0
+"""So many times the roofline the reference is guessed to take: NumPy, node by node."""
+_NEAREST = 2.0
+"""What has no neighbours is guessed to reach the roofline's half."""
+
+_Kind = tuple[object, ...]
+_Groups = dict[tuple[str, int], dict[NodeSet, dict[KernelKey, None]]]
+"""By backend and id of the heaviest node: its kernels of each node set."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """A candidate's kernel. nearest, near: of which neighbours it is, in the same layouts and in any. parts:
+    kernels of the same backend that run a part of it, by part.
+    """
+
+    key: KernelKey
+    nodes: NodeSet
+    roofline_ms: float
+    nearest: _Kind
+    near: _Kind
+    parts: tuple[tuple[KernelKey, ...], ...]
+
+
+class Estimates:
+    """Of all candidates of one graph. peaks: what this machine can do."""
+
+    def __init__(self, candidates: CandidateSet, peaks: Peaks) -> None:
+        self._graph = candidates.graph
+        self._peaks = peaks
+        self._reference = reference = {
+            name for name, kind in candidates.kinds.items() if kind is BackendKind.REFERENCE
+        }
+        kept = [c for c in candidates.candidates if c.backend != VIEW]
+        self._kernels: dict[KernelKey, _Kernel] = {}
+        groups = _groups_by_heaviest(kept)
+        for c in kept:
+            key = identity(c)
+            if key in self._kernels:
+                continue
+            work, node = work_of(c.subgraph), _heaviest(c.subgraph)
+            near = c.backend, *_kind_of(self._graph, node)
+            self._kernels[key] = _Kernel(
+                key,
+                c.subgraph.node_set,
+                peaks.least_ms(Work(work.flops // int(_FEWER_PRODUCTS), work.bytes))
+                if node.op_type == "Conv"
+                else peaks.least_ms(work),
+                (*near, _layouts(c)),
+                near,
+                () if c.backend in reference else _parts_of(c, node.id, groups),
+            )
+        self._shares: dict[_Kind, list[float]] = {}
+        self._relative: dict[_Kind, list[float]] = {}
+        self._best_ms: dict[NodeSet, float] = {}
+        self._least_ms: dict[KernelKey, float] = {}
+
+    def bound(self, costs: Costs, converters: Iterable[Converter]) -> None:
+        """Put bounds into `costs`, drawn from what is known there: of every kernel without a record, and of
+        these conversions (each element is read once and written once).
+        """
+        self._draw(costs)
+        self._least_ms = {}
+        self._put(costs, converters, lambda kernel: self._bound_ms(kernel.key, costs))
+
+    def guess(self, costs: Costs, converters: Iterable[Converter]) -> None:
+        """The same with what they are most likely to cost."""
+        self._draw(costs)
+        self._put(costs, converters, self._likely_ms)
+
+    def enough_ms(self, key: KernelKey) -> float:
+        """What takes longer need not be timed well: so many times as long as the best that is known to run
+        the same nodes.
+        """
+        kernel = self._kernels.get(key)
+        return math.inf if kernel is None else _FAR * self._best_ms.get(kernel.nodes, math.inf)
+
+    def _put(
+        self, costs: Costs, converters: Iterable[Converter], estimate: Callable[[_Kernel], float]
+    ) -> None:
+        unknown = [kernel for key, kernel in self._kernels.items() if key not in costs.kernels]
+        costs.kernel_bounds_ms = {kernel.key: estimate(kernel) for kernel in unknown}
+        costs.converter_bounds_ms = {
+            c: self._peaks.least_ms(Work(0, 2 * c[0][0].size_bytes)) for c in converters
+        }
+
+    def _draw(self, costs: Costs) -> None:
+        self._shares, self._relative = {}, {}
+        known = [
+            (kernel, record.median_ms)
+            for key, kernel in self._kernels.items()
+            if (record := costs.kernels.get(key)) is not None and record.ok and record.median_ms
+        ]
+        of_nodes: dict[NodeSet, dict[str, float]] = {}
+        for kernel, ms in known:
+            for kind in (kernel.nearest, kernel.near):
+                self._shares.setdefault(kind, []).append(kernel.roofline_ms / ms)
+            of_backend = of_nodes.setdefault(kernel.nodes, {})
+            of_backend[kernel.key[2]] = min(ms, of_backend.get(kernel.key[2], math.inf))
+        self._best_ms = {nodes: min(of_backend.values()) for nodes, of_backend in of_nodes.items()}
+        for kernel, ms in known:
+            others = [t for b, t in of_nodes[kernel.nodes].items() if b != kernel.key[2]]
+            if others:
+                for kind in (kernel.nearest, kernel.near):
+                    self._relative.setdefault(kind, []).append(ms / min(others))
+
+    def _bound_ms(self, key: KernelKey, costs: Costs) -> float:
+        known = costs.kernels.get(key)
+        if known is not None:
+            return known.median_ms if known.ok and known.median_ms is not None else math.inf
+        if key not in self._least_ms:
+            kernel = self._kernels[key]
+            parts = [min(self._bound_ms(k, costs) for k in part) for part in kernel.parts]
+            parts_ms = max((ms for ms in parts if ms < math.inf), default=0.0) / _PARTS_MARGIN
+            self._least_ms[key] = max(kernel.roofline_ms, self._by_neighbours_ms(kernel), parts_ms)
+        return self._least_ms[key]
+
+    def _by_neighbours_ms(self, kernel: _Kernel) -> float:
+        found: list[float] = []
+        if shares := self._neighbours(self._shares, kernel):
+            found.append(kernel.roofline_ms / max(shares))
+        if (relative := self._neighbours(self._relative, kernel)) and kernel.nodes in self._best_ms:
+            found.append(min(relative) * self._best_ms[kernel.nodes])
+        return min(found, default=0.0)
+
+    def _likely_ms(self, kernel: _Kernel) -> float:
+        if kernel.nodes in self._best_ms and (relative := self._any(self._relative, kernel)):
+            return median(relative) * self._best_ms[kernel.nodes]
+        if shares := self._any(self._shares, kernel):
+            return kernel.roofline_ms / median(shares)
+        return (_REFERENCE if kernel.key[2] in self._reference else _NEAREST) * kernel.roofline_ms
+
+    @staticmethod
+    def _neighbours(of: Mapping[_Kind, list[float]], kernel: _Kernel) -> list[float]:
+        for kind in (kernel.nearest, kernel.near):
+            if len(found := of.get(kind, [])) >= _FEWEST:
+                return found
+        return []
+
+    @staticmethod
+    def _any(of: Mapping[_Kind, list[float]], kernel: _Kernel) -> list[float]:
+        return of.get(kernel.nearest) or of.get(kernel.near) or []
+
+
+def _heaviest(subgraph: Subgraph) -> Node:
+    """The node that decides what a group takes: the most arithmetic, or the most bytes where all have
+    little.
+    """
+    works = {n.id: work_of(Subgraph(subgraph.graph, NodeSet([n.id]))) for n in subgraph.nodes}
+    return max(subgraph.nodes, key=lambda n: (works[n.id].flops, works[n.id].bytes))
+
+
+def _kind_of(graph: Graph, node: Node) -> _Kind:
+    """Operator, and of convolutions what decides which algorithms there are."""
+    if node.op_type not in ("Conv", "ConvTranspose"):
+        return (node.op_type,)
+    spatial = graph.shape_of(node.inputs[1])[2:]
+    channels = graph.shape_of(node.inputs[0])[1]
+    groups = int(node.attributes.get("group", 1))
+    strided = any(s > 1 for s in node.attributes.get("strides", ()))
+    grouping = "dense" if groups == 1 else "depthwise" if groups == channels else "grouped"
+    return node.op_type, spatial, grouping, strided
+
+
+def _layouts(candidate: Candidate) -> _Kind:
+    v = candidate.variant
+    return (
+        tuple(str(f.layout) for f in v.inputs[:1]),
+        tuple(str(f.layout) for f in v.outputs[:1]),
+        tuple(name for name, _ in v.options),
+    )
+
+
+def _groups_by_heaviest(candidates: Iterable[Candidate]) -> _Groups:
+    found: _Groups = {}
+    for c in candidates:
+        place = c.backend, _heaviest(c.subgraph).id
+        found.setdefault(place, {}).setdefault(c.subgraph.node_set, {})[identity(c)] = None
+    return found
+
+
+def _parts_of(candidate: Candidate, heaviest: int, groups: _Groups) -> tuple[tuple[KernelKey, ...], ...]:
+    nodes = candidate.subgraph.node_set
+    within = groups[candidate.backend, heaviest]
+    return tuple(tuple(keys) for part, keys in within.items() if part <= nodes and part != nodes)

@@ -1,0 +1,101 @@
+"""What the database knows of a graph's candidates, looked up: nothing is built, asked or measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from collage_core.backend import Backend, BackendKind
+from collage_core.costs.database import CostDatabase
+from collage_core.costs.fingerprint import environment_of
+from collage_core.costs.record import CostKey, CostRecord, Policy
+from collage_core.device import Target
+from collage_core.ir import Graph, NodeSet, Subgraph
+from collage_core.pipeline.costing import Costs, default_policy, policy_for
+from collage_core.pipeline.libraries import SUPPORT
+from collage_core.placement import VIEW
+from collage_core.search.candidates import CandidateSet, Constraints, Taken, generate_candidates
+from collage_core.search.formulate import needed_conversions
+
+__all__ = ["KnownCosts", "look_up"]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCosts:
+    """Candidates, and the costs of those that have any. newer: how many were measured after a given time."""
+
+    candidates: CandidateSet
+    costs: Costs
+    newer: int
+
+
+def look_up(
+    graph: Graph,
+    backends: Mapping[str, Backend],
+    target: Target,
+    database: CostDatabase,
+    constraints: Constraints | None = None,
+    since: float = 0.0,
+) -> KnownCosts:
+    """Of what backends offer, here and in these versions, the costs that `collect_costs` would not measure.
+
+    A graph library takes what the database has it take. since: seconds since 1970 (`KnownCosts.newer`).
+    PlacementError for a pin that nobody can keep.
+    """
+    looking = _LookingUp(backends, target, database, since)
+    libraries = {name: b for name, b in backends.items() if b.info().kind is BackendKind.GRAPH}
+    taken = {name: looking.taken(graph, name) for name in libraries}
+    candidates = generate_candidates(graph, backends.values(), target, constraints, taken)
+    return KnownCosts(candidates, looking.costs(candidates), looking.newer)
+
+
+class _LookingUp:
+    def __init__(
+        self, backends: Mapping[str, Backend], target: Target, database: CostDatabase, since: float
+    ) -> None:
+        self.newer = 0
+        self._backends = backends
+        self._database = database
+        self._since = since
+        self._environments = {name: environment_of(b, target) for name, b in backends.items()}
+
+    def taken(self, graph: Graph, name: str) -> Taken:
+        """See `pipeline.libraries`."""
+        environment = self._environments[name]
+        nodes = []
+        for n in graph.nodes:
+            structure = Subgraph(graph, NodeSet([n.id])).key
+            record = self._database.get(CostKey(SUPPORT, structure, "", name, environment, Policy()))
+            if record is not None and record.ok:
+                nodes.append(n.id)
+        return Taken(NodeSet(nodes))
+
+    def costs(self, candidates: CandidateSet) -> Costs:
+        graph = candidates.graph
+        costs = Costs({}, {})
+        policies = {name: policy_for(b, default_policy(graph)) for name, b in self._backends.items()}
+
+        def look_up(kind: str, structure: str, variant: str, name: str) -> CostRecord | None:
+            key = CostKey(kind, structure, variant, name, self._environments[name], policies[name])
+            stored = self._database.stored(key)
+            if stored is None:
+                return None
+            self.newer += stored.created_at > self._since
+            return stored.record
+
+        offered = [c for c in candidates.candidates if c.backend != VIEW]
+        for key in dict.fromkeys((c.subgraph.key, str(c.variant), c.backend) for c in offered):
+            if (record := look_up("kernel", *key)) is not None:
+                costs.kernels[key] = record
+        usable = [
+            c
+            for c in candidates.candidates
+            if c.backend == VIEW or ((r := costs.record_of(c)) is not None and r.ok)
+        ]
+        for conversion in needed_conversions(graph, usable):
+            type, source, destination = conversion
+            for name in self._backends:
+                record = look_up("conversion", str(type), f"{source} -> {destination}", name)
+                if record is not None:
+                    costs.conversion_records.setdefault(conversion, {})[name] = record
+        return costs

@@ -1,0 +1,383 @@
+"""The steps of one optimization, and the best that is known after each."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+from collage_core.backend import Backend, BackendKind
+from collage_core.costs.database import CostDatabase
+from collage_core.costs.ratio import losses_of, ratios_between, sittings_of
+from collage_core.costs.roofline import machine_peaks
+from collage_core.device import Target
+from collage_core.ir import NodeSet, Subgraph
+from collage_core.pipeline.bounding import Known
+from collage_core.pipeline.budget import Budget
+from collage_core.pipeline.calibration import calibrate
+from collage_core.pipeline.comparison import Comparison, Plan, compare, placement_entrant
+from collage_core.pipeline.costing import Ledger, default_policy
+from collage_core.pipeline.effort import Effort
+from collage_core.pipeline.estimates import Estimates
+from collage_core.pipeline.libraries import find_candidates
+from collage_core.pipeline.optimization import Optimization, Stage
+from collage_core.pipeline.progress import Timed
+from collage_core.pipeline.proof import COLLAGE, MIX, Compare, Proof, Single, label_of, prove
+from collage_core.pipeline.refinement import anchor_of, refine
+from collage_core.pipeline.singles import single
+from collage_core.pipeline.trials import Trials
+from collage_core.pipeline.workspace import Workspace
+from collage_core.placement import Placement
+from collage_core.plugins import Registry
+from collage_core.search.candidates import Candidate, Constraints, Taken, offers_for
+from collage_core.search.op_level import OpLevelSearch
+from collage_core.search.searcher import Searcher, SearchResult, SearchTask
+from collage_core.search.transitions import Transitions
+
+__all__ = ["OptimizationRun"]
+
+_NEAR = 1.5
+"""A library that is guessed to take so many times as long as the mix is not measured any further."""
+_LOOKS = 2
+"""So often what is guessed of a library alone is measured, and guessed anew."""
+_SECOND_LEVEL_SHARE = 0.8
+"""Of the budget, after which a further search ends."""
+_FIRST = "first answer"
+_AT_ONCE = Plan(sittings=1, goes_on=False, patience=0.1)
+"""Of what is to be there at once."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """How far the steps have come. op_level: None before the search. best: what is the fastest of all that
+    was run, as it was told last. ran: comparisons, with the placements by contender's name.
+    """
+
+    known: Known
+    taken: Mapping[str, Taken]
+    op_level: SearchResult | None = None
+    singles: tuple[Single, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    second_level: SearchResult | None = None
+    second_name: str = ""
+    ran: list[tuple[Comparison, Mapping[str, Placement]]] = field(default_factory=list)
+    search_s: float = 0.0
+    best: Placement | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizationRun:
+    """What the steps share.
+
+    backends: with core's reference, `fallback`. measured_here: whether this machine may be measured on; else
+    what is known of its constants has to do. runs: whether placements are run end to end. on_best: told
+    whenever something was run that is faster than what was the best before, with what is known of it.
+    """
+
+    backends: Mapping[str, Backend]
+    fallback: str
+    target: Target
+    database: CostDatabase
+    workspace: Workspace
+    registry: Registry
+    progress: Timed
+    executor: Executor | None
+    effort: Effort
+    budget: Budget
+    constraints: Constraints
+    op_search: OpLevelSearch
+    on_best: Callable[[Optimization], object]
+    measured_here: bool
+    runs: bool
+
+    def run(self, transitions: Transitions | None, searcher: Searcher | None, seed: int) -> Optimization:
+        """All steps. searcher: a further one, after the op level's."""
+        self.progress.phase("finding candidates")
+        candidates, taken = find_candidates(
+            self.workspace.graph,
+            self.backends,
+            self.target,
+            self.database,
+            self.workspace,
+            self.progress,
+            self.constraints,
+            self.executor,
+            self.registry.modules(),
+        )
+        ledger = Ledger(
+            candidates,
+            self.backends,
+            self.database,
+            self.workspace,
+            default_policy(self.workspace.graph),
+            self.progress,
+            self.executor,
+            self.registry.modules(),
+            lambda: self.budget.is_over(self.effort.measuring_share),
+            self.effort.patience,
+        )
+        with closing(ledger):
+            found = _Found(Known(ledger, transitions or Transitions(), self.effort.gap), taken)
+            self._estimate(found.known)
+            if self.runs and found.known.estimates is not None:
+                self._answer_at_once(found)
+            if transitions is None:
+                self._calibrate(found.known)
+            if self.effort.measures_all or self.executor is not None:
+                ledger.measure_all()
+                found.known.estimates = None
+            self._search(found)
+            if self.runs and len(self.backends) > 1 and self.effort.turns:
+                self._refine(found)
+            if searcher is not None:
+                self._search_further(found, searcher, seed)
+            if not self.runs:
+                return self._outcome(found, Proof(_mix(found), MIX), Stage.SEARCHED)
+            proof = self._prove(found)
+            return self._outcome(found, proof, Stage.CONFIRMED if self.effort.confirms else Stage.CHOSEN)
+
+    def _estimate(self, known: Known) -> None:
+        """Nothing needs estimates where all is known, or is measured by others, all at once."""
+        ledger = known.ledger
+        if self.executor is None and (ledger.unknown_kernels or ledger.unknown_converters):
+            peaks = machine_peaks(self.target, self.database, self.progress.note)
+            known.estimates = Estimates(known.candidates, peaks)
+
+    def _answer_at_once(self, found: _Found) -> None:
+        """The libraries that take all of the graph, or else all others as they are guessed to do best: the
+        fastest of them is a first answer.
+        """
+        graph_libraries = [n for n, k in found.known.candidates.kinds.items() if k is BackendKind.GRAPH]
+        others = [n for n in self.backends if n not in graph_libraries and n != self.fallback]
+        for names in (graph_libraries, others, [self.fallback]):
+            singles = [single(n, self.fallback, found.known, self.op_search) for n in names]
+            placements = {s.label: s.placement for s in singles if s.placement is not None and s.alone}
+            if not placements and names is others:
+                placements = {s.label: s.placement for s in singles if s.placement is not None}
+            if placements:
+                found.singles = tuple(singles)
+                comparison = self._comparing(found, lambda title: _AT_ONCE)(_FIRST, placements, ())
+                if any(r.ok for r in comparison.records.values()):
+                    return
+
+    def _calibrate(self, known: Known) -> None:
+        known.transitions, measured = calibrate(
+            self.backends,
+            self.target,
+            self.database,
+            self.registry,
+            self.progress,
+            measure=self.measured_here and self.effort.calibrates,
+        )
+        known.costs.measured += measured
+
+    def _search(self, found: _Found) -> None:
+        self.progress.phase("searching")
+        start = time.monotonic()
+        measured_s = found.known.costs.measure_s
+        found.op_level = found.known.search(self.op_search)
+        near_ms = _NEAR * (found.op_level.placement.predicted_ms or math.inf)
+        found.singles = tuple(
+            single(name, self.fallback, found.known, self.op_search, near_ms) for name in self.backends
+        )
+        found.search_s = time.monotonic() - start - (found.known.costs.measure_s - measured_s)
+
+    def _refine(self, found: _Found) -> None:
+        assert found.op_level is not None
+        known, effort = found.known, self.effort
+        refined = refine(
+            self.workspace.graph,
+            found.op_level,
+            found.singles,
+            known.costs,
+            known.transitions,
+            lambda: known.search(self.op_search),
+            self._comparing(found, lambda title: effort.in_place),
+            turns=effort.turns,
+            time_is_over=lambda: self.budget.is_over(effort.in_place_share),
+        )
+        found.op_level, found.failed = refined.result, refined.failed
+        found.search_s += refined.search_s
+        for reason in refined.failed.values():
+            self.progress.note(
+                f"failed as a whole, {reason} (`collage costs prune --failed`: to try it again)"
+            )
+        found.singles = tuple(known.priced_single(s) for s in found.singles)
+
+    def _search_further(self, found: _Found, searcher: Searcher, seed: int) -> None:
+        """What a further search finds, with its groups' costs."""
+        assert found.op_level is not None
+        known, op_level = found.known, found.op_level
+        left_s = self.budget.left_s(_SECOND_LEVEL_SHARE)
+        task = SearchTask(
+            known.candidates,
+            known.costs.record_of,
+            known.costs.converters(None, known.transitions),
+            known.transitions,
+            op_level=op_level,
+            offer=self._offering(found),
+            on_best=lambda ms: self.progress.step(f"best {ms:.3f} ms"),
+            budget_s=left_s if left_s < math.inf else None,
+            seed=seed,
+        )
+        trials = None
+        anchor = anchor_of(op_level.placement, found.singles, found.failed) if self.runs else None
+        if anchor is not None:
+            trials = Trials(anchor, self.database, self.workspace, self.registry, self.progress)
+            task = replace(task, measure=trials.measure)
+        self.progress.phase(f"searching, level {searcher.name}")
+        result = searcher.search(task)
+        if trials is not None:
+            known.costs.measured += trials.measured
+            known.costs.cached += trials.cached
+        if result.placement.digest != op_level.placement.digest:
+            graph = self.workspace.graph
+            # The search may have made groups that nobody had measured.
+            known.ledger.cost(
+                Candidate(Subgraph(graph, g.nodes), g.backend, g.variant, "search")
+                for g in result.placement.groups
+            )
+            result = replace(result, placement=known.priced(result.placement))
+        found.second_level, found.second_name = result, searcher.name
+
+    def _offering(self, found: _Found) -> Callable[[str, NodeSet], Sequence[Candidate]]:
+        def offer(name: str, nodes: NodeSet) -> Sequence[Candidate]:
+            if name not in found.taken or not nodes <= found.taken[name].nodes:
+                return ()
+            subgraph = Subgraph(self.workspace.graph, nodes)
+            offers, _ = offers_for(subgraph, "search", self.backends[name], self.target)
+            return [c for c in offers if self.constraints.allows(c.subgraph, name)]
+
+        return offer
+
+    def _prove(self, found: _Found) -> Proof:
+        placements = {MIX: _mix(found)}
+        further = found.second_level
+        if further is not None:
+            simpler = [_mix(found), *(s.placement for s in found.singles if s.placement is not None)]
+            if all(further.placement.digest != p.digest for p in simpler):
+                placements[found.second_name] = further.placement
+        plans = {"choosing": self.effort.choosing}
+        behind = self._behind(found)
+        return prove(
+            placements,
+            [s for s in found.singles if s.placement is None or s.placement.digest not in behind],
+            self._comparing(found, lambda title: plans.get(title, self.effort.confirming)),
+            self.progress.note,
+            confirms=self.effort.confirms,
+            most_standing=self.effort.most_standing,
+        )
+
+    def _behind(self, found: _Found) -> set[str]:
+        """Digests of what was seen to take much longer than something else; of no other than that."""
+        behind: set[str] = set()
+        for comparison, placements in found.ran:
+            losses = _losses(comparison)
+            behind |= {
+                placements[n].digest for n, loss in losses.items() if math.inf > loss >= self.effort.behind
+            }
+        return behind
+
+    def _comparing(self, found: _Found, plan_of: Callable[[str], Plan]) -> Compare:
+        """Comparisons that keep the best up to date."""
+
+        def run(
+            title: str,
+            placements: Mapping[str, Placement],
+            timed: Collection[str],
+            *,
+            thorough: bool = False,
+        ) -> Comparison:
+            plan = plan_of(title)
+            comparison = compare(
+                self.workspace.graph,
+                [
+                    placement_entrant(name, p, self.registry, parts=name in timed)
+                    for name, p in placements.items()
+                ],
+                self.target,
+                self.database,
+                self.workspace,
+                self.progress,
+                title=title,
+                plan=plan.twice() if thorough else plan,
+                expected=self.workspace.expected_outputs,
+                time_is_over=self.budget.is_over,
+            )
+            found.ran.append((comparison, placements))
+            self._keep_best(found, comparison, placements)
+            return comparison
+
+        return run
+
+    def _keep_best(self, found: _Found, comparison: Comparison, placements: Mapping[str, Placement]) -> None:
+        """Tell of the fastest of a comparison, unless what was the best before took no part in it."""
+        losses = losses_of(ratios_between({n: sittings_of(r) for n, r in comparison.records.items() if r.ok}))
+        right = [name for name, record in comparison.records.items() if record.ok]
+        if not right:
+            return
+        fastest = min(right, key=lambda n: losses[n] if len(right) > 1 else 0.0)
+        placement, best = placements[fastest], found.best
+        if best is not None and (
+            best.digest == placement.digest or all(best.digest != p.digest for p in placements.values())
+        ):
+            return
+        found.best = placement
+        label = label_of(placement, found.singles, MIX)
+        took_ms = comparison.median_ms(fastest)
+        assert took_ms is not None  # of one that ran
+        alone = {s.placement.digest: s.label for s in found.singles if s.placement is not None}
+        singles = {
+            alone[p.digest]: ms
+            for name, p in placements.items()
+            if p.digest in alone and (ms := comparison.median_ms(name)) is not None
+        }
+        single = min(singles, key=singles.__getitem__, default=None)
+        self.progress.best(label, took_ms, single, None if single is None else singles[single])
+        self.on_best(self._outcome(found, Proof(placement, label), Stage.RUN))
+
+    def _outcome(self, found: _Found, proof: Proof, stage: Stage) -> Optimization:
+        known = found.known
+
+        def named(comparison: Comparison, placements: Mapping[str, Placement]) -> Comparison:
+            return comparison.renamed(
+                {
+                    name: COLLAGE if p.digest == proof.placement.digest else label_of(p, found.singles, MIX)
+                    for name, p in placements.items()
+                }
+            )
+
+        return Optimization(
+            self.workspace.graph,
+            proof.placement,
+            proof.label,
+            found.singles,
+            known.candidates,
+            known.costs,
+            known.transitions,
+            found.op_level or SearchResult(proof.placement),
+            found.second_level,
+            tuple(named(*ran) for ran in found.ran),
+            proof.rejected,
+            proof.beaten_by,
+            found.search_s,
+            self.budget.spent_s,
+            seconds=self.progress.seconds,
+            counts=known.ledger.counts(),
+            effort=self.effort.name,
+            stage=stage,
+            is_cut_short=self.budget.is_over(),
+            constraints=self.constraints,
+        )
+
+
+def _losses(comparison: Comparison) -> dict[str, float]:
+    return losses_of(ratios_between({n: sittings_of(r) for n, r in comparison.records.items() if r.ok}))
+
+
+def _mix(found: _Found) -> Placement:
+    assert found.op_level is not None
+    return found.op_level.placement

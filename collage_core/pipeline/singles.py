@@ -1,0 +1,74 @@
+"""What each backend makes of the graph on its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from collage_core.backend import BackendKind
+from collage_core.errors import PlacementError
+from collage_core.pipeline.bounding import Known
+from collage_core.pipeline.proof import Single
+from collage_core.placement import Placement
+from collage_core.search.candidates import Candidate
+from collage_core.search.library_groups import ALL_TAKEN
+from collage_core.search.searcher import Searcher
+
+__all__ = ["single"]
+
+_LOOKS = 2
+"""So often what is guessed of a library is measured, and guessed anew."""
+
+
+def single(name: str, fallback: str, known: Known, searcher: Searcher, near_ms: float = 0.0) -> Single:
+    """What the backend makes of the graph on its own. A graph library gets it in as few groups as it takes:
+    that is how it is used on its own; of what splits gain the op level knows. Only where these cannot be had
+    (a whole graph may take too long to compile) it gets what it can be given.
+
+    near_ms: where not everything is measured, a library that is guessed to take no longer is measured where
+    it is guessed to be the fastest, and guessed again.
+    """
+    candidates = known.candidates
+    ways: list[str | None] = [None]
+    if candidates.kinds[name] is BackendKind.GRAPH:
+        ways.insert(0, ALL_TAKEN)
+    reason = None
+    for origin in ways:
+        try:
+            return Single(name, _best(known, searcher, [name], name, origin, near_ms), alone=True)
+        except PlacementError as error:
+            reason = str(error)
+    if name == fallback:
+        return Single(name, None, True, reason)
+    found: list[Placement] = []
+    for origin in ways:
+        try:
+            found.append(_best(known, searcher, [name, fallback], name, origin, near_ms))
+        except PlacementError as error:
+            nobody = str(error)
+    if not found:
+        return Single(name, None, False, nobody)
+    # As a whole, unless that leaves more to the fallback.
+    placement = min(found, key=lambda p: sum(len(g.nodes) for g in p.groups if g.backend == fallback))
+    return Single(name, placement, False, reason)
+
+
+def _best(
+    known: Known,
+    searcher: Searcher,
+    backends: Sequence[str],
+    name: str,
+    origin: str | None,
+    near_ms: float,
+) -> Placement:
+    """origin: of the only candidates of backend `name` that take part, None for all."""
+
+    def allowed(candidate: Candidate) -> bool:
+        return origin is None or candidate.backend != name or candidate.origin == origin
+
+    placement = known.guess(searcher, backends, allowed).placement
+    for _ in range(_LOOKS):
+        if (placement.predicted_ms or math.inf) > near_ms or not known.measure(placement):
+            break
+        placement = known.guess(searcher, backends, allowed).placement
+    return placement

@@ -1,0 +1,108 @@
+"""What a bundle's report says of how it was made, read back; and what `collage check` says of it now."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from collage_core.costs.ratio import Ratio
+from collage_core.pipeline.proof import COLLAGE
+from collage_core.pipeline.verdicts import Facts, Made, Shown, Verdict, status_of
+from collage_core.search.candidates import Constraints
+
+__all__ = ["check_json", "check_text", "made_from"]
+
+
+def made_from(report: Mapping[str, Any], origin: Mapping[str, Any]) -> Made:
+    """What the report and the origin of a bundle say, empty ones and those of older releases too.
+
+    Anyone may have written them: AttributeError, LookupError, TypeError or ValueError for what
+    `optimization_json` did not write.
+    """
+    chosen = _text(report.get("chosen"))
+    contenders = report.get("contenders", {})
+    labels = [
+        _text(s["backend"]) if s["alone"] else f"{_text(s['backend'])}+reference"
+        for s in report.get("singles", ())
+    ]
+    alone_ms = report.get("search", {}).get("alone_ms", {})
+    alone = _positive(alone_ms.get("chosen")), _positive(alone_ms.get("least"))
+    constraints = report.get("constraints", {})
+    return Made(
+        _text(report.get("model")),
+        chosen,
+        _positive(contenders.get(COLLAGE, {}).get("median_ms")),
+        {str(n): _shown(contenders[n]) for n in labels if n in contenders and n != chosen},
+        tuple(str(_text(s["backend"])) for s in report["singles"]) if "singles" in report else None,
+        None if alone[0] is None or alone[1] is None else (alone[0], alone[1]),
+        Constraints(
+            {str(node): str(_text(name)) for node, name in constraints.get("pins", {}).items()},
+            [(str(_text(name)), _text(op)) for name, op in constraints.get("excluded", ())],
+        ),
+        _positive(origin.get("made_at")),
+    )
+
+
+def check_json(facts: Facts, found: Sequence[Verdict]) -> dict[str, Any]:
+    """The verdicts, and the figures that they were made from. ratio: a library's time over the bundle's."""
+    prediction = facts.prediction
+    return {
+        "bundle": facts.file,
+        "status": int(status_of(found)),
+        "verdicts": [{"about": v.about, "status": int(v.status), "text": v.text} for v in found],
+        "median_ms": facts.median_ms,
+        "max_rel_error": facts.error,
+        "singles": _singles(facts.singles),
+        "not_compared": dict(facts.not_compared),
+        "then": {
+            "made_at": facts.made.made_at,
+            "chosen": facts.made.chosen,
+            "median_ms": facts.made.median_ms,
+            "singles": _singles(facts.made.singles),
+        },
+        "versions": [asdict(change) for change in facts.versions],
+        "processor": dict(zip(("then", "now"), facts.processor, strict=True)) if facts.processor else None,
+        "prediction": asdict(prediction) if prediction else None,
+    }
+
+
+def check_text(report: Mapping[str, Any]) -> str:
+    """One sentence a line."""
+    return "\n".join(v["text"] for v in report["verdicts"])
+
+
+def _singles(singles: Mapping[str, Shown]) -> dict[str, dict[str, Any]]:
+    return {label: {"median_ms": s.median_ms, **_ratio(s.ratio)} for label, s in singles.items()}
+
+
+def _ratio(ratio: Ratio | None) -> dict[str, Any]:
+    if ratio is None:
+        return {"ratio": None, "half_interval": None, "sittings": 0}
+    half = ratio.half_interval if math.isfinite(ratio.half_interval) else None
+    return {"ratio": ratio.value, "half_interval": half, "sittings": ratio.sittings}
+
+
+def _shown(contender: Mapping[str, Any]) -> Shown:
+    value, half = _positive(contender["ratio"]), _positive(contender["half_interval"])
+    sittings = contender["sittings"]
+    if type(sittings) is not int:
+        raise TypeError(f"{sittings!r} sittings")
+    ratio = None if value is None else Ratio(value, math.inf if half is None else half, sittings)
+    return Shown(ratio, _positive(contender["median_ms"]))
+
+
+def _text(value: object) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _positive(value: object) -> float | None:
+    """A time or a ratio, or that there is none."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{value!r} is no time")
+    return float(value)
