@@ -122,6 +122,21 @@ class Graph:
         return {n.id: i for i, n in enumerate(self.nodes)}
 
     @cached_property
+    def type_texts(self) -> dict[str, str]:
+        """Every value's type as text."""
+        return {name: str(value.type) for name, value in self.values.items()}
+
+    @cached_property
+    def node_texts(self) -> dict[int, tuple[str, str]]:
+        """What `Subgraph.key` says of nodes (by id) before and behind what they read, once it has said it."""
+        return {}
+
+    @cached_property
+    def structural_keys(self) -> dict[NodeSet, str]:
+        """`Subgraph.key` of node sets, once it was asked for."""
+        return {}
+
+    @cached_property
     def _nodes_by_id(self) -> dict[int, Node]:
         return {n.id: n for n in self.nodes}
 

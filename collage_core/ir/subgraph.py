@@ -81,28 +81,39 @@ class Subgraph:
         are shared, which values are outputs and in which order, and the values of small and of integer
         constants, which a kernel may bake in.
         """
+        if self._declared_outputs is not None:
+            return self._key()
+        # Of one graph the same groups are found again and again, for every backend.
+        known = self.graph.structural_keys
+        if self.node_set not in known:
+            known[self.node_set] = self._key()
+        return known[self.node_set]
+
+    def _key(self) -> str:
+        types, parts = self.graph.type_texts, self.graph.node_texts
         names: dict[str, str] = {}
         text: list[str] = [
             f"opsets {sorted((d, self.graph.opsets.get(d)) for d in {n.domain for n in self.nodes})}"
         ]
         for i, v in enumerate(self.inputs):
             names[v] = f"i{i}"
-            text.append(f"i{i}:{self.graph.type_of(v)}")
+            text.append(f"i{i}:{types[v]}")
         for i, v in enumerate(self.constants):
             names[v] = f"c{i}"
-            text.append(f"c{i}:{self.graph.type_of(v)}{self._constant_digest(v)}")
+            text.append(f"c{i}:{types[v]}{self._constant_digest(v)}")
         for i, n in enumerate(self.nodes):
             for k, v in enumerate(n.outputs):
                 if v:
                     names[v] = f"n{i}.{k}"
-            reads = ",".join(names[v] if v else "_" for v in n.inputs)
-            writes = ",".join(str(self.graph.type_of(v)) if v else "_" for v in n.outputs)
-            attributes = ",".join(f"{k}={_attribute_digest(n, a)}" for k, a in sorted(n.attributes.items()))
-            text.append(f"{n.domain}::{n.op_type}({reads})[{attributes}]->{writes}")
+            reads = ",".join([names[v] if v else "_" for v in n.inputs])
+            if n.id not in parts:
+                writes = ",".join(types[v] if v else "_" for v in n.outputs)
+                attributes = (f"{k}={_attribute_digest(n, a)}" for k, a in sorted(n.attributes.items()))
+                parts[n.id] = f"{n.domain}::{n.op_type}", f"[{','.join(attributes)}]->{writes}"
+            operator, rest = parts[n.id]
+            text.append(f"{operator}({reads}){rest}")
         # The whole graph may return what it was given, or a constant.
-        text.append(
-            "return " + ",".join(names.get(v) or f"{v}:{self.graph.type_of(v)}" for v in self.outputs)
-        )
+        text.append("return " + ",".join([names.get(v) or f"{v}:{types[v]}" for v in self.outputs]))
         return hashlib.sha256("\n".join(text).encode()).hexdigest()[:32]
 
     @cached_property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 from collage_core.backend import Backend, BackendKind, Variant
@@ -36,7 +36,7 @@ _MAX_VIEW_FORMATS = 6
 """Formats per value that views pass on: each costs measurements of conversions and states of the search."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Candidate:
     """A part of the graph, the backend that would run it, in which formats, and the pattern or rule that
     found it.
@@ -46,6 +46,13 @@ class Candidate:
     backend: str
     variant: Variant
     origin: str
+
+    @cached_property
+    def kernel_key(self) -> tuple[str, str, str]:
+        """What it has in common with candidates that the same kernel serves: structural key, variant as text,
+        backend.
+        """
+        return self.subgraph.key, str(self.variant), self.backend
 
 
 @dataclass(frozen=True, slots=True)

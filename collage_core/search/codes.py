@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -63,6 +63,42 @@ class CodeSpace:
     arrival: int
     asked: Bools
     bits: int
+
+    @cached_property
+    def reading_formats(self) -> Ints:
+        """[R]"""
+        return np.array([f for f, _ in self.readings], np.int64)
+
+    @cached_property
+    def writing_formats(self) -> Ints:
+        """[W]"""
+        return np.array([f for f, _ in self.writings], np.int64)
+
+    @cached_property
+    def readings_differ(self) -> Bools:
+        """[R, R]: whether the first is of a backend, and of another one than the second."""
+        return _differ(np.array([b for _, b in self.readings], np.int64))
+
+    @cached_property
+    def writings_differ(self) -> Bools:
+        """[W, W]: likewise."""
+        return _differ(np.array([b for _, b in self.writings], np.int64))
+
+    @cached_property
+    def homes_differ(self) -> Bools:
+        """[L, L]: likewise."""
+        return _differ(self.home)
+
+    @cached_property
+    def readers_differ(self) -> Bools:
+        """[P, P]: likewise, and the second is not of several."""
+        differ: Bools = _differ(self.who) & (self.who != SEVERAL)
+        return differ
+
+
+def _differ(backend: Ints) -> Bools:
+    differ: Bools = (backend[:, None] != NO_BACKEND) & (backend[:, None] != backend)
+    return differ
 
 
 @lru_cache(maxsize=1024)

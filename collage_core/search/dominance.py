@@ -81,11 +81,13 @@ def survivors(
 def _against_the_cheapest(cost_ms: Costs, axes: Sequence[_Axis]) -> Bools:
     """Compare all states with the first, cheapest ones. Of two that replace each other the first stays."""
     count = len(cost_ms)
-    killers = slice(0, min(count, _PAIRWISE))
-    bound = np.repeat(cost_ms[killers, None], count, axis=1)
+    killers = min(count, _PAIRWISE)
+    bound = cost_ms[:killers, None].repeat(count, axis=1)
     for axis in axes:
-        bound += axis.slack_ms[axis.codes[killers, None], axis.codes]
-    return ~np.asarray(np.triu(bound <= cost_ms, 1).any(axis=0))
+        # Row by row, then column by column: several times as fast as both at once.
+        bound += axis.slack_ms.take(axis.codes[:killers], axis=0).take(axis.codes, axis=1)
+    later = np.arange(killers)[:, None] < np.arange(count)
+    return ~np.asarray(((bound <= cost_ms) & later).any(axis=0))
 
 
 def _undercut_nowhere(cost_ms: Costs, axes: Sequence[_Axis]) -> Bools:
@@ -111,8 +113,16 @@ def _undercut_nowhere(cost_ms: Costs, axes: Sequence[_Axis]) -> Bools:
 
 def _compact(axis: _Axis) -> _Axis:
     """The same with only the codes that occur."""
-    present, codes = np.unique(axis.codes, return_inverse=True)
+    present, codes = _renumbered(axis.codes)
     return _Axis(codes, axis.slack_ms[present[:, None], present])
+
+
+def _renumbered(codes: Ints) -> tuple[Ints, Ints]:
+    """The codes that occur, ascending, and the place of each code among them: as `np.unique`, without
+    sorting, for codes are small.
+    """
+    occurs = np.bincount(codes) > 0
+    return occurs.nonzero()[0], (occurs.cumsum() - 1)[codes]
 
 
 def _joined(axes: Sequence[_Axis]) -> list[_Axis]:
@@ -123,7 +133,7 @@ def _joined(axes: Sequence[_Axis]) -> list[_Axis]:
     for axis in axes:
         for i, other in enumerate(result):
             size = len(axis.slack_ms)
-            together, codes = np.unique(other.codes * size + axis.codes, return_inverse=True)
+            together, codes = _renumbered(other.codes * size + axis.codes)
             if 2 * len(together) <= size * len(other.slack_ms) and len(together) <= _LARGEST_JOINT_AXIS:
                 first, second = np.divmod(together, size)
                 slack_ms = other.slack_ms[first[:, None], first] + axis.slack_ms[second[:, None], second]

@@ -74,7 +74,7 @@ def run(
         todo[position] = {}
         if shapes:
             furthest = position
-        found = sum(len(s.cost_ms) + _SHAPE_WEIGHT * len(np.unique(s.upstream)) for s in shapes)
+        found = sum(len(s.cost_ms) + _SHAPE_WEIGHT * len(s.upstreams()) for s in shapes)
         spent += found
         if not exact or found > cap or spent > budget:
             bounds = [remaining_ms[position] - _claimed_ms(left_ms, position, s.claimed) for s in shapes]

@@ -116,7 +116,8 @@ def _feasible(
     def same(c: Candidate) -> tuple[object, ...]:
         return c.subgraph.node_set, c.variant.inputs, c.variant.outputs
 
-    others = {same(c) for c, _ in found if not is_fallback(c)}
+    fallbacks = {c.subgraph.node_set for c, _ in found if is_fallback(c)}
+    others = {same(c) for c, _ in found if c.subgraph.node_set in fallbacks and not is_fallback(c)}
     return [(c, record) for c, record in found if not (is_fallback(c) and same(c) in others)]
 
 

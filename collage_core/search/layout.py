@@ -87,6 +87,7 @@ def lay_out(problem: Problem, order: Sequence[int]) -> Layout:
                 if where[0] + 1 < begin[v]:
                     begin[v] = where[0] + 1
     lanes: list[Lane] = []
+    known: dict[object, SlotTables] = {}
     for v, value in enumerate(problem.values):
         producer = -1 if value.producer is None else position[value.producer]
         consumers = [position[n] for n in value.consumers]
@@ -96,7 +97,7 @@ def lay_out(problem: Problem, order: Sequence[int]) -> Layout:
         reads, writes = sorted(readings[v]), sorted(writings[v])
         lanes.append(
             Lane(
-                _tables(problem, v, reads, writes),
+                _tables(problem, v, reads, writes, known),
                 {s: i for i, s in enumerate(reads)},
                 {s: i for i, s in enumerate(writes)},
                 producer,
@@ -137,16 +138,21 @@ def _is_convex(mask: int, nodes: Sequence[int], above: Sequence[int], below: Seq
 
 
 def _tables(
-    problem: Problem, v: int, readings: Iterable[Signature], writings: Iterable[Signature]
+    problem: Problem,
+    v: int,
+    readings: Iterable[Signature],
+    writings: Iterable[Signature],
+    known: dict[object, SlotTables],
 ) -> SlotTables:
+    """One for all values that are alike, of which a network of repeated blocks has many."""
     value = problem.values[v]
     formats = {f for f, _ in (*readings, *writings)}
     if value.output_format is not None:
         formats.add(value.output_format)
     number = {f: i for i, f in enumerate(sorted(formats))}
-    conversion_ms = np.array(
-        [0.0 if p == q else problem.conversion_ms.get((v, p, q), math.inf) for p in number for q in number]
-    ).reshape(len(number), len(number))
+    conversion_ms = [
+        0.0 if p == q else problem.conversion_ms.get((v, p, q), math.inf) for p in number for q in number
+    ]
     output_format = None if value.output_format is None else number[value.output_format]
     space = code_space(
         tuple((number[f], b) for f, b in readings),
@@ -157,7 +163,12 @@ def _tables(
         len(value.consumers),
         problem.crossing_ms > 0.0,
     )
-    return SlotTables(space, conversion_ms, output_format, value.producer is not None, problem.crossing_ms)
+    has_producer = value.producer is not None
+    key = space, output_format, has_producer, *conversion_ms
+    if key not in known:
+        square = np.array(conversion_ms).reshape(len(number), len(number))
+        known[key] = SlotTables(space, square, output_format, has_producer, problem.crossing_ms)
+    return known[key]
 
 
 def _assign(lanes: Sequence[Lane]) -> tuple[tuple[Lane, ...], int]:

@@ -199,15 +199,17 @@ def _worth_trying(
     """Leave out the choices that another one of the same nodes replaces at no loss, whatever surrounds
     them.
     """
-    order = np.argsort(cost_ms, kind="stable")
-    bound = cost_ms[order][:, None] + np.zeros(len(order))
+    order = cost_ms.argsort(kind="stable")
+    cost_ms = cost_ms[order]
+    bound = cost_ms[:, None].repeat(len(order), axis=1)
     for v, s in reads:
         signature = s[order]
-        bound += layout.lanes[v].tables.reading_slack_ms[signature[:, None], signature]
+        bound += layout.lanes[v].tables.reading_slack_ms.take(signature, axis=0).take(signature, axis=1)
     for v, s in writes:
         signature = s[order]
-        bound += layout.lanes[v].tables.writing_slack_ms[signature[:, None], signature]
-    replaced = np.triu(bound <= cost_ms[order], 1).any(axis=0)
+        bound += layout.lanes[v].tables.writing_slack_ms.take(signature, axis=0).take(signature, axis=1)
+    later = np.arange(len(order))[:, None] < np.arange(len(order))
+    replaced = ((bound <= cost_ms) & later).any(axis=0)
     return order[~replaced]
 
 

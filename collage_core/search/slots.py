@@ -7,8 +7,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from collage_core.search.codes import SEVERAL, Bools, CodeSpace, Ints, Signature
-from collage_core.search.problem import NO_BACKEND
+from collage_core.search.codes import Bools, CodeSpace
 
 __all__ = ["Costs", "SlotTables"]
 
@@ -42,10 +41,13 @@ class SlotTables:
     @cached_property
     def consume_ms(self) -> Costs:
         """[L, R]: a reader joins the live value."""
-        wanted = _formats(self.space.readings)
-        owed = np.where(self.space.made, 0.0, self._conversion_ms[self.space.source])
-        charge: Costs = owed[:, wanted] + np.where(self.space.crosses_in, self._crossing_ms, 0.0)
-        return charge
+        charge = self._owed_ms[:, self.space.reading_formats]
+        return charge + np.where(self.space.crosses_in, self._crossing_ms, 0.0)
+
+    @cached_property
+    def _owed_ms(self) -> Costs:
+        """[L, F]: what a format that does not exist yet costs."""
+        return np.where(self.space.made, 0.0, self._conversion_ms[self.space.source])
 
     @cached_property
     def produce_ms(self) -> Costs:
@@ -55,7 +57,7 @@ class SlotTables:
         wanted = self.space.wanted.copy()
         if self._output_format is not None:
             wanted[:, self._output_format] = True
-        owed = self._conversion_ms[_formats(self.space.writings)]
+        owed = self._conversion_ms[self.space.writing_formats]
         converted = np.where(wanted[:, None, :], owed, 0.0).sum(axis=2)
         charge: Costs = converted + np.where(self.space.crosses_out, self._crossing_ms, 0.0)
         return charge
@@ -66,12 +68,11 @@ class SlotTables:
         """
         readers_left = min(readers_left, len(self._conversion_ms))
         if readers_left not in self._live_slack_ms:
-            owed = np.where(self.space.made, 0.0, self._conversion_ms[self.space.source])
-            extra = np.sort(_positive_part(owed[:, None, :], owed[None, :, :]), axis=2)
+            extra = _positive_part(self._owed_ms[:, None, :], self._owed_ms[None, :, :])
+            extra.sort(axis=2)
             most = extra[:, :, extra.shape[2] - readers_left :].sum(axis=2)
-            home = self.space.home
-            crosses = (home[:, None] != NO_BACKEND) & (home[:, None] != home)
-            self._live_slack_ms[readers_left] = most + np.where(crosses, self._crossing_ms, 0.0)
+            crosses_ms = np.where(self.space.homes_differ, self._crossing_ms, 0.0)
+            self._live_slack_ms[readers_left] = most + crosses_ms
         return self._live_slack_ms[readers_left]
 
     @cached_property
@@ -79,29 +80,32 @@ class SlotTables:
         """[P, P]: the most that code s can cost beyond code t, whatever the producer and further readers turn
         out to be.
         """
-        wanted, who = self.space.wanted, self.space.who
+        wanted = self.space.wanted
         extra = self._worst_source_ms(wanted[:, None, :] & ~wanted[None, :, :])
-        crosses = (who[:, None] != NO_BACKEND) & (who[:, None] != who) & (who != SEVERAL)
-        return extra + np.where(crosses, self._crossing_ms, 0.0)
+        return extra + np.where(self.space.readers_differ, self._crossing_ms, 0.0)
 
     @cached_property
     def reading_slack_ms(self) -> Costs:
         """[R, R]: the most that a group that reads by signature s can cost beyond one that reads by t, all
         else equal.
         """
-        formats = _formats(self.space.readings)
-        wanted = formats[:, None] == np.arange(len(self._conversion_ms))
-        extra = self._worst_source_ms(wanted[:, None, :] & ~wanted[None, :, :])
-        return extra + (self._crossing_slack_ms(self.space.readings) if self._has_producer else 0.0)
+        formats = self.space.reading_formats
+        worst_ms = self._conversion_ms[self.space.writing_formats].max(axis=0, initial=0.0)
+        extra = np.where(formats[:, None] != formats, worst_ms[formats][:, None], 0.0)
+        if not self._has_producer:
+            return extra
+        return extra + np.where(self.space.readings_differ, self._crossing_ms, 0.0)
 
     @cached_property
     def writing_slack_ms(self) -> Costs:
         """[W, W]: the most that a group that writes by signature s can cost beyond one that writes by t, all
         else equal.
         """
-        owed = self._conversion_ms[_formats(self.space.writings)]
+        owed = self._conversion_ms[self.space.writing_formats]
         extra: Costs = _positive_part(owed[:, None, :], owed[None, :, :]).sum(axis=2)
-        return extra + (self._crossing_slack_ms(self.space.writings) if self.space.readings else 0.0)
+        if not self.space.readings:
+            return extra
+        return extra + np.where(self.space.writings_differ, self._crossing_ms, 0.0)
 
     def _worst_source_ms(self, wanted: Bools) -> Costs:
         """[..., F] -> [...]: what the wanted formats cost at most, over all formats in which the value may be
@@ -112,17 +116,8 @@ class SlotTables:
             extra = np.maximum(extra, np.where(wanted, self._conversion_ms[source], 0.0).sum(axis=-1))
         return extra
 
-    def _crossing_slack_ms(self, signatures: tuple[Signature, ...]) -> Costs:
-        backend = np.array([b for _, b in signatures], np.int64)
-        differs = (backend[:, None] != NO_BACKEND) & (backend[:, None] != backend)
-        return np.where(differs, self._crossing_ms, 0.0)
-
-
-def _formats(signatures: tuple[Signature, ...]) -> Ints:
-    return np.array([f for f, _ in signatures], np.int64)
-
 
 def _positive_part(minuend: Costs, subtrahend: Costs) -> Costs:
     """max(0, minuend - subtrahend), with inf - inf = 0."""
-    with np.errstate(invalid="ignore"):
-        return np.where(minuend > subtrahend, minuend - subtrahend, 0.0)
+    is_more = minuend > subtrahend
+    return np.subtract(minuend, subtrahend, out=np.zeros(is_more.shape), where=is_more)

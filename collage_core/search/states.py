@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from collage_core.errors import PlacementError
 from collage_core.search.codes import Ints
@@ -16,6 +18,8 @@ from collage_core.search.moves import Upstream
 from collage_core.search.slots import Costs
 
 __all__ = ["Arrivals", "History", "Shape", "narrow", "settle", "start"]
+
+_Number = TypeVar("_Number", np.int64, np.float64)
 
 
 @dataclass
@@ -55,10 +59,18 @@ class Shape:
             self.choices[which],
         )
 
+    def upstreams(self) -> list[int]:
+        """The numbers in `upstream`, each once, ascending."""
+        return [0] if len(self.orders) == 1 else sorted(set(self.upstream.tolist()))
+
     def by_upstream(self) -> Iterator[tuple[Upstream, Ints, list[Ints], Costs]]:
         """The states that share an upstream: it, their ids, words and costs."""
         ids = self.first_id + np.arange(len(self.cost_ms))
-        for i in np.unique(self.upstream):
+        several = self.upstreams()
+        if len(several) == 1:
+            yield self.orders[several[0]], ids, self.words, self.cost_ms
+            return
+        for i in several:
             of = np.flatnonzero(self.upstream == i)
             yield self.orders[i], ids[of], [w[of] for w in self.words], self.cost_ms[of]
 
@@ -106,20 +118,16 @@ def settle(claimed: int, arrivals: Arrivals, active: Sequence[Lane], position: i
     """Merge equal states, keeping the cheapest, and drop the dominated; None if none is possible."""
     orders = list(dict.fromkeys(arrivals.upstream))
     number = {o: i for i, o in enumerate(orders)}
-    cost_ms = np.concatenate(arrivals.cost_ms)
-    words = [np.concatenate(w) for w in zip(*arrivals.words, strict=True)]
+    cost_ms = _joined(arrivals.cost_ms)
+    words = [_joined(w) for w in zip(*arrivals.words, strict=True)]
     sizes = np.array([len(c) for c in arrivals.cost_ms])
-    block = np.repeat(np.arange(len(sizes)), sizes)
+    block = np.arange(len(sizes)).repeat(sizes)
     upstream = np.array([number[o] for o in arrivals.upstream])[block]
-    keep = np.lexsort((cost_ms, upstream, *words))
-    keep = keep[np.isfinite(cost_ms[keep])]
+    keep = np.isfinite(cost_ms).nonzero()[0]
     if not len(keep):
         return None
-    changes = upstream[keep[1:]] != upstream[keep[:-1]]
-    for w in words:
-        changes |= w[keep[1:]] != w[keep[:-1]]
-    keep = keep[np.concatenate([[True], changes])]
-    keep = keep[np.argsort(cost_ms[keep], kind="stable")]
+    if len(keep) > 1:
+        keep = _cheapest(keep, cost_ms, [upstream, *words] if len(orders) > 1 else words)
     if len(keep) > 1:
         alive = survivors(
             [w[keep] for w in words],
@@ -130,19 +138,35 @@ def settle(claimed: int, arrivals: Arrivals, active: Sequence[Lane], position: i
         )
         keep = keep[alive]
     of = block[keep]
-    within = keep - (np.cumsum(sizes) - sizes)[of]
+    within = keep - (sizes.cumsum() - sizes)[of]
     width = np.array([len(c) for c in arrivals.choices])
-    parent_base = np.cumsum([0, *(len(p) for p in arrivals.parents)])[:-1]
-    choice_base = np.cumsum([0, *width])[:-1]
+    height = np.array([len(p) for p in arrivals.parents])
     return Shape(
         claimed,
         [w[keep] for w in words],
         cost_ms[keep],
         upstream[keep],
         orders,
-        np.concatenate(arrivals.parents)[parent_base[of] + within // width[of]],
-        np.concatenate(arrivals.choices)[choice_base[of] + within % width[of]],
+        _joined(arrivals.parents)[(height.cumsum() - height)[of] + within // width[of]],
+        _joined(arrivals.choices)[(width.cumsum() - width)[of] + within % width[of]],
     )
+
+
+def _cheapest(which: Ints, cost_ms: Costs, keys: Sequence[Ints]) -> Ints:
+    """Of those `which` have equal keys the cheapest, by ascending cost."""
+    keys = [k[which] for k in keys]
+    order = np.lexsort((cost_ms[which], *keys))
+    is_first = np.zeros(len(order), bool)
+    is_first[0] = True
+    for k in keys:
+        ordered = k[order]
+        is_first[1:] |= ordered[1:] != ordered[:-1]
+    found = which[order[is_first]]
+    return found[cost_ms[found].argsort(kind="stable")]
+
+
+def _joined(blocks: Sequence[npt.NDArray[_Number]]) -> npt.NDArray[_Number]:
+    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
 
 def narrow(shapes: list[Shape], bounds_ms: Sequence[float], beam: int) -> tuple[list[Shape], float]:
