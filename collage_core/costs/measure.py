@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
+from collage_core.costs.ahead import AheadCompiler
 from collage_core.costs.failures import infeasible
 from collage_core.costs.job import MeasureItem, MeasureJob
 from collage_core.costs.lock import measuring_lock
@@ -36,18 +37,19 @@ def run_job(
     soon as it is known.
 
     Starts a worker of its own and takes the machine's measuring lock for one item at a time (`on_wait`: see
-    `measuring_lock` and `Processors`). An item that raises, crashes, hangs or answers wrongly gets a record
-    that says so, and the others go on, in a new worker if need be. An item that crashes or answers wrongly
-    after others have run in its worker is tried once more in a new one: the fault may be theirs. One that
-    still dies of a bad memory access is run again in buffers that tell whether it writes outside them.
+    `measuring_lock` and `Processors`). Where the backend compiles ahead, many kernels are compiled in batches
+    before they are measured (`AheadCompiler`). An item that raises, crashes, hangs or answers wrongly gets a
+    record that says so, and the others go on, in a new worker if need be. An item that crashes or answers
+    wrongly after others have run in its worker is tried once more in a new one: the fault may be theirs. One
+    that still dies of a bad memory access is run again in buffers that tell whether it writes outside them.
     """
     on_wait = None if on_wait is None else cache(on_wait)  # once per job, not once per item
     run = _Run(job, on_record, on_wait)
     try:
         with measuring_lock(on_wait):
             run.ask()
-        for item in job.items:
-            if item.index not in run.records:
+        with AheadCompiler(job, on_wait=on_wait) as compiler:
+            for item in compiler.in_batches([i for i in job.items if i.index not in run.records]):
                 with measuring_lock(on_wait):
                     run.measure(item)
     finally:
