@@ -16,6 +16,7 @@ from collage_core.device import Target
 from collage_core.errors import BackendError
 from collage_core.formats import Array, Format, Layout
 from collage_core.ir import OpKind, Subgraph, TensorType, op_kind
+from collage_tvm.groups import POOLS
 from collage_tvm.library import Function, TvmKernel, function_of, own, vector_lanes
 from collage_tvm.lower import LOWERINGS, LoweringContext
 from collage_tvm.nest import Nest, assemble, sequence
@@ -147,7 +148,10 @@ def _lowered_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> _Lo
         parameters.output(values[v], f.layout) for v, f in zip(subgraph.outputs, variant.outputs, strict=True)
     ]
     moved = sum(subgraph.graph.type_of(v).size_bytes for v in (*subgraph.inputs, *subgraph.outputs))
-    result = _Lowered(_function(parameters, outputs, moved, target), parameters.constants)
+    # The windows of pooling are written out, in vectors. LLVM would take three times as long to look for
+    # further ones, and find next to nothing.
+    slp = not any(n.op_type in POOLS for n in subgraph.nodes)
+    result = _Lowered(_function(parameters, outputs, moved, target, slp), parameters.constants)
     _latest.clear()
     _latest[subgraph] = variant, target, result
     return result
@@ -161,8 +165,10 @@ def build_copy(type: TensorType, source: Format, destination: Format, target: Ta
     return TvmKernel(function.load(), [source.layout], [destination.layout], [], {})
 
 
-def _function(parameters: _Parameters, outputs: list[Output], moved_bytes: int, target: Target) -> Function:
-    """moved_bytes: without what the kernel holds itself."""
+def _function(
+    parameters: _Parameters, outputs: list[Output], moved_bytes: int, target: Target, slp: bool = True
+) -> Function:
+    """moved_bytes: without what the kernel holds itself. slp: see `tvm_target`."""
     steps = [partial for o in outputs if (partial := partial_reduction(o.tensor)) is not None]
     firsts = [nest for step in steps for nest in _nests(step, parameters)]
     nests = [nest for output in outputs for nest in _nests(output, parameters)]
@@ -175,7 +181,7 @@ def _function(parameters: _Parameters, outputs: list[Output], moved_bytes: int, 
     if steps:
         shared = [tirx.AllocBuffer(step.buffer) for step in steps]
         body = sequence([*shared, assemble(firsts, target.threads), body])
-    return function_of(parameters.all(), body, target)
+    return function_of(parameters.all(), body, target, slp=slp)
 
 
 def _nests(output: Output, parameters: _Parameters) -> list[Nest]:

@@ -37,8 +37,7 @@ def _host_cpu() -> str:
 
 @cache
 def tvm_target(threads: int, slp: bool = True) -> Any:
-    """slp: whether LLVM looks for scalars that could become a vector. In nests that are written as vectors it
-    finds next to nothing, and takes up to a third of the time."""
+    """slp: whether LLVM looks for scalars that could become a vector."""
     options = {} if slp else {"cl-opt": ["-vectorize-slp:bool=false"]}
     return TvmTarget({"kind": "llvm", "mcpu": _host_cpu(), "num-cores": threads, **options})
 
@@ -57,13 +56,14 @@ class Function:
 
     It is compiled once on this machine: the object file is kept under the text of the very function, in which
     everything is that the code has baked in, and of what compiles it. flat: whether all buffers, those that
-    the nest allocates too, have one dimension.
+    the nest allocates too, have one dimension. slp: see `tvm_target`.
     """
 
     code: Any
     parameters: int
     target: Target
     flat: bool
+    slp: bool
 
     @cached_property
     def key(self) -> str:
@@ -72,7 +72,7 @@ class Function:
 
     @property
     def _compiled_for(self) -> Any:
-        return tvm_target(self.target.threads, slp=not self.flat)
+        return tvm_target(self.target.threads, self.slp)
 
     def compile_ahead(self) -> None:
         """Make sure that `load` finds the object; if another process is just compiling it, leave it to that
@@ -105,9 +105,11 @@ class Function:
             return path.read_bytes()
 
 
-def function_of(parameters: Sequence[Any], body: Any, target: Target, *, flat: bool = True) -> Function:
+def function_of(
+    parameters: Sequence[Any], body: Any, target: Target, *, flat: bool = True, slp: bool = True
+) -> Function:
     """Of a loop nest over these buffers."""
-    return Function(_over_pointers(parameters, body), len(parameters), target, flat)
+    return Function(_over_pointers(parameters, body), len(parameters), target, flat, slp)
 
 
 def _folder() -> Path:

@@ -180,9 +180,9 @@ def test_only_outputs_larger_than_the_cache_go_past_it(
 ) -> None:
     bodies: list[str] = []
 
-    def seen(parameters: Any, body: Any, target: Target) -> Function:
+    def seen(parameters: Any, body: Any, target: Target, **how: Any) -> Function:
         bodies.append(str(body))
-        return function_of(parameters, body, target)
+        return function_of(parameters, body, target, **how)
 
     monkeypatch.setattr("collage_tvm.output.last_cache_bytes", lambda: cache_bytes)
     monkeypatch.setattr("collage_tvm.build.function_of", seen)
