@@ -25,8 +25,9 @@ The smallest complete backend::
             return call
 
 Which process calls what: `info`, `patterns`, `rules`, `variants`, `refusal`, `tunable` and `converts` run in
-the process of the user and must not load the vendor's library; `supported`, `build`, `build_conversion` and
-`tune` run in worker processes, and all but `tune` in the process that runs the finished executable.
+the process of the user and must not load the vendor's library; `supported`, `build`, `build_conversion`,
+`compile_ahead` and `tune` run in worker processes, and all but the last two in the process that runs the
+finished executable.
 """
 
 from __future__ import annotations
@@ -182,6 +183,9 @@ class Backend(ABC):
     name: str
     """Unique, lower case; users and placements refer to it, matched without regard to case."""
 
+    compiles_ahead: bool = False
+    """Whether it has `compile_ahead`: no process is started for what is not there."""
+
     @abstractmethod
     def info(self) -> BackendInfo:
         """What it is and whether it can run here. Cheap; looks for files and package metadata, loads
@@ -233,6 +237,16 @@ class Backend(ABC):
         Raises BackendError, or whatever the library raises; the candidate is then infeasible and the message
         its reason. DeclinedError, before anything is built, for a variant that the library does not run well.
         """
+
+    def compile_ahead(self, subgraph: Subgraph, variant: Variant, target: Target) -> None:
+        """Compile what `build` of the same will want, and put it where that finds it: on disk (see
+        `folders.user_folder`). Constants that `build` only packs need not be looked at.
+
+        Called in several worker processes at once, while nothing is timed, before many kernels are measured.
+        Kernels that differ in nothing but such constants are to be compiled once: where another process is at
+        it, this one need not wait. May raise, hang or crash: `build` is asked all the same, and will tell.
+        """
+        raise NotImplementedError
 
     def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
         """Whether it offers to convert a value of `type` from one format into another."""

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import cache
 
+from collage_core.costs.ahead import AheadCompiler
 from collage_core.costs.failures import infeasible
 from collage_core.costs.job import MeasureItem, MeasureJob
 from collage_core.costs.lock import measuring_lock
@@ -37,7 +38,8 @@ def run_job(
     soon as it is known.
 
     Starts a worker of its own and takes the machine's measuring lock for one item at a time (`on_wait`: see
-    `measuring_lock` and `Processors`). An item that raises, crashes, hangs or answers wrongly gets a record
+    `measuring_lock` and `Processors`). Where the backend compiles ahead, many kernels are compiled in batches
+    before they are measured (`AheadCompiler`). An item that raises, crashes, hangs or answers wrongly gets a record
     that says so, and the others go on, in a new worker if need be. An item that crashes or answers wrongly
     after others have run in its worker is tried once more in a new one: the fault may be theirs. One that
     still dies of a bad memory access is run again in buffers that tell whether it writes outside them.
@@ -63,7 +65,7 @@ class Measuring:
         """See `run_job`. Between two items is the time to raise something that ends it."""
         kind = replace(job, items=())
         if kind not in self._runs:
-            self._runs[kind] = _Run(kind, self._processors)
+            self._runs[kind] = _Run(kind, self._processors, self._on_wait)
         run = self._runs[kind]
         try:
             return run.all(job.items, on_record, self._on_wait)
@@ -72,7 +74,7 @@ class Measuring:
 
     def close(self) -> None:
         for run in self._runs.values():
-            run.stop()
+            run.close()
         self._runs.clear()
         self._processors.close()
 
@@ -80,8 +82,11 @@ class Measuring:
 class _Run:
     """One backend's worker, and what is known of how it behaves. job: without items."""
 
-    def __init__(self, job: MeasureJob, processors: Processors) -> None:
+    def __init__(
+        self, job: MeasureJob, processors: Processors, on_wait: Callable[[str], object] | None
+    ) -> None:
         self._job = job
+        self._ahead = AheadCompiler(job, on_wait=on_wait)
         self._processors = processors
         self._records: dict[int, CostRecord] = {}
         self._on_record: OnRecord | None = None
@@ -107,10 +112,9 @@ class _Run:
         self._records, self._on_record = {}, on_record
         with measuring_lock(on_wait):
             self._ask(items)
-        for item in items:
-            if item.index not in self._records:
-                with measuring_lock(on_wait):
-                    self._measure(item)
+        for item in self._ahead.in_batches([i for i in items if i.index not in self._records]):
+            with measuring_lock(on_wait):
+                self._measure(item)
         return [(i.index, self._records[i.index]) for i in items]
 
     def _ask(self, items: Sequence[MeasureItem]) -> None:
@@ -221,6 +225,10 @@ class _Run:
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+
+    def close(self) -> None:
+        self._ahead.close()
+        self.stop()
 
     def pause(self) -> None:
         if self._worker is not None and self._worker.alive:

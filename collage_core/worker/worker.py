@@ -201,6 +201,12 @@ class Worker:
         """Let a paused child go on (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
+    def interrupt(self) -> None:
+        """From another thread: end the child, so that a call that waits for it raises WorkerCrash. Its thread
+        closes the worker as ever.
+        """
+        self._signal(signal.SIGKILL)
+
     def close(self) -> None:
         """Ask the child to exit, and kill it if it does not within two seconds. May be called twice."""
         if self._closed:

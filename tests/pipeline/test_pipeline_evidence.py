@@ -63,7 +63,9 @@ class Machine:
                 sittings.append(Sitting(tuple(turns), as_it_comes=len(sittings) % 3 == 1))
             if len(sat[COLLAGE]) == 1:
                 takes = {name: self._factors[placements[name].target.threads] for name in sat}
-                left = {name for name, factor in takes.items() if factor >= plan.hopeless * min(takes.values())}
+                left = {
+                    name for name, factor in takes.items() if factor >= plan.hopeless * min(takes.values())
+                }
                 names = sat.keys() - left
             if len(sat[COLLAGE]) >= plan.sittings:
                 names = go_on({name: sittings for name, sittings in sat.items() if name not in left})
@@ -86,9 +88,7 @@ def _proven(
     machine = Machine(factors, differ, seed, effort)
     mix, *others = [Placement((), (), Target("cpu", n), predicted_ms=1.0) for n in factors]
     singles = [Single(f"library {p.target.threads}", p, alone=True) for p in others]
-    proof = prove(
-        {MIX: mix}, singles, machine.compare, lambda _: None, most_standing=effort.most_standing
-    )
+    proof = prove({MIX: mix}, singles, machine.compare, lambda _: None, most_standing=effort.most_standing)
     return proof, machine
 
 

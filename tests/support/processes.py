@@ -7,15 +7,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["children", "gone", "processes_with", "wait_until"]
+__all__ = ["children", "gone", "processes_with", "state_of", "wait_until"]
+
+
+def state_of(pid: int) -> str:
+    """State letter of a process as the kernel names it; "" when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
 
 
 def gone(pid: int) -> bool:
     """Whether the process has ended (a zombie that nobody has collected counts)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
+    return state_of(pid) in ("Z", "")
 
 
 def children(pid: int) -> list[int]:

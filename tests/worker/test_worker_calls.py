@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from processes import wait_until
+from processes import state_of, wait_until
 
 from collage_core.errors import WorkerError
 from collage_core.worker import RemoteError, Worker, WorkerCrash, WorkerTimeout, child_state
@@ -23,14 +23,6 @@ from collage_core.worker import RemoteError, Worker, WorkerCrash, WorkerTimeout,
 def worker() -> Iterator[Worker]:
     with Worker({"COLLAGE_TEST_VARIABLE": "yes"}) as started:
         yield started
-
-
-def state_of(pid: int) -> str:
-    """State letter of a process as the kernel names it; "" when it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
 
 
 values = st.recursive(
@@ -111,6 +103,19 @@ def test_pause_stops_all_of_its_processes_until_resume(worker: Worker) -> None:
     assert wait_until(lambda: state_of(grandchild) == "T")
     worker.resume()
     assert worker.call(abs, -3) == 3
+
+
+def test_another_thread_may_end_a_call(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    source = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(600)"
+    with Worker() as worker, ThreadPoolExecutor(1) as executor:
+        call = executor.submit(lambda: worker.call(exec, source))
+        assert wait_until(begun.exists)
+        worker.interrupt()
+        with pytest.raises(WorkerCrash, match="SIGKILL"):
+            call.result()
+        worker.interrupt()
+        assert not worker.alive
 
 
 def test_close_ends_it_and_what_it_has_started() -> None:

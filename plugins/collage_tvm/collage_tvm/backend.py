@@ -49,6 +49,7 @@ class TvmBackend(Backend):
     `scan`, `tiles`) or by MetaSchedule (`tuning`)."""
 
     name = NAME
+    compiles_ahead = True
 
     def info(self) -> BackendInfo:
         version = installed_version("collage-tvm") or "0"
@@ -75,6 +76,11 @@ class TvmBackend(Backend):
         from collage_tvm.build import build_kernel
 
         return build_kernel(subgraph, variant, target)
+
+    def compile_ahead(self, subgraph: Subgraph, variant: Variant, target: Target) -> None:
+        from collage_tvm.build import compile_kernel_ahead
+
+        compile_kernel_ahead(subgraph, variant, target)
 
     def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
         same = (source.dtype, source.device) == (destination.dtype, destination.device)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import numpy as np
 from tvm import tirx
 
 from collage_core.backend import Kernel, Variant
@@ -13,9 +16,9 @@ from collage_core.device import Target
 from collage_core.errors import BackendError
 from collage_core.formats import Array, Format, Layout
 from collage_core.ir import OpKind, Subgraph, TensorType, op_kind
-from collage_tvm.library import TvmKernel, compile_function, own, vector_lanes
+from collage_tvm.groups import POOLS
+from collage_tvm.library import Function, TvmKernel, function_of, own, vector_lanes
 from collage_tvm.lower import LOWERINGS, LoweringContext
-from collage_tvm.machine_code import MachineCode
 from collage_tvm.nest import Nest, assemble, sequence
 from collage_tvm.output import Output, beyond_caches, strides_of
 from collage_tvm.partial import partial_reduction
@@ -27,7 +30,7 @@ from collage_tvm.tiles import contraction_nests, contraction_of
 from collage_tvm.tuning.records import TUNED
 from collage_tvm.vectors import fence, with_streams
 
-__all__ = ["build_copy", "build_kernel"]
+__all__ = ["build_copy", "build_kernel", "compile_kernel_ahead"]
 
 _ALONE_BYTES = 16 << 10
 """A kernel that moves less than this runs on one thread: sharing it out takes about a microsecond."""
@@ -40,7 +43,8 @@ class _Parameters:
         self.inputs: list[Any] = []
         self.outputs: list[Any] = []
         self.held: list[Any] = []
-        self.constants: list[Array] = []
+        self.constants: list[Callable[[], Array]] = []
+        self.constant_bytes = 0
 
     def input(self, name: str, shape: tuple[int, ...], format: Format) -> Tensor:
         buffer = _buffer(f"in{len(self.inputs)}", shape, format.dtype)
@@ -49,10 +53,15 @@ class _Parameters:
 
     def hold(self, data: Array) -> Tensor:
         """A constant as a parameter that the kernel itself hands over."""
-        buffer = _buffer(f"held{len(self.held)}", data.shape, str(data.dtype))
+        return self.hold_made(data.shape, str(data.dtype), lambda: data)
+
+    def hold_made(self, shape: tuple[int, ...], dtype: str, make: Callable[[], Array]) -> Tensor:
+        """As `hold`, of what is made when a kernel is: what is only compiled needs no weights."""
+        buffer = _buffer(f"held{len(self.held)}", shape, dtype)
         self.held.append(buffer)
-        self.constants.append(own(data))
-        return _argument(buffer, data.shape, str(data.dtype), tuple(range(data.ndim)))
+        self.constants.append(make)
+        self.constant_bytes += math.prod(shape) * np.dtype(dtype).itemsize
+        return _argument(buffer, shape, dtype, tuple(range(len(shape))))
 
     def output(self, tensor: Tensor, layout: Layout) -> Output:
         buffer = _buffer(f"out{len(self.outputs)}", tensor.shape, tensor.dtype)
@@ -96,39 +105,74 @@ def lowered(subgraph: Subgraph, variant: Variant, parameters: _Parameters) -> di
     return values
 
 
+@dataclass(frozen=True)
+class _Lowered:
+    """constants: what makes those that the kernel hands over."""
+
+    function: Function
+    constants: Sequence[Callable[[], Array]]
+
+
+_latest: WeakKeyDictionary[Subgraph, tuple[Variant, Target, _Lowered]] = WeakKeyDictionary()
+"""What was lowered last: a kernel that is measured with its constants cold is built twice."""
+
+
 def build_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
     """The compiled kernel of a variant that the backend has offered."""
     if (schedule := dict(variant.options).get(TUNED)) is not None:
         from collage_tvm.tuning.kernel import tuned_kernel
 
         return tuned_kernel(subgraph, variant, schedule, target)
+    lowered = _lowered_kernel(subgraph, variant, target)
+    layouts = [f.layout for f in variant.inputs], [f.layout for f in variant.outputs]
+    constants = [own(make()) for make in lowered.constants]
+    return TvmKernel(lowered.function.load(), *layouts, constants, _aliases(subgraph, variant))
+
+
+def compile_kernel_ahead(subgraph: Subgraph, variant: Variant, target: Target) -> None:
+    """Make sure that `build_kernel` finds all that it loads. Reads no weights."""
+    if (schedule := dict(variant.options).get(TUNED)) is not None:
+        from collage_tvm.tuning.kernel import compile_tuned_ahead
+
+        return compile_tuned_ahead(subgraph, variant, schedule, target)
+    _lowered_kernel(subgraph, variant, target).function.compile_ahead()
+
+
+def _lowered_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> _Lowered:
+    known = _latest.get(subgraph)
+    if known is not None and known[:2] == (variant, target):
+        return known[2]
     parameters = _Parameters()
     values = lowered(subgraph, variant, parameters)
     outputs = [
         parameters.output(values[v], f.layout) for v, f in zip(subgraph.outputs, variant.outputs, strict=True)
     ]
     moved = sum(subgraph.graph.type_of(v).size_bytes for v in (*subgraph.inputs, *subgraph.outputs))
-    function = _compiled(parameters, outputs, moved, target)
-    layouts = [f.layout for f in variant.inputs], [f.layout for f in variant.outputs]
-    return TvmKernel(function, *layouts, parameters.constants, _aliases(subgraph, variant))
+    # The windows of pooling are written out, in vectors. LLVM would take three times as long to look for
+    # further ones, and find next to nothing.
+    slp = not any(n.op_type in POOLS for n in subgraph.nodes)
+    result = _Lowered(_function(parameters, outputs, moved, target, slp), parameters.constants)
+    _latest.clear()
+    _latest[subgraph] = variant, target, result
+    return result
 
 
 def build_copy(type: TensorType, source: Format, destination: Format, target: Target) -> TvmKernel:
     """The kernel that stores a value in another layout."""
     parameters = _Parameters()
     output = parameters.output(parameters.input("x", type.static_shape, source), destination.layout)
-    function = _compiled(parameters, [output], 2 * type.size_bytes, target)
-    return TvmKernel(function, [source.layout], [destination.layout], [], {})
+    function = _function(parameters, [output], 2 * type.size_bytes, target)
+    return TvmKernel(function.load(), [source.layout], [destination.layout], [], {})
 
 
-def _compiled(
-    parameters: _Parameters, outputs: list[Output], moved_bytes: int, target: Target
-) -> MachineCode:
-    """moved_bytes: without what the kernel holds itself."""
+def _function(
+    parameters: _Parameters, outputs: list[Output], moved_bytes: int, target: Target, slp: bool = True
+) -> Function:
+    """moved_bytes: without what the kernel holds itself. slp: see `tvm_target`."""
     steps = [partial for o in outputs if (partial := partial_reduction(o.tensor)) is not None]
     firsts = [nest for step in steps for nest in _nests(step, parameters)]
     nests = [nest for output in outputs for nest in _nests(output, parameters)]
-    if moved_bytes + sum(c.nbytes for c in parameters.constants) <= _ALONE_BYTES:
+    if moved_bytes + parameters.constant_bytes <= _ALONE_BYTES:
         target = replace(target, threads=1)
     streamed = {o.tensor.dtype for o in outputs if o.streams}
     body = assemble(nests, target.threads, [fence()] if streamed else [])
@@ -137,13 +181,13 @@ def _compiled(
     if steps:
         shared = [tirx.AllocBuffer(step.buffer) for step in steps]
         body = sequence([*shared, assemble(firsts, target.threads), body])
-    return compile_function(parameters.all(), body, target)
+    return function_of(parameters.all(), body, target, slp=slp)
 
 
 def _nests(output: Output, parameters: _Parameters) -> list[Nest]:
     lanes = vector_lanes()
     if contraction_of(output.tensor) is not None:
-        return contraction_nests(output, lanes, parameters.hold)
+        return contraction_nests(output, lanes, parameters.hold_made)
     if output.tensor.scan is not None:
         return scan_nests(output, lanes)
     return row_nests(output, lanes) if reductions_of(output.tensor) else pointwise_nests(output, lanes)

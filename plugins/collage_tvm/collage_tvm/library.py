@@ -6,7 +6,8 @@ import ctypes
 import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from collage_core.formats import Array, Layout, empty, plain
 from collage_tvm.machine_code import MachineCode, load
 from collage_tvm.objects import ObjectCache
 
-__all__ = ["TvmKernel", "compile_function", "own", "tvm_target", "vector_lanes"]
+__all__ = ["Function", "TvmKernel", "function_of", "own", "tvm_target", "vector_lanes"]
 
 _ENTRY = "collage_kernel"
 _CPU = 1
@@ -35,8 +36,10 @@ def _host_cpu() -> str:
 
 
 @cache
-def tvm_target(threads: int) -> Any:
-    return TvmTarget({"kind": "llvm", "mcpu": _host_cpu(), "num-cores": threads})
+def tvm_target(threads: int, slp: bool = True) -> Any:
+    """slp: whether LLVM looks for scalars that could become a vector."""
+    options = {} if slp else {"cl-opt": ["-vectorize-slp:bool=false"]}
+    return TvmTarget({"kind": "llvm", "mcpu": _host_cpu(), "num-cores": threads, **options})
 
 
 @cache
@@ -46,27 +49,71 @@ def vector_lanes() -> int:
         return 16 if tvm.target.codegen.target_has_features("avx512f") else 8
 
 
-def compile_function(
-    parameters: Sequence[Any], body: Any, target: Target, *, keep: bool = True, flat: bool = True
-) -> MachineCode:
-    """The function of a loop nest over buffers, given as pointers to their elements.
+@dataclass(frozen=True)
+class Function:
+    """The function of a loop nest over buffers, which are given as pointers to their elements; not compiled
+    yet.
 
-    Compiled once on this machine: the object file is kept under the text of the very function, in which
-    everything is that the code has baked in, and of what compiles it. keep: whether it is worth keeping.
-    flat: whether all buffers, those that the nest allocates too, have one dimension.
+    It is compiled once on this machine: the object file is kept under the text of the very function, in which
+    everything is that the code has baked in, and of what compiles it. flat: whether all buffers, those that
+    the nest allocates too, have one dimension. slp: see `tvm_target`.
     """
-    function = _over_pointers(parameters, body)
-    if not keep:
-        return load(_compiled(function, target, flat), _ENTRY, len(parameters), target.threads)
-    versions = f"{tvm.__version__} {tvm_ffi.__version__} {_lowering()} {flat} {tvm_target(target.threads)}"
-    text = f"{versions}\n{ir.save_json(function)}"
-    key = hashlib.sha256(text.encode()).hexdigest()
-    objects = _objects(user_folder() / "tvm" / "objects")
-    data = objects.get(key)
-    if data is None:
-        data = _compiled(function, target, flat)
-        objects.put(key, data)
-    return load(data, _ENTRY, len(parameters), target.threads)
+
+    code: Any
+    parameters: int
+    target: Target
+    flat: bool
+    slp: bool
+
+    @cached_property
+    def key(self) -> str:
+        versions = f"{tvm.__version__} {tvm_ffi.__version__} {_lowering()} {self.flat} {self._compiled_for}"
+        return hashlib.sha256(f"{versions}\n{ir.save_json(self.code)}".encode()).hexdigest()
+
+    @property
+    def _compiled_for(self) -> Any:
+        return tvm_target(self.target.threads, self.slp)
+
+    def compile_ahead(self) -> None:
+        """Make sure that `load` finds the object; if another process is just compiling it, leave it to that
+        one."""
+        objects = _objects(_folder())
+        with objects.claimed(self.key) as claimed:
+            if claimed and objects.get(self.key) is None:
+                objects.put(self.key, self._object())
+
+    def load(self, *, keep: bool = True) -> MachineCode:
+        """keep: whether the object is worth keeping."""
+        data = self._kept() if keep else self._object()
+        return load(data, _ENTRY, self.parameters, self.target.threads)
+
+    def _kept(self) -> bytes:
+        objects = _objects(_folder())
+        data = objects.get(self.key)
+        if data is None:
+            data = self._object()
+            objects.put(self.key, data)
+        return data
+
+    def _object(self) -> bytes:
+        """The object file."""
+        module = tvm.IRModule({_ENTRY: self.code})
+        compiled = tvm.compile(module, self._compiled_for, tir_pipeline=_pipeline(self.flat)).mod
+        with tempfile.TemporaryDirectory(prefix="collage-tvm-") as folder:
+            path = Path(folder, "kernel.o")
+            compiled.write_to_file(str(path), "o")
+            return path.read_bytes()
+
+
+def function_of(
+    parameters: Sequence[Any], body: Any, target: Target, *, flat: bool = True, slp: bool = True
+) -> Function:
+    """Of a loop nest over these buffers."""
+    return Function(_over_pointers(parameters, body), len(parameters), target, flat, slp)
+
+
+def _folder() -> Path:
+    return user_folder() / "tvm" / "objects"
 
 
 @cache
@@ -91,17 +138,6 @@ def _over_pointers(parameters: Sequence[Any], body: Any) -> Any:
         whole = tirx.AttrStmt("default", key, tirx.const(value, "int32"), whole)  # where large buffers lie
     attributes = ir.make_node("ir.DictAttrs", **{"global_symbol": _ENTRY, "tirx.noalias": True})
     return tirx.PrimFunc(pointers, whole, ret_type=ir.PrimType("int32"), attrs=attributes)
-
-
-def _compiled(function: Any, target: Target, flat: bool) -> bytes:
-    """The object file."""
-    module = tvm.compile(
-        tvm.IRModule({_ENTRY: function}), tvm_target(target.threads), tir_pipeline=_pipeline(flat)
-    ).mod
-    with tempfile.TemporaryDirectory(prefix="collage-tvm-") as folder:
-        path = Path(folder, "kernel.o")
-        module.write_to_file(str(path), "o")
-        return path.read_bytes()
 
 
 @cache

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import stat
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 from collage_core.folders import others_may_write
@@ -17,6 +19,7 @@ __all__ = ["ObjectCache"]
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _SUFFIX = ".object"
+_CLAIMS = "claims"
 _MAX_BYTES = 512 << 20
 _STALE_S = 3600
 """Age of a temporary file whose writer must have been killed."""
@@ -70,6 +73,35 @@ class ObjectCache:
             self._sweep()
         self._puts += 1
 
+    @contextlib.contextmanager
+    def claimed(self, key: str) -> Iterator[bool]:
+        """Whether this process is to make the object of `key` (hexadecimal digits): not if another one has
+        claimed it, nor where it could not be kept. The claim ends with the context, or the process.
+        """
+        descriptor = self._claim(key)
+        try:
+            yield descriptor is not None
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _claim(self, key: str) -> int | None:
+        """A descriptor that holds the claim: a lock on the byte of one file that the key names. So there is
+        no file for each key, which somebody would have to remove."""
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not self._is_own():
+                return None
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+            descriptor = os.open(self._folder / _CLAIMS, flags, 0o600)
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int(key[:15], 16))
+            except OSError:
+                os.close(descriptor)
+                return None
+            return descriptor
+        return None
+
     def _is_own(self) -> bool:
         try:
             facts = self._folder.lstat()
@@ -96,7 +128,7 @@ class ObjectCache:
                     facts = path.stat()
                     if path.suffix == _SUFFIX:
                         kept.append((facts.st_mtime, facts.st_size, path))
-                    elif time.time() - facts.st_mtime > _STALE_S:
+                    elif path.name != _CLAIMS and time.time() - facts.st_mtime > _STALE_S:
                         path.unlink()
         total = sum(size for _, size, _ in kept)
         for _, size, path in sorted(kept):

@@ -16,10 +16,13 @@ from collage_tvm.nest import Axis, integer, lanes_from, loop, nested, sequence, 
 from collage_tvm.squares import SIDES, transposed_square
 from collage_tvm.tensor import Tensor
 
-__all__ = ["Columns", "Operands", "Positions", "Tile"]
+__all__ = ["Columns", "Hold", "Operands", "Positions", "Tile"]
 
 Expr = Any
 Stmt = Any
+
+Hold = Callable[[tuple[int, ...], str, Callable[[], Array]], Tensor]
+"""Makes an argument of an array that the kernel will own: of its shape and dtype, and what makes it."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +69,9 @@ class Operands:
         positions: Positions,
         vector: int,
         vectors: int,
-        hold: Callable[[Array], Tensor],
+        hold: Hold,
     ) -> None:
-        """`vector`: columns of a vector; `vectors`: the most of a tile. hold: makes an argument of an array
-        that the kernel will own."""
+        """`vector`: columns of a vector; `vectors`: the most of a tile."""
         c = contraction
         self._c = c
         self._positions = positions
@@ -81,12 +83,19 @@ class Operands:
         for start, count, widths in column_parts(c.column.extent, vector, vectors):
             self.columns.append(Columns(start, count, widths, self._group_stride))
             self._group_stride += count * len(widths) * vector * self.products
-        self._right = self._repacked(hold) if self._packed else c.right
+        self._right = self._held(hold) if self._packed else c.right
         self.panel: Any = None
         if not self._packed and c.column.right > 1:
             self.panel = tirx.decl_buffer((self.products * vectors * vector,), dtype, name="panel")
 
-    def _repacked(self, hold: Callable[[Array], Tensor]) -> Any:
+    def _held(self, hold: Hold) -> Any:
+        """The parameter that is the repacked right operand."""
+        shape = (self._c.groups, self._group_stride)
+        memory = hold(shape, str(self._c.right.dtype), self._repacked).memory
+        assert memory is not None
+        return memory.buffer
+
+    def _repacked(self) -> Array:
         c = self._c
         flat = c.right.reshape(c.groups, self.products, c.column.extent)
         panels = []
@@ -96,9 +105,7 @@ class Operands:
             part = np.pad(part, ((0, 0), (0, 0), (0, columns.count * size - part.shape[2])))
             part = part.reshape(c.groups, self.products, columns.count, size)
             panels.append(part.transpose(0, 2, 1, 3).reshape(c.groups, -1))
-        held = hold(np.ascontiguousarray(np.concatenate(panels, axis=1))).memory
-        assert held is not None
-        return held.buffer
+        return np.concatenate(panels, axis=1)
 
     def column_at(self, tile: Tile, vector: Expr) -> Expr:
         """The first column of a vector."""

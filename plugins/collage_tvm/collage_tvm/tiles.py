@@ -10,14 +10,13 @@ conditions in the loops.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from tvm import ir, sym, tirx
 
-from collage_core.formats import Array
 from collage_tvm.contraction import Contraction, Inside, Kept, blocking, even_parts
 from collage_tvm.nest import (
     Axis,
@@ -35,7 +34,7 @@ from collage_tvm.nest import (
     variable,
     vectorized,
 )
-from collage_tvm.operands import Columns, Operands, Positions, Tile
+from collage_tvm.operands import Columns, Hold, Operands, Positions, Tile
 from collage_tvm.output import Output
 from collage_tvm.pointwise import stored_value
 from collage_tvm.rows import tensors_below
@@ -61,15 +60,15 @@ def contraction_of(root: Tensor) -> Tensor | None:
     return next((x for x in tensors_below(root) if x.contraction is not None), None)
 
 
-def contraction_nests(output: Output, lanes: int, hold: Callable[[Array], Tensor]) -> list[Nest]:
-    """`lanes`: float32 elements of a vector. hold: makes an argument of an array that the kernel will own."""
+def contraction_nests(output: Output, lanes: int, hold: Hold) -> list[Nest]:
+    """`lanes`: float32 elements of a vector."""
     x = contraction_of(output.tensor)
     assert x is not None
     return _Schedule(output, x, lanes, hold).nests()
 
 
 class _Schedule:
-    def __init__(self, output: Output, x: Tensor, lanes: int, hold: Callable[[Array], Tensor]) -> None:
+    def __init__(self, output: Output, x: Tensor, lanes: int, hold: Hold) -> None:
         assert x.contraction is not None
         self._c: Contraction = x.contraction
         self._dtype = x.dtype

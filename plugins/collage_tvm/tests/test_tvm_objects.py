@@ -149,7 +149,7 @@ def test_a_kernel_is_compiled_once(home: Path, monkeypatch: pytest.MonkeyPatch) 
     def never(*_: object) -> bytes:
         raise AssertionError("it was compiled again")
 
-    monkeypatch.setattr(library, "_compiled", never)
+    monkeypatch.setattr(library.Function, "_object", never)
     again, _ = _scaled(3.0)
     for kernel in (first, again):
         o = np.empty_like(x)

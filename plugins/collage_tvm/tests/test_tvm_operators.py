@@ -427,11 +427,11 @@ def test_what_is_divided_is_not_written_out_for_every_use_of_it(
     """A chain of four times as many divisions is four times as long, and not 2 to the power of them."""
     lengths = []
 
-    def compile_function(parameters: Any, body: Any, target: Target) -> Any:
+    def function_of(parameters: Any, body: Any, target: Target, **how: Any) -> Any:
         lengths.append(len(str(body)))
-        return library.compile_function(parameters, body, target)
+        return library.function_of(parameters, body, target, **how)
 
-    monkeypatch.setattr("collage_tvm.build.compile_function", compile_function)
+    monkeypatch.setattr("collage_tvm.build.function_of", function_of)
     values = _integers(_DIVIDENDS, "int32")
     for count in (3, 12):
         nodes = [node("Div", [f"v{k}" if k else "x", "y"], f"v{k + 1}") for k in range(count)]

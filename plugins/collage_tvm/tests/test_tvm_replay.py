@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tvm
 from collage_tvm.backend import TvmBackend
+from collage_tvm.library import Function
 from collage_tvm.tuning.index_map import digits_of
 from collage_tvm.tuning.kernel import module_of, workload_hash
 from collage_tvm.tuning.records import TUNED, Schedule
@@ -68,10 +69,14 @@ def _trace() -> list[Any]:
     return [instructions, [[5, [6, 4]], [9, 1]]]
 
 
+def _variant(trace: Any) -> Variant:
+    module = module_of(workload_of(_GROUP, _VARIANT).function)
+    return replace(_VARIANT, options=((TUNED, Schedule(workload_hash(module), trace).to_text()),))
+
+
 def _replayed(trace: Any) -> Any:
     """What the kernel of this schedule computes."""
-    module = module_of(workload_of(_GROUP, _VARIANT).function)
-    variant = replace(_VARIANT, options=((TUNED, Schedule(workload_hash(module), trace).to_text()),))
+    variant = _variant(trace)
     assert TvmBackend().refusal(_GROUP, variant, _TARGET) is None
     bound = bind(TvmBackend().build(_GROUP, variant, _TARGET), _GROUP, variant, {"x": _X})
     assert not bound.call()
@@ -93,6 +98,16 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_our_tuner_writes_is_replayed() -> None:
+    expected = np.maximum(_X @ _W, 0)
+    assert np.max(np.abs(_replayed(_trace()) - expected)) <= 1e-5 * np.max(expected)
+
+
+def test_what_is_compiled_ahead_is_all_that_a_tuned_kernel_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(function: Function) -> bytes:
+        raise AssertionError("it was not compiled ahead")
+
+    TvmBackend().compile_ahead(_GROUP, _variant(_trace()), _TARGET)
+    monkeypatch.setattr(Function, "_object", never)
     expected = np.maximum(_X @ _W, 0)
     assert np.max(np.abs(_replayed(_trace()) - expected)) <= 1e-5 * np.max(expected)
 

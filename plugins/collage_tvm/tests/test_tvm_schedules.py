@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import tvm
 from collage_tvm.backend import TvmBackend
-from collage_tvm.library import compile_function, vector_lanes
-from collage_tvm.machine_code import MachineCode
+from collage_tvm.library import Function, function_of, vector_lanes
 from onnx import TensorProto
 
 from collage_core.device import Target
@@ -181,12 +180,12 @@ def test_only_outputs_larger_than_the_cache_go_past_it(
 ) -> None:
     bodies: list[str] = []
 
-    def compiled(parameters: Any, body: Any, target: Target) -> MachineCode:
+    def seen(parameters: Any, body: Any, target: Target, **how: Any) -> Function:
         bodies.append(str(body))
-        return compile_function(parameters, body, target)
+        return function_of(parameters, body, target, **how)
 
     monkeypatch.setattr("collage_tvm.output.last_cache_bytes", lambda: cache_bytes)
-    monkeypatch.setattr("collage_tvm.build.compile_function", compiled)
+    monkeypatch.setattr("collage_tvm.build.function_of", seen)
     subgraph = make_group([node("Relu", ["x"], ["o"])], {"x": _random((64, 64))})
     variants = TvmBackend().variants(subgraph, Target("cpu", 2))
     assert not isinstance(variants, Refusal)

@@ -79,9 +79,9 @@ _FUNCTION = "compiled function to time"
 def _compile(module: str, target: Target) -> None:
     import tvm
 
-    from collage_tvm.tuning.kernel import compiled
+    from collage_tvm.tuning.kernel import function_of_module
 
-    child_state[_FUNCTION] = compiled(tvm.ir.load_json(module), target, keep=False)
+    child_state[_FUNCTION] = function_of_module(tvm.ir.load_json(module), target).load(keep=False)
 
 
 def _time(shapes: Shapes) -> float:
