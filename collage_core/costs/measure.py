@@ -39,10 +39,10 @@ def run_job(
 
     Starts a worker of its own and takes the machine's measuring lock for one item at a time (`on_wait`: see
     `measuring_lock` and `Processors`). Where the backend compiles ahead, many kernels are compiled in batches
-    before they are measured (`AheadCompiler`). An item that raises, crashes, hangs or answers wrongly gets a record
-    that says so, and the others go on, in a new worker if need be. An item that crashes or answers wrongly
-    after others have run in its worker is tried once more in a new one: the fault may be theirs. One that
-    still dies of a bad memory access is run again in buffers that tell whether it writes outside them.
+    before they are measured (`AheadCompiler`). An item that raises, crashes, hangs or answers wrongly gets a
+    record that says so, and the others go on, in a new worker if need be. An item that crashes or answers
+    wrongly after others have run in its worker is tried once more in a new one: the fault may be theirs. One
+    that still dies of a bad memory access is run again in buffers that tell whether it writes outside them.
     """
     with closing(Measuring(on_wait)) as measuring:
         return measuring.run(job, on_record)
