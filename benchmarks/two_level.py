@@ -1,7 +1,7 @@
 """What several libraries bring, one after the other: whole networks, placed and compared here.
 
     python benchmarks/two_level.py alone [NETWORK ...]
-    python benchmarks/two_level.py ablation [NETWORK ...] [--budget 60s]
+    python benchmarks/two_level.py ablation [NETWORK ...] [--budget 10m]
 
 alone: each network on one graph library at a time, beside the same library called directly at its own best
 settings (its peer), in one run of alternating rounds; the ratio may be at most 1.02, and both must answer the
@@ -39,6 +39,7 @@ from collage_core.formats import Array
 from collage_core.ir import Graph
 from collage_core.pipeline.benchmark import PEER, benchmark
 from collage_core.pipeline.comparison import placement_entrant
+from collage_core.pipeline.effort import THOROUGH
 from collage_core.pipeline.optimize import Optimization, optimize
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.proof import COLLAGE
@@ -62,7 +63,7 @@ def main() -> int:
     )
     parser.add_argument("what", choices=sorted(_MODES))
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"default: {' '.join(_NETWORKS)}")
-    parser.add_argument("--budget", default="120s", help="for the graph level (default: %(default)s)")
+    parser.add_argument("--budget", default="15m", help="of each optimization (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the graph level (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="for every library (default: %(default)s)")
     parser.add_argument("--rounds", type=int, help="of comparisons, or more (default: as `collage optimize`)")
@@ -207,6 +208,7 @@ def _placed(
         costs=args.costs,
         inputs=NETWORKS[model.stem].inputs(),
         searcher=level,
+        effort=THOROUGH,
         budget_s=seconds_of("--budget", args.budget),
         seed=args.seed,
         rounds=args.rounds,

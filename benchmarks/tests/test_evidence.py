@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 from collage_benchmarks.evidence import __main__ as command
-from collage_benchmarks.evidence import collecting, machine
+from collage_benchmarks.evidence import machine
 from collage_benchmarks.evidence.collecting import Tools, collect_run, require_packages_of, started_now
 from collage_benchmarks.evidence.pages import filled, stale_pages
 from collage_benchmarks.evidence.records import RUNS_FOLDER, counted, due, read_records, write_record
@@ -173,7 +173,7 @@ def test_a_run_is_what_a_person_would_type(
     record = collect_run("tiny_conv", _COMMIT, tools)
     assert record["commands"] == [
         "python -m collage_benchmarks.networks tiny_conv -o tiny_conv.onnx",
-        "collage optimize tiny_conv.onnx -o tiny_conv.collage --level graph --budget 120s --json",
+        "collage optimize tiny_conv.onnx -o tiny_conv.collage --json",
         "collage bench tiny_conv.collage --against onnxruntime,openvino --original tiny_conv.onnx --json",
     ]
     homes = set()
@@ -190,7 +190,7 @@ def test_a_record_holds_what_an_audit_asks_for(tools: Tools) -> None:
     assert record["optimize"] == {k: v for k, v in _OPTIMIZED.items() if k not in ("groups", "threads")}
     assert record["bench"] == {k: v for k, v in _BENCHED.items() if k != "latency_ms"}
     assert record["commit"]["id"] == _COMMIT.id
-    assert record["settings"] == {"level": "graph", "budget": "120s", "threads": 2}
+    assert record["settings"] == {"effort": "normal", "threads": 2}
     assert record["exit_codes"] == {"build": 0, "optimize": 0, "bench": 0}
     assert record["software"]["backends"] == _BACKENDS
     assert len(record["model_sha256"]) == 64
@@ -295,7 +295,7 @@ def _record(
             "commit": {"id": commit * 40, "date": date},
             "dirty": dirty,
             "started": started,
-            "settings": {"level": "graph", "budget": "120s", "threads": 2},
+            "settings": {"effort": "normal", "threads": 2},
             "software": {
                 "python": "3.11.9",
                 "system": "Linux 6.1",
@@ -414,7 +414,7 @@ def test_a_row_is_of_one_program_one_setup_and_one_model() -> None:
     newer = [_record(started=t, **new) for t in times[3:6]]
     assert row(*three, *newer).endswith(" bbbbbbb |")
     assert row(*three, *newer[:2], _record(started=times[4], **new)).endswith(" aaaaaaa |"), "of two hours"
-    for change in ({"model_sha256": "1" * 64}, {"settings": {"level": "op", "budget": "", "threads": 2}}):
+    for change in ({"model_sha256": "1" * 64}, {"settings": {"effort": "quick", "threads": 2}}):
         other = {**_record(started=times[3]), **change}
         assert row(*three, other).startswith("| ResNeXt50-32x4d, 224 x 224 | 3 |")
     assert "| 3, 1 failed |" in row(*three, _record(started=times[3], failed=True))
@@ -436,7 +436,7 @@ def test_every_run_is_a_line() -> None:
     assert r"bench failed (1): a \| b" in lines[1]
     assert "| 20.0%, disturbed |" in lines[1]
     assert "| aaaaaaa, changed |" in lines[2]
-    assert "\n1. `collage optimize --level graph --budget 120s`, 2 threads; " in text
+    assert "\n1. `collage optimize --effort normal`, 2 threads; " in text
     assert "Python 3.12.1" in text.splitlines()[-1]
 
 
@@ -583,4 +583,3 @@ def test_status_counts(
 
 def test_defaults_run_the_installed_command() -> None:
     assert Path(Tools().collage[0]).is_file()
-    assert collecting.LEVEL == "graph"

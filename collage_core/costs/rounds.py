@@ -122,6 +122,7 @@ def measure_rounds(
     hopeless: float = math.inf,
     patience: float = PATIENCE,
     go_on: GoOn | None = None,
+    time_is_over: Callable[[], bool] = lambda: False,
     on_round: Callable[[int], object] | None = None,
     on_wait: Callable[[str], object] | None = None,
 ) -> dict[str, Outcome]:
@@ -146,6 +147,7 @@ def measure_rounds(
     the machine's processors were moved is taken again (`Processors`), and both are told of.
 
     on_round: called with the number of rounds done, of those asked for. patience: see `Processors`.
+    time_is_over: asked before every sitting but the first; once it says so there is none any more.
     """
     names = [c.name for c in contenders]
     if len(set(names)) != len(names):
@@ -158,7 +160,7 @@ def measure_rounds(
         processors.look()  # its partner's start is not to count as the contenders'
         numbers = count()
         first = 0
-        for number, (size, playing) in enumerate(_sittings(seats, rounds, sittings, go_on)):
+        for number, (size, playing) in enumerate(_sittings(seats, rounds, sittings, go_on, time_is_over)):
             asked_for = first < rounds
             as_it_comes = number % 3 == 1
             for seat in seats:
@@ -192,11 +194,14 @@ def _sittings(
     rounds: int,
     sittings: int,
     go_on: GoOn | None,
+    time_is_over: Callable[[], bool],
 ) -> Iterator[tuple[int, list[_Seat]]]:
     """How many rounds each has at least, and who takes part: nobody that has left."""
     bounds = sorted({sitting * rounds // sittings for sitting in range(sittings + 1)})
     size = 0
     for first, end in pairwise(bounds):
+        if first and time_is_over():
+            return
         yield (size := end - first), [s for s in seats if s.takes_part]
     if size and go_on is not None:
         while True:

@@ -218,7 +218,7 @@ def compare(
     Rounds are run as the plan says. `title` is part of the key: the run that chooses and the run that
     confirms are two comparisons. go_on: who has further sittings, where the plan does not say. `expected`
     gives the outputs to compare with, and is called only if something is run. time_is_over: asked before
-    every sitting that not all have; what it cuts short is not stored.
+    every sitting but the first; what it cuts short is not stored.
     """
     rounds = plan.rounds
     policy = Policy(warmup_runs=1, min_runs=rounds * runs_per_round, max_runs=rounds * runs_per_round)
@@ -247,7 +247,14 @@ def compare(
     progress.phase(title, rounds)
     right = expected() if expected else {}
     held_to = standards(graph)
-    going_on = Unsettled(plan, title, progress, time_is_over) if plan.goes_on else None
+    is_cut_short = False
+
+    def is_over() -> bool:
+        nonlocal is_cut_short
+        is_cut_short = is_cut_short or time_is_over()
+        return is_cut_short
+
+    going_on = Unsettled(plan, title, progress, is_over) if plan.goes_on else None
     outcomes = measure_rounds(
         [e.contender(workspace) for e in entrants],
         rounds,
@@ -257,6 +264,7 @@ def compare(
         hopeless=plan.hopeless,
         patience=plan.patience,
         go_on=going_on or go_on,
+        time_is_over=is_over,
         on_round=lambda done: progress.step(),
         on_wait=progress.note,
     )
@@ -265,7 +273,6 @@ def compare(
     records = {name: replace(r, details={**r.details, **run}) for name, r in told.items()}
     # Failures, too, so that they are recalled with the rest; but not where the machine is why.
     statuses = {r.status for r in records.values()}
-    is_cut_short = going_on is not None and going_on.is_cut_short
     if not is_cut_short and UNAVAILABLE not in statuses and statuses != {"failed"}:
         for name, record in records.items():
             database.put(keys[name], record)
@@ -275,7 +282,7 @@ def compare(
 class Unsettled:
     """Who a comparison goes on with; it says so once they have sat together often enough, and are close.
 
-    clock: seconds, from anywhere. is_cut_short: whether `time_is_over` has ended it.
+    time_is_over: asked where it would go on. clock: seconds, from anywhere.
     """
 
     def __init__(
@@ -286,18 +293,14 @@ class Unsettled:
         time_is_over: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.is_cut_short = False
         self._plan, self._title, self._progress = plan, title, progress
         self._time_is_over, self._clock = time_is_over, clock
         self._end_s: float | None = None
 
     def __call__(self, sittings: Mapping[str, Sequence[Sitting]]) -> set[str]:
         names = unsettled(sittings, self._plan.most_in_front)
-        if names and self._time_is_over():
-            self.is_cut_short = True
-            names = set()
-        if not names:
-            return names
+        if not names or self._time_is_over():
+            return set()
         plan = self._plan
         together = min(sum(bool(s.turns) for s in sittings[n]) for n in names)
         ratios = [ratio_of(sittings[n], sittings[o]) for n, o in combinations(sorted(names), 2)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from collage_core.costs.ratio import HOPELESS
 from collage_core.errors import CollageError
 from collage_core.pipeline.comparison import Plan
+from collage_core.pipeline.refinement import NEAR
 
 __all__ = ["EFFORTS", "NORMAL", "QUICK", "THOROUGH", "Effort", "effort_named"]
 
@@ -19,14 +20,16 @@ class Effort:
     promise: for people. budget_s: of the whole, where nobody says otherwise; None for no limit. measures_all:
     whether every candidate is measured, or only what bounds cannot rule out. gap: where not all, what the
     best of what is measured may be above the best of the bounds, relative, when measuring ends.
-    measuring_share, in_place_share: of the budget, after which no further candidate is measured, and nothing
-    is run any more to learn costs in place. calibrates: whether constants that are not known are measured.
+    measuring_share, in_place_share, choosing_share: of the budget, after which no further candidate is
+    measured, nothing is run any more to learn costs in place, and the choice is made. calibrates: whether
+    constants that are not known are measured.
 
-    turns: how often the mix is run to learn what its kernels take in place. in_place, choosing, confirming:
-    how long these comparisons go on. behind: what was seen to take so many times as long as something else,
-    while costs were learnt in place, is not compared again. confirms: whether a second comparison, which did
-    not choose, gives the figures. most_standing: how many contenders it has, None for all that come near.
-    patience: the share of the time that may go by in waiting for moved processors.
+    turns: how often the mix is run to learn what its kernels take in place. near: who is run beside it the
+    first time, backends alone that are predicted to take at most so many times as long. in_place, choosing,
+    confirming: how long these comparisons go on. behind: what was seen to take so many times as long as
+    something else, while costs were learnt in place, is not compared again. confirms: whether a second
+    comparison, which did not choose, gives the figures. most_standing: how many contenders it has, None for
+    all that come near. patience: the share of the time that may go by in waiting for moved processors.
     """
 
     name: str
@@ -36,8 +39,10 @@ class Effort:
     gap: float
     measuring_share: float
     in_place_share: float
+    choosing_share: float
     calibrates: bool
     turns: int
+    near: float
     in_place: Plan
     choosing: Plan
     confirming: Plan
@@ -64,8 +69,10 @@ QUICK = Effort(
     gap=0.05,
     measuring_share=0.5,
     in_place_share=0.6,
+    choosing_share=0.95,
     calibrates=False,
     turns=0,
+    near=0.0,
     in_place=_BRIEF,
     choosing=Plan(sittings=2, goes_on=False, hopeless=1.5, patience=0.1, most_rounds=8),
     confirming=Plan(sittings=2, goes_on=False, hopeless=1.5, patience=0.1, most_rounds=8),
@@ -84,9 +91,11 @@ NORMAL = Effort(
     measures_all=False,
     gap=0.01,
     measuring_share=0.4,
-    in_place_share=0.5,
+    in_place_share=0.55,
+    choosing_share=0.75,
     calibrates=True,
     turns=2,
+    near=math.inf,
     in_place=_BRIEF,
     choosing=replace(_NORMAL, most_sittings=6),
     confirming=_NORMAL,
@@ -103,8 +112,10 @@ THOROUGH = Effort(
     gap=0.0,
     measuring_share=1.0,
     in_place_share=1.0,
+    choosing_share=1.0,
     calibrates=True,
     turns=3,
+    near=NEAR,
     in_place=Plan(sittings=3, goes_on=False, hopeless=HOPELESS),
     choosing=Plan(),
     confirming=Plan(),

@@ -14,7 +14,7 @@ from collage_core.errors import BackendError
 from collage_core.pipeline.comparison import Comparison
 from collage_core.placement import Placement
 
-__all__ = ["COLLAGE", "MIX", "Compare", "Proof", "Single", "distinct", "label_of", "prove"]
+__all__ = ["COLLAGE", "LONGEST_MS", "MIX", "Compare", "Proof", "Single", "distinct", "label_of", "prove"]
 
 COLLAGE = "collage"
 """Name of the chosen placement among the contenders."""
@@ -22,7 +22,7 @@ COLLAGE = "collage"
 MIX = "mix"
 """Label of the op level's own placement."""
 
-_LONGEST_MS = 60_000.0
+LONGEST_MS = 60_000.0
 """What one run is predicted to take longer than is not run."""
 
 _SIMPLER = 0.01
@@ -110,7 +110,7 @@ def prove(
     rivals = [
         label
         for label, p in placements.items()
-        if label != favourite and (label in found or (p.predicted_ms or 0.0) <= _LONGEST_MS)
+        if label != favourite and (label in found or (p.predicted_ms or 0.0) <= LONGEST_MS)
     ]
     order, standing, reasons = [favourite], [favourite], []
     if rivals:

@@ -19,12 +19,12 @@ from collage_core.ir import Graph
 from collage_core.pipeline.comparison import PARTS, Comparison
 from collage_core.pipeline.costing import Costs
 from collage_core.pipeline.in_place import Sightings
-from collage_core.pipeline.proof import MIX, Compare, Single, distinct, label_of
+from collage_core.pipeline.proof import LONGEST_MS, MIX, Compare, Single, distinct, label_of
 from collage_core.placement import Placement
 from collage_core.search.searcher import SearchResult
 from collage_core.search.transitions import Transitions
 
-__all__ = ["TURNS", "Refined", "anchor_of", "refine"]
+__all__ = ["NEAR", "TURNS", "Refined", "anchor_of", "refine"]
 
 _ANCHOR = "anchor"
 
@@ -33,7 +33,7 @@ _WORTH = 0.02
 """What is predicted to gain less than this share is not run."""
 _COMES_NEAR = 2.5
 """What is predicted to take so many times as long as the mix is nothing to measure it beside."""
-_NEAR = 1.5
+NEAR = 1.5
 """Backends that are predicted to take at most so many times as long alone are run as well: they show what
 their kernels take in place, chosen or not.
 """
@@ -61,15 +61,16 @@ def refine(
     compare: Compare,
     *,
     turns: int = TURNS,
+    near: float = NEAR,
     time_is_over: Callable[[], bool] = lambda: False,
 ) -> Refined:
     """Run `first` beside the backends alone that come near it, correct `costs.in_place` by what its parts
     took, search again, and so on, until what is found has been run or is predicted to gain next to nothing.
 
-    search: the op level's, at the costs of the moment. turns: the most of them. time_is_over: asked before
-    each.
+    search: the op level's, at the costs of the moment. turns: the most of them. near: see
+    `NEAR`. time_is_over: asked before each.
     """
-    runs = _Runs(graph, first.placement, singles, costs, transitions, compare)
+    runs = _Runs(graph, first.placement, singles, costs, transitions, compare, near)
     found: dict[str, SearchResult] = {}
     last: SearchResult | None = first
     search_s = 0.0
@@ -142,6 +143,7 @@ class _Runs:
         costs: Costs,
         transitions: Transitions,
         compare: Compare,
+        near: float,
     ) -> None:
         self.comparisons: list[Comparison] = []
         self.relative: dict[str, float] = {}
@@ -154,13 +156,13 @@ class _Runs:
         # As found with costs alone, which later answers are not, be they the same placement.
         self._as_found = {s.placement.digest: s.placement for s in singles if s.placement is not None}
         self._anchor = anchor_of(first, singles) or first
-        limit_ms = _NEAR * (first.predicted_ms or 0.0)
-        near = {
+        limit_ms = min(near * (first.predicted_ms or 0.0), LONGEST_MS)
+        beside = {
             s.label: s.placement
             for s in singles
             if s.placement is not None and (s.placement.predicted_ms or math.inf) <= limit_ms
         }
-        self._beside = {_ANCHOR: self._anchor, **near}
+        self._beside = {_ANCHOR: self._anchor, **beside}
         self._first_ms: float | None = None
 
     def run(self, placement: Placement) -> bool:

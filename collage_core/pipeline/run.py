@@ -48,6 +48,7 @@ _SECOND_LEVEL_SHARE = 0.8
 _WORTH = 0.98
 """What takes more than this of what the best before takes is no better, as far as one comparison tells."""
 _FIRST = "first answer"
+_CHOOSING = "choosing"
 _AT_ONCE = Plan(sittings=1, goes_on=False, patience=0.1)
 """Of what is to be there at once."""
 
@@ -199,6 +200,7 @@ class OptimizationRun:
             lambda: known.search(self.op_search),
             self._comparing(found, lambda title: effort.in_place),
             turns=effort.turns,
+            near=effort.near,
             time_is_over=lambda: self.budget.is_over(effort.in_place_share),
         )
         found.op_level, found.failed = refined.result, refined.failed
@@ -262,7 +264,7 @@ class OptimizationRun:
             simpler = [_mix(found), *(s.placement for s in found.singles if s.placement is not None)]
             if all(further.placement.digest != p.digest for p in simpler):
                 placements[found.second_name] = further.placement
-        plans = {"choosing": self.effort.choosing}
+        plans = {_CHOOSING: self.effort.choosing}
         behind = self._behind(found)
         return prove(
             placements,
@@ -294,6 +296,7 @@ class OptimizationRun:
             thorough: bool = False,
         ) -> Comparison:
             plan = plan_of(title)
+            shares = {_CHOOSING: self.effort.choosing_share, "in place": self.effort.in_place_share}
             comparison = compare(
                 self.workspace.graph,
                 [
@@ -307,7 +310,7 @@ class OptimizationRun:
                 title=title,
                 plan=plan.twice() if thorough else plan,
                 expected=self.workspace.expected_outputs,
-                time_is_over=self.budget.is_over,
+                time_is_over=lambda: self.budget.is_over(shares.get(title, 1.0)),
             )
             found.ran.append((comparison, placements))
             self._keep_best(found, comparison, placements)

@@ -203,7 +203,6 @@ def test_the_close_ones_go_on_for_as_long_as_planned() -> None:
     assert go_on(_sat(3))
     now_s[0] = 1061.0
     assert not go_on(_sat(3))
-    assert not go_on.is_cut_short
 
 
 def test_no_more_sittings_than_planned() -> None:
@@ -216,11 +215,9 @@ def test_no_more_sittings_than_planned() -> None:
 def test_the_budget_ends_what_is_unsettled() -> None:
     go_on = _unsettled(Plan(), over=True)
     assert not go_on(_sat(1))
-    assert go_on.is_cut_short
     apart = {"a": sittings_of_ms(((1.0, 1.0),) * 3), "b": sittings_of_ms(((5.0, 5.0),) * 3)}
     settled = _unsettled(Plan(), over=True)
     assert not settled(apart)
-    assert not settled.is_cut_short, "it was over before"
 
 
 def test_failures_are_recalled_with_the_rest_until_they_are_pruned(machine: _Machine, run: _Runs) -> None:

@@ -4,7 +4,7 @@
     status    what is there, and what is due
     tables    README.md and docs/results/evidence.md from the records; --check only says what differs
 
-A run is `collage optimize --level graph --budget 120s` with a new cost database, and `collage bench` of its
+A run is `collage optimize` with a new cost database, and `collage bench` of its
 bundle beside every whole runtime: some ten to twenty minutes. To be called whenever the machine is idle.
 """
 

@@ -26,11 +26,19 @@ from collage_core.costs import CostDatabase
 from collage_core.errors import CollageError
 from collage_core.pipeline.comparison import RUN
 
-__all__ = ["BUDGET", "LEVEL", "Tools", "collect_run", "require_packages_of", "started_now"]
+__all__ = ["Tools", "collect_run", "require_packages_of", "started_now"]
 
-LEVEL, BUDGET = "graph", "120s"
-
-_OPTIMIZE = ("contenders", "beaten_by", "chosen", "shares", "predicted_ms", "search")
+_OPTIMIZE = (
+    "contenders",
+    "beaten_by",
+    "chosen",
+    "shares",
+    "predicted_ms",
+    "search",
+    "effort",
+    "stage",
+    "is_cut_short",
+)
 _BENCH = ("contenders", "max_rel_error")
 _COMPARISONS = ("choosing", "confirming", "confirming again", "benchmark")
 _PREFIXES = (
@@ -106,13 +114,12 @@ def collect_run(network: str, commit: Commit, tools: Tools | None = None) -> dic
         if not peers:
             raise CollageError("no whole runtime is installed to compare with (see `collage backends`)")
         model, bundle = f"{network}.onnx", f"{network}.collage"
-        level = ["--level", LEVEL, "--budget", BUDGET]
         against = ["--against", ",".join(peers), "--original", model]
         found: dict[str, Any] = {}
         failed = None
         steps = {
             "build": [*tools.python, "-m", "collage_benchmarks.networks", network, "-o", model],
-            "optimize": [*tools.collage, "optimize", model, "-o", bundle, *level, "--json"],
+            "optimize": [*tools.collage, "optimize", model, "-o", bundle, "--json"],
             "bench": [*tools.collage, "bench", bundle, *against, "--json"],
         }
         for what, command in steps.items():
@@ -138,8 +145,7 @@ def collect_run(network: str, commit: Commit, tools: Tools | None = None) -> dic
             "started": started,
             "commands": [s.command for s in runner.steps],
             "settings": {
-                "level": LEVEL,
-                "budget": BUDGET,
+                "effort": optimized["effort"] if optimized else None,
                 "threads": optimized["threads"] if optimized else None,
             },
             "software": {

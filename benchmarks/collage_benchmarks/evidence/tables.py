@@ -213,8 +213,7 @@ def _setup(run: Run) -> str:
     software, settings = record["software"], record["settings"]
     of_peers = {b["name"]: b["settings"] for b in software["backends"] if b["kind"] == "peer"}
     parts = [
-        f"`collage optimize --level {settings['level']} --budget {settings['budget']}`, "
-        f"{settings['threads'] or 'unknown'} threads",
+        f"`collage optimize --effort {settings['effort']}`, {settings['threads'] or 'unknown'} threads",
         *(text for b in software["backends"] if b["kind"] in _OURS for text in _version(software, b["name"])),
         f"Python {software['python']}",
         software["system"],
