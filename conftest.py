@@ -43,7 +43,7 @@ PROCESSES = 2
 _ALONE = "alone"
 _LIST = pytest.StashKey[Path]()
 _BEGUN_S = pytest.StashKey[float]()
-_TOOK = "seconds"
+_TOOK, _TIER = "seconds", "tier"
 ELAPSED = "elapsed"
 """Among the table's tiers: what each took by the clock."""
 _NOISE_S = 5
@@ -119,6 +119,8 @@ def pytest_runtest_makereport(
     report = yield
     if call.when == "teardown":
         report.user_properties.append((_TOOK, _seconds(item) - item.stash[_BEGUN_S]))
+        tier = next((t for t in MARKED_TIERS if item.get_closest_marker(t) is not None), "tests")
+        report.user_properties.append((_TIER, tier))
     return report
 
 
@@ -182,9 +184,10 @@ class _Seconds:
         self._taken: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        took = dict(report.user_properties).get(_TOOK)
+        told = dict(report.user_properties)
+        took = told.get(_TOOK)
         if took is not None:
-            tier = next((t for t in MARKED_TIERS if t in report.keywords), "tests")
+            tier = str(told[_TIER])
             folder = Path(report.nodeid.partition("::")[0]).parent.as_posix()
             self._taken[tier][folder] += float(took)  # type: ignore[arg-type]
 

@@ -37,6 +37,7 @@ from .patterns import (
     wildcard,
 )
 from .pipeline.costing import Costs, collect_costs, default_policy
+from .pipeline.effort import Effort, effort_named
 from .pipeline.optimize import Optimization, optimize, optimize_graph, search_placement
 from .pipeline.progress import Silent
 from .pipeline.tuning import Tuning, tune
@@ -84,6 +85,7 @@ __all__ = [
     "CostDatabaseError",
     "CostRecord",
     "Costs",
+    "Effort",
     "Executable",
     "Format",
     "Formulation",
@@ -128,6 +130,7 @@ __all__ = [
     "collect_costs",
     "default_policy",
     "default_registry",
+    "effort_named",
     "dominates",
     "find_matches",
     "formulate",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.ratio import losses_of, ratios_between, sittings_of
+from collage_core.costs.record import CostKey
 from collage_core.costs.roofline import machine_peaks
 from collage_core.device import Target
 from collage_core.ir import NodeSet, Subgraph
@@ -23,6 +24,7 @@ from collage_core.pipeline.costing import Ledger, default_policy
 from collage_core.pipeline.effort import Effort
 from collage_core.pipeline.estimates import Estimates
 from collage_core.pipeline.libraries import find_candidates
+from collage_core.pipeline.memory import Memory, memory_key
 from collage_core.pipeline.optimization import Optimization, Stage
 from collage_core.pipeline.progress import Timed
 from collage_core.pipeline.proof import COLLAGE, MIX, Compare, Proof, Single, label_of, prove
@@ -56,7 +58,8 @@ _AT_ONCE = Plan(sittings=1, goes_on=False, patience=0.1)
 @dataclass(slots=True)
 class _Found:
     """How far the steps have come. op_level: None before the search. best: what is the fastest of all that
-    was run, as it was told last. ran: comparisons, with the placements by contender's name.
+    was run, as it was told last. ran: comparisons, with the placements by contender's name. memory: what the
+    next optimization of the same will recall; recalled: what an earlier one has left.
     """
 
     known: Known
@@ -68,6 +71,8 @@ class _Found:
     second_name: str = ""
     ran: list[tuple[Comparison, Mapping[str, Placement]]] = field(default_factory=list)
     search_s: float = 0.0
+    memory: Memory = field(default_factory=Memory)
+    recalled: list[SearchResult] = field(default_factory=list)
     best: Placement | None = None
 
 
@@ -124,12 +129,13 @@ class OptimizationRun:
         )
         with closing(ledger):
             found = _Found(Known(ledger, transitions or Transitions(), self.effort.gap), taken)
-            self._estimate(found.known)
+            key = self._recall(found)
+            self._estimate(found)
             if self.runs and found.known.estimates is not None:
                 self._answer_at_once(found)
             if transitions is None:
                 self._calibrate(found.known)
-            if self.effort.measures_all or self.executor is not None:
+            if not self._bounds:
                 ledger.measure_all()
                 found.known.estimates = None
             self._search(found)
@@ -137,15 +143,35 @@ class OptimizationRun:
                 self._refine(found)
             if searcher is not None:
                 self._search_further(found, searcher, seed)
+            if self._bounds and not found.known.is_cut_short:
+                self.database.put(key, found.memory.to_record())
             if not self.runs:
                 return self._outcome(found, Proof(_mix(found), MIX), Stage.SEARCHED)
             proof = self._prove(found)
             return self._outcome(found, proof, Stage.CONFIRMED if self.effort.confirms else Stage.CHOSEN)
 
-    def _estimate(self, known: Known) -> None:
-        """Nothing needs estimates where all is known, or is measured by others, all at once."""
-        ledger = known.ledger
-        if self.executor is None and (ledger.unknown_kernels or ledger.unknown_converters):
+    @property
+    def _bounds(self) -> bool:
+        """Whether bounds say what is measured; an executor measures everything: it can do so at once."""
+        return not self.effort.measures_all and self.executor is None
+
+    def _recall(self, found: _Found) -> CostKey:
+        """What an earlier optimization of the same has found, where all of it has costs; and its key."""
+        effort = self.effort if self.runs else replace(self.effort, turns=0, confirms=False)
+        key = memory_key(found.known.candidates, self.backends, effort, self.workspace.inputs_digest)
+        if self._bounds:
+            memory = Memory.of_record(self.database.get(key))
+            if memory is not None and all(
+                found.known.priced(s.placement).predicted_ms is not None for s in memory.searches
+            ):
+                found.recalled, found.singles = list(memory.searches), memory.singles
+        return key
+
+    def _estimate(self, found: _Found) -> None:
+        """Nothing needs estimates where all is known, or recalled, or measured by others, all at once."""
+        known, ledger = found.known, found.known.ledger
+        unknown = ledger.unknown_kernels or ledger.unknown_converters
+        if unknown and not found.recalled and self.executor is None:
             peaks = machine_peaks(self.target, self.database, self.progress.note)
             known.estimates = Estimates(known.candidates, peaks)
 
@@ -181,12 +207,21 @@ class OptimizationRun:
         self.progress.phase("searching")
         start = time.monotonic()
         measured_s = found.known.costs.measure_s
-        found.op_level = found.known.search(self.op_search)
-        near_ms = _NEAR * (found.op_level.placement.predicted_ms or math.inf)
-        found.singles = tuple(
-            single(name, self.fallback, found.known, self.op_search, near_ms) for name in self.backends
-        )
+        is_recalled = bool(found.recalled)
+        found.op_level = self._next_answer(found)
+        if not is_recalled:
+            near_ms = _NEAR * (found.op_level.placement.predicted_ms or math.inf)
+            found.singles = tuple(
+                single(name, self.fallback, found.known, self.op_search, near_ms) for name in self.backends
+            )
+        found.memory.singles = found.singles
         found.search_s = time.monotonic() - start - (found.known.costs.measure_s - measured_s)
+
+    def _next_answer(self, found: _Found) -> SearchResult:
+        """Of the op level's search: what it answered before at this place, or now."""
+        answer = found.recalled.pop(0) if found.recalled else found.known.search(self.op_search)
+        found.memory.searches.append(answer)
+        return answer
 
     def _refine(self, found: _Found) -> None:
         assert found.op_level is not None
@@ -197,7 +232,7 @@ class OptimizationRun:
             found.singles,
             known.costs,
             known.transitions,
-            lambda: known.search(self.op_search),
+            lambda: self._next_answer(found),
             self._comparing(found, lambda title: effort.in_place),
             turns=effort.turns,
             near=effort.near,

@@ -93,6 +93,7 @@ def model(collage: Collage) -> Path:
     return path
 
 
+@pytest.mark.ci
 def test_plugins_that_fail_cost_only_themselves(
     installed: Path, collage: Collage, model: Path, refused: Refused
 ) -> None:

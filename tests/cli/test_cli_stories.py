@@ -26,8 +26,9 @@ def test_the_second_run_measures_nothing(optimised: Optimised) -> None:
     assert first["search"]["cached"] == 0
     assert second["search"]["measured"] == 0
     assert second["search"]["measure_s"] == 0
-    assert second["search"]["cached"] == first["search"]["measured"]
-    assert 0 < second["search"]["search_s"] < second["search"]["total_s"]
+    assert second["search"]["cached"] > 0
+    assert second["search"]["counts"]["measured"] == 0
+    assert 0 <= second["search"]["search_s"] < second["search"]["total_s"]
     same = ("groups", "conversions", "predicted_ms", "contenders", "beaten_by", "chosen", "max_rel_error")
     for key in same:
         assert second[key] == first[key]

@@ -175,6 +175,7 @@ def test_killed_at_any_moment(ready: Collage, moments_s: Sequence[float], number
     assert processes_with(f"COLLAGE_HOME={ready.home}") == set()
 
 
+@pytest.mark.ci
 @pytest.mark.alone
 def test_two_at_once_share_costs_and_do_not_time_each_other(ready: Collage) -> None:
     models = [_layered(ready.folder / f"m{width}.onnx", width) for width in (24, 40)]

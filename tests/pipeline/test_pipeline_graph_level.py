@@ -116,6 +116,7 @@ def test_a_library_that_dies_when_asked_costs_only_that_operator(parse: Parse, t
     assert said.startswith("a: crashed: the worker process died: killed by SIGABRT")
 
 
+@pytest.mark.ci
 def test_a_library_that_dies_building_costs_only_those_groups(parse: Parse, tmp_path: Path) -> None:
     text = "(float[8] x) => (float y) { [a] a = Relu(x) [b] b = Neg(a) [c] y = Cos(b) }"
     found = _optimize(parse, text, tmp_path / "c.sqlite")
@@ -163,6 +164,7 @@ def test_a_library_alone_gets_the_whole_graph(parse: Parse, tmp_path: Path) -> N
     assert found.mix.predicted_ms == pytest.approx(18, rel=0.5)
 
 
+@pytest.mark.ci
 def test_a_plugin_brings_a_search(parse: Parse, tmp_path: Path) -> None:
     found = _optimize(parse, _CHAIN, tmp_path / "c.sqlite", "backwards")
     assert found.second_level is not None

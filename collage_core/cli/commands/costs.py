@@ -17,6 +17,7 @@ from collage_core.costs.roofline import PEAKS, peaks_environment
 from collage_core.device import Target
 from collage_core.errors import CostDatabaseError
 from collage_core.pipeline.calibration import TRANSITIONS, calibrated_backends, calibration_environment
+from collage_core.pipeline.memory import FOUND
 from collage_core.pipeline.original import ORIGINAL, original_environment
 from collage_core.plugins import default_registry
 from collage_core.report.text import table
@@ -103,7 +104,7 @@ def _is_current(key: CostKey) -> bool:
     if key.kind == PEAKS:
         return key.environment == peaks_environment(Target("cpu", int(threads)))
     known = default_registry().backends
-    if key.kind == TRANSITIONS:
+    if key.kind in (TRANSITIONS, FOUND):
         names = calibrated_backends(key)
         if not known.keys() >= set(names):
             return False

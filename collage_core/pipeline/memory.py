@@ -1,0 +1,109 @@
+"""What an optimization has found, kept so that the next one of the same finds the same and measures nothing.
+
+Where not everything is measured, what was found depends on what was known on the way: a second search knows
+more, would draw other bounds, and might measure more. So answers are recalled, in their order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from collage_core.backend import Backend
+from collage_core.costs.record import CostKey, CostRecord
+from collage_core.errors import PlacementError
+from collage_core.pipeline.calibration import calibration_environment
+from collage_core.pipeline.comparison import graph_digest
+from collage_core.pipeline.costing import default_policy, identity
+from collage_core.pipeline.effort import Effort
+from collage_core.pipeline.proof import Single
+from collage_core.placement import Placement
+from collage_core.search.candidates import CandidateSet
+from collage_core.search.problem import Solution
+from collage_core.search.searcher import SearchResult
+
+__all__ = ["FOUND", "Memory", "memory_key"]
+
+FOUND = "found"
+"""Kind of the key under which it is kept."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """Answers of the op level's searches, in their order, and every backend alone."""
+
+    searches: list[SearchResult] = field(default_factory=list)
+    singles: tuple[Single, ...] = ()
+
+    def to_record(self) -> CostRecord:
+        """As the database keeps it."""
+        details: dict[str, object] = {
+            "searches": [
+                {
+                    "placement": s.placement.to_json(),
+                    "lower_bound_ms": None if s.solution is None else s.solution.lower_bound_ms,
+                    "states": None if s.solution is None else s.solution.states,
+                }
+                for s in self.searches
+            ],
+            "singles": [
+                {
+                    "backend": s.backend,
+                    "placement": None if s.placement is None else s.placement.to_json(),
+                    "alone": s.alone,
+                    "reason": s.reason,
+                }
+                for s in self.singles
+            ],
+        }
+        return CostRecord("ok", details=details)
+
+    @classmethod
+    def of_record(cls, record: CostRecord | None) -> Memory | None:
+        """None where there is none, or one that is damaged."""
+        if record is None:
+            return None
+        details: Mapping[str, Any] = record.details
+        try:
+            return cls(
+                [_search(told) for told in details["searches"]],
+                tuple(
+                    Single(
+                        s["backend"],
+                        None if s["placement"] is None else Placement.from_json(s["placement"]),
+                        s["alone"],
+                        s["reason"],
+                    )
+                    for s in details["singles"]
+                ),
+            )
+        except (KeyError, TypeError, PlacementError):
+            return None
+
+
+def _search(told: Mapping[str, Any]) -> SearchResult:
+    placement = Placement.from_json(told["placement"])
+    total_ms = placement.predicted_ms or math.inf
+    bound_ms = told["lower_bound_ms"]
+    solution = Solution((), total_ms, placement.optimal, bound_ms, placement.method, told["states"] or 0)
+    return SearchResult(placement, solution)
+
+
+def memory_key(
+    candidates: CandidateSet, backends: Mapping[str, Backend], effort: Effort, inputs_digest: str
+) -> CostKey:
+    """Of the graph, its inputs and all that is offered for it, and of how much is measured."""
+    graph = candidates.graph
+    offered = sorted({str(identity(c)) for c in candidates.candidates})
+    told = [graph_digest(graph), inputs_digest, *offered]
+    return CostKey(
+        FOUND,
+        hashlib.sha256("\n".join(told).encode()).hexdigest()[:32],
+        repr(effort),
+        "+".join(sorted(backends)),
+        calibration_environment(backends, candidates.target),
+        default_policy(graph),
+    )
