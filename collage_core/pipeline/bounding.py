@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from collage_core.backend import BackendKind
 from collage_core.errors import PlacementError
-from collage_core.pipeline.costing import Converter, Costs, Ledger
+from collage_core.pipeline.costing import Converter, Costs, Ledger, identity
 from collage_core.pipeline.estimates import Estimates
 from collage_core.pipeline.in_place import KernelKey, conversion_key, kernel_key
 from collage_core.pipeline.proof import Single
@@ -95,8 +96,8 @@ class Known:
             if bound_ms >= _NEAR * best_ms or self.ledger.time_is_over or best is None:
                 best = self._measured(searcher, backends)
                 best_ms = math.inf if best is None else best.placement.predicted_ms or math.inf
-            if best is not None and (bound_ms >= best_ms * (1.0 - self.gap) or self.ledger.time_is_over):
-                self.is_cut_short |= bound_ms < best_ms * (1.0 - self.gap)
+            if best is not None and (best_ms <= bound_ms * (1.0 + self.gap) or self.ledger.time_is_over):
+                self.is_cut_short |= best_ms > bound_ms * (1.0 + self.gap)
                 return _bounded(best, min(bound_ms, best_ms))
             # Without any placement that is measured there is nothing to end with.
             whatever = best is None and self.ledger.time_is_over
@@ -148,9 +149,23 @@ class Known:
         return search_placement(self.candidates, self.costs, searcher, backends, self.transitions)
 
     def _measured(self, searcher: Searcher, backends: Sequence[str] | None) -> SearchResult | None:
-        """The best of what has been measured; None where that is not enough for a placement."""
+        """The best of what has been measured; None where that is not enough for a placement. Nor is what
+        needs the reference where another backend has not been measured yet.
+        """
+        kinds, unknown = self.candidates.kinds, self.ledger.unknown_kernels
+        others = {
+            _place(c)
+            for c in self.candidates.candidates
+            if c.backend != VIEW and kinds[c.backend] is not BackendKind.REFERENCE and identity(c) in unknown
+        }
+        kept = tuple(
+            c
+            for c in self.candidates.candidates
+            if c.backend == VIEW or kinds[c.backend] is not BackendKind.REFERENCE or _place(c) not in others
+        )
+        candidates = replace(self.candidates, candidates=kept)
         try:
-            return self._found(searcher, backends)
+            return search_placement(candidates, self.costs, searcher, backends, self.transitions)
         except PlacementError:
             return None
 
@@ -165,6 +180,11 @@ class Known:
         )
 
 
+def _place(candidate: Candidate) -> tuple[object, ...]:
+    """The nodes, and the formats at their border."""
+    return candidate.subgraph.node_set, candidate.variant.inputs, candidate.variant.outputs
+
+
 def _bound_ms(result: SearchResult) -> float:
     """Below which no placement is, at these costs."""
     solution = result.solution
@@ -174,7 +194,9 @@ def _bound_ms(result: SearchResult) -> float:
 
 def _bounded(result: SearchResult, bound_ms: float) -> SearchResult:
     """The best that is measured, and how far it may be from the best there is."""
-    placement, solution = replace(result.placement, optimal=False), result.solution
-    if solution is not None:
-        solution = replace(solution, optimal=False, lower_bound_ms=bound_ms)
-    return replace(result, placement=placement, solution=solution)
+    solution = result.solution
+    if solution is None:
+        return replace(result, placement=replace(result.placement, optimal=False))
+    is_optimal = solution.optimal and bound_ms >= solution.total_ms
+    solution = replace(solution, optimal=is_optimal, lower_bound_ms=bound_ms)
+    return replace(result, placement=replace(result.placement, optimal=is_optimal), solution=solution)

@@ -166,10 +166,9 @@ class Estimates:
 
     @staticmethod
     def _neighbours(of: Mapping[_Kind, list[float]], kernel: _Kernel) -> list[float]:
-        for kind in (kernel.nearest, kernel.near):
-            if len(found := of.get(kind, [])) >= _FEWEST:
-                return found
-        return []
+        """Those in the same layouts: what was slow in another one says nothing."""
+        found = of.get(kernel.nearest, [])
+        return found if len(found) >= _FEWEST else []
 
     @staticmethod
     def _any(of: Mapping[_Kind, list[float]], kernel: _Kernel) -> list[float]:

@@ -75,7 +75,8 @@ def test_interrupted_while_measuring(collage: Collage) -> None:
     kept = _costs(collage)
     assert kept >= 5
     report = collage.json(*arguments)
-    assert report["search"]["cached"] == kept
+    # Some are of the network that constants are learnt on.
+    assert 0 < report["search"]["cached"] <= kept
     assert report["search"]["measured"] > 0
     assert not list(collage.temporary.iterdir())
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +18,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from processes import state_of
 
 from collage_core.backend import Variant, plain_variant
 from collage_core.costs import (
@@ -28,8 +31,9 @@ from collage_core.costs import (
     run_job,
     synthesise_inputs,
 )
+from collage_core.costs.measure import Measuring
 from collage_core.costs.processors import Attempt, Processors
-from collage_core.costs.record import UNAVAILABLE
+from collage_core.costs.record import RACED_OUT, UNAVAILABLE
 from collage_core.device import Target
 from collage_core.errors import CollageError, UnknownBackendError
 from collage_core.formats import channels_last, plain
@@ -38,7 +42,7 @@ from collage_core.worker import RemoteError, Worker
 
 SpawningExecutor = partial(ProcessPoolExecutor, 2, multiprocessing.get_context("spawn"))
 QUICK = Policy(warmup_runs=1, min_runs=3, max_runs=5, max_seconds=0.1)
-PLUGIN = "costs_odd_backend"
+PLUGIN, GOOD_PLUGIN = "costs_odd_backend", "costs_faulty_backends"
 
 
 @pytest.fixture(scope="module")
@@ -154,17 +158,14 @@ def test_wrong_numbers_are_not_measured_again(
 def test_a_job_that_looks_at_the_processors_leaves_nothing_behind(
     stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch, interrupted: bool
 ) -> None:
-    def children() -> set[str]:
-        return {pid for t in Path("/proc/self/task").glob("*/children") for pid in t.read_text().split()}
-
     monkeypatch.setenv("COLLAGE_SETTLING_LIMIT_S", "0.5")
-    before = children(), os.sched_getaffinity(0)
+    before = _children(), os.sched_getaffinity(0)
     if interrupted:
         with pytest.raises(KeyboardInterrupt):
             _interrupted(stored)
     else:
         assert all(r.ok for r in measured(stored, [item(stored[0], k, "r") for k in range(3)]).values())
-    assert (children(), os.sched_getaffinity(0)) == before
+    assert (_children(), os.sched_getaffinity(0)) == before
 
 
 def _interrupted(stored: tuple[Graph, Path, Path]) -> None:
@@ -374,6 +375,83 @@ def test_an_interrupt_between_items_keeps_what_was_measured(stored: tuple[Graph,
     with pytest.raises(KeyboardInterrupt):
         run_job(MeasureJob(graph_path, values_path, "odd", Target(), QUICK, items, (PLUGIN,)), interrupt)
     assert kept == ["ok", "ok"]
+
+
+def _job(stored: tuple[Graph, Path, Path], backend: str, *dos: str, policy: Policy = QUICK) -> MeasureJob:
+    graph, graph_path, values_path = stored
+    items = tuple(item(graph, k, "r", do) for k, do in enumerate(dos))
+    return MeasureJob(graph_path, values_path, backend, Target(), policy, items, (PLUGIN, GOOD_PLUGIN))
+
+
+def _children() -> set[int]:
+    """Of all threads of this process."""
+    return {int(pid) for t in Path("/proc/self/task").glob("*/children") for pid in t.read_text().split()}
+
+
+@pytest.mark.alone
+def test_a_worker_serves_one_job_after_the_other(stored: tuple[Graph, Path, Path]) -> None:
+    before = _children()
+    with closing(Measuring()) as measuring:
+        assert _children() == before, "none is started for nothing"
+        assert [r.status for _, r in measuring.run(_job(stored, "odd", "right"))] == ["ok"]
+        (first,) = _children() - before
+        assert state_of(first) == "T", "until the next job"
+        assert [r.status for _, r in measuring.run(_job(stored, "odd", "right", "nan", "decline"))] == [
+            "ok",
+            "wrong",
+            "declined",
+        ]
+        (after_nan,) = _children() - before
+        assert after_nan != first, "what has spoilt a worker is not held against the next"
+        measuring.run(_job(stored, "good", "right"))
+        assert len(_children() - before) == 2, "each backend has its own"
+        assert all(state_of(pid) == "T" for pid in _children() - before)
+        again = measuring.run(_job(stored, "odd", "right"))
+        assert [r.status for _, r in again] == ["ok"]
+        assert after_nan in _children() - before
+        assert len(_children() - before) == 2
+    assert _children() == before
+    measuring.close()  # once more
+
+
+@pytest.mark.alone
+def test_a_worker_that_died_is_replaced_for_the_next_job(stored: tuple[Graph, Path, Path]) -> None:
+    before = _children()
+    with closing(Measuring()) as measuring:
+        measuring.run(_job(stored, "odd", "right"))
+        (first,) = _children() - before
+        os.kill(first, signal.SIGKILL)
+        assert [r.status for _, r in measuring.run(_job(stored, "odd", "right"))] == ["ok"]
+        assert first not in _children() - before
+    assert _children() == before
+
+
+@pytest.mark.alone
+def test_an_interrupted_job_leaves_a_worker_for_the_next_or_none(stored: tuple[Graph, Path, Path]) -> None:
+    def interrupt(index: int, cost: CostRecord) -> None:
+        raise KeyboardInterrupt
+
+    before = _children()
+    with closing(Measuring()) as measuring:
+        with pytest.raises(KeyboardInterrupt):
+            measuring.run(_job(stored, "odd", "right", "right"), interrupt)
+        (worker,) = _children() - before
+        assert state_of(worker) == "T"
+        assert [r.status for _, r in measuring.run(_job(stored, "odd", "right"))] == ["ok"]
+        assert _children() - before == {worker}
+    assert _children() == before
+
+
+@pytest.mark.parametrize("enough_ms", [0.0, 1e9])
+def test_who_is_far_behind_is_raced_out(stored: tuple[Graph, Path, Path], enough_ms: float) -> None:
+    policy = Policy(warmup_runs=1, min_runs=15, max_runs=20, max_seconds=60.0)
+    job = _job(stored, "odd", "right", policy=policy)
+    job = replace(job, items=tuple(replace(i, enough_ms=enough_ms) for i in job.items))
+    ((_, found),) = run_job(job)
+    assert found.ok
+    assert found.median_ms is not None
+    assert found.details.get(RACED_OUT, False) == (enough_ms == 0.0)
+    assert (found.runs < policy.min_runs) == (enough_ms == 0.0)
 
 
 def test_a_recording_holds_every_value(stored: tuple[Graph, Path, Path]) -> None:
