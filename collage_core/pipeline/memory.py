@@ -17,7 +17,7 @@ from collage_core.costs.record import CostKey, CostRecord
 from collage_core.errors import PlacementError
 from collage_core.pipeline.calibration import calibration_environment
 from collage_core.pipeline.comparison import graph_digest
-from collage_core.pipeline.costing import default_policy, identity
+from collage_core.pipeline.costing import Costs, default_policy, identity
 from collage_core.pipeline.effort import Effort
 from collage_core.pipeline.proof import Single
 from collage_core.placement import Placement
@@ -25,7 +25,7 @@ from collage_core.search.candidates import CandidateSet
 from collage_core.search.problem import Solution
 from collage_core.search.searcher import SearchResult
 
-__all__ = ["FOUND", "Memory", "memory_key"]
+__all__ = ["FOUND", "Memory", "costs_digest", "memory_key"]
 
 FOUND = "found"
 """Kind of the key under which it is kept."""
@@ -33,14 +33,18 @@ FOUND = "found"
 
 @dataclass(slots=True)
 class Memory:
-    """Answers of the op level's searches, in their order, and every backend alone."""
+    """Answers of the op level's searches, in their order, and every backend alone. costs_digest: of the costs
+    that were known in the end (`costs_digest`); with others, there may be better answers.
+    """
 
     searches: list[SearchResult] = field(default_factory=list)
     singles: tuple[Single, ...] = ()
+    costs_digest: str = ""
 
     def to_record(self) -> CostRecord:
         """As the database keeps it."""
         details: dict[str, object] = {
+            "costs": self.costs_digest,
             "searches": [
                 {
                     "placement": s.placement.to_json(),
@@ -79,6 +83,7 @@ class Memory:
                     )
                     for s in details["singles"]
                 ),
+                details["costs"],
             )
         except (KeyError, TypeError, PlacementError):
             return None
@@ -90,6 +95,18 @@ def _search(told: Mapping[str, Any]) -> SearchResult:
     bound_ms = told["lower_bound_ms"]
     solution = Solution((), total_ms, placement.optimal, bound_ms, placement.method, told["states"] or 0)
     return SearchResult(placement, solution)
+
+
+def costs_digest(candidates: CandidateSet, costs: Costs) -> str:
+    """Of the costs of these candidates that are known, and of the conversions between them."""
+    offered = {identity(c) for c in candidates.candidates}
+    kernels = sorted(f"{k} {r.status} {r.median_ms}" for k, r in costs.kernels.items() if k in offered)
+    conversions = sorted(
+        f"{k} {b} {r.status} {r.median_ms}"
+        for k, records in costs.conversion_records.items()
+        for b, r in records.items()
+    )
+    return hashlib.sha256("\n".join([*kernels, *conversions]).encode()).hexdigest()[:32]
 
 
 def memory_key(

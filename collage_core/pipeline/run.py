@@ -24,7 +24,7 @@ from collage_core.pipeline.costing import Ledger, default_policy
 from collage_core.pipeline.effort import Effort
 from collage_core.pipeline.estimates import Estimates
 from collage_core.pipeline.libraries import find_candidates
-from collage_core.pipeline.memory import Memory, memory_key
+from collage_core.pipeline.memory import Memory, costs_digest, memory_key
 from collage_core.pipeline.optimization import Optimization, Stage
 from collage_core.pipeline.progress import Timed
 from collage_core.pipeline.proof import COLLAGE, MIX, Compare, Proof, Single, label_of, prove
@@ -130,6 +130,7 @@ class OptimizationRun:
         with closing(ledger):
             found = _Found(Known(ledger, transitions or Transitions(), self.effort.gap), taken)
             key = self._recall(found)
+            is_recalled = bool(found.recalled)
             self._estimate(found)
             if self.runs and found.known.estimates is not None:
                 self._answer_at_once(found)
@@ -143,7 +144,8 @@ class OptimizationRun:
                 self._refine(found)
             if searcher is not None:
                 self._search_further(found, searcher, seed)
-            if self._bounds and not found.known.is_cut_short:
+            if self._bounds and not is_recalled and not found.known.is_cut_short:
+                found.memory.costs_digest = costs_digest(candidates, found.known.costs)
                 self.database.put(key, found.memory.to_record())
             if not self.runs:
                 return self._outcome(found, Proof(_mix(found), MIX), Stage.SEARCHED)
@@ -156,14 +158,13 @@ class OptimizationRun:
         return not self.effort.measures_all and self.executor is None
 
     def _recall(self, found: _Found) -> CostKey:
-        """What an earlier optimization of the same has found, where all of it has costs; and its key."""
+        """What an earlier optimization of the same has found, unless other costs are known now; its key."""
         effort = self.effort if self.runs else replace(self.effort, turns=0, confirms=False)
         key = memory_key(found.known.candidates, self.backends, effort, self.workspace.inputs_digest)
         if self._bounds:
             memory = Memory.of_record(self.database.get(key))
-            if memory is not None and all(
-                found.known.priced(s.placement).predicted_ms is not None for s in memory.searches
-            ):
+            known = costs_digest(found.known.candidates, found.known.costs)
+            if memory is not None and memory.costs_digest == known:
                 found.recalled, found.singles = list(memory.searches), memory.singles
         return key
 
@@ -182,7 +183,8 @@ class OptimizationRun:
         graph_libraries = [n for n, k in found.known.candidates.kinds.items() if k is BackendKind.GRAPH]
         others = [n for n in self.backends if n not in graph_libraries and n != self.fallback]
         for names in (graph_libraries, others, [self.fallback]):
-            singles = [single(n, self.fallback, found.known, self.op_search) for n in names]
+            usable = [n for n in names if self._is_usable(n)]
+            singles = [single(n, self.fallback, found.known, self.op_search) for n in usable]
             placements = {s.label: s.placement for s in singles if s.placement is not None and s.alone}
             if not placements and names is others:
                 placements = {s.label: s.placement for s in singles if s.placement is not None}
@@ -191,6 +193,14 @@ class OptimizationRun:
                 comparison = self._comparing(found, lambda title: _AT_ONCE)(_FIRST, placements, ())
                 if any(r.ok for r in comparison.records.values()):
                     return
+
+    def _is_usable(self, name: str) -> bool:
+        """Whether a process for it could be started: of what nobody has measured it is not known yet."""
+        try:
+            self.backends[name].environment(self.target)
+        except Exception:  # a plugin may raise anything; measuring its kernels tells of it
+            return False
+        return True
 
     def _calibrate(self, known: Known) -> None:
         known.transitions, measured = calibrate(
@@ -212,7 +222,9 @@ class OptimizationRun:
         if not is_recalled:
             near_ms = _NEAR * (found.op_level.placement.predicted_ms or math.inf)
             found.singles = tuple(
-                single(name, self.fallback, found.known, self.op_search, near_ms) for name in self.backends
+                single(name, self.fallback, found.known, self.op_search, near_ms)
+                for name in self.backends
+                if self._is_usable(name)
             )
         found.memory.singles = found.singles
         found.search_s = time.monotonic() - start - (found.known.costs.measure_s - measured_s)

@@ -168,7 +168,8 @@ def test_killed_at_any_moment(ready: Collage, moments_s: Sequence[float], number
     report = ready.json(*_arguments(model))
     final = ready.stored()
     assert kept.items() <= final.items(), "what was known is not measured again"
-    assert report["search"]["measured"] == len(final) - len(kept)
+    told = len(final) - len(kept) - report["search"]["measured"]
+    assert told in (0, 1), "what was found is kept, too"
     read(bundle)
     assert list(ready.temporary.iterdir()) == []
     assert {p.name for p in ready.folder.iterdir()} <= {"m.onnx", "m.collage", "home", "tmp", "lock", "log"}

@@ -265,6 +265,45 @@ def test_of_few_sittings_the_simpler_is_chosen() -> None:
     )
 
 
+def test_what_left_after_one_sitting_is_not_preferred_for_being_simpler() -> None:
+    """Nothing but its being far behind is known of it: that is no reason to take it."""
+    ours, near, far = _placements(3)
+
+    def compare(
+        title: str, placements: Mapping[str, Placement], timed: Collection[str], *, thorough: bool = False
+    ) -> Comparison:
+        def turns_ms(p: Placement) -> list[list[float]]:
+            ms = {ours.digest: 0.9, near.digest: 1.0, far.digest: 2.0}[p.digest]
+            noise = np.random.default_rng(p.target.threads).normal(1.0, 0.002, 8)
+            return [[ms * n] if p is not far or i == 0 else [] for i, n in enumerate(noise)]
+
+        told = {n: details_of_ms(turns_ms(p)) for n, p in placements.items()}
+        return Comparison({n: CostRecord("ok", 1.0, 0.1, 8, details=d) for n, d in told.items()}, True)
+
+    singles = [Single("near", near, alone=True), Single("far", far, alone=True)]
+    proof = prove({MIX: ours}, singles, compare, lambda _: None, most_standing=2)
+    assert proof.label == MIX
+    assert [set(c.records) for c in proof.comparisons] == [{COLLAGE, "near", "far"}, {COLLAGE, "near"}]
+
+
+@pytest.mark.parametrize(("mix", "chosen"), [(0.7, MIX), (0.99, "one"), (1.2, "one")])
+def test_of_two_sittings_a_mix_that_gains_much_is_taken(mix: float, chosen: str) -> None:
+    """Too few to tell anything for sure; but what is 40 % slower is not taken for being simple."""
+    ours, theirs = _placements(2)
+
+    def compare(
+        title: str, placements: Mapping[str, Placement], timed: Collection[str], *, thorough: bool = False
+    ) -> Comparison:
+        takes = {ours.digest: [mix, 1.02 * mix], theirs.digest: [1.0, 1.01]}
+        return Comparison({n: _record(takes[p.digest]) for n, p in placements.items()}, True)
+
+    singles = [Single("one", theirs, alone=True)]
+    proof = prove({MIX: ours}, singles, compare, lambda _: None, confirms=False)
+    assert proof.label == chosen
+    assert len(proof.comparisons) == 1
+    assert COLLAGE in proof.comparisons[0].records, "its figures are those of the choice"
+
+
 def test_what_fails_when_it_is_confirmed_is_not_chosen() -> None:
     ours, theirs = _placements(2)
 

@@ -1,0 +1,239 @@
+"""An answer at any time: the first one at once, then better ones, each of which can be kept and used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+
+from collage_core import Optimization, Target, build, optimize
+from collage_core.formats import Array
+from collage_core.pipeline.effort import NORMAL, QUICK, THOROUGH
+from collage_core.pipeline.optimization import Stage
+from collage_core.pipeline.progress import Silent
+from collage_core.plugins import PLUGINS_VARIABLE, default_registry
+from collage_core.runtime import Bundle, read, save
+
+if TYPE_CHECKING:
+    from tests.pipeline.conftest import Answer, Parse
+
+_TARGET = Target("cpu", 1)
+_CHAIN = "(float[8] x) => (float y) { [a] a = Relu(x) [b] b = Neg(a) [c] c = Abs(b) [d] y = Exp(c) }"
+_BACKENDS = ["operators", "pairs"]
+_COMPARISONS = ("first answer", "in place", "choosing", "confirming", "confirming again")
+
+
+class _Recorder(Silent):
+    def __init__(self) -> None:
+        self.phases: list[str] = []
+        self.bests: list[tuple[str, float]] = []
+        self.limits: list[float | None] = []
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        self.phases.append(name)
+
+    def best(self, label: str, latency_ms: float, single: str | None, single_ms: float | None) -> None:
+        self.bests.append((label, latency_ms))
+
+    def limit(self, seconds: float | None) -> None:
+        self.limits.append(seconds)
+
+    @property
+    def compared(self) -> list[str]:
+        return [p for p in self.phases if p in _COMPARISONS]
+
+
+@pytest.fixture
+def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Those of plugins/, ten times as fast, here and in workers."""
+    monkeypatch.setenv(PLUGINS_VARIABLE, "pipeline_library_backends")
+    monkeypatch.setenv("PIPELINE_PACE", "0.1")
+    default_registry.cache_clear()
+    yield
+    default_registry.cache_clear()
+
+
+def _children() -> set[int]:
+    """Of all threads of this process."""
+    return {int(pid) for t in Path("/proc/self/task").glob("*/children") for pid in t.read_text().split()}
+
+
+def _optimize(parse: Parse, costs: Path, **options: Any) -> Optimization:
+    return optimize(parse(_CHAIN), backends=_BACKENDS, target=_TARGET, costs=costs, **options)
+
+
+def _is_right(found: Optimization, model: onnx.ModelProto, answer: Answer, x: Array) -> bool:
+    """As a bundle on disk, opened again."""
+    (y,) = answer(model, {"x": x}).values()
+    (told,) = build(found.graph, found.placement)({"x": x}).values()
+    return np.allclose(told, y, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.ci
+def test_every_better_answer_can_be_kept_and_used(parse: Parse, answer: Answer, tmp_path: Path) -> None:
+    model = parse(
+        """(float[1,16,20,20] x) => (float y) {
+            [conv] c = Conv<pads=[1,1,1,1]>(x, w)
+            [relu] r = Relu(c)
+            [next] d = Conv(r, v)
+            [tanh] s = Tanh(d)
+            [gate] y = Mul(d, s)
+        }""",
+        w=(16, 16, 3, 3),
+        v=(16, 16, 1, 1),
+    )
+    told: list[Optimization] = []
+    progress = _Recorder()
+
+    def keep(best: Optimization) -> None:
+        save(Bundle(best.graph, best.placement), tmp_path / f"{len(told)}.collage")
+        told.append(best)
+
+    found = optimize(
+        model,
+        backends=["dnnl", "tvm", "onnxruntime"],
+        target=_TARGET,
+        costs=tmp_path / "c.sqlite",
+        progress=progress,
+        on_best=keep,
+    )
+    first = told[0]
+    assert first.stage is Stage.RUN
+    assert first.placement.backends() == ("onnxruntime",), "it takes all of it, and needs no measuring"
+    assert first.counts["measured"] == 0
+    assert progress.phases.index("first answer") < progress.phases.index("searching")
+    assert [best.chosen for best in told] == [label for label, _ in progress.bests]
+    assert len({best.placement.digest for best in told}) == len(told)
+    for better in told[1:]:
+        comparison = better.comparisons[-1]
+        names = {r for r in comparison.records if comparison.records[r].ok}
+        assert "collage" in names, "what is best goes by this name"
+        ratios = [comparison.ratio(n, "collage") for n in names - {"collage"}]
+        assert all(r is None or r.value > 1.0 for r in ratios), "nothing in it was faster"
+    x = np.random.default_rng(1).standard_normal((1, 16, 20, 20), dtype=np.float32)
+    (y,) = answer(model, {"x": x}).values()
+    for number in range(len(told)):
+        bundle = read(tmp_path / f"{number}.collage")
+        (kept,) = build(bundle.graph, bundle.placement)({"x": x}).values()
+        np.testing.assert_allclose(kept, y, rtol=1e-3, atol=1e-4)
+    assert found.stage is Stage.CONFIRMED
+    assert found.counts["bounded_out"] > 0
+    assert found.comparison is not None
+    assert found.comparison.records["collage"].ok
+
+
+@pytest.mark.ci
+@pytest.mark.usefixtures("libraries")
+def test_the_first_answer_is_told_and_nothing_slower_after_it(
+    parse: Parse, answer: Answer, tmp_path: Path
+) -> None:
+    told: list[Optimization] = []
+    progress = _Recorder()
+    _optimize(parse, tmp_path / "c.sqlite", rounds=2, progress=progress, on_best=told.append)
+    assert told
+    assert told[0].stage is Stage.RUN
+    assert progress.compared[0] == "first answer"
+    assert [best.chosen for best in told] == [label for label, _ in progress.bests]
+    x = np.linspace(-1.0, 1.0, 8, dtype=np.float32)
+    assert all(_is_right(best, parse(_CHAIN), answer, x) for best in told)
+
+
+@pytest.mark.usefixtures("libraries")
+def test_a_budget_of_nothing_still_gives_a_placement_that_runs(
+    parse: Parse, answer: Answer, tmp_path: Path
+) -> None:
+    told: list[Optimization] = []
+    progress = _Recorder()
+    found = _optimize(parse, tmp_path / "c.sqlite", budget_s=0.0, progress=progress, on_best=told.append)
+    assert progress.limits == [0.0]
+    assert found.is_cut_short
+    assert told
+    x = np.linspace(-1.0, 1.0, 8, dtype=np.float32)
+    assert _is_right(found, parse(_CHAIN), answer, x)
+    assert found.comparison is not None
+    assert found.comparison.records["collage"].ok
+    assert found.counts["measured"] < found.counts["offered"]
+    assert "in place" not in progress.compared
+
+
+@pytest.mark.ci
+@pytest.mark.usefixtures("libraries")
+def test_what_a_budget_has_cut_short_is_gone_on_with(parse: Parse, tmp_path: Path) -> None:
+    found = _optimize(parse, tmp_path / "c.sqlite", budget_s=0.0)
+    again = _optimize(parse, tmp_path / "c.sqlite", rounds=2)
+    assert not again.is_cut_short
+    assert again.counts["known"] == found.counts["measured"], "it goes on from there"
+
+
+@pytest.mark.alone
+@pytest.mark.usefixtures("libraries")
+@pytest.mark.parametrize("after", [1, 2])
+def test_whatever_is_raised_where_the_best_is_kept_leaves_nothing_behind(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    before = _children()
+    told: list[Optimization] = []
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr("tempfile.tempdir", None)
+
+    def interrupt(best: Optimization) -> None:
+        told.append(best)
+        if len(told) == after:
+            raise KeyboardInterrupt
+
+    try:
+        _optimize(parse, tmp_path / "c.sqlite", rounds=2, on_best=interrupt)
+    except KeyboardInterrupt:
+        assert len(told) == after
+    else:
+        assert len(told) < after, "nothing better was found than the first answer"
+    assert _children() == before
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.usefixtures("libraries")
+def test_quick_compares_once(parse: Parse, tmp_path: Path) -> None:
+    progress = _Recorder()
+    found = _optimize(parse, tmp_path / "c.sqlite", effort=QUICK, progress=progress)
+    assert progress.compared == ["first answer", "choosing"]
+    assert progress.limits == [QUICK.budget_s]
+    assert (found.stage, found.effort) == (Stage.CHOSEN, "quick")
+    assert found.comparison is not None
+    assert found.comparison.records["collage"].ok
+
+
+@pytest.mark.ci
+@pytest.mark.usefixtures("libraries")
+def test_normal_confirms_and_thorough_measures_everything(parse: Parse, tmp_path: Path) -> None:
+    measured: dict[str, int] = {}
+    for effort in (NORMAL, THOROUGH):
+        progress = _Recorder()
+        found = _optimize(
+            parse, tmp_path / f"{effort.name}.sqlite", effort=effort, rounds=2, progress=progress
+        )
+        assert progress.compared[0] == "first answer"
+        assert progress.compared[1] == "in place"
+        assert progress.compared[-2:] == ["choosing", "confirming"]
+        assert progress.limits == [effort.budget_s]
+        assert (found.stage, found.effort) == (Stage.CONFIRMED, effort.name)
+        measured[effort.name] = found.counts["measured"]
+    assert found.counts["bounded_out"] == 0
+    assert measured["normal"] <= measured["thorough"] == found.counts["offered"]
+
+
+@pytest.mark.usefixtures("libraries")
+def test_nothing_is_told_of_what_is_not_run(parse: Parse, tmp_path: Path) -> None:
+    told: list[Optimization] = []
+    progress = _Recorder()
+    found = _optimize(parse, tmp_path / "c.sqlite", rounds=0, progress=progress, on_best=told.append)
+    assert not told
+    assert not progress.bests
+    assert not progress.compared
+    assert found.stage is Stage.SEARCHED
+    assert found.placement == found.mix
