@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from collage_core.costs.ratio import HOPELESS, Ratio, losses_of, ratios_between, sittings_of
+from collage_core.costs.ratio import FEWEST_SITTINGS, HOPELESS, Ratio, losses_of, ratios_between, sittings_of
 from collage_core.errors import BackendError
 from collage_core.pipeline.comparison import Comparison
 from collage_core.placement import Placement
@@ -25,6 +25,8 @@ MIX = "mix"
 LONGEST_MS = 60_000.0
 """What one run is predicted to take longer than is not run."""
 
+_MUCH = 0.1
+"""What no two sittings of equals differ by."""
 _SIMPLER = 0.01
 """What one library may be slower than a mix of several, relative to it, and still be preferred."""
 
@@ -260,6 +262,7 @@ def _is_preferred(ratio: Ratio | None, choosing: Comparison, simple: str, mix: s
     if came is not None and came.speaks_against:
         return True
     if not ratio.is_told:
-        return True
+        # One that left after a sitting or two is far behind, and not preferred for that.
+        return ratio.sittings >= FEWEST_SITTINGS or ratio.value <= 1.0 + _MUCH
     # What may well be real is not given away for being simple.
     return ratio.value - 1.0 <= min(ratio.half_interval, _SIMPLER)
