@@ -20,8 +20,9 @@ from collage_core.pipeline.comparison import graph_digest
 from collage_core.pipeline.costing import Costs, default_policy, identity
 from collage_core.pipeline.effort import Effort
 from collage_core.pipeline.proof import Single
-from collage_core.placement import Placement
+from collage_core.placement import VIEW, Placement
 from collage_core.search.candidates import CandidateSet
+from collage_core.search.formulate import needed_conversions
 from collage_core.search.problem import Solution
 from collage_core.search.searcher import SearchResult
 
@@ -100,10 +101,16 @@ def _search(told: Mapping[str, Any]) -> SearchResult:
 def costs_digest(candidates: CandidateSet, costs: Costs) -> str:
     """Of the costs of these candidates that are known, and of the conversions between them."""
     offered = {identity(c) for c in candidates.candidates}
+    usable = [
+        c for c in candidates.candidates if c.backend == VIEW or (r := costs.record_of(c)) is None or r.ok
+    ]
+    # A kernel that has failed since wants none any more.
+    needed = needed_conversions(candidates.graph, usable)
     kernels = sorted(f"{k} {r.status} {r.median_ms}" for k, r in costs.kernels.items() if k in offered)
     conversions = sorted(
         f"{k} {b} {r.status} {r.median_ms}"
         for k, records in costs.conversion_records.items()
+        if k in needed
         for b, r in records.items()
     )
     return hashlib.sha256("\n".join([*kernels, *conversions]).encode()).hexdigest()[:32]

@@ -60,6 +60,26 @@ def test_a_process_that_cannot_be_started_costs_only_its_contender(monkeypatch: 
     assert outcomes["lucky"].ok
 
 
+@pytest.mark.parametrize("over_after", [0, 1, 2, 9])
+def test_no_sitting_but_the_first_begins_when_time_is_over(over_after: int) -> None:
+    asked: list[int] = []
+
+    def is_over() -> bool:
+        asked.append(len(asked))
+        return len(asked) > over_after
+
+    def nobody(sittings: Mapping[str, Sequence[Sitting]]) -> set[str]:
+        return set()
+
+    both = [contender("a"), contender("b")]
+    outcomes = measure_rounds(both, 8, sittings=4, go_on=nobody, time_is_over=is_over)
+    expected = min(1 + over_after, 4)
+    for outcome in outcomes.values():
+        assert len(outcome.sittings) == expected
+        assert outcome.samples is not None
+        assert outcome.samples.runs >= 2 * expected
+
+
 def test_short_runs_fill_their_turns() -> None:
     contenders = [contender("short", seconds=0.001), contender("long", seconds=0.2)]
     outcomes = measure_rounds(contenders, 2, 3, turn_s=0.5)

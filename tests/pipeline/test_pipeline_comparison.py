@@ -56,9 +56,10 @@ class _Machine:
         hopeless: float,
         patience: float,
         go_on: Callable[[Mapping[str, Sequence[Sitting]]], set[str]] | None,
+        time_is_over: Callable[[], bool],
         **_: Any,
     ) -> dict[str, Outcome]:
-        self.sittings.append(sittings)
+        self.sittings.append(next((n for n in range(1, sittings) if time_is_over()), sittings))
         self.most_rounds.append(most_rounds)
         self.hopeless.append(hopeless)
         self.patience.append(patience)
@@ -176,6 +177,16 @@ def test_what_the_clock_has_cut_short_is_not_kept(machine: _Machine, run: _Runs)
     assert run(plan).measured
     assert machine.went_on[-1] == {"a", "b"}
     assert not run(plan, time_is_over=lambda: True).measured, "what is known costs no time"
+
+
+def test_nor_is_what_has_not_all_of_its_sittings(machine: _Machine, run: _Runs) -> None:
+    for _ in range(2):
+        assert run(_FOUR_ROUNDS, time_is_over=lambda: True).measured
+    assert run(_FOUR_ROUNDS).measured
+    assert machine.sittings == [1, 1, 2]
+    one = Plan(sittings=1, goes_on=False)
+    assert run(one, time_is_over=lambda: True).measured
+    assert not run(one).measured, "there was nothing to cut"
 
 
 def _sat(times: int) -> dict[str, tuple[Sitting, ...]]:
