@@ -25,7 +25,16 @@ from collage_core.errors import WorkerError
 from collage_core.formats import Array
 from collage_core.worker import Worker, child_state
 
-__all__ = ["MOST_ROUNDS", "TURN_S", "Contender", "GoOn", "Outcome", "Runnable", "measure_rounds"]
+__all__ = [
+    "MOST_ROUNDS",
+    "OPEN_LIMIT_S",
+    "TURN_S",
+    "Contender",
+    "GoOn",
+    "Outcome",
+    "Runnable",
+    "measure_rounds",
+]
 
 _CONTENDER = "contender"
 _IS_LONG = "its runs are long"
@@ -37,6 +46,9 @@ _MOST_RUNS = 16
 
 MOST_ROUNDS = 25
 """Of a sitting that may have further ones: five times as many as it has at least (docs/adr/0020)."""
+
+OPEN_LIMIT_S = 600.0
+"""A contender may take so long to open, where nobody says otherwise."""
 
 _LONG_RUN_S = 1.0
 """A run of so long warms up for itself, and is enough for a turn."""
@@ -117,7 +129,7 @@ def measure_rounds(
     most_rounds: int = 0,
     warmup_s: float = 0.02,
     turn_s: float = TURN_S,
-    open_limit_s: float | None = 600.0,
+    open_limit_s: float | None = OPEN_LIMIT_S,
     run_limit_s: float | None = 60.0,
     hopeless: float = math.inf,
     patience: float = PATIENCE,

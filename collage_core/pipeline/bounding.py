@@ -132,6 +132,10 @@ class Known:
         self.ledger.measure_converters(_MEASURING, converters)
         return bool(kernels or converters)
 
+    def unknown_kernels(self, placement: Placement) -> int:
+        """How many of its kernels nobody has measured."""
+        return len(self._unknown(placement)[0])
+
     def priced(self, placement: Placement) -> Placement:
         """At the costs that are known now."""
         return self.costs.priced(self.candidates.graph, placement, self.transitions)

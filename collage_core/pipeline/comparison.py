@@ -28,7 +28,15 @@ from collage_core.costs.ratio import (
     unsettled,
 )
 from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
-from collage_core.costs.rounds import MOST_ROUNDS, TURN_S, Contender, GoOn, Outcome, measure_rounds
+from collage_core.costs.rounds import (
+    MOST_ROUNDS,
+    OPEN_LIMIT_S,
+    TURN_S,
+    Contender,
+    GoOn,
+    Outcome,
+    measure_rounds,
+)
 from collage_core.costs.sittings import SITTINGS, Sitting, sittings_to_json
 from collage_core.device import Target
 from collage_core.formats import Array
@@ -211,14 +219,16 @@ def compare(
     fresh: bool = False,
     go_on: GoOn | None = None,
     expected: Callable[[], Mapping[str, Array]] | None = None,
+    open_limit_s: float = OPEN_LIMIT_S,
     time_is_over: Callable[[], bool] = lambda: False,
 ) -> Comparison:
     """Run the entrants in alternating rounds, or recall the stored comparison of just these (unless `fresh`).
 
     Rounds are run as the plan says. `title` is part of the key: the run that chooses and the run that
     confirms are two comparisons. go_on: who has further sittings, where the plan does not say. `expected`
-    gives the outputs to compare with, and is called only if something is run. time_is_over: asked before
-    every sitting but the first; what it cuts short is not stored.
+    gives the outputs to compare with, and is called only if something is run. open_limit_s: see
+    `measure_rounds`. time_is_over: asked before every sitting but the first; what it cuts short is not
+    stored.
     """
     rounds = plan.rounds
     policy = Policy(warmup_runs=1, min_runs=rounds * runs_per_round, max_runs=rounds * runs_per_round)
@@ -263,6 +273,7 @@ def compare(
         most_rounds=plan.most_rounds,
         hopeless=plan.hopeless,
         patience=plan.patience,
+        open_limit_s=open_limit_s,
         go_on=going_on or go_on,
         time_is_over=is_over,
         on_round=lambda done: progress.step(),

@@ -129,8 +129,6 @@ def prove(
     untried = [label for label in placements if label != favourite and label not in rivals]
     order += sorted(untried, key=lambda label: placements[label].predicted_ms or math.inf)
     if comparisons and order and not confirms:
-        for reason in reasons:
-            note(f"not chosen, {reason}")
         chosen = order[0]
         return Proof(
             placements[chosen],
@@ -153,8 +151,6 @@ def prove(
             continue
         if faster:
             note(f"{chosen} is chosen" + (f"; {', '.join(beaten_by)} may be faster" if beaten_by else ""))
-        for reason in reasons:
-            note(f"not chosen, {reason}")
         return Proof(
             placements[chosen],
             chosen,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
+from collage_core.costs.limits import candidate_limit_s
 from collage_core.costs.ratio import losses_of, ratios_between, sittings_of
-from collage_core.costs.record import CostKey
+from collage_core.costs.record import UNAVAILABLE, CostKey
 from collage_core.costs.roofline import machine_peaks
+from collage_core.costs.rounds import OPEN_LIMIT_S
 from collage_core.device import Target
 from collage_core.ir import NodeSet, Subgraph
 from collage_core.pipeline.bounding import Known
@@ -51,6 +53,9 @@ _WORTH = 0.98
 """What takes more than this of what the best before takes is no better, as far as one comparison tells."""
 _FIRST = "first answer"
 _CHOOSING = "choosing"
+_OPENING_SHARE = 0.3
+_LEAST_OPENING_S = 5.0
+"""Of the time that is left, and seconds: opening what is run as a whole may take either."""
 _AT_ONCE = Plan(sittings=1, goes_on=False, patience=0.1)
 """Of what is to be there at once."""
 
@@ -58,15 +63,16 @@ _AT_ONCE = Plan(sittings=1, goes_on=False, patience=0.1)
 @dataclass(slots=True)
 class _Found:
     """How far the steps have come. op_level: None before the search. best: what is the fastest of all that
-    was run, as it was told last. ran: comparisons, with the placements by contender's name. memory: what the
-    next optimization of the same will recall; recalled: what an earlier one has left.
+    was run, as it was told last. ran: comparisons, with the placements by contender's name. failed: why, by
+    digest, of what failed as a whole. memory: what the next optimization of the same will recall; recalled:
+    what an earlier one has left.
     """
 
     known: Known
     taken: Mapping[str, Taken]
     op_level: SearchResult | None = None
     singles: tuple[Single, ...] = ()
-    failed: Mapping[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
     second_level: SearchResult | None = None
     second_name: str = ""
     ran: list[tuple[Comparison, Mapping[str, Placement]]] = field(default_factory=list)
@@ -74,6 +80,11 @@ class _Found:
     memory: Memory = field(default_factory=Memory)
     recalled: list[SearchResult] = field(default_factory=list)
     best: Placement | None = None
+
+    @property
+    def singles_that_run(self) -> tuple[Single, ...]:
+        """All but those that failed as a whole."""
+        return tuple(s for s in self.singles if s.placement is None or s.placement.digest not in self.failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +252,7 @@ class OptimizationRun:
         refined = refine(
             self.workspace.graph,
             found.op_level,
-            found.singles,
+            found.singles_that_run,
             known.costs,
             known.transitions,
             lambda: self._next_answer(found),
@@ -250,12 +261,8 @@ class OptimizationRun:
             near=effort.near,
             time_is_over=lambda: self.budget.is_over(effort.in_place_share),
         )
-        found.op_level, found.failed = refined.result, refined.failed
+        found.op_level = refined.result
         found.search_s += refined.search_s
-        for reason in refined.failed.values():
-            self.progress.note(
-                f"failed as a whole, {reason} (`collage costs prune --failed`: to try it again)"
-            )
         found.singles = tuple(known.priced_single(s) for s in found.singles)
 
     def _search_further(self, found: _Found, searcher: Searcher, seed: int) -> None:
@@ -315,7 +322,7 @@ class OptimizationRun:
         behind = self._behind(found)
         return prove(
             placements,
-            [s for s in found.singles if s.placement is None or s.placement.digest not in behind],
+            [s for s in found.singles_that_run if s.placement is None or s.placement.digest not in behind],
             self._comparing(found, lambda title: plans.get(title, self.effort.confirming)),
             self.progress.note,
             confirms=self.effort.confirms,
@@ -357,13 +364,33 @@ class OptimizationRun:
                 title=title,
                 plan=plan.twice() if thorough else plan,
                 expected=self.workspace.expected_outputs,
+                open_limit_s=self._open_limit_s(found.known, placements.values()),
                 time_is_over=lambda: self.budget.is_over(shares.get(title, 1.0)),
             )
             found.ran.append((comparison, placements))
+            self._keep_failures(found, comparison, placements)
             self._keep_best(found, comparison, placements)
             return comparison
 
         return run
+
+    def _open_limit_s(self, known: Known, placements: Iterable[Placement]) -> float:
+        """What any of these may take to open; a kernel that nobody has built yet, no longer than alone."""
+        unbuilt = max(known.unknown_kernels(p) for p in placements)
+        limit_s = unbuilt * candidate_limit_s() if unbuilt else OPEN_LIMIT_S
+        share_s = max(_OPENING_SHARE * self.budget.left_s(), _LEAST_OPENING_S)
+        return round(min(limit_s, share_s, OPEN_LIMIT_S), 1)
+
+    def _keep_failures(
+        self, found: _Found, comparison: Comparison, placements: Mapping[str, Placement]
+    ) -> None:
+        """What failed as a whole is told of, and not run again: another try may take as long as this one."""
+        for name, placement in placements.items():
+            record = comparison.records[name]
+            if not record.ok and record.status != UNAVAILABLE and placement.digest not in found.failed:
+                reason = f"{label_of(placement, found.singles, MIX)}: {record.reason}"
+                found.failed[placement.digest] = reason
+                self.progress.note(f"failed as a whole, {reason}")
 
     def _keep_best(self, found: _Found, comparison: Comparison, placements: Mapping[str, Placement]) -> None:
         """Tell of the fastest of a comparison, unless what was the best before took no part in it."""
@@ -418,7 +445,7 @@ class OptimizationRun:
             found.op_level or SearchResult(proof.placement),
             found.second_level,
             tuple(named(*ran) for ran in found.ran),
-            proof.rejected,
+            tuple(dict.fromkeys([*found.failed.values(), *proof.rejected])),
             proof.beaten_by,
             found.search_s,
             self.budget.spent_s,

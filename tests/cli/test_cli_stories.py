@@ -149,6 +149,8 @@ def test_explain(optimised: Optimised) -> None:
 
 def test_costs_go_out_and_come_in(optimised: Optimised) -> None:
     collage = optimised.collage
+    # Where other tests have added costs, there may be a better answer now, and more to measure for it.
+    now = collage.json("optimize", optimised.model, *BRIEFLY)
     shown = collage.json("costs", "show")
     assert shown["file"] == str(collage.home / "costs.sqlite")
     assert {"kind", "backend", "status", "count"} == shown["costs"][0].keys()
@@ -166,7 +168,7 @@ def test_costs_go_out_and_come_in(optimised: Optimised) -> None:
     arguments = ("optimize", optimised.model, *BRIEFLY, "--costs", other)
     report = collage.json(*arguments)
     assert report["search"]["measured"] == 0
-    assert report["groups"] == optimised.second["groups"]
+    assert report["groups"] == now["groups"]
 
     failed = sum(row["count"] for row in shown["costs"] if row["status"] != "ok")
     assert collage.run("costs", "--costs", other, "prune", "--failed").startswith(f"{failed} costs removed")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from processes import children
 
 from collage_core import CollageError, Constraints, Optimization, Placement, Target, optimize
 from collage_core.costs.record import CostRecord
+from collage_core.pipeline.effort import NORMAL, THOROUGH
 from collage_core.pipeline.searches import search_named
 from collage_core.plugins import PLUGINS_VARIABLE, default_registry
 from collage_core.report.summary import optimization_json
@@ -66,9 +69,9 @@ def costs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.ci
 @pytest.mark.alone
 def test_it_finds_the_gain_between_kernels_that_the_op_level_misses(parse: Parse, costs: Path) -> None:
-    op_level = _optimize(parse, _CHAIN, costs, "op")
+    op_level = _optimize(parse, _CHAIN, costs, "op", effort=THOROUGH)
     assert _groups(op_level) == [("operators", 1)] * 3
-    found = _optimize(parse, _CHAIN, costs)
+    found = _optimize(parse, _CHAIN, costs, effort=THOROUGH)
     assert found.mix == op_level.placement
     assert found.chosen == "graph"
     assert sorted(_groups(found)) == [("operators", 1), ("pairs", 2)]
@@ -136,10 +139,27 @@ def test_a_library_that_takes_too_long_to_build_costs_only_that_group(
 ) -> None:
     monkeypatch.setenv("COLLAGE_CANDIDATE_LIMIT_S", "12")
     text = "(float[8] x) => (float y) { [a] a = Relu(x) [b] b = Neg(a) [c] y = Sin(b) }"
-    found = _optimize(parse, text, tmp_path / "c.sqlite")
+    found = _optimize(parse, text, tmp_path / "c.sqlite", effort=THOROUGH)
     assert _groups(found) == [("pairs", 2), ("operators", 1)]
     tries = optimization_json(found, "m.onnx")["second_level"]["evaluations"]
     assert any("no answer within 12 s" in (t["reason"] or "") for t in tries)
+
+
+@pytest.mark.ci
+@pytest.mark.alone
+def test_a_library_that_takes_too_long_to_open_is_opened_once(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLAGE_CANDIDATE_LIMIT_S", "5")
+    text = "(float[8] x) => (float y) { [a] a = Relu(x) [b] b = Neg(a) [c] y = Sin(b) }"
+    start_s = time.monotonic()
+    found = _optimize(parse, text, tmp_path / "c.sqlite", "op", effort=NORMAL, budget_s=40)
+    assert time.monotonic() - start_s < 45
+    assert _groups(found) == [("operators", 1)] * 3
+    assert found.rejected
+    assert all(re.fullmatch(r"pairs(\+reference)?: no answer within [\d.]+ s", r) for r in found.rejected), (
+        found.rejected
+    )
 
 
 @pytest.mark.ci
