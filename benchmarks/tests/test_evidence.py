@@ -16,18 +16,25 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import onnx
+import onnx.parser
 import psutil
 import pytest
 from collage_benchmarks.evidence import __main__ as command
 from collage_benchmarks.evidence import machine
-from collage_benchmarks.evidence.collecting import Tools, collect_run, require_packages_of, started_now
+from collage_benchmarks.evidence.collecting import collect_run, require_packages_of, started_now
+from collage_benchmarks.evidence.efforts import EFFORTS_FOLDER, collect_efforts
+from collage_benchmarks.evidence.efforts_table import efforts_table
 from collage_benchmarks.evidence.pages import filled, stale_pages
 from collage_benchmarks.evidence.records import RUNS_FOLDER, counted, due, read_records, write_record
 from collage_benchmarks.evidence.repository import Commit, commit_of
+from collage_benchmarks.evidence.running import Tools
 from collage_benchmarks.evidence.runs import FASTER, ITSELF, SLOWER, TIE, Run
 from collage_benchmarks.evidence.tables import all_runs, figures
 
+from collage_core import Target, optimize
 from collage_core.errors import CollageError
+from collage_core.runtime.bundle import Bundle, save
 
 _ROOT = Path(__file__).parents[2]
 _COMMIT = Commit("a" * 40, "2026-11-20T10:00:00+00:00", "b" * 40, False)
@@ -81,7 +88,7 @@ _OPTIMIZED = {
     "chosen": "graph",
     "shares": {"tvm": {"share": 0.6}, "dnnl": {"share": 0.38}, "reference": {"share": 0.02}},
     "predicted_ms": 9.75,
-    "search": {"candidates": 12},
+    "search": {"candidates": 12, "measured": 3, "total_s": 1.25, "counts": {"measured": 3, "offered": 12}},
     "effort": "normal",
     "stage": "confirmed by a comparison that did not choose it",
     "is_cut_short": False,
@@ -113,7 +120,7 @@ if what == "backends":
     sys.exit()
 print("confirming (15)", file=sys.stderr)
 if what == "optimize":
-    Path(sys.argv[sys.argv.index("-o") + 1]).write_text("a bundle")
+    Path(sys.argv[sys.argv.index("-o") + 1]).write_bytes(Path(__file__).with_name("bundle").read_bytes())
 if what == told.get("slow"):
     Path(__file__).with_name("begun").touch()
     time.sleep(600)
@@ -159,6 +166,7 @@ def tools(tmp_path: Path, told: dict[str, Any]) -> Tools:
     script = tmp_path / "collage.py"
     script.write_text(textwrap.dedent(_FAKE))
     (tmp_path / "told.json").write_text(json.dumps(told))
+    (tmp_path / "bundle").write_text("a bundle")
     return Tools(collage=(sys.executable, str(script)))
 
 
@@ -209,6 +217,42 @@ def test_a_record_holds_what_an_audit_asks_for(tools: Tools) -> None:
     json.dumps(record)
 
 
+def test_each_effort_is_run_and_compared(tools: Tools, tmp_path: Path) -> None:
+    text = '<ir_version: 10, opset_import: ["" : 20]> g (float[4] x) => (float y) { [neg] y = Neg(x) }'
+    model = onnx.parser.parse_model(text)
+    found = optimize(
+        model, backends=["reference"], target=Target("cpu", 1), costs=tmp_path / "c.sqlite", rounds=2
+    )
+    save(Bundle(found.graph, found.placement), tmp_path / "bundle")
+    record = collect_efforts("tiny_conv", _COMMIT, tools)
+    optimized = [c for c in record["commands"] if "optimize" in c]
+    assert optimized == [
+        f"collage optimize tiny_conv.onnx --effort {effort} -o {name}.collage --json"
+        for name, effort in (("quick",) * 2, ("normal",) * 2, ("thorough",) * 2, ("again", "normal"))
+    ]
+    homes = [variables["COLLAGE_HOME"] for call, variables in _calls(tmp_path) if call[0] == "optimize"]
+    assert len(set(homes)) == 3
+    assert homes[1] == homes[3], "what is run again knows its costs"
+    assert record["efforts"].keys() == {"quick", "normal", "thorough", "again"}
+    assert all(0.0 < e["usable_s"] < 60.0 for e in record["efforts"].values())
+    # Of one placement there is one to run.
+    assert {c["ratio"] for c in record["compared"].values()} == {1.0}
+    cells = [cell.strip() for cell in efforts_table([record]).splitlines()[-1].split("|")[1:-1]]
+    assert (cells[0], cells[5], cells[7]) == ("tiny_conv", "the same", "the same")
+    assert cells[9:11] == ["1.2 (3)", "3 of 12 (25%)"]
+    (path,) = (write_record(tmp_path / "efforts", record),)
+    assert json.loads(path.read_text()) == record
+
+
+def test_an_effort_that_fails_is_recorded(told: dict[str, Any], tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "told.json").write_text(json.dumps({**told, "failing": "optimize"}))
+    record = collect_efforts("tiny_conv", _COMMIT, tools)
+    assert record["failed"]["step"] == "quick"
+    assert record["compared"] is None
+    assert "quick failed (1): collage: model went wrong" in efforts_table([record])
+    assert Run(record).is_failed
+
+
 @pytest.mark.parametrize("step", ["optimize", "bench"])
 def test_a_failing_run_is_recorded(step: str, told: dict[str, Any], tools: Tools, tmp_path: Path) -> None:
     told["failing"] = step
@@ -245,9 +289,9 @@ def test_an_interrupted_run_leaves_nothing(
         textwrap.dedent(
             f"""
             import signal
-            from collage_benchmarks.evidence import __main__ as command, collecting
+            from collage_benchmarks.evidence import __main__ as command, running
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            collecting.Tools.__init__.__defaults__ = ({tools.collage!r}, {tools.python!r})
+            running.Tools.__init__.__defaults__ = ({tools.collage!r}, {tools.python!r})
             command.require_idle = command.require_packages_of = lambda *_: None
             raise SystemExit(command.main({["collect", "--networks", "tiny_conv", "--allow-dirty"]!r}
                 + ["--out", {str(out)!r}]))
@@ -457,7 +501,7 @@ def test_blocks_are_filled_and_nothing_else() -> None:
 
 
 def test_the_pages_say_what_the_records_say() -> None:
-    stale = stale_pages(_ROOT, read_records(_ROOT / RUNS_FOLDER))
+    stale = stale_pages(_ROOT, read_records(_ROOT / RUNS_FOLDER), read_records(_ROOT / EFFORTS_FOLDER))
     assert not stale, "python -m collage_benchmarks.evidence tables"
 
 
@@ -556,7 +600,11 @@ def test_tables_check_says_what_differs(
     repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(repository)
-    pages = {"README.md": "figures", "docs/results/evidence.md": "runs"}
+    pages = {
+        "README.md": "figures",
+        "docs/results/evidence.md": "runs",
+        "docs/results/efforts.md": "efforts",
+    }
     for page, name in pages.items():
         (repository / page).write_text(f"<!-- evidence: {name} -->\n<!-- /evidence -->\n")
     write_record(repository / RUNS_FOLDER, _record())

@@ -1,11 +1,12 @@
 """`python -m collage_benchmarks.evidence`: collect whole runs one by one, and write the tables from them.
 
     collect   one run of the network with the fewest ones, recorded under docs/results/runs
+    efforts   the same of one network with each effort, recorded under docs/results/efforts
     status    what is there, and what is due
-    tables    README.md and docs/results/evidence.md from the records; --check only says what differs
+    tables    README.md and the pages of docs/results from the records; --check only says what differs
 
-A run is `collage optimize` with a new cost database, and `collage bench` of its
-bundle beside every whole runtime: some ten to twenty minutes. To be called whenever the machine is idle.
+A run is `collage optimize` with a new cost database, and `collage bench` of its bundle beside every whole
+runtime: some five minutes. One of each effort takes some twenty. To be called whenever the machine is idle.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from collage_benchmarks.evidence.collecting import collect_run, require_packages_of, started_now
+from collage_benchmarks.evidence.efforts import EFFORTS_FOLDER, collect_efforts
 from collage_benchmarks.evidence.machine import (
     end_on_sigterm,
     processor_json,
@@ -34,6 +36,7 @@ from collage_core.report.text import table
 __all__ = ["main"]
 
 _NETWORKS = ("resnext50", "bert_base", "dcgan", "squeezenet", "densenet121", "inception_v2")
+_OF_EFFORTS = (*_NETWORKS, "mobilenet_v2", "nasnet_a")
 _RUNS = 5
 _INTERRUPTED = 130
 
@@ -47,32 +50,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     collect = commands.add_parser("collect", help="make one run")
+    efforts = commands.add_parser("efforts", help="make one run of each effort")
     status = commands.add_parser("status", help="say what is there, and what is due")
     tables = commands.add_parser("tables", help="write the tables")
-    for command in (collect, status):
+    for command, networks, runs in (
+        (collect, _NETWORKS, _RUNS),
+        (status, _NETWORKS, _RUNS),
+        (efforts, _OF_EFFORTS, 1),
+    ):
         command.add_argument(
             "--networks",
             nargs="+",
-            default=_NETWORKS,
+            default=networks,
             metavar="NETWORK",
-            help=f"default: {' '.join(_NETWORKS)}",
+            help=f"default: {' '.join(networks)}",
         )
         command.add_argument(
-            "--runs", type=int, default=_RUNS, help="of each network at this commit (default: %(default)s)"
+            "--runs", type=int, default=runs, help="of each network at this commit (default: %(default)s)"
         )
     for command in (collect, status, tables):
         command.add_argument(
             "--out", type=Path, metavar="FOLDER", help=f"of the records (default: {RUNS_FOLDER})"
         )
-    collect.add_argument(
-        "--allow-dirty",
-        action="store_true",
-        help="even where files differ from the commit; in no table then",
+    efforts.add_argument(
+        "--out", type=Path, metavar="FOLDER", help=f"of the records (default: {EFFORTS_FOLDER})"
     )
+    for command in (collect, efforts):
+        command.add_argument(
+            "--allow-dirty",
+            action="store_true",
+            help="even where files differ from the commit, which tables say or leave it out for",
+        )
     tables.add_argument("--check", action="store_true", help="write nothing, say what differs")
-    collect.set_defaults(run=_collect)
-    status.set_defaults(run=_status)
-    tables.set_defaults(run=_tables)
+    collect.set_defaults(run=_collect, folder=RUNS_FOLDER, collected=collect_run)
+    efforts.set_defaults(run=_collect, folder=EFFORTS_FOLDER, collected=collect_efforts)
+    status.set_defaults(run=_status, folder=RUNS_FOLDER)
+    tables.set_defaults(run=_tables, folder=RUNS_FOLDER)
     args = parser.parse_args(arguments)
     for name in getattr(args, "networks", ()):
         if name not in NETWORKS:
@@ -82,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end_on_sigterm()
     try:
         root = root_of(Path.cwd())
-        args.out = args.out or root / RUNS_FOLDER
+        args.out = args.out or root / args.folder
         code: int = args.run(args, root)
     except CollageError as error:
         print(f"evidence: {error}", file=sys.stderr)
@@ -108,7 +121,7 @@ def _collect(args: argparse.Namespace, root: Path) -> int:
         return 0
     require_idle()
     print(f"{network}: a run at {commit.id[:7]} ...", file=sys.stderr)
-    record = collect_run(network, commit)
+    record = args.collected(network, commit)
     print(write_record(args.out, record))
     if record["failed"]:
         step, last = record["failed"]["step"], "".join(record["failed"]["last_lines"][-1:])
@@ -131,12 +144,12 @@ def _hour() -> str:
 
 
 def _tables(args: argparse.Namespace, root: Path) -> int:
-    records = read_records(args.out)
+    records, efforts = read_records(args.out), read_records(root / EFFORTS_FOLDER)
     if not args.check:
-        for path in write_pages(root, records):
+        for path in write_pages(root, records, efforts):
             print(path)
         return 0
-    stale = stale_pages(root, records)
+    stale = stale_pages(root, records, efforts)
     for path, text in stale.items():
         name = str(path.relative_to(root))
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -7,27 +7,34 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from collage_benchmarks.evidence.efforts_table import efforts_table
 from collage_benchmarks.evidence.tables import all_runs, figures
 from collage_core.errors import CollageError
 from collage_core.runtime.files import replacing
 
 __all__ = ["PAGES", "filled", "stale_pages", "write_pages"]
 
-PAGES = (Path("README.md"), Path("docs/results/evidence.md"))
+PAGES = (Path("README.md"), Path("docs/results/evidence.md"), Path("docs/results/efforts.md"))
 """In the repository."""
 
-_BLOCKS: Mapping[str, Callable[[Sequence[Mapping[str, Any]]], str]] = {"figures": figures, "runs": all_runs}
+Records = Sequence[Mapping[str, Any]]
+_OF_RUNS: Mapping[str, Callable[[Records], str]] = {"figures": figures, "runs": all_runs}
+_OF_EFFORTS: Mapping[str, Callable[[Records], str]] = {"efforts": efforts_table}
 _BLOCK = re.compile(r"(<!-- evidence: (\S+) -->\n)(.*?)(<!-- /evidence -->)", re.DOTALL)
 
 
-def filled(text: str, records: Sequence[Mapping[str, Any]]) -> str:
+def filled(text: str, records: Records, efforts: Records = ()) -> str:
     """A page's text with its blocks written anew. CollageError for one that nobody knows, or none at all."""
+    tables = {n: (t, records) for n, t in _OF_RUNS.items()} | {
+        n: (t, efforts) for n, t in _OF_EFFORTS.items()
+    }
 
     def block(found: re.Match[str]) -> str:
         begin, name, _, end = found.groups()
-        if name not in _BLOCKS:
-            raise CollageError(f"there is no evidence {name!r}, only {', '.join(_BLOCKS)}")
-        return f"{begin}{_BLOCKS[name](records)}\n{end}"
+        if name not in tables:
+            raise CollageError(f"there is no evidence {name!r}, only {', '.join(tables)}")
+        table, its_records = tables[name]
+        return f"{begin}{table(its_records)}\n{end}"
 
     result, count = _BLOCK.subn(block, text)
     if not count:
@@ -35,15 +42,15 @@ def filled(text: str, records: Sequence[Mapping[str, Any]]) -> str:
     return result
 
 
-def stale_pages(root: Path, records: Sequence[Mapping[str, Any]]) -> dict[Path, str]:
+def stale_pages(root: Path, records: Records, efforts: Records = ()) -> dict[Path, str]:
     """Pages that differ from what the records give, with their new text."""
     texts = {root / page: (root / page).read_text(encoding="utf-8") for page in PAGES}
-    return {path: new for path, text in texts.items() if (new := filled(text, records)) != text}
+    return {path: new for path, text in texts.items() if (new := filled(text, records, efforts)) != text}
 
 
-def write_pages(root: Path, records: Sequence[Mapping[str, Any]]) -> list[Path]:
+def write_pages(root: Path, records: Records, efforts: Records = ()) -> list[Path]:
     """Those that were written. OSError as from writing."""
-    stale = stale_pages(root, records)
+    stale = stale_pages(root, records, efforts)
     for path, text in stale.items():
         with replacing(path) as partial:
             partial.write_text(text, encoding="utf-8")

@@ -21,7 +21,7 @@ from collage_benchmarks.evidence.runs import (
 )
 from collage_core.pipeline.benchmark import PEER
 
-__all__ = ["all_runs", "figures"]
+__all__ = ["all_runs", "figures", "grouped", "markdown", "network_name"]
 
 Key = TypeVar("Key", bound=Hashable)
 _COMMAND = "python -m collage_benchmarks.evidence"
@@ -41,6 +41,8 @@ _NETWORKS = {
     "squeezenet": "SqueezeNet",
     "densenet121": "DenseNet-121",
     "inception_v2": "Inception v2",
+    "mobilenet_v2": "MobileNet v2",
+    "nasnet_a": "NASNet-A",
 }
 _OURS = ("operator", "graph")
 """Kinds of backends that a library stands behind."""
@@ -52,8 +54,8 @@ def figures(records: Sequence[Mapping[str, Any]]) -> str:
     """For each kind of processor, every network's runs at the newest commit at which there are enough."""
     runs = [r for r in map(Run, records) if r.counts]
     parts = []
-    for title, of_processor in _grouped(runs, lambda r: r.title):
-        rows = [_newest(of_network) for _, of_network in _grouped(of_processor, lambda r: r.network)]
+    for title, of_processor in grouped(runs, lambda r: r.title):
+        rows = [_newest(of_network) for _, of_network in grouped(of_processor, lambda r: r.network)]
         parts.append(_processor(title, sorted(rows, key=lambda row: _place(row[0].network))))
     return "\n\n".join(parts) or f"No run is recorded yet; `{_COMMAND} collect` makes one."
 
@@ -63,7 +65,7 @@ def all_runs(records: Sequence[Mapping[str, Any]]) -> str:
     runs = list(map(Run, records))
     setups: dict[str, int] = {}
     parts = []
-    for title, of_processor in _grouped(runs, lambda r: r.title):
+    for title, of_processor in grouped(runs, lambda r: r.title):
         peers = sorted({b.name for r in of_processor if not r.is_failed for b in r.peers})
         header = [
             "started (UTC)",
@@ -80,7 +82,7 @@ def all_runs(records: Sequence[Mapping[str, Any]]) -> str:
             "others' CPU",
             "setup",
         ]
-        parts += [f"### {title}", _markdown(header, [_line(r, peers, setups) for r in of_processor])]
+        parts += [f"### {title}", markdown(header, [_line(r, peers, setups) for r in of_processor])]
     if not parts:
         return "No run is recorded yet."
     described = [f"{number}. {text}" for text, number in setups.items()]
@@ -111,10 +113,10 @@ def _processor(title: str, rows: Sequence[Sequence[Run]]) -> str:
     return "\n\n".join(
         [
             f"**{title}**, {_threads(good)}, fp32, batch 1. {_sentence(good)}",
-            _markdown(header, [_row(row) for row in rows]),
+            markdown(header, [_row(row) for row in rows]),
             "The time of each beside Collage's, median of the runs' ratios and their range; "
             "`+`: the reference runs what the library declines:",
-            _markdown(["", *(c[-1] for c in columns)], [_ratios(row, columns) for row in measured]),
+            markdown(["", *(c[-1] for c in columns)], [_ratios(row, columns) for row in measured]),
             _legend(good),
         ]
     )
@@ -141,7 +143,7 @@ def _row(runs: Sequence[Run]) -> list[str]:
     count = str(len(good)) + ("" if _is_enough(runs) else f" of {ENOUGH_RUNS}")
     if failed:
         count += f", {failed} failed"
-    name, commit = _network(runs[0]), runs[0].commit[:7]
+    name, commit = network_name(runs[0].network), runs[0].commit[:7]
     if not good:
         return [name, count, *["-"] * 6, commit]
     best = [r.singles[0] for r in good if r.singles]
@@ -161,7 +163,7 @@ def _row(runs: Sequence[Run]) -> list[str]:
 
 def _ratios(runs: Sequence[Run], columns: Sequence[tuple[str, str, str]]) -> list[str]:
     good = [r for r in runs if r.is_good]
-    cells = [_network(runs[0])]
+    cells = [network_name(runs[0].network)]
     for report, name, _ in columns:
         found = [
             b
@@ -318,8 +320,8 @@ def _name(name: str) -> str:
     return _NAMES.get(plain, plain)
 
 
-def _network(run: Run) -> str:
-    return _NETWORKS.get(run.network, run.network)
+def network_name(name: str) -> str:
+    return _NETWORKS.get(name, name)
 
 
 def _place(network: str) -> int:
@@ -333,7 +335,7 @@ def _newest(runs: Sequence[Run]) -> list[Run]:
     nowhere. Failed ones of that commit are among them.
     """
     good = [r for r in runs if r.is_good]
-    rows = [row for _, row in _grouped(good, lambda r: (r.commit, _setup(r), r.record["model_sha256"]))]
+    rows = [row for _, row in grouped(good, lambda r: (r.commit, _setup(r), r.record["model_sha256"]))]
     row = max(filter(_is_enough, rows), default=None, key=_age) or max(rows or [list(runs)], key=_age)
     return [*row, *(r for r in runs if r.is_failed and r.commit == row[0].commit and r not in row)]
 
@@ -347,7 +349,7 @@ def _age(runs: Sequence[Run]) -> tuple[datetime, str]:
     return datetime.fromisoformat(runs[0].record["commit"]["date"]), max(r.record["started"] for r in runs)
 
 
-def _grouped(runs: Iterable[Run], key: Callable[[Run], Key]) -> list[tuple[Key, list[Run]]]:
+def grouped(runs: Iterable[Run], key: Callable[[Run], Key]) -> list[tuple[Key, list[Run]]]:
     found: dict[Key, list[Run]] = {}
     for r in runs:
         found.setdefault(key(r), []).append(r)
@@ -358,6 +360,6 @@ def _cell(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1].replace("|", "\\|")
 
 
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |", 1) for line in lines)

@@ -1,0 +1,76 @@
+"""The table of what each effort takes and brings, from records and nothing but records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from collage_benchmarks.evidence.efforts import AGAIN, STANDARD
+from collage_benchmarks.evidence.runs import Run
+from collage_benchmarks.evidence.tables import grouped, markdown, network_name
+from collage_core.pipeline.effort import NORMAL, QUICK
+
+__all__ = ["efforts_table"]
+
+_COMMAND = "python -m collage_benchmarks.evidence efforts"
+_HEADER = (
+    "network",
+    "started (UTC)",
+    "commit",
+    "usable after, s",
+    "quick, s",
+    "its answer's time over thorough's",
+    "normal, s",
+    "its answer's time over thorough's ",
+    "thorough, s",
+    "normal again, s (measured)",
+    "measured of offered, normal",
+    "others' CPU",
+)
+
+
+def efforts_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """For each kind of processor every record in a line, those of changed files and disturbed ones too."""
+    parts = []
+    for title, runs in grouped(map(Run, records), lambda r: r.title):
+        lines = [_line(r) for r in sorted(runs, key=lambda r: (r.network, r.record["started"]))]
+        parts.append(f"**{title}**\n\n{markdown(_HEADER, lines)}")
+    return "\n\n".join(parts) or f"No run is recorded yet; `{_COMMAND}` makes one."
+
+
+def _line(run: Run) -> list[str]:
+    record = run.record
+    share = f"{run.others_share:.1%}" + ("" if run.is_quiet else ", disturbed")
+    head = [
+        network_name(run.network),
+        record["started"],
+        run.commit[:7] + ("" if run.is_clean else ", changed"),
+    ]
+    if run.is_failed:
+        failed = record["failed"]
+        reason = f"{failed['step']} failed ({failed['exit_code']}): {''.join(failed['last_lines'][-1:])}"
+        return [*head, reason.replace("|", "\\|"), *["-"] * (len(_HEADER) - len(head) - 2), share]
+    efforts, seconds = record["efforts"], record["seconds"]
+    usable = [efforts[e]["usable_s"] for e in (QUICK.name, NORMAL.name)]
+    again, normal = efforts[AGAIN]["search"], efforts[NORMAL.name]["search"]["counts"]
+    return [
+        *head,
+        ", ".join(f"{s:.0f}" for s in usable),
+        f"{seconds[QUICK.name]:.0f}",
+        _ratio(record["compared"][QUICK.name]),
+        f"{seconds[NORMAL.name]:.0f}",
+        _ratio(record["compared"][NORMAL.name]),
+        f"{seconds[STANDARD]:.0f}",
+        f"{again['total_s']:.1f} ({again['measured']})",
+        f"{normal['measured']} of {normal['offered']} ({normal['measured'] / normal['offered']:.0%})",
+        share,
+    ]
+
+
+def _ratio(contender: Mapping[str, Any]) -> str:
+    if contender["ratio"] is None:
+        return "-"
+    half = contender["half_interval"]
+    if half == 0.0:  # beside itself
+        return "the same"
+    return f"{contender['ratio']:.3f}" + (f" +- {half:.3f}" if half is not None else "")
