@@ -17,7 +17,7 @@ PACKAGES = [Path("."), *PLUGINS, Path("benchmarks")]
 EXTRAS = {"collage_tvm": "[tune]"}
 DEMO = [
     Path("."),
-    *(Path("plugins", f"collage_{name}") for name in ("dnnl", "tvm", "onnxruntime")),
+    *(Path("plugins", f"collage_{name}") for name in ("dnnl", "tvm", "ncnn", "onnxruntime")),
     Path("benchmarks"),
 ]
 
@@ -96,7 +96,7 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """Two networks, placed and compared on this machine; arguments go to the demo."""
+    """A network, placed and compared on this machine; arguments go to the demo."""
     session.install(*(f"./{p}" for p in DEMO))
     # -P: what was installed runs, not the working tree.
     session.run("python", "-P", "-m", "collage_benchmarks.demo", *session.posargs)

@@ -1,8 +1,8 @@
-"""`python -m collage_benchmarks.demo`: place two real networks and show what it brings.
+"""`python -m collage_benchmarks.demo`: place a real network and show what it brings.
 
-For each network, built from code with seeded weights: latency of Collage, of each backend alone and of each
-installed peer, all in one run of alternating rounds; who runs how much of it; predicted beside measured; and
-whether the answers agree with the peer's.
+For each network, built from code with seeded weights: who runs how much of it, and how fast that is beside
+each backend alone; then Collage, the backends that came near and each installed peer once more, in one run of
+alternating rounds; and whether the answers agree with the peer's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from collage_core.report.text import bench_text, optimization_text, table
 
 __all__ = ["main"]
 
-_NETWORKS = ("resnext50", "bert_encoder")
+_NETWORKS = ("inception_v2",)
 _MOST_ON_REFERENCE = 0.01
 
 
@@ -43,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"default: {' '.join(_NETWORKS)}")
     parser.add_argument("--threads", type=int, default=2, help="for every library (default: 2)")
     parser.add_argument(
-        "--rounds", type=int, default=30, help="rounds of the final comparison, at least (default: 30)"
+        "--rounds",
+        type=int,
+        default=12,
+        help="rounds of the final comparison, at least (default: %(default)s)",
     )
     parser.add_argument("--costs", metavar="FILE", help="cost database (default: in the user's cache folder)")
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")

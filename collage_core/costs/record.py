@@ -51,14 +51,17 @@ UNAVAILABLE: Status = "unavailable"
 class Policy:
     """How kernels are measured. Part of the key: costs taken in different ways are not comparable.
 
+    Two processes differ by more than 1 % in what one kernel takes (docs/adr/0020): to know it much better in
+    one of them is worth nothing, and in a placement kernels are timed once more.
+
     evict_bytes: how much other memory is read before each run, so that caches are as in the executable:
     about as much as all of the model's constants (see `time_bound`). 0: runs follow each other.
     """
 
     warmup_runs: int = 3
     min_runs: int = 15
-    max_runs: int = 80
-    target_relative_spread: float = 0.01
+    max_runs: int = 40
+    target_relative_spread: float = 0.02
     max_seconds: float = 0.4
     evict_bytes: int = 0
 

@@ -3,12 +3,16 @@
 What is unmeasured takes part at a bound below which it will not cost (`Estimates`). What the best placement
 at these costs contains is measured, and the search asked again, until its answer contains nothing unmeasured:
 no placement is better, as far as the bounds hold.
+
+Bounds are far below what most things cost, so what comes first there is in no order. Before that the same is
+done with guesses: where time is over early, what is measured is what a good answer is made of.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from collage_core.backend import BackendKind
@@ -81,6 +85,7 @@ class Known:
         """
         if self.estimates is None:
             return self._found(searcher, backends)
+        self._measure_guesses(searcher, backends)
         best: SearchResult | None = None
         best_ms = math.inf
         while True:
@@ -125,11 +130,19 @@ class Known:
         guessed_ms = found.placement.predicted_ms
         return replace(found, placement=replace(self.priced(found.placement), predicted_ms=guessed_ms))
 
-    def measure(self, placement: Placement) -> bool:
-        """What it contains that has no record. Whether there was any."""
+    def _measure_guesses(self, searcher: Searcher, backends: Sequence[str] | None) -> None:
+        """Until what is most likely the best placement has been measured, or time is over."""
+        with suppress(PlacementError):  # the search itself says which node nobody can run
+            while not self.ledger.time_is_over:
+                if not self.measure(self.guess(searcher, backends).placement):
+                    return
+
+    def measure(self, placement: Placement, *, whatever: bool = False) -> bool:
+        """What it contains that has no record. Whether there was any. whatever: even where time is over."""
         kernels, converters = self._unknown(placement)
-        self.ledger.measure_kernels(_MEASURING, kernels)
-        self.ledger.measure_converters(_MEASURING, converters)
+        enough_ms = self.estimates.enough_ms if self.estimates is not None else lambda key: math.inf
+        self.ledger.measure_kernels(_MEASURING, kernels, whatever=whatever, enough_ms=enough_ms)
+        self.ledger.measure_converters(_MEASURING, converters, whatever=whatever)
         return bool(kernels or converters)
 
     def unknown_kernels(self, placement: Placement) -> int:

@@ -17,7 +17,8 @@ __all__ = ["EFFORTS", "NORMAL", "QUICK", "THOROUGH", "Effort", "effort_named"]
 class Effort:
     """What is measured, and how often.
 
-    promise: for people. budget_s: of the whole, where nobody says otherwise; None for no limit. measures_all:
+    promise: for people. budget_s: of the whole, where nobody says otherwise; None for no limit. It leaves some
+    seconds of the promised time for the start of the command, the last turn and the bundle. measures_all:
     whether every candidate is measured, or only what bounds cannot rule out. gap: where not all, what the
     best of what is measured may be above the best of the bounds, relative, when measuring ends.
     measuring_share, in_place_share, choosing_share: of the budget, after which no further candidate is
@@ -64,7 +65,7 @@ _BRIEF = Plan(sittings=1, goes_on=False, patience=0.1, most_rounds=4)
 QUICK = Effort(
     "quick",
     "an answer within a minute: the best that was found in that time, compared once",
-    60.0,
+    56.0,
     measures_all=False,
     gap=0.05,
     measuring_share=0.5,
@@ -87,7 +88,7 @@ _NORMAL = Plan(
 NORMAL = Effort(
     "normal",
     "an answer within three minutes: measured where it can matter, confirmed by a run that did not choose",
-    180.0,
+    170.0,
     measures_all=False,
     gap=0.01,
     measuring_share=0.4,

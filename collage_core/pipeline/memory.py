@@ -34,12 +34,14 @@ FOUND = "found"
 
 @dataclass(slots=True)
 class Memory:
-    """Answers of the op level's searches, in their order, and every backend alone. costs_digest: of the costs
-    that were known in the end (`costs_digest`); with others, there may be better answers.
+    """Answers of the op level's searches, in their order, and every backend alone: before anything was run in
+    place, and after that. costs_digest: of the costs that were known in the end (`costs_digest`); with
+    others, there may be better answers.
     """
 
     searches: list[SearchResult] = field(default_factory=list)
     singles: tuple[Single, ...] = ()
+    singles_after: tuple[Single, ...] = ()
     costs_digest: str = ""
 
     def to_record(self) -> CostRecord:
@@ -54,15 +56,8 @@ class Memory:
                 }
                 for s in self.searches
             ],
-            "singles": [
-                {
-                    "backend": s.backend,
-                    "placement": None if s.placement is None else s.placement.to_json(),
-                    "alone": s.alone,
-                    "reason": s.reason,
-                }
-                for s in self.singles
-            ],
+            "singles": [_single_json(s) for s in self.singles],
+            "singles_after": [_single_json(s) for s in self.singles_after],
         }
         return CostRecord("ok", details=details)
 
@@ -75,19 +70,22 @@ class Memory:
         try:
             return cls(
                 [_search(told) for told in details["searches"]],
-                tuple(
-                    Single(
-                        s["backend"],
-                        None if s["placement"] is None else Placement.from_json(s["placement"]),
-                        s["alone"],
-                        s["reason"],
-                    )
-                    for s in details["singles"]
-                ),
+                tuple(map(_single, details["singles"])),
+                tuple(map(_single, details["singles_after"])),
                 details["costs"],
             )
         except (KeyError, TypeError, PlacementError):
             return None
+
+
+def _single_json(s: Single) -> dict[str, object]:
+    placement = None if s.placement is None else s.placement.to_json()
+    return {"backend": s.backend, "placement": placement, "alone": s.alone, "reason": s.reason}
+
+
+def _single(told: Mapping[str, Any]) -> Single:
+    placement = None if told["placement"] is None else Placement.from_json(told["placement"])
+    return Single(told["backend"], placement, told["alone"], told["reason"])
 
 
 def _search(told: Mapping[str, Any]) -> SearchResult:

@@ -65,7 +65,7 @@ class _Found:
     """How far the steps have come. op_level: None before the search. best: what is the fastest of all that
     was run, as it was told last. ran: comparisons, with the placements by contender's name. failed: why, by
     digest, of what failed as a whole. memory: what the next optimization of the same will recall; recalled:
-    what an earlier one has left.
+    what an earlier one has left, None for nothing.
     """
 
     known: Known
@@ -78,7 +78,7 @@ class _Found:
     ran: list[tuple[Comparison, Mapping[str, Placement]]] = field(default_factory=list)
     search_s: float = 0.0
     memory: Memory = field(default_factory=Memory)
-    recalled: list[SearchResult] = field(default_factory=list)
+    recalled: Memory | None = None
     best: Placement | None = None
 
     @property
@@ -141,7 +141,6 @@ class OptimizationRun:
         with closing(ledger):
             found = _Found(Known(ledger, transitions or Transitions(), self.effort.gap), taken)
             key = self._recall(found)
-            is_recalled = bool(found.recalled)
             self._estimate(found)
             if self.runs and found.known.estimates is not None:
                 self._answer_at_once(found)
@@ -155,7 +154,7 @@ class OptimizationRun:
                 self._refine(found)
             if searcher is not None:
                 self._search_further(found, searcher, seed)
-            if self._bounds and not is_recalled and not found.known.is_cut_short:
+            if self._bounds and found.recalled is None and not found.known.is_cut_short:
                 found.memory.costs_digest = costs_digest(candidates, found.known.costs)
                 self.database.put(key, found.memory.to_record())
             if not self.runs:
@@ -176,14 +175,14 @@ class OptimizationRun:
             memory = Memory.of_record(self.database.get(key))
             known = costs_digest(found.known.candidates, found.known.costs)
             if memory is not None and memory.costs_digest == known:
-                found.recalled, found.singles = list(memory.searches), memory.singles
+                found.recalled, found.singles = memory, memory.singles
         return key
 
     def _estimate(self, found: _Found) -> None:
         """Nothing needs estimates where all is known, or recalled, or measured by others, all at once."""
         known, ledger = found.known, found.known.ledger
         unknown = ledger.unknown_kernels or ledger.unknown_converters
-        if unknown and not found.recalled and self.executor is None:
+        if unknown and found.recalled is None and self.executor is None:
             peaks = machine_peaks(self.target, self.database, self.progress.note)
             known.estimates = Estimates(known.candidates, peaks)
 
@@ -228,9 +227,8 @@ class OptimizationRun:
         self.progress.phase("searching")
         start = time.monotonic()
         measured_s = found.known.costs.measure_s
-        is_recalled = bool(found.recalled)
         found.op_level = self._next_answer(found)
-        if not is_recalled:
+        if found.recalled is None:
             near_ms = _NEAR * (found.op_level.placement.predicted_ms or math.inf)
             found.singles = tuple(
                 single(name, self.fallback, found.known, self.op_search, near_ms)
@@ -242,7 +240,11 @@ class OptimizationRun:
 
     def _next_answer(self, found: _Found) -> SearchResult:
         """Of the op level's search: what it answered before at this place, or now."""
-        answer = found.recalled.pop(0) if found.recalled else found.known.search(self.op_search)
+        number = len(found.memory.searches)
+        if found.recalled is not None and number < len(found.recalled.searches):
+            answer = found.recalled.searches[number]
+        else:
+            answer = found.known.search(self.op_search)
         found.memory.searches.append(answer)
         return answer
 
@@ -263,7 +265,17 @@ class OptimizationRun:
         )
         found.op_level = refined.result
         found.search_s += refined.search_s
-        found.singles = tuple(known.priced_single(s) for s in found.singles)
+        if found.recalled is None:
+            found.memory.singles_after = tuple(self._single_after(found, s) for s in found.singles)
+        else:
+            found.memory.singles_after = found.recalled.singles_after
+        found.singles = tuple(known.priced_single(s) for s in found.memory.singles_after)
+
+    def _single_after(self, found: _Found, before: Single) -> Single:
+        """The same, unless it failed as a whole: then with kernels that are known to run."""
+        if before.placement is None or before.placement.digest not in found.failed:
+            return before
+        return single(before.backend, self.fallback, found.known, self.op_search, math.inf, whatever=True)
 
     def _search_further(self, found: _Found, searcher: Searcher, seed: int) -> None:
         """What a further search finds, with its groups' costs."""

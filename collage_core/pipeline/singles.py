@@ -20,13 +20,21 @@ _LOOKS = 2
 """So often what is guessed of a library is measured, and guessed anew."""
 
 
-def single(name: str, fallback: str, known: Known, searcher: Searcher, near_ms: float = 0.0) -> Single:
+def single(
+    name: str,
+    fallback: str,
+    known: Known,
+    searcher: Searcher,
+    near_ms: float = 0.0,
+    *,
+    whatever: bool = False,
+) -> Single:
     """What the backend makes of the graph on its own. A graph library gets it in as few groups as it takes:
     that is how it is used on its own; of what splits gain the op level knows. Only where these cannot be had
     (a whole graph may take too long to compile) it gets what it can be given.
 
     near_ms: where not everything is measured, a library that is guessed to take no longer is measured where
-    it is guessed to be the fastest, and guessed again.
+    it is guessed to be the fastest, and guessed again. whatever: even where time is over.
     """
     candidates = known.candidates
     ways: list[str | None] = [None]
@@ -35,7 +43,7 @@ def single(name: str, fallback: str, known: Known, searcher: Searcher, near_ms: 
     reason = None
     for origin in ways:
         try:
-            return Single(name, _best(known, searcher, [name], name, origin, near_ms), alone=True)
+            return Single(name, _best(known, searcher, [name], name, origin, near_ms, whatever), alone=True)
         except PlacementError as error:
             reason = str(error)
     if name == fallback:
@@ -43,7 +51,7 @@ def single(name: str, fallback: str, known: Known, searcher: Searcher, near_ms: 
     found: list[Placement] = []
     for origin in ways:
         try:
-            found.append(_best(known, searcher, [name, fallback], name, origin, near_ms))
+            found.append(_best(known, searcher, [name, fallback], name, origin, near_ms, whatever))
         except PlacementError as error:
             nobody = str(error)
     if not found:
@@ -60,6 +68,7 @@ def _best(
     name: str,
     origin: str | None,
     near_ms: float,
+    whatever: bool,
 ) -> Placement:
     """origin: of the only candidates of backend `name` that take part, None for all."""
 
@@ -68,7 +77,7 @@ def _best(
 
     placement = known.guess(searcher, backends, allowed).placement
     for _ in range(_LOOKS):
-        if (placement.predicted_ms or math.inf) > near_ms or not known.measure(placement):
+        if (placement.predicted_ms or math.inf) > near_ms or not known.measure(placement, whatever=whatever):
             break
         placement = known.guess(searcher, backends, allowed).placement
     return placement

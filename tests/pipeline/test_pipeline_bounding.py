@@ -105,6 +105,9 @@ class _Bounds:
         costs.kernel_bounds_ms = {k: ms for k, ms in self.kernels_ms.items() if k not in costs.kernels}
         costs.converter_bounds_ms = {c: self.converters_ms[c] for c in converters}
 
+    def guess(self, costs: Costs, converters: Iterable[Converter]) -> None:
+        self.bound(costs, converters)
+
     def enough_ms(self, key: KernelKey) -> float:
         return math.inf
 
