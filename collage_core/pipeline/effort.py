@@ -17,8 +17,8 @@ __all__ = ["EFFORTS", "NORMAL", "QUICK", "THOROUGH", "Effort", "effort_named"]
 class Effort:
     """What is measured, and how often.
 
-    promise: for people. budget_s: of the whole, where nobody says otherwise; None for no limit. It leaves some
-    seconds of the promised time for the start of the command, the last turn and the bundle. measures_all:
+    promise: for people. budget_s: of the whole, where nobody says otherwise; None for no limit. It leaves
+    some seconds of what is promised for the command's start, its last turn and the bundle. measures_all:
     whether every candidate is measured, or only what bounds cannot rule out. gap: where not all, what the
     best of what is measured may be above the best of the bounds, relative, when measuring ends.
     measuring_share, in_place_share, choosing_share: of the budget, after which no further candidate is

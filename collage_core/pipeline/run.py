@@ -437,14 +437,16 @@ class OptimizationRun:
 
     def _outcome(self, found: _Found, proof: Proof, stage: Stage) -> Optimization:
         known = found.known
+        labels = {s.label for s in found.singles}
+
+        def label(name: str, placement: Placement) -> str:
+            if placement.digest == proof.placement.digest:
+                return COLLAGE
+            # What a library was guessed to do best at first is its own, too.
+            return label_of(placement, found.singles, name if name in labels else MIX)
 
         def named(comparison: Comparison, placements: Mapping[str, Placement]) -> Comparison:
-            return comparison.renamed(
-                {
-                    name: COLLAGE if p.digest == proof.placement.digest else label_of(p, found.singles, MIX)
-                    for name, p in placements.items()
-                }
-            )
+            return comparison.renamed({name: label(name, p) for name, p in placements.items()})
 
         return Optimization(
             self.workspace.graph,

@@ -96,10 +96,11 @@ class _Recorded(Executor):
 
 @dataclass(slots=True)
 class _Bounds:
-    """In place of `Estimates`, of all kernels and conversions."""
+    """In place of `Estimates`, of all kernels and conversions. guesses_ms: none guesses nothing."""
 
     kernels_ms: Mapping[KernelKey, float]
     converters_ms: Mapping[Converter, float]
+    guesses_ms: Mapping[KernelKey, float] = field(default_factory=dict)
 
     def bound(self, costs: Costs, converters: Iterable[Converter]) -> None:
         costs.kernel_bounds_ms = {k: ms for k, ms in self.kernels_ms.items() if k not in costs.kernels}
@@ -107,6 +108,7 @@ class _Bounds:
 
     def guess(self, costs: Costs, converters: Iterable[Converter]) -> None:
         self.bound(costs, converters)
+        costs.kernel_bounds_ms = {k: ms for k, ms in self.guesses_ms.items() if k not in costs.kernels}
 
     def enough_ms(self, key: KernelKey) -> float:
         return math.inf
@@ -441,6 +443,22 @@ def _is_proven(found: SearchResult) -> bool:
     assert solution is not None
     assert found.placement.optimal == solution.optimal
     return solution.optimal and solution.lower_bound_ms == pytest.approx(_ms(found))
+
+
+def test_where_time_is_short_the_likely_best_is_measured_first() -> None:
+    """Green's bound is the lower one, and it does not come near that."""
+    costs_ms = {"red": 1.0, "green": 3.0}
+    candidates = _alone(_one_node(), costs_ms)
+    costs = {identity(c): costs_ms[c.backend] for c in candidates.candidates}
+    truth = Costs({k: _ok(ms) for k, ms in costs.items()}, {})
+    for guesses_ms, first in (({}, "green"), (costs, "red")):
+        problem = _Problem(candidates, truth, Transitions(), lambda: 1.0)
+        with problem.known(time_is_over=lambda p=problem: bool(p.recorded.kernels)) as known:  # type: ignore[misc]
+            estimates: Any = _Bounds({k: 0.1 if k[2] == "green" else 0.9 for k in costs}, {}, guesses_ms)
+            known.estimates = estimates
+            found = known.search(OpLevelSearch())
+        assert [backend for _, _, backend in problem.recorded.kernels] == [first]
+        assert _ms(found) == costs_ms[first]
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 5])
