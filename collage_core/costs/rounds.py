@@ -23,7 +23,7 @@ from collage_core.costs.samples import Samples
 from collage_core.costs.sittings import Sitting, Turn
 from collage_core.errors import WorkerError
 from collage_core.formats import Array
-from collage_core.worker import Worker, child_state
+from collage_core.worker import Worker, WorkerTimeout, child_state
 
 __all__ = [
     "MOST_ROUNDS",
@@ -103,7 +103,7 @@ class Outcome:
     thrown away as well; of a sitting in which it took no part none. parts_ms: what its parts took, where that
     was asked for: means without the longest tenth of the runs. Means add up to what the whole takes; many
     medians to less, since hardly ever nothing is in the way of any of them. unavailable: it has none because
-    no process could be started, which is not its fault.
+    no process could be started, which is not its fault. timed_out: it has none because it took too long.
     """
 
     samples: Samples | None
@@ -113,6 +113,7 @@ class Outcome:
     sittings: tuple[Sitting, ...] = ()
     parts_ms: tuple[float, ...] = ()
     unavailable: bool = False
+    timed_out: bool = False
 
     @property
     def ok(self) -> bool:
@@ -256,7 +257,7 @@ class _Seat:
         self._parts_ms: list[list[float]] = []
         self._reason: str | None = None
         self._has_left = False
-        self._unavailable = False
+        self._unavailable = self._timed_out = False
         self._open_s = 0.0
         self._outputs: dict[str, Array] = {}
 
@@ -344,7 +345,13 @@ class _Seat:
         self._fetch(limit_s)
         if not self.is_in or not self._times_ms:
             reason = self._reason or "it was not run"
-            return Outcome(None, reason=reason, open_s=self._open_s, unavailable=self._unavailable)
+            return Outcome(
+                None,
+                reason=reason,
+                open_s=self._open_s,
+                unavailable=self._unavailable,
+                timed_out=self._timed_out,
+            )
         parts_ms = tuple(_additive(self._parts_ms)) if self._parts_ms else ()
         samples = Samples(tuple(self._times_ms))
         return Outcome(samples, self._outputs, None, self._open_s, self.sittings(), parts_ms)
@@ -362,7 +369,7 @@ class _Seat:
             self._out(error)
 
     def _out(self, error: WorkerError) -> None:
-        self._reason = str(error)
+        self._reason, self._timed_out = str(error), isinstance(error, WorkerTimeout)
         self.close()
 
     def close(self) -> None:

@@ -282,9 +282,11 @@ def compare(
     run = {RUN: uuid.uuid4().hex}
     told = {name: record_of_outcome(outcome, right, held_to) for name, outcome in outcomes.items()}
     records = {name: replace(r, details={**r.details, **run}) for name, r in told.items()}
-    # Failures, too, so that they are recalled with the rest; but not where the machine is why.
+    # Failures, too, so that they are recalled with the rest; but not where the machine is why, or a limit
+    # that another time may not have.
     statuses = {r.status for r in records.values()}
-    if not is_cut_short and UNAVAILABLE not in statuses and statuses != {"failed"}:
+    is_short = open_limit_s < OPEN_LIMIT_S and any(o.timed_out for o in outcomes.values())
+    if not is_cut_short and not is_short and UNAVAILABLE not in statuses and statuses != {"failed"}:
         for name, record in records.items():
             database.put(keys[name], record)
     return Comparison(records, True, {name: outcome.outputs for name, outcome in outcomes.items()})

@@ -45,8 +45,6 @@ __all__ = ["OptimizationRun"]
 
 _NEAR = 1.5
 """A library that is guessed to take so many times as long as the mix is not measured any further."""
-_LOOKS = 2
-"""So often what is guessed of a library alone is measured, and guessed anew."""
 _SECOND_LEVEL_SHARE = 0.8
 """Of the budget, after which a further search ends."""
 _WORTH = 0.98
@@ -55,7 +53,10 @@ _FIRST = "first answer"
 _CHOOSING = "choosing"
 _OPENING_SHARE = 0.3
 _LEAST_OPENING_S = 5.0
-"""Of the time that is left, and seconds: opening what is run as a whole may take either."""
+_SLOWEST = 3.0
+"""Opening what has not run yet may take a share of the time that is left, so many seconds, or so many times
+what the slowest of the others took.
+"""
 _AT_ONCE = Plan(sittings=1, goes_on=False, patience=0.1)
 """Of what is to be there at once."""
 
@@ -175,7 +176,7 @@ class OptimizationRun:
             memory = Memory.of_record(self.database.get(key))
             known = costs_digest(found.known.candidates, found.known.costs)
             if memory is not None and memory.costs_digest == known:
-                found.recalled, found.singles = memory, memory.singles
+                found.recalled, found.singles, found.failed = memory, memory.singles, dict(memory.failed)
         return key
 
     def _estimate(self, found: _Found) -> None:
@@ -235,7 +236,7 @@ class OptimizationRun:
                 for name in self.backends
                 if self._is_usable(name)
             )
-        found.memory.singles = found.singles
+        found.memory.singles, found.memory.failed = found.singles, dict(found.failed)
         found.search_s = time.monotonic() - start - (found.known.costs.measure_s - measured_s)
 
     def _next_answer(self, found: _Found) -> SearchResult:
@@ -272,8 +273,11 @@ class OptimizationRun:
         found.singles = tuple(known.priced_single(s) for s in found.memory.singles_after)
 
     def _single_after(self, found: _Found, before: Single) -> Single:
-        """The same, unless it failed as a whole: then with kernels that are known to run."""
-        if before.placement is None or before.placement.digest not in found.failed:
+        """The same, unless it failed as a whole: then, while there is time, once its kernels are measured."""
+        is_over = self.budget.is_over(self.effort.in_place_share)
+        if before.placement is None or before.placement.digest not in found.failed or is_over:
+            return before
+        if before.backend == self.fallback:
             return before
         return single(before.backend, self.fallback, found.known, self.op_search, math.inf, whatever=True)
 
@@ -376,7 +380,7 @@ class OptimizationRun:
                 title=title,
                 plan=plan.twice() if thorough else plan,
                 expected=self.workspace.expected_outputs,
-                open_limit_s=self._open_limit_s(found.known, placements.values()),
+                open_limit_s=self._open_limit_s(found, placements.values()),
                 time_is_over=lambda: self.budget.is_over(shares.get(title, 1.0)),
             )
             found.ran.append((comparison, placements))
@@ -386,12 +390,26 @@ class OptimizationRun:
 
         return run
 
-    def _open_limit_s(self, known: Known, placements: Iterable[Placement]) -> float:
-        """What any of these may take to open; a kernel that nobody has built yet, no longer than alone."""
-        unbuilt = max(known.unknown_kernels(p) for p in placements)
-        limit_s = unbuilt * candidate_limit_s() if unbuilt else OPEN_LIMIT_S
-        share_s = max(_OPENING_SHARE * self.budget.left_s(), _LEAST_OPENING_S)
-        return round(min(limit_s, share_s, OPEN_LIMIT_S), 1)
+    def _open_limit_s(self, found: _Found, placements: Iterable[Placement]) -> float:
+        """What any of these may take to open. What has run is waited for; what has not, no longer than its
+        kernels as candidates, a share of the time that is left, and some times what others took.
+        """
+        ran = [
+            (its[name].digest, record.seconds or 0.0)
+            for comparison, its in found.ran
+            for name, record in comparison.records.items()
+            if record.ok
+        ]
+        new = [p for p in placements if p.digest not in {digest for digest, _ in ran}]
+        limits_s = [
+            len(p.groups) * candidate_limit_s()
+            if found.known.unknown_kernels(p) == len(p.groups)
+            else OPEN_LIMIT_S
+            for p in new
+        ]
+        took_s = max((seconds for _, seconds in ran), default=0.0)
+        share_s = max(_OPENING_SHARE * self.budget.left_s(), _SLOWEST * took_s, _LEAST_OPENING_S)
+        return round(min(max(limits_s), share_s, OPEN_LIMIT_S), 1) if new else OPEN_LIMIT_S
 
     def _keep_failures(
         self, found: _Found, comparison: Comparison, placements: Mapping[str, Placement]
@@ -400,7 +418,10 @@ class OptimizationRun:
         for name, placement in placements.items():
             record = comparison.records[name]
             if not record.ok and record.status != UNAVAILABLE and placement.digest not in found.failed:
-                reason = f"{label_of(placement, found.singles, MIX)}: {record.reason}"
+                further = found.second_level
+                is_further = further is not None and placement.digest == further.placement.digest
+                otherwise = found.second_name if is_further else MIX
+                reason = f"{label_of(placement, found.singles, otherwise)}: {record.reason}"
                 found.failed[placement.digest] = reason
                 self.progress.note(f"failed as a whole, {reason}")
 
@@ -437,16 +458,21 @@ class OptimizationRun:
 
     def _outcome(self, found: _Found, proof: Proof, stage: Stage) -> Optimization:
         known = found.known
-        labels = {s.label for s in found.singles}
-
-        def label(name: str, placement: Placement) -> str:
-            if placement.digest == proof.placement.digest:
-                return COLLAGE
-            # What a library was guessed to do best at first is its own, too.
-            return label_of(placement, found.singles, name if name in labels else MIX)
+        singles = {s.label: s.placement.digest for s in found.singles if s.placement is not None}
+        kept = {proof.placement.digest, *singles.values()}
 
         def named(comparison: Comparison, placements: Mapping[str, Placement]) -> Comparison:
-            return comparison.renamed({name: label(name, p) for name, p in placements.items()})
+            # What a library was guessed to do best at first, and has another way now, speaks for nothing.
+            stale = {n for n, p in placements.items() if n in singles and p.digest not in kept}
+            current = replace(
+                comparison, records={n: r for n, r in comparison.records.items() if n not in stale}
+            )
+            return current.renamed(
+                {
+                    name: COLLAGE if p.digest == proof.placement.digest else label_of(p, found.singles, MIX)
+                    for name, p in placements.items()
+                }
+            )
 
         return Optimization(
             self.workspace.graph,

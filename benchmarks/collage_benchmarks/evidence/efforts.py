@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,7 @@ from collage_benchmarks.evidence.collecting import started_now
 from collage_benchmarks.evidence.machine import watching
 from collage_benchmarks.evidence.repository import Commit
 from collage_benchmarks.evidence.running import Runner, Tools
-from collage_core.pipeline.benchmark import benchmark
-from collage_core.pipeline.comparison import placement_entrant
 from collage_core.pipeline.effort import NORMAL, QUICK, THOROUGH
-from collage_core.pipeline.progress import Silent
-from collage_core.pipeline.proof import COLLAGE
-from collage_core.plugins import default_registry
-from collage_core.report.summary import bench_json
-from collage_core.runtime.bundle import read
 
 __all__ = ["AGAIN", "EFFORTS_FOLDER", "STANDARD", "collect_efforts"]
 
@@ -60,32 +52,12 @@ def collect_efforts(network: str, commit: Commit, tools: Tools | None = None) ->
             if step.out:
                 report = json.loads(step.out)
                 found[what] = {**{k: report[k] for k in _KEPT}, "usable_s": step.awaited_s}
-        bundles = {what: runner.folder / f"{what}.collage" for what in _EFFORTS}
-        compared = None if runner.failed else _compared(bundles, runner.costs())
+        compared = None
+        if not runner.failed:
+            bundles = [f"{what}.collage" for what in (STANDARD, *_EFFORTS)]
+            module = "collage_benchmarks.evidence.comparing"
+            step = runner.run("compare", [*tools.python, "-m", module, *bundles])
+            ratios = json.loads(step.out) if step.out else []
+            compared = dict(zip((STANDARD, *_EFFORTS), ratios, strict=True)) if ratios else None
         facts = runner.facts(network, commit, started, backends)
     return {**facts, "efforts": found, "compared": compared, "others_cpu_s": round(others.total_s, 1)}
-
-
-def _compared(bundles: Mapping[str, Path], costs: Path) -> dict[str, Any]:
-    """Ratios to what `STANDARD` has found, by effort; of equal placements one is run for all."""
-    registry = default_registry()
-    found = {what: read(path) for what, path in bundles.items()}
-    standard = found[STANDARD]
-    names = {standard.placement.digest: COLLAGE}
-    for what, bundle in found.items():
-        names.setdefault(bundle.placement.digest, what)
-    placements = {names[b.placement.digest]: b.placement for b in found.values()}
-    entrants = [placement_entrant(name, p, registry) for name, p in placements.items()]
-    costs.parent.mkdir(parents=True, exist_ok=True)
-    result = benchmark(
-        standard.graph,
-        entrants,
-        [],
-        standard.placement.target,
-        None,
-        costs=costs,
-        rounds=None,
-        progress=Silent(),
-    )
-    contenders = bench_json(result.comparison, [], {})["contenders"]
-    return {what: contenders[names[b.placement.digest]] for what, b in found.items()}
