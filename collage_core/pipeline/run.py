@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
@@ -25,6 +25,7 @@ from collage_core.pipeline.comparison import Comparison, Plan, compare, placemen
 from collage_core.pipeline.costing import Ledger, default_policy
 from collage_core.pipeline.effort import Effort
 from collage_core.pipeline.estimates import Estimates
+from collage_core.pipeline.found import Found
 from collage_core.pipeline.libraries import find_candidates
 from collage_core.pipeline.memory import Memory, costs_digest, memory_key
 from collage_core.pipeline.optimization import Optimization, Stage
@@ -36,7 +37,7 @@ from collage_core.pipeline.trials import Trials
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
-from collage_core.search.candidates import Candidate, Constraints, Taken, offers_for
+from collage_core.search.candidates import Candidate, Constraints, offers_for
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.searcher import Searcher, SearchResult, SearchTask
 from collage_core.search.transitions import Transitions
@@ -59,33 +60,6 @@ what the slowest of the others took.
 """
 _AT_ONCE = Plan(sittings=1, goes_on=False, patience=0.1)
 """Of what is to be there at once."""
-
-
-@dataclass(slots=True)
-class _Found:
-    """How far the steps have come. op_level: None before the search. best: what is the fastest of all that
-    was run, as it was told last. ran: comparisons, with the placements by contender's name. failed: why, by
-    digest, of what failed as a whole. memory: what the next optimization of the same will recall; recalled:
-    what an earlier one has left, None for nothing.
-    """
-
-    known: Known
-    taken: Mapping[str, Taken]
-    op_level: SearchResult | None = None
-    singles: tuple[Single, ...] = ()
-    failed: dict[str, str] = field(default_factory=dict)
-    second_level: SearchResult | None = None
-    second_name: str = ""
-    ran: list[tuple[Comparison, Mapping[str, Placement]]] = field(default_factory=list)
-    search_s: float = 0.0
-    memory: Memory = field(default_factory=Memory)
-    recalled: Memory | None = None
-    best: Placement | None = None
-
-    @property
-    def singles_that_run(self) -> tuple[Single, ...]:
-        """All but those that failed as a whole."""
-        return tuple(s for s in self.singles if s.placement is None or s.placement.digest not in self.failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +114,7 @@ class OptimizationRun:
             self.effort.patience,
         )
         with closing(ledger):
-            found = _Found(Known(ledger, transitions or Transitions(), self.effort.gap), taken)
+            found = Found(Known(ledger, transitions or Transitions(), self.effort.gap), taken)
             key = self._recall(found)
             self._estimate(found)
             if self.runs and found.known.estimates is not None:
@@ -159,7 +133,7 @@ class OptimizationRun:
                 found.memory.costs_digest = costs_digest(candidates, found.known.costs)
                 self.database.put(key, found.memory.to_record())
             if not self.runs:
-                return self._outcome(found, Proof(_mix(found), MIX), Stage.SEARCHED)
+                return self._outcome(found, Proof(found.mix, MIX), Stage.SEARCHED)
             proof = self._prove(found)
             return self._outcome(found, proof, Stage.CONFIRMED if self.effort.confirms else Stage.CHOSEN)
 
@@ -168,7 +142,7 @@ class OptimizationRun:
         """Whether bounds say what is measured; an executor measures everything: it can do so at once."""
         return not self.effort.measures_all and self.executor is None
 
-    def _recall(self, found: _Found) -> CostKey:
+    def _recall(self, found: Found) -> CostKey:
         """What an earlier optimization of the same has found, unless other costs are known now; its key."""
         effort = self.effort if self.runs else replace(self.effort, turns=0, confirms=False)
         key = memory_key(found.known.candidates, self.backends, effort, self.workspace.inputs_digest)
@@ -179,7 +153,7 @@ class OptimizationRun:
                 found.recalled, found.singles, found.failed = memory, memory.singles, dict(memory.failed)
         return key
 
-    def _estimate(self, found: _Found) -> None:
+    def _estimate(self, found: Found) -> None:
         """Nothing needs estimates where all is known, or recalled, or measured by others, all at once."""
         known, ledger = found.known, found.known.ledger
         unknown = ledger.unknown_kernels or ledger.unknown_converters
@@ -187,7 +161,7 @@ class OptimizationRun:
             peaks = machine_peaks(self.target, self.database, self.progress.note)
             known.estimates = Estimates(known.candidates, peaks)
 
-    def _answer_at_once(self, found: _Found) -> None:
+    def _answer_at_once(self, found: Found) -> None:
         """The libraries that take all of the graph, or else all others as they are guessed to do best: the
         fastest of them is a first answer.
         """
@@ -224,7 +198,7 @@ class OptimizationRun:
         )
         known.costs.measured += measured
 
-    def _search(self, found: _Found) -> None:
+    def _search(self, found: Found) -> None:
         self.progress.phase("searching")
         start = time.monotonic()
         measured_s = found.known.costs.measure_s
@@ -239,7 +213,7 @@ class OptimizationRun:
         found.memory.singles, found.memory.failed = found.singles, dict(found.failed)
         found.search_s = time.monotonic() - start - (found.known.costs.measure_s - measured_s)
 
-    def _next_answer(self, found: _Found) -> SearchResult:
+    def _next_answer(self, found: Found) -> SearchResult:
         """Of the op level's search: what it answered before at this place, or now."""
         number = len(found.memory.searches)
         if found.recalled is not None and number < len(found.recalled.searches):
@@ -249,7 +223,7 @@ class OptimizationRun:
         found.memory.searches.append(answer)
         return answer
 
-    def _refine(self, found: _Found) -> None:
+    def _refine(self, found: Found) -> None:
         assert found.op_level is not None
         known, effort = found.known, self.effort
         refined = refine(
@@ -272,7 +246,7 @@ class OptimizationRun:
             found.memory.singles_after = found.recalled.singles_after
         found.singles = tuple(known.priced_single(s) for s in found.memory.singles_after)
 
-    def _single_after(self, found: _Found, before: Single) -> Single:
+    def _single_after(self, found: Found, before: Single) -> Single:
         """The same, unless it failed as a whole: then, while there is time, once its kernels are measured."""
         is_over = self.budget.is_over(self.effort.in_place_share)
         if before.placement is None or before.placement.digest not in found.failed or is_over:
@@ -281,7 +255,7 @@ class OptimizationRun:
             return before
         return single(before.backend, self.fallback, found.known, self.op_search, math.inf, whatever=True)
 
-    def _search_further(self, found: _Found, searcher: Searcher, seed: int) -> None:
+    def _search_further(self, found: Found, searcher: Searcher, seed: int) -> None:
         """What a further search finds, with its groups' costs."""
         assert found.op_level is not None
         known, op_level = found.known, found.op_level
@@ -317,7 +291,7 @@ class OptimizationRun:
             result = replace(result, placement=known.priced(result.placement))
         found.second_level, found.second_name = result, searcher.name
 
-    def _offering(self, found: _Found) -> Callable[[str, NodeSet], Sequence[Candidate]]:
+    def _offering(self, found: Found) -> Callable[[str, NodeSet], Sequence[Candidate]]:
         def offer(name: str, nodes: NodeSet) -> Sequence[Candidate]:
             if name not in found.taken or not nodes <= found.taken[name].nodes:
                 return ()
@@ -327,11 +301,11 @@ class OptimizationRun:
 
         return offer
 
-    def _prove(self, found: _Found) -> Proof:
-        placements = {MIX: _mix(found)}
+    def _prove(self, found: Found) -> Proof:
+        placements = {MIX: found.mix}
         further = found.second_level
         if further is not None:
-            simpler = [_mix(found), *(s.placement for s in found.singles if s.placement is not None)]
+            simpler = [found.mix, *(s.placement for s in found.singles if s.placement is not None)]
             if all(further.placement.digest != p.digest for p in simpler):
                 placements[found.second_name] = further.placement
         plans = {_CHOOSING: self.effort.choosing}
@@ -345,7 +319,7 @@ class OptimizationRun:
             most_standing=self.effort.most_standing,
         )
 
-    def _behind(self, found: _Found) -> set[str]:
+    def _behind(self, found: Found) -> set[str]:
         """Digests of what was seen to take much longer than something else; of no other than that."""
         behind: set[str] = set()
         for comparison, placements in found.ran:
@@ -355,7 +329,7 @@ class OptimizationRun:
             }
         return behind
 
-    def _comparing(self, found: _Found, plan_of: Callable[[str], Plan]) -> Compare:
+    def _comparing(self, found: Found, plan_of: Callable[[str], Plan]) -> Compare:
         """Comparisons that keep the best up to date."""
 
         def run(
@@ -390,29 +364,24 @@ class OptimizationRun:
 
         return run
 
-    def _open_limit_s(self, found: _Found, placements: Iterable[Placement]) -> float:
+    def _open_limit_s(self, found: Found, placements: Iterable[Placement]) -> float:
         """What any of these may take to open. What has run is waited for; what has not, no longer than its
         kernels as candidates, a share of the time that is left, and some times what others took.
         """
-        ran = [
-            (its[name].digest, record.seconds or 0.0)
-            for comparison, its in found.ran
-            for name, record in comparison.records.items()
-            if record.ok
-        ]
-        new = [p for p in placements if p.digest not in {digest for digest, _ in ran}]
+        opened_s = found.opened_s()
+        new = [p for p in placements if p.digest not in opened_s]
         limits_s = [
             len(p.groups) * candidate_limit_s()
             if found.known.unknown_kernels(p) == len(p.groups)
             else OPEN_LIMIT_S
             for p in new
         ]
-        took_s = max((seconds for _, seconds in ran), default=0.0)
+        took_s = max(opened_s.values(), default=0.0)
         share_s = max(_OPENING_SHARE * self.budget.left_s(), _SLOWEST * took_s, _LEAST_OPENING_S)
         return round(min(max(limits_s), share_s, OPEN_LIMIT_S), 1) if new else OPEN_LIMIT_S
 
     def _keep_failures(
-        self, found: _Found, comparison: Comparison, placements: Mapping[str, Placement]
+        self, found: Found, comparison: Comparison, placements: Mapping[str, Placement]
     ) -> None:
         """What failed as a whole is told of, and not run again: another try may take as long as this one."""
         for name, placement in placements.items():
@@ -425,7 +394,7 @@ class OptimizationRun:
                 found.failed[placement.digest] = reason
                 self.progress.note(f"failed as a whole, {reason}")
 
-    def _keep_best(self, found: _Found, comparison: Comparison, placements: Mapping[str, Placement]) -> None:
+    def _keep_best(self, found: Found, comparison: Comparison, placements: Mapping[str, Placement]) -> None:
         """Tell of the fastest of a comparison, unless what was the best before took no part in it."""
         losses = losses_of(ratios_between({n: sittings_of(r) for n, r in comparison.records.items() if r.ok}))
         right = [name for name, record in comparison.records.items() if record.ok]
@@ -456,7 +425,7 @@ class OptimizationRun:
         self.progress.best(label, took_ms, single, None if single is None else singles[single])
         self.on_best(self._outcome(found, Proof(placement, label), Stage.RUN))
 
-    def _outcome(self, found: _Found, proof: Proof, stage: Stage) -> Optimization:
+    def _outcome(self, found: Found, proof: Proof, stage: Stage) -> Optimization:
         known = found.known
         singles = {s.label: s.placement.digest for s in found.singles if s.placement is not None}
         kept = {proof.placement.digest, *singles.values()}
@@ -500,8 +469,3 @@ class OptimizationRun:
 
 def _losses(comparison: Comparison) -> dict[str, float]:
     return losses_of(ratios_between({n: sittings_of(r) for n, r in comparison.records.items() if r.ok}))
-
-
-def _mix(found: _Found) -> Placement:
-    assert found.op_level is not None
-    return found.op_level.placement

@@ -1,0 +1,58 @@
+"""How far the steps of one optimization have come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from collage_core.pipeline.bounding import Known
+from collage_core.pipeline.comparison import Comparison
+from collage_core.pipeline.memory import Memory
+from collage_core.pipeline.proof import Single
+from collage_core.placement import Placement
+from collage_core.search.candidates import Taken
+from collage_core.search.searcher import SearchResult
+
+__all__ = ["Found"]
+
+
+@dataclass(slots=True)
+class Found:
+    """How far the steps have come. op_level: None before the search. best: what is the fastest of all that
+    was run, as it was told last. ran: comparisons, with the placements by contender's name. failed: why, by
+    digest, of what failed as a whole. memory: what the next optimization of the same will recall; recalled:
+    what an earlier one has left, None for nothing.
+    """
+
+    known: Known
+    taken: Mapping[str, Taken]
+    op_level: SearchResult | None = None
+    singles: tuple[Single, ...] = ()
+    failed: dict[str, str] = field(default_factory=dict)
+    second_level: SearchResult | None = None
+    second_name: str = ""
+    ran: list[tuple[Comparison, Mapping[str, Placement]]] = field(default_factory=list)
+    search_s: float = 0.0
+    memory: Memory = field(default_factory=Memory)
+    recalled: Memory | None = None
+    best: Placement | None = None
+
+    @property
+    def singles_that_run(self) -> tuple[Single, ...]:
+        """All but those that failed as a whole."""
+        return tuple(s for s in self.singles if s.placement is None or s.placement.digest not in self.failed)
+
+    @property
+    def mix(self) -> Placement:
+        """The op level's own. Only after the search."""
+        assert self.op_level is not None
+        return self.op_level.placement
+
+    def opened_s(self) -> dict[str, float]:
+        """What has run as a whole, by digest, and how long it took to open."""
+        return {
+            placements[name].digest: record.seconds or 0.0
+            for comparison, placements in self.ran
+            for name, record in comparison.records.items()
+            if record.ok
+        }
