@@ -127,8 +127,9 @@ class Estimates:
         ]
         of_nodes: dict[NodeSet, dict[str, float]] = {}
         for kernel, ms in known:
-            for kind in (kernel.nearest, kernel.near):
-                self._shares.setdefault(kind, []).append(kernel.roofline_ms / ms)
+            if kernel.roofline_ms > 0.0:  # what has no elements reaches no share
+                for kind in (kernel.nearest, kernel.near):
+                    self._shares.setdefault(kind, []).append(kernel.roofline_ms / ms)
             of_backend = of_nodes.setdefault(kernel.nodes, {})
             of_backend[kernel.key[2]] = min(ms, of_backend.get(kernel.key[2], math.inf))
         self._best_ms = {nodes: min(of_backend.values()) for nodes, of_backend in of_nodes.items()}
