@@ -129,7 +129,7 @@ class OptimizationRun:
                 self._refine(found)
             if searcher is not None:
                 self._search_further(found, searcher, seed)
-            if self._bounds and found.recalled is None and not found.known.is_cut_short:
+            if self._bounds and found.recalled is None:
                 found.memory.costs_digest = costs_digest(candidates, found.known.costs)
                 self.database.put(key, found.memory.to_record())
             if not self.runs:
@@ -145,6 +145,7 @@ class OptimizationRun:
     def _recall(self, found: Found) -> CostKey:
         """What an earlier optimization of the same has found, unless other costs are known now; its key."""
         effort = self.effort if self.runs else replace(self.effort, turns=0, confirms=False)
+        effort = replace(effort, budget_s=self.budget.limit_s)  # with more time it goes on
         key = memory_key(found.known.candidates, self.backends, effort, self.workspace.inputs_digest)
         if self._bounds:
             memory = Memory.of_record(self.database.get(key))
