@@ -240,7 +240,7 @@ def test_each_effort_is_run_and_compared(tools: Tools, tmp_path: Path) -> None:
     cells = [cell.strip() for cell in efforts_table([record]).splitlines()[-1].split("|")[1:-1]]
     assert (cells[0], cells[5], cells[7]) == ("tiny_conv", "the same", "the same")
     assert cells[9:11] == ["1.2 (3)", "3 of 12 (25%)"]
-    (path,) = (write_record(tmp_path / "efforts", record),)
+    path = write_record(tmp_path / "efforts", record)
     assert json.loads(path.read_text()) == record
 
 

@@ -60,15 +60,13 @@ class Known:
     """What the searches of one optimization search with, and learn on the way.
 
     gap: what the best of what is measured may be above the bound, relative, when measuring ends. estimates:
-    of what is not measured; None where everything is. is_cut_short: whether a search has ended because time
-    was over.
+    of what is not measured; None where everything is.
     """
 
     ledger: Ledger
     transitions: Transitions
     gap: float = 0.0
     estimates: Estimates | None = None
-    is_cut_short: bool = False
 
     @property
     def candidates(self) -> CandidateSet:
@@ -102,7 +100,6 @@ class Known:
                 best = self._measured(searcher, backends)
                 best_ms = math.inf if best is None else best.placement.predicted_ms or math.inf
             if best is not None and (best_ms <= bound_ms * (1.0 + self.gap) or self.ledger.time_is_over):
-                self.is_cut_short |= best_ms > bound_ms * (1.0 + self.gap)
                 return _bounded(best, min(bound_ms, best_ms))
             # Without any placement that is measured there is nothing to end with.
             whatever = best is None and self.ledger.time_is_over

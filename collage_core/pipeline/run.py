@@ -397,7 +397,7 @@ class OptimizationRun:
 
     def _keep_best(self, found: Found, comparison: Comparison, placements: Mapping[str, Placement]) -> None:
         """Tell of the fastest of a comparison, unless what was the best before took no part in it."""
-        losses = losses_of(ratios_between({n: sittings_of(r) for n, r in comparison.records.items() if r.ok}))
+        losses = _losses(comparison)
         right = [name for name, record in comparison.records.items() if record.ok]
         if not right:
             return

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import onnx
 import onnx.parser
 import pytest
+from collage_command import INTERRUPTED_MODEL
 from processes import wait_until
 
 from collage_core.costs import CostDatabase
@@ -20,14 +21,6 @@ from collage_core.pipeline.original import ORIGINAL
 
 if TYPE_CHECKING:
     from collage_command import Collage
-
-_MODEL = """<ir_version: 10, opset_import: ["" : 20]> g (float[1,8,16,16] x) => (float y) {
-    [pool] p = MaxPool<kernel_shape=[3,3]>(x)
-    [turn] t = Transpose<perm=[0,3,2,1]>(p)
-    [exp] e = Exp(t)
-    [neg] n = Neg(e)
-    [soft] y = Softmax(n)
-}"""
 
 
 def _processes_of(collage: Collage) -> set[int]:
@@ -52,7 +45,7 @@ def _costs(collage: Collage) -> int:
 @pytest.mark.ci
 def test_interrupted_while_measuring(collage: Collage) -> None:
     model = collage.folder / "m.onnx"
-    onnx.save(onnx.parser.parse_model(_MODEL), model)
+    onnx.save(onnx.parser.parse_model(INTERRUPTED_MODEL), model)
     arguments = ("optimize", model, "--threads", "1", "--rounds", "4", "--backends", "dnnl,tvm")
     process = collage.start(*arguments)
     deadline = time.monotonic() + 600
@@ -91,7 +84,7 @@ def test_interrupted_while_measuring(collage: Collage) -> None:
 )
 def test_interrupted_while_comparing(options: tuple[str, ...], collage: Collage) -> None:
     model, bundle = collage.folder / "m.onnx", collage.folder / "m.collage"
-    onnx.save(onnx.parser.parse_model(_MODEL), model)
+    onnx.save(onnx.parser.parse_model(INTERRUPTED_MODEL), model)
     collage.run("optimize", model, "--threads", "1", "--rounds", "4", "--backends", "reference", "-o", bundle)
     command, *others = options
     process = collage.start(command, bundle, *others)
@@ -118,7 +111,7 @@ def _trials(collage: Collage) -> int:
 @pytest.mark.ci
 def test_interrupted_at_the_graph_level_it_keeps_the_best_so_far(collage: Collage) -> None:
     model = collage.folder / "m.onnx"
-    onnx.save(onnx.parser.parse_model(_MODEL), model)
+    onnx.save(onnx.parser.parse_model(INTERRUPTED_MODEL), model)
     backends = ("--threads", "1", "--rounds", "4", "--backends", "dnnl,onnxruntime")
     process = collage.start("optimize", model, *backends, "--level", "graph", "--json")
     deadline = time.monotonic() + 600

@@ -16,20 +16,13 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from collage_command import Collage
+from collage_command import INTERRUPTED_MODEL, Collage
 from onnx.reference import ReferenceEvaluator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MOMENTS = 20
-_MODEL = """<ir_version: 10, opset_import: ["" : 20]> g (float[1,8,16,16] x) => (float y) {
-    [pool] p = MaxPool<kernel_shape=[3,3]>(x)
-    [turn] t = Transpose<perm=[0,3,2,1]>(p)
-    [exp] e = Exp(t)
-    [neg] n = Neg(e)
-    [soft] y = Softmax(n)
-}"""
 
 
 def _arguments(folder: Path) -> tuple[str | Path, ...]:
@@ -50,7 +43,7 @@ def _interrupt_at(moment_s: float, number: signal.Signals, collage: Collage) -> 
 
 @pytest.mark.slow
 def test_interrupted_at_random_moments(tmp_path: Path) -> None:
-    model = onnx.parser.parse_model(_MODEL)
+    model = onnx.parser.parse_model(INTERRUPTED_MODEL)
     image = np.random.default_rng(0).standard_normal((1, 8, 16, 16), np.float32)
     (expected,) = map(np.asarray, ReferenceEvaluator(model).run(None, {"x": image}))
     chance = random.Random(19)

@@ -19,6 +19,15 @@ BRIEFLY = ("--threads", "1", "--rounds", "4", "--backends", "dnnl,tvm")
 and one that compiles. All that are installed take part in tests/cli/test_cli_defaults.py.
 """
 
+INTERRUPTED_MODEL = """<ir_version: 10, opset_import: ["" : 20]> g (float[1,8,16,16] x) => (float y) {
+    [pool] p = MaxPool<kernel_shape=[3,3]>(x)
+    [turn] t = Transpose<perm=[0,3,2,1]>(p)
+    [exp] e = Exp(t)
+    [neg] n = Neg(e)
+    [soft] y = Softmax(n)
+}"""
+"""For tests of interrupts: a few operators, whose kernels take some seconds to measure."""
+
 _COLLAGE = Path(sysconfig.get_path("scripts"), "collage")
 
 

@@ -68,13 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add_argument(
             "--runs", type=int, default=runs, help="of each network at this commit (default: %(default)s)"
         )
-    for command in (collect, status, tables):
-        command.add_argument(
-            "--out", type=Path, metavar="FOLDER", help=f"of the records (default: {RUNS_FOLDER})"
-        )
-    efforts.add_argument(
-        "--out", type=Path, metavar="FOLDER", help=f"of the records (default: {EFFORTS_FOLDER})"
-    )
     for command in (collect, efforts):
         command.add_argument(
             "--allow-dirty",
@@ -82,10 +75,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             help="even where files differ from the commit, which tables say or leave it out for",
         )
     tables.add_argument("--check", action="store_true", help="write nothing, say what differs")
-    collect.set_defaults(run=_collect, folder=RUNS_FOLDER, collected=collect_run)
-    efforts.set_defaults(run=_collect, folder=EFFORTS_FOLDER, collected=collect_efforts)
-    status.set_defaults(run=_status, folder=RUNS_FOLDER)
-    tables.set_defaults(run=_tables, folder=RUNS_FOLDER)
+    for command, run, folder in (
+        (collect, _collect, RUNS_FOLDER),
+        (efforts, _collect, EFFORTS_FOLDER),
+        (status, _status, RUNS_FOLDER),
+        (tables, _tables, RUNS_FOLDER),
+    ):
+        command.add_argument("--out", type=Path, metavar="FOLDER", help=f"of the records (default: {folder})")
+        command.set_defaults(run=run, folder=folder)
+    collect.set_defaults(collected=collect_run)
+    efforts.set_defaults(collected=collect_efforts)
     args = parser.parse_args(arguments)
     for name in getattr(args, "networks", ()):
         if name not in NETWORKS:

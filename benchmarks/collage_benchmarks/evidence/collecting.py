@@ -18,7 +18,7 @@ from collage_core.costs import CostDatabase
 from collage_core.errors import CollageError
 from collage_core.pipeline.comparison import RUN
 
-__all__ = ["collect_run", "require_packages_of", "started_now"]
+__all__ = ["collect_run", "kept", "require_packages_of", "started_now"]
 
 _OPTIMIZE = (
     "contenders",
@@ -89,17 +89,15 @@ def collect_run(network: str, commit: Commit, tools: Tools | None = None) -> dic
                 "effort": optimized["effort"] if optimized else None,
                 "threads": optimized["threads"] if optimized else None,
             },
-            "optimize": _kept(optimized, _OPTIMIZE),
-            "bench": _kept(found.get("bench"), _BENCH),
+            "optimize": kept(optimized, _OPTIMIZE) if optimized else None,
+            "bench": kept(found["bench"], _BENCH) if "bench" in found else None,
             "sittings": sittings_of_database(runner.costs()),
         }
     return {**record, "others_cpu_s": round(others.total_s, 1)}
 
 
-def _kept(report: Mapping[str, Any] | None, names: Sequence[str]) -> dict[str, Any] | None:
+def kept(report: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """CollageError where the program that was run reports something else."""
-    if report is None:
-        return None
     if missing := [n for n in names if n not in report]:
         raise CollageError(f"the report of this Collage has no {', '.join(missing)}")
     return {n: report[n] for n in names}

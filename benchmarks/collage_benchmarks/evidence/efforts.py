@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from collage_benchmarks.evidence.collecting import started_now
+from collage_benchmarks.evidence.collecting import kept, started_now
 from collage_benchmarks.evidence.machine import watching
 from collage_benchmarks.evidence.repository import Commit
 from collage_benchmarks.evidence.running import Runner, Tools
@@ -50,8 +50,7 @@ def collect_efforts(network: str, commit: Commit, tools: Tools | None = None) ->
             command = [*tools.collage, "optimize", model, "--effort", effort, "-o", bundle, "--json"]
             step = runner.run(what, command, home=effort, awaited=bundle)
             if step.out:
-                report = json.loads(step.out)
-                found[what] = {**{k: report[k] for k in _KEPT}, "usable_s": step.awaited_s}
+                found[what] = {**kept(json.loads(step.out), _KEPT), "usable_s": step.awaited_s}
         compared = None
         if not runner.failed:
             bundles = [f"{what}.collage" for what in (STANDARD, *_EFFORTS)]

@@ -161,10 +161,14 @@ class Runner:
                 start_new_session=True,
             )
             try:
-                while awaited is not None and awaited_s is None and process.poll() is None:
-                    time.sleep(_LOOK_EVERY_S)
+                while awaited is not None and awaited_s is None:
+                    has_ended = process.poll() is not None
                     if (self.folder / awaited).exists():
                         awaited_s = time.monotonic() - start_s
+                    elif has_ended:
+                        break
+                    else:
+                        time.sleep(_LOOK_EVERY_S)
                 code = process.wait()
             finally:
                 if process.poll() is None:
