@@ -386,7 +386,7 @@ def test_the_text_where_little_is_known(report: dict[str, Any]) -> None:
     """Nothing was run end to end, and no cost is known."""
     shares = {"dnnl": {"groups": 1, "nodes": 5, "conversions": 0, "ms": 0.0, "share": 0.0}}
     unknown = report | {"contenders": {}, "chosen": "mix", "shares": shares, "max_rel_error": None}
-    unknown |= {"original": None, "output": None, "predicted_ms": 2.0}
+    unknown |= {"original": None, "output": None, "predicted_ms": 2.0, "rejected": [], "errors": []}
     unknown["search"] = report["search"] | {"optimal": True, "method": "dp"}
     assert _lines(unknown) == [
         "the mix: dnnl (5 nodes)",
