@@ -128,7 +128,7 @@ class Processors:
 
     on_wait: called with a line for the user, once where measuring has to wait for some seconds, once where
     that was in vain. patience: the share of the time that may go by in waiting. waited_s: how long all waits
-    together were.
+    together were. time_is_over: once it says so nothing is waited for or repeated any more.
     """
 
     def __init__(
@@ -136,8 +136,10 @@ class Processors:
         on_wait: Callable[[str], object] | None = None,
         usual: Usual | None = None,
         patience: float = PATIENCE,
+        time_is_over: Callable[[], bool] = lambda: False,
     ) -> None:
         self._patience = patience
+        self._time_is_over = time_is_over
         self._on_wait = on_wait
         self._told: set[str] = set()
         self._usual = _usual if usual is None else usual
@@ -183,12 +185,10 @@ class Processors:
             worker.pause()
             took_s = time.monotonic() - start_s
             attempt.after = self.look()
-            attempt.moved = self._is_unusual(attempt.after) or (
-                as_it_comes and self._is_unusual(attempt.before)
-            )
+            attempt.moved = self._is_unusual(attempt.before) or self._is_unusual(attempt.after)
             # A long one has seen several states, and can tell the usual one by its median.
             is_last = as_it_comes or number == _MOST_RETAKEN or took_s > _LONGEST_RETAKEN_S
-            attempt.taken_again = attempt.moved and not is_last
+            attempt.taken_again = attempt.moved and not is_last and not self._time_is_over()
             if not attempt.taken_again:
                 return
 
@@ -197,6 +197,8 @@ class Processors:
         start_s = time.monotonic()
         while self._is_unusual(look := self.look()):
             assert look is not None
+            if self._time_is_over():
+                break
             now_s = time.monotonic()
             waited_s = now_s - start_s
             # Where the nearest is seen now and then only, each sight of it would make all wait anew.

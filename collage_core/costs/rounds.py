@@ -135,7 +135,7 @@ def measure_rounds(
     hopeless: float = math.inf,
     patience: float = PATIENCE,
     go_on: GoOn | None = None,
-    time_is_over: Callable[[], bool] = lambda: False,
+    has_time: Callable[[float], bool] = lambda seconds: True,
     on_round: Callable[[int], object] | None = None,
     on_wait: Callable[[str], object] | None = None,
 ) -> dict[str, Outcome]:
@@ -160,20 +160,22 @@ def measure_rounds(
     the machine's processors were moved is taken again (`Processors`), and both are told of.
 
     on_round: called with the number of rounds done, of those asked for. patience: see `Processors`.
-    time_is_over: asked before every sitting but the first; once it says so there is none any more.
+    has_time: asked whether there are so many seconds. No sitting but the first begins if not for as many as
+    the longest before has taken. Once there is none, a sitting ends with its round; the first has two.
     """
     names = [c.name for c in contenders]
     if len(set(names)) != len(names):
         raise ValueError(f"contenders' names must differ: {names}")
     with measuring_lock(on_wait), ExitStack() as stack:
-        processors = stack.enter_context(closing(Processors(on_wait, patience=patience)))
+        waiting = Processors(on_wait, patience=patience, time_is_over=lambda: not has_time(0.0))
+        processors = stack.enter_context(closing(waiting))
         seats = [_Seat(c, processors) for c in contenders]
         for seat in seats:
             stack.callback(seat.close)
         processors.look()  # its partner's start is not to count as the contenders'
         numbers = count()
         first = 0
-        for number, (size, playing) in enumerate(_sittings(seats, rounds, sittings, go_on, time_is_over)):
+        for number, (size, playing) in enumerate(_sittings(seats, rounds, sittings, go_on, has_time)):
             asked_for = first < rounds
             as_it_comes = number % 3 == 1
             for seat in seats:
@@ -191,6 +193,8 @@ def measure_rounds(
             for done in range(max(size, most_rounds)):
                 if done >= size and time.monotonic() - processors.waited_s >= enough_s:
                     break
+                if done >= (1 if number else size) and not has_time(0.0):
+                    break
                 for seat in _order(playing, next(numbers)):
                     seat.turn((warmup, warmup_s), (runs_per_round, turn_s), run_limit_s, asked_for)
                 if on_round is not None and done < size and asked_for:
@@ -207,20 +211,22 @@ def _sittings(
     rounds: int,
     sittings: int,
     go_on: GoOn | None,
-    time_is_over: Callable[[], bool],
+    has_time: Callable[[float], bool],
 ) -> Iterator[tuple[int, list[_Seat]]]:
     """How many rounds each has at least, and who takes part: nobody that has left."""
     bounds = sorted({sitting * rounds // sittings for sitting in range(sittings + 1)})
-    size = 0
+    size, longest_s = 0, 0.0
     for first, end in pairwise(bounds):
-        if first and time_is_over():
+        if first and not has_time(longest_s):
             return
+        begun_s = time.monotonic()
         yield (size := end - first), [s for s in seats if s.takes_part]
+        longest_s = max(longest_s, time.monotonic() - begun_s)
     if size and go_on is not None:
         while True:
             names = go_on({s.contender.name: s.sittings() for s in seats if s.takes_part})
             invited = [s for s in seats if s.takes_part and s.contender.name in names]
-            if not invited:
+            if not invited or not has_time(longest_s):
                 return
             yield size, invited
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -67,6 +69,9 @@ _ROUNDS_PER_SITTING = 2
 """At least: processes differ more than the rounds of one do (docs/adr/0020)."""
 RUN = "run"
 """Among the details: what all records of one comparison share."""
+
+CUT_SHORT = "cut_short_by_s"
+"""Among the details of a comparison that a limit of time has ended early: this limit in seconds."""
 
 PARTS = "parts_ms"
 """Among a record's details: what the parts of a placement took in place (`ExecutableSession.parts_ms`)."""
@@ -155,6 +160,11 @@ class Comparison:
         """The same from the sittings that ran as they came."""
         return ratio_as_it_came(self._sittings_of(name), self._sittings_of(other))
 
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether a limit of time has ended it, be it when it was recorded."""
+        return any(CUT_SHORT in r.details for r in self.records.values())
+
     def _sittings_of(self, name: str) -> Sequence[Sitting]:
         record = self.records.get(name)
         return () if record is None else sittings_of(record)
@@ -220,15 +230,16 @@ def compare(
     go_on: GoOn | None = None,
     expected: Callable[[], Mapping[str, Array]] | None = None,
     open_limit_s: float = OPEN_LIMIT_S,
-    time_is_over: Callable[[], bool] = lambda: False,
+    has_time: Callable[[float], bool] = lambda seconds: True,
+    limit_s: float | None = None,
 ) -> Comparison:
     """Run the entrants in alternating rounds, or recall the stored comparison of just these (unless `fresh`).
 
     Rounds are run as the plan says. `title` is part of the key: the run that chooses and the run that
     confirms are two comparisons. go_on: who has further sittings, where the plan does not say. `expected`
     gives the outputs to compare with, and is called only if something is run. open_limit_s: see
-    `measure_rounds`. time_is_over: asked before every sitting but the first; what it cuts short is not
-    stored.
+    and has_time: see `measure_rounds`. limit_s: what has_time tells of. What is cut short is recalled where
+    there is no more time than that.
     """
     rounds = plan.rounds
     policy = Policy(warmup_runs=1, min_runs=rounds * runs_per_round, max_runs=rounds * runs_per_round)
@@ -252,19 +263,20 @@ def compare(
         known = {name: database.get(key) for name, key in keys.items()}
         found = {name: record for name, record in known.items() if record is not None}
         # Of different runs, as where some have been pruned, they do not compare.
-        if len(found) == len(entrants) and len({r.details.get(RUN) for r in found.values()}) == 1:
+        is_one_run = len(found) == len(entrants) and len({r.details.get(RUN) for r in found.values()}) == 1
+        if is_one_run and all(_holds(r, limit_s) for r in found.values()):
             return Comparison(found, measured=False)
     progress.phase(title, rounds)
     right = expected() if expected else {}
     held_to = standards(graph)
     is_cut_short = False
 
-    def is_over() -> bool:
+    def has_still(seconds: float) -> bool:
         nonlocal is_cut_short
-        is_cut_short = is_cut_short or time_is_over()
-        return is_cut_short
+        is_cut_short = is_cut_short or not has_time(seconds)
+        return not is_cut_short
 
-    going_on = Unsettled(plan, title, progress, is_over) if plan.goes_on else None
+    going_on = Unsettled(plan, title, progress) if plan.goes_on else None
     outcomes = measure_rounds(
         [e.contender(workspace) for e in entrants],
         rounds,
@@ -275,18 +287,17 @@ def compare(
         patience=plan.patience,
         open_limit_s=open_limit_s,
         go_on=going_on or go_on,
-        time_is_over=is_over,
+        has_time=has_still,
         on_round=lambda done: progress.step(),
         on_wait=progress.note,
     )
-    run = {RUN: uuid.uuid4().hex}
+    is_cut_short |= open_limit_s < OPEN_LIMIT_S and any(o.timed_out for o in outcomes.values())
+    run: dict[str, object] = {RUN: uuid.uuid4().hex, **({CUT_SHORT: limit_s} if is_cut_short else {})}
     told = {name: record_of_outcome(outcome, right, held_to) for name, outcome in outcomes.items()}
     records = {name: replace(r, details={**r.details, **run}) for name, r in told.items()}
-    # Failures, too, so that they are recalled with the rest; but not where the machine is why, or a limit
-    # that another time may not have.
+    # Failures, too, so that they are recalled with the rest; but not where the machine is why.
     statuses = {r.status for r in records.values()}
-    is_short = open_limit_s < OPEN_LIMIT_S and any(o.timed_out for o in outcomes.values())
-    if not is_cut_short and not is_short and UNAVAILABLE not in statuses and statuses != {"failed"}:
+    if UNAVAILABLE not in statuses and statuses != {"failed"}:
         for name, record in records.items():
             database.put(keys[name], record)
     return Comparison(records, True, {name: outcome.outputs for name, outcome in outcomes.items()})
@@ -295,7 +306,7 @@ def compare(
 class Unsettled:
     """Who a comparison goes on with; it says so once they have sat together often enough, and are close.
 
-    time_is_over: asked where it would go on. clock: seconds, from anywhere.
+    clock: seconds, from anywhere.
     """
 
     def __init__(
@@ -303,16 +314,15 @@ class Unsettled:
         plan: Plan,
         title: str,
         progress: Progress,
-        time_is_over: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan, self._title, self._progress = plan, title, progress
-        self._time_is_over, self._clock = time_is_over, clock
+        self._clock = clock
         self._end_s: float | None = None
 
     def __call__(self, sittings: Mapping[str, Sequence[Sitting]]) -> set[str]:
         names = unsettled(sittings, self._plan.most_in_front)
-        if not names or self._time_is_over():
+        if not names:
             return set()
         plan = self._plan
         together = min(sum(bool(s.turns) for s in sittings[n]) for n in names)
@@ -325,9 +335,15 @@ class Unsettled:
             if plan.unsettled_s:
                 self._progress.note(
                     f"{self._title}: {', '.join(sorted(names))} are too close to call, "
-                    f"going on for some {plan.unsettled_s:g} s"
+                    f"going on for some {plan.unsettled_s:g} s, while there is time"
                 )
         return names if self._clock() < self._end_s else set()
+
+
+def _holds(record: CostRecord, limit_s: float | None) -> bool:
+    """Whether no more could be told of it in that time."""
+    ended_s: Any = record.details.get(CUT_SHORT, math.inf)
+    return ended_s is not None and (math.inf if limit_s is None else limit_s) <= ended_s
 
 
 def end_to_end_machine(target: Target) -> dict[str, str]:

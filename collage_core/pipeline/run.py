@@ -356,7 +356,8 @@ class OptimizationRun:
                 plan=plan.twice() if thorough else plan,
                 expected=self.workspace.expected_outputs,
                 open_limit_s=self._open_limit_s(found, placements.values()),
-                time_is_over=lambda: self.budget.is_over(shares.get(title, 1.0)),
+                has_time=lambda seconds: self.budget.left_s(shares.get(title, 1.0)) > seconds,
+                limit_s=self.budget.limit_s,
             )
             found.ran.append((comparison, placements))
             self._keep_failures(found, comparison, placements)
@@ -463,7 +464,7 @@ class OptimizationRun:
             counts=known.ledger.counts(),
             effort=self.effort.name,
             stage=stage,
-            is_cut_short=self.budget.is_over(),
+            is_cut_short=self.budget.is_over() or any(c.is_cut_short for c, _ in found.ran),
             constraints=self.constraints,
         )
 

@@ -141,6 +141,21 @@ def test_nothing_is_measured_before_they_are_together(
     assert "have been moved" in said[0]
 
 
+def test_once_time_is_over_nothing_is_waited_for_or_repeated(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    monkeypatch.setattr(f"{_PROCESSORS}._Partner", Partner([APART] * 500))
+    usual = known()
+    processors = Processors(usual=usual, time_is_over=lambda: clock[0] >= 1.0)
+    (attempt,) = processors.attempts(WORKER)
+    assert attempt.waited_s == pytest.approx(1.0)
+    assert attempt.moved
+    assert not attempt.taken_again
+    assert not usual.agrees(APART), "that time was over says nothing of the machine"
+    (attempt,) = processors.attempts(WORKER)
+    assert attempt.waited_s == 0.0
+
+
 @pytest.mark.usefixtures("clock")
 def test_what_is_measured_runs_only_while_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     worker: Any = Stoppable()

@@ -62,22 +62,39 @@ def test_a_process_that_cannot_be_started_costs_only_its_contender(monkeypatch: 
 
 @pytest.mark.parametrize("over_after", [0, 1, 2, 9])
 def test_no_sitting_but_the_first_begins_when_time_is_over(over_after: int) -> None:
-    asked: list[int] = []
+    asked_s: list[float] = []
 
-    def is_over() -> bool:
-        asked.append(len(asked))
-        return len(asked) > over_after
+    def has_time(seconds: float) -> bool:
+        if seconds:  # for a sitting like those before
+            asked_s.append(seconds)
+        return len(asked_s) <= over_after
 
     def nobody(sittings: Mapping[str, Sequence[Sitting]]) -> set[str]:
         return set()
 
     both = [contender("a"), contender("b")]
-    outcomes = measure_rounds(both, 8, sittings=4, go_on=nobody, time_is_over=is_over)
+    outcomes = measure_rounds(both, 8, sittings=4, go_on=nobody, has_time=has_time)
     expected = min(1 + over_after, 4)
+    assert asked_s == sorted(asked_s), "as the longest of them has taken"
     for outcome in outcomes.values():
         assert len(outcome.sittings) == expected
         assert outcome.samples is not None
         assert outcome.samples.runs >= 2 * expected
+
+
+def test_once_time_is_over_a_sitting_ends_with_its_round() -> None:
+    sittings_begun = 0
+
+    def has_time(seconds: float) -> bool:
+        nonlocal sittings_begun
+        sittings_begun += seconds > 0.0
+        return seconds > 0.0 or sittings_begun == 0
+
+    both = [contender("a"), contender("b")]
+    for outcome in measure_rounds(both, 8, sittings=2, most_rounds=4, has_time=has_time).values():
+        first, second = outcome.sittings
+        assert len(first.turns) >= 4
+        assert len(second.turns) == 1
 
 
 def test_short_runs_fill_their_turns() -> None:

@@ -164,6 +164,10 @@ def test_a_budget_of_nothing_still_gives_a_placement_that_runs(
 @pytest.mark.usefixtures("libraries")
 def test_what_a_budget_has_cut_short_is_gone_on_with(parse: Parse, tmp_path: Path) -> None:
     found = _optimize(parse, tmp_path / "c.sqlite", budget_s=0.0)
+    same = _optimize(parse, tmp_path / "c.sqlite", budget_s=0.0)
+    assert same.is_cut_short
+    assert not any(c.measured for c in same.comparisons), "it has no more time than before"
+    assert same.placement.digest == found.placement.digest
     again = _optimize(parse, tmp_path / "c.sqlite", rounds=2)
     assert not again.is_cut_short
     assert again.counts["known"] == found.counts["measured"], "it goes on from there"

@@ -56,15 +56,16 @@ class _Machine:
         hopeless: float,
         patience: float,
         go_on: Callable[[Mapping[str, Sequence[Sitting]]], set[str]] | None,
-        time_is_over: Callable[[], bool],
+        has_time: Callable[[float], bool],
         **_: Any,
     ) -> dict[str, Outcome]:
-        self.sittings.append(next((n for n in range(1, sittings) if time_is_over()), sittings))
+        self.sittings.append(next((n for n in range(1, sittings) if not has_time(1.0)), sittings))
         self.most_rounds.append(most_rounds)
         self.hopeless.append(hopeless)
         self.patience.append(patience)
         noise = {"a": sittings_of_ms(_NOISE * self.times), "b": sittings_of_ms(_NOISE[::-1] * self.times)}
-        self.went_on.append(go_on(noise) if go_on else set())
+        invited = go_on(noise) if go_on else set()
+        self.went_on.append(invited if invited and has_time(1.0) else set())
         turns = (Turn(2.0, taken_again=True, moved=True), *[Turn(1.0)] * rounds)
         ran = Outcome(Samples((1.0,) * rounds), sittings=(Sitting(turns),))
         failed = Outcome(None, reason="it crashed", unavailable=self.full)
@@ -89,7 +90,11 @@ class _Runs:
         self._workspace, self.database = workspace, database
 
     def __call__(
-        self, plan: Plan = _FOUR_ROUNDS, title: str = "t", time_is_over: Callable[[], bool] = lambda: False
+        self,
+        plan: Plan = _FOUR_ROUNDS,
+        title: str = "t",
+        has_time: Callable[[float], bool] = lambda seconds: True,
+        limit_s: float | None = None,
     ) -> Comparison:
         entrants = [Entrant(name, name, {}, partial(_contender, name)) for name in ("a", "b")]
         workspace = self._workspace
@@ -102,7 +107,8 @@ class _Runs:
             Silent(),
             title=title,
             plan=plan,
-            time_is_over=time_is_over,
+            has_time=has_time,
+            limit_s=limit_s,
         )
 
 
@@ -170,23 +176,40 @@ def test_twice_is_twice_as_many_sittings_of_everything() -> None:
     assert twice == replace(plan, sittings=6, most_sittings=16, unsettled_s=40.0)
 
 
-def test_what_the_clock_has_cut_short_is_not_kept(machine: _Machine, run: _Runs) -> None:
+def _none(seconds: float) -> bool:
+    """No time for anything."""
+    return False
+
+
+def test_what_the_clock_has_cut_short_is_recalled_only_where_there_is_no_more_time(
+    machine: _Machine, run: _Runs
+) -> None:
     plan = Plan(sittings=3)
-    assert run(plan, time_is_over=lambda: True).measured
+    cut = run(plan, has_time=_none, limit_s=60.0)
+    assert cut.measured
+    assert cut.is_cut_short
     assert machine.went_on == [set()]
-    assert run(plan).measured
+    for limit_s in (60.0, 30.0):
+        again = run(plan, has_time=_none, limit_s=limit_s)
+        assert not again.measured
+        assert again.is_cut_short
+    longer = run(plan, limit_s=90.0)
+    assert longer.measured
+    assert not longer.is_cut_short
     assert machine.went_on[-1] == {"a", "b"}
-    assert not run(plan, time_is_over=lambda: True).measured, "what is known costs no time"
+    assert not run(plan, has_time=_none, limit_s=1.0).measured, "what is known costs no time"
+    assert not run(plan).measured
 
 
-def test_nor_is_what_has_not_all_of_its_sittings(machine: _Machine, run: _Runs) -> None:
-    for _ in range(2):
-        assert run(_FOUR_ROUNDS, time_is_over=lambda: True).measured
+def test_what_the_clock_has_cut_short_is_measured_again_where_nothing_limits(
+    machine: _Machine, run: _Runs
+) -> None:
+    assert run(_FOUR_ROUNDS, has_time=_none, limit_s=60.0).is_cut_short
     assert run(_FOUR_ROUNDS).measured
-    assert machine.sittings == [1, 1, 2]
+    assert machine.sittings == [1, 2]
     one = Plan(sittings=1, goes_on=False)
-    assert run(one, time_is_over=lambda: True).measured
-    assert not run(one).measured, "there was nothing to cut"
+    assert not run(one, has_time=_none, limit_s=60.0).is_cut_short, "there was nothing to cut"
+    assert not run(one).measured
 
 
 def _sat(times: int) -> dict[str, tuple[Sitting, ...]]:
@@ -195,8 +218,8 @@ def _sat(times: int) -> dict[str, tuple[Sitting, ...]]:
     return {name: sittings_of_ms(noise * times) for name, noise in noises.items()}
 
 
-def _unsettled(plan: Plan, clock: Callable[[], float] = lambda: 0.0, over: bool = False) -> Unsettled:
-    return Unsettled(plan, "t", Silent(), lambda: over, clock)
+def _unsettled(plan: Plan, clock: Callable[[], float] = lambda: 0.0) -> Unsettled:
+    return Unsettled(plan, "t", Silent(), clock)
 
 
 def test_who_sits_on_is_limited_by_the_plan() -> None:
@@ -221,14 +244,6 @@ def test_no_more_sittings_than_planned() -> None:
     assert _unsettled(plan)(_sat(1))
     assert not _unsettled(plan)(_sat(2)), "though eight would be enough to tell"
     assert _unsettled(replace(plan, most_sittings=7))(_sat(2))
-
-
-def test_the_budget_ends_what_is_unsettled() -> None:
-    go_on = _unsettled(Plan(), over=True)
-    assert not go_on(_sat(1))
-    apart = {"a": sittings_of_ms(((1.0, 1.0),) * 3), "b": sittings_of_ms(((5.0, 5.0),) * 3)}
-    settled = _unsettled(Plan(), over=True)
-    assert not settled(apart)
 
 
 def test_failures_are_recalled_with_the_rest_until_they_are_pruned(machine: _Machine, run: _Runs) -> None:
