@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from collage_core.backend import Variant
@@ -51,7 +52,7 @@ class Conversion:
     cost_ms: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Placement:
     """Groups in an executable order, and the conversions between them, for one target.
 
@@ -67,7 +68,7 @@ class Placement:
     method: str = "manual"
     terms_ms: Mapping[str, float] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Equal for placements that run the same kernels in the same order, whatever they are predicted to
         cost.

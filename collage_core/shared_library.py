@@ -9,13 +9,15 @@ import os
 import sys
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 
 __all__ = ["SharedLibrary", "installed_version"]
 
 
+@cache
 def installed_version(distribution: str) -> str | None:
-    """Of a package on the index; None where it is not installed."""
+    """Of a package on the index; None where it is not installed. Asked once in a process."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

@@ -16,162 +16,23 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import onnx
-import onnx.parser
 import psutil
 import pytest
 from collage_benchmarks.evidence import __main__ as command
 from collage_benchmarks.evidence import machine
 from collage_benchmarks.evidence.collecting import collect_run, require_packages_of, started_now
-from collage_benchmarks.evidence.efforts import EFFORTS_FOLDER, collect_efforts
-from collage_benchmarks.evidence.efforts_table import efforts_table
+from collage_benchmarks.evidence.efforts import EFFORTS_FOLDER
 from collage_benchmarks.evidence.pages import filled, stale_pages
 from collage_benchmarks.evidence.records import RUNS_FOLDER, counted, due, read_records, write_record
-from collage_benchmarks.evidence.repository import Commit, commit_of
+from collage_benchmarks.evidence.repository import commit_of
 from collage_benchmarks.evidence.running import Tools
 from collage_benchmarks.evidence.runs import FASTER, ITSELF, SLOWER, TIE, Run
 from collage_benchmarks.evidence.tables import all_runs, figures
+from fake_collage import BACKENDS, BENCHED, COMMIT, OPTIMIZED, calls, contender
 
-from collage_core import Target, optimize
 from collage_core.errors import CollageError
-from collage_core.runtime.bundle import Bundle, save
 
 _ROOT = Path(__file__).parents[2]
-_COMMIT = Commit("a" * 40, "2026-11-20T10:00:00+00:00", "b" * 40, False)
-
-_BACKENDS = [
-    {
-        "name": name,
-        "kind": kind,
-        "version": "0.1.0",
-        "library_version": version,
-        "devices": ["cpu"],
-        "available": True,
-        "reason": None,
-        **({"settings": {"threads": "as the target"}} if kind == "peer" else {}),
-    }
-    for name, kind, version in [
-        ("reference", "reference", "1.0"),
-        ("dnnl", "operator", "2023.2.0"),
-        ("tvm", "operator", "0.27.0"),
-        ("onnxruntime", "graph", "1.32.0"),
-        ("onnxruntime", "peer", "1.32.0"),
-        ("openvino", "peer", "2026.4.1"),
-    ]
-]
-
-
-def _contender(
-    ms: float, ratio: float, half: float | None = 0.01, came: float | None = None
-) -> dict[str, Any]:
-    return {
-        "median_ms": ms,
-        "ratio": ratio,
-        "ratio_as_it_came": ratio if came is None else came,
-        "half_interval": half,
-        "is_slower": half is not None and ratio - half > 1.0,
-        "sittings": 9,
-        "retaken": 1,
-    }
-
-
-_OPTIMIZED = {
-    "threads": 2,
-    "contenders": {
-        "collage": _contender(10.0, 1.0, None),
-        "mix": _contender(9.0, 0.9),
-        "dnnl+reference": _contender(12.5, 1.25),
-        "tvm": _contender(11.0, 1.1, came=1.2),
-        "onnxruntime": {**_contender(0.0, 0.0), "median_ms": None, "ratio": None, "half_interval": None},
-    },
-    "beaten_by": [],
-    "chosen": "graph",
-    "shares": {"tvm": {"share": 0.6}, "dnnl": {"share": 0.38}, "reference": {"share": 0.02}},
-    "predicted_ms": 9.75,
-    "search": {"candidates": 12, "measured": 3, "total_s": 1.25, "counts": {"measured": 3, "offered": 12}},
-    "effort": "normal",
-    "stage": "confirmed by a comparison that did not choose it",
-    "is_cut_short": False,
-    "groups": ["not kept"],
-}
-_BENCHED = {
-    "contenders": {
-        "collage": _contender(10.1, 1.0, None),
-        "peer:onnxruntime": _contender(12.0, 1.2),
-        "peer:openvino": _contender(9.5, 0.95, None),
-    },
-    "max_rel_error": {"peer:onnxruntime": 1e-6},
-    "latency_ms": {"not": "kept"},
-}
-
-_FAKE = """
-import json, os, sys, time
-from pathlib import Path
-from collage_core.costs.database import CostDatabase
-from collage_core.costs.record import CostKey, CostRecord, Policy
-
-told = json.loads(Path(__file__).with_name("told.json").read_text())
-what = sys.argv[1]
-with open(Path(__file__).with_name("calls.jsonl"), "a") as calls:
-    variables = {k: v for k, v in os.environ.items() if k.startswith(("COLLAGE", "OMP"))}
-    print(json.dumps([sys.argv[1:], variables]), file=calls)
-if what == "backends":
-    print(json.dumps(told["backends"]))
-    sys.exit()
-print("confirming (15)", file=sys.stderr)
-if what == "optimize":
-    Path(sys.argv[sys.argv.index("-o") + 1]).write_bytes(Path(__file__).with_name("bundle").read_bytes())
-if what == told.get("slow"):
-    Path(__file__).with_name("begun").touch()
-    time.sleep(600)
-title = {"optimize": "confirming", "bench": "benchmark"}[what]
-with CostDatabase() as costs:
-    for name in ("collage", "tvm"):
-        key = CostKey("end_to_end", what, title, name, {}, Policy())
-        costs.put(key, CostRecord("ok", 1.0, 0.1, 3, details={"run": what, "sittings": told["sittings"]}))
-    key = CostKey("end_to_end", what, title, "broken", {}, Policy())
-    costs.put(key, CostRecord("failed", reason="no reason"))
-if what in told["print"]:
-    print(json.dumps(told["print"][what]))
-if what == told.get("failing"):
-    print(f"collage: {os.getcwd()}/model went wrong", file=sys.stderr)
-    sys.exit(1)
-"""
-_TURN = {"ms": 1.0, "before": [100.0, 1.0], "after": [99.0, 1.0], "waited_s": 0.0, "moved": False}
-_SITTINGS = [
-    {"as_it_comes": True, "turns": [{**_TURN, "moved": True, "taken_again": False}]},
-    {
-        "as_it_comes": False,
-        "turns": [
-            {**_TURN, "moved": True, "taken_again": True, "waited_s": 1.5},
-            {**_TURN, "taken_again": False},
-            {**_TURN, "taken_again": False},
-        ],
-    },
-]
-
-
-@pytest.fixture
-def told() -> dict[str, Any]:
-    """What the commands say instead of Collage's."""
-    reports = {"optimize": _OPTIMIZED, "bench": _BENCHED}
-    return copy.deepcopy({"backends": _BACKENDS, "sittings": _SITTINGS, "print": reports})
-
-
-@pytest.fixture
-def tools(tmp_path: Path, told: dict[str, Any]) -> Tools:
-    """A command that says what `told` holds when it is called, in place of Collage's, whose kernels would
-    take minutes to measure.
-    """
-    script = tmp_path / "collage.py"
-    script.write_text(textwrap.dedent(_FAKE))
-    (tmp_path / "told.json").write_text(json.dumps(told))
-    (tmp_path / "bundle").write_text("a bundle")
-    return Tools(collage=(sys.executable, str(script)))
-
-
-def _calls(folder: Path) -> list[tuple[list[str], dict[str, str]]]:
-    return [tuple(json.loads(line)) for line in (folder / "calls.jsonl").read_text().splitlines()]
 
 
 def test_a_run_is_what_a_person_would_type(
@@ -181,14 +42,14 @@ def test_a_run_is_what_a_person_would_type(
     monkeypatch.setenv("COLLAGE_CALIBRATION", "off")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("COLLAGE_LOCK", "kept")
-    record = collect_run("tiny_conv", _COMMIT, tools)
+    record = collect_run("tiny_conv", COMMIT, tools)
     assert record["commands"] == [
         "python -m collage_benchmarks.networks tiny_conv -o tiny_conv.onnx",
         "collage optimize tiny_conv.onnx -o tiny_conv.collage --json",
         "collage bench tiny_conv.collage --against onnxruntime,openvino --original tiny_conv.onnx --json",
     ]
     homes = set()
-    for _, variables in _calls(tmp_path):
+    for _, variables in calls(tmp_path):
         homes.add(variables.pop("COLLAGE_HOME"))
         assert variables == {"COLLAGE_LOCK": "kept"}
     assert len(homes) == 1
@@ -196,14 +57,14 @@ def test_a_run_is_what_a_person_would_type(
 
 
 def test_a_record_holds_what_an_audit_asks_for(tools: Tools) -> None:
-    record = collect_run("tiny_conv", _COMMIT, tools)
+    record = collect_run("tiny_conv", COMMIT, tools)
     assert record["failed"] is None
-    assert record["optimize"] == {k: v for k, v in _OPTIMIZED.items() if k not in ("groups", "threads")}
-    assert record["bench"] == {k: v for k, v in _BENCHED.items() if k != "latency_ms"}
-    assert record["commit"]["id"] == _COMMIT.id
+    assert record["optimize"] == {k: v for k, v in OPTIMIZED.items() if k not in ("groups", "threads")}
+    assert record["bench"] == {k: v for k, v in BENCHED.items() if k != "latency_ms"}
+    assert record["commit"]["id"] == COMMIT.id
     assert record["settings"] == {"effort": "normal", "threads": 2}
     assert record["exit_codes"] == {"build": 0, "optimize": 0, "bench": 0}
-    assert record["software"]["backends"] == _BACKENDS
+    assert record["software"]["backends"] == BACKENDS
     assert len(record["model_sha256"]) == 64
     assert record["notes"]["optimize"] == ["confirming (15)"]
     # Two contenders of each comparison; what failed has no turns.
@@ -217,49 +78,13 @@ def test_a_record_holds_what_an_audit_asks_for(tools: Tools) -> None:
     json.dumps(record)
 
 
-def test_each_effort_is_run_and_compared(tools: Tools, tmp_path: Path) -> None:
-    text = '<ir_version: 10, opset_import: ["" : 20]> g (float[4] x) => (float y) { [neg] y = Neg(x) }'
-    model = onnx.parser.parse_model(text)
-    found = optimize(
-        model, backends=["reference"], target=Target("cpu", 1), costs=tmp_path / "c.sqlite", rounds=2
-    )
-    save(Bundle(found.graph, found.placement), tmp_path / "bundle")
-    record = collect_efforts("tiny_conv", _COMMIT, tools)
-    optimized = [c for c in record["commands"] if "optimize" in c]
-    assert optimized == [
-        f"collage optimize tiny_conv.onnx --effort {effort} -o {name}.collage --json"
-        for name, effort in (("quick",) * 2, ("normal",) * 2, ("thorough",) * 2, ("again", "normal"))
-    ]
-    homes = [variables["COLLAGE_HOME"] for call, variables in _calls(tmp_path) if call[0] == "optimize"]
-    assert len(set(homes)) == 3
-    assert homes[1] == homes[3], "what is run again knows its costs"
-    assert record["efforts"].keys() == {"quick", "normal", "thorough", "again"}
-    assert all(0.0 < e["usable_s"] < 60.0 for e in record["efforts"].values())
-    # Of one placement there is one to run.
-    assert {c["ratio"] for c in record["compared"].values()} == {1.0}
-    cells = [cell.strip() for cell in efforts_table([record]).splitlines()[-1].split("|")[1:-1]]
-    assert (cells[0], cells[5], cells[7]) == ("tiny_conv", "the same", "the same")
-    assert cells[9:11] == ["1.2 (3)", "3 of 12 (25%)"]
-    path = write_record(tmp_path / "efforts", record)
-    assert json.loads(path.read_text()) == record
-
-
-def test_an_effort_that_fails_is_recorded(told: dict[str, Any], tools: Tools, tmp_path: Path) -> None:
-    (tmp_path / "told.json").write_text(json.dumps({**told, "failing": "optimize"}))
-    record = collect_efforts("tiny_conv", _COMMIT, tools)
-    assert record["failed"]["step"] == "quick"
-    assert record["compared"] is None
-    assert "quick failed (1): collage: model went wrong" in efforts_table([record])
-    assert Run(record).is_failed
-
-
 @pytest.mark.parametrize("step", ["optimize", "bench"])
 def test_a_failing_run_is_recorded(step: str, told: dict[str, Any], tools: Tools, tmp_path: Path) -> None:
     told["failing"] = step
     if step == "optimize":
         del told["print"]["optimize"]
     (tmp_path / "told.json").write_text(json.dumps(told))
-    record = {**collect_run("tiny_conv", _COMMIT, tools), "others_cpu_s": 0.0}
+    record = {**collect_run("tiny_conv", COMMIT, tools), "others_cpu_s": 0.0}
     assert record["failed"] == {
         "step": step,
         "exit_code": 1,
@@ -274,7 +99,7 @@ def test_a_report_of_another_form_is_no_record(told: dict[str, Any], tools: Tool
     del told["print"]["optimize"]["contenders"]
     (tmp_path / "told.json").write_text(json.dumps(told))
     with pytest.raises(CollageError, match="has no contenders"):
-        collect_run("tiny_conv", _COMMIT, tools)
+        collect_run("tiny_conv", COMMIT, tools)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -347,11 +172,11 @@ def _record(
                 "python": "3.11.9",
                 "system": "Linux 6.1",
                 "onednn": "3.2.0",
-                "backends": _BACKENDS,
+                "backends": BACKENDS,
             },
             "failed": {"step": "bench", "exit_code": 1, "last_lines": ["a | b"]} if failed else None,
-            "optimize": _OPTIMIZED,
-            "bench": _BENCHED,
+            "optimize": OPTIMIZED,
+            "bench": BENCHED,
             "sittings": [],
             "seconds": {"build": 1.0, "optimize": 39.0, "bench": 10.0},
             "others_cpu_s": others_s,
@@ -400,8 +225,8 @@ def test_verdicts() -> None:
     def verdict(change: dict[str, dict[str, Any]], **report: Any) -> str:
         record = _record()
         record["optimize"].update(report)
-        for name, contender in change.items():
-            record["optimize"]["contenders"][name].update(contender)
+        for name, changed in change.items():
+            record["optimize"]["contenders"][name].update(changed)
         return Run(record).verdict
 
     assert verdict({}) == FASTER
@@ -412,7 +237,7 @@ def test_verdicts() -> None:
     assert verdict({}, chosen="dnnl+reference") == ITSELF
     chosen = _record()
     chosen["optimize"]["chosen"] = "onnxruntime"
-    chosen["optimize"]["contenders"]["onnxruntime"] = _contender(10.0, 1.0, None)
+    chosen["optimize"]["contenders"]["onnxruntime"] = contender(10.0, 1.0, None)
     assert Run(chosen).singles[0].name == "onnxruntime"
 
 

@@ -12,6 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -357,7 +358,16 @@ def end_to_end_machine(target: Target) -> dict[str, str]:
 
 
 def graph_digest(graph: Graph) -> str:
-    """Of the structure and of every constant: equal graphs give equal answers."""
+    """Of the structure and of every constant: equal graphs give equal answers. Taken once of each."""
+    if graph not in _digests:
+        _digests[graph] = _digest(graph)
+    return _digests[graph]
+
+
+_digests: WeakKeyDictionary[Graph, str] = WeakKeyDictionary()
+
+
+def _digest(graph: Graph) -> str:
     digest = hashlib.sha256(Subgraph(graph, graph.all_nodes, graph.outputs).key.encode())
     for n in graph.nodes:  # the key does not tell which of two constants of one shape is read where
         digest.update(repr((n.inputs, n.outputs)).encode())

@@ -240,6 +240,7 @@ class Ledger:
         self._patience = patience
         self._measuring: Measuring | None = None
         self._environments: dict[str, dict[str, str]] = {}
+        self._policies: dict[str, Policy] = {}
         self._noted: set[str] = set()
         self._runs = self._preempted_runs = 0
         self._measured = 0
@@ -386,8 +387,9 @@ class Ledger:
         owner = self._backends[backend]
         if backend not in self._environments:
             self._environments[backend] = environment_of(owner, self.candidates.target)
+            self._policies[backend] = policy_for(owner, self._policy)
         return CostKey(
-            kind, structure, variant, backend, self._environments[backend], policy_for(owner, self._policy)
+            kind, structure, variant, backend, self._environments[backend], self._policies[backend]
         )
 
     def _measure(

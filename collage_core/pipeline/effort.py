@@ -28,7 +28,8 @@ class Effort:
     turns: how often the mix is run to learn what its kernels take in place. near: who is run beside it the
     first time, backends alone that are predicted to take at most so many times as long. in_place, choosing,
     confirming: how long these comparisons go on. behind: what was seen to take so many times as long as
-    something else, while costs were learnt in place, is not compared again. confirms: whether a second
+    something else, while costs were learnt in place, is not compared again. far: a backend alone that is
+    predicted to take so many times as long as the mix is not compared. confirms: whether a second
     comparison, which did not choose, gives the figures. most_standing: how many contenders it has, None for
     all that come near. patience: the share of the time that may go by in waiting for moved processors.
     """
@@ -50,6 +51,7 @@ class Effort:
     confirms: bool
     most_standing: int | None
     behind: float
+    far: float
     patience: float
 
     def with_rounds(self, rounds: int) -> Effort:
@@ -80,6 +82,7 @@ QUICK = Effort(
     confirms=False,
     most_standing=None,
     behind=1.15,
+    far=6.0,
     patience=0.1,
 )
 _NORMAL = Plan(
@@ -103,6 +106,7 @@ NORMAL = Effort(
     confirms=True,
     most_standing=2,
     behind=1.15,
+    far=math.inf,
     patience=0.2,
 )
 THOROUGH = Effort(
@@ -123,6 +127,7 @@ THOROUGH = Effort(
     confirms=True,
     most_standing=None,
     behind=math.inf,
+    far=math.inf,
     patience=0.5,
 )
 EFFORTS = {e.name: e for e in (QUICK, NORMAL, THOROUGH)}

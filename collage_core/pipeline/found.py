@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from collage_core.pipeline.bounding import Known
 from collage_core.pipeline.comparison import Comparison
 from collage_core.pipeline.memory import Memory
+from collage_core.pipeline.optimization import Optimization
 from collage_core.pipeline.proof import Single
 from collage_core.placement import Placement
 from collage_core.search.candidates import Taken
@@ -21,7 +22,7 @@ class Found:
     """How far the steps have come. op_level: None before the search. best: what is the fastest of all that
     was run, as it was told last. ran: comparisons, with the placements by contender's name. failed: why, by
     digest, of what failed as a whole. memory: what the next optimization of the same will recall; recalled:
-    what an earlier one has left, None for nothing.
+    what an earlier one has left, None for nothing. untold: of the best, where nobody was told of it yet.
     """
 
     known: Known
@@ -36,6 +37,7 @@ class Found:
     memory: Memory = field(default_factory=Memory)
     recalled: Memory | None = None
     best: Placement | None = None
+    untold: Optimization | None = None
 
     @property
     def singles_that_run(self) -> tuple[Single, ...]:

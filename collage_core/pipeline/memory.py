@@ -35,13 +35,15 @@ FOUND = "found"
 @dataclass(slots=True)
 class Memory:
     """Answers of the op level's searches, in their order, and every backend alone: before anything was run in
-    place, and after that. failed: why, by digest, of what had failed as a whole before. costs_digest: of the
-    costs that were known in the end (`costs_digest`); with others, there may be better answers.
+    place, and after that. turns: how often something was run in place. failed: why, by digest, of what had
+    failed as a whole before. costs_digest: of the costs that were known in the end (`costs_digest`); with
+    others, there may be better answers.
     """
 
     searches: list[SearchResult] = field(default_factory=list)
     singles: tuple[Single, ...] = ()
     singles_after: tuple[Single, ...] = ()
+    turns: int = 0
     failed: Mapping[str, str] = field(default_factory=dict)
     costs_digest: str = ""
 
@@ -60,6 +62,7 @@ class Memory:
             "singles": [_single_json(s) for s in self.singles],
             "failed": dict(self.failed),
             "singles_after": [_single_json(s) for s in self.singles_after],
+            "turns": self.turns,
         }
         return CostRecord("ok", details=details)
 
@@ -74,6 +77,7 @@ class Memory:
                 [_search(told) for told in details["searches"]],
                 tuple(map(_single, details["singles"])),
                 tuple(map(_single, details["singles_after"])),
+                int(details["turns"]),
                 details["failed"],
                 details["costs"],
             )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import count
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
@@ -32,7 +33,7 @@ from collage_core.pipeline.optimization import Optimization, Stage
 from collage_core.pipeline.progress import Timed
 from collage_core.pipeline.proof import COLLAGE, MIX, Compare, Proof, Single, label_of, prove
 from collage_core.pipeline.refinement import anchor_of, refine
-from collage_core.pipeline.singles import single
+from collage_core.pipeline.singles import single, without_far
 from collage_core.pipeline.trials import Trials
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Placement
@@ -115,27 +116,36 @@ class OptimizationRun:
         )
         with closing(ledger):
             found = Found(Known(ledger, transitions or Transitions(), self.effort.gap), taken)
-            key = self._recall(found)
-            self._estimate(found)
-            if self.runs and found.known.estimates is not None:
-                self._answer_at_once(found)
-            if transitions is None:
-                self._calibrate(found.known)
-            if not self._bounds:
-                ledger.measure_all()
-                found.known.estimates = None
-            self._search(found)
-            if self.runs and len(self.backends) > 1 and self.effort.turns:
-                self._refine(found)
-            if searcher is not None:
-                self._search_further(found, searcher, seed)
-            if self._bounds and found.recalled is None:
-                found.memory.costs_digest = costs_digest(candidates, found.known.costs)
-                self.database.put(key, found.memory.to_record())
-            if not self.runs:
-                return self._outcome(found, Proof(found.mix, MIX), Stage.SEARCHED)
-            proof = self._prove(found)
-            return self._outcome(found, proof, Stage.CONFIRMED if self.effort.confirms else Stage.CHOSEN)
+            try:
+                return self._steps(found, transitions, searcher, seed)
+            except BaseException:  # an interrupt, too
+                self._tell(found)
+                raise
+
+    def _steps(
+        self, found: Found, transitions: Transitions | None, searcher: Searcher | None, seed: int
+    ) -> Optimization:
+        key = self._recall(found)
+        self._estimate(found)
+        if self.runs and found.known.estimates is not None:
+            self._answer_at_once(found)
+        if transitions is None:
+            self._calibrate(found.known)
+        if not self._bounds:
+            found.known.ledger.measure_all()
+            found.known.estimates = None
+        self._search(found)
+        if self.runs and len(self.backends) > 1 and self.effort.turns:
+            self._refine(found)
+        if searcher is not None:
+            self._search_further(found, searcher, seed)
+        if self._bounds and found.recalled is None:
+            found.memory.costs_digest = costs_digest(found.known.candidates, found.known.costs)
+            self.database.put(key, found.memory.to_record())
+        if not self.runs:
+            return self._outcome(found, Proof(found.mix, MIX), Stage.SEARCHED)
+        proof = self._prove(found)
+        return self._outcome(found, proof, Stage.CONFIRMED if self.effort.confirms else Stage.CHOSEN)
 
     @property
     def _bounds(self) -> bool:
@@ -226,7 +236,8 @@ class OptimizationRun:
 
     def _refine(self, found: Found) -> None:
         assert found.op_level is not None
-        known, effort = found.known, self.effort
+        known, effort, recalled = found.known, self.effort, found.recalled
+        turns = count()
         refined = refine(
             self.workspace.graph,
             found.op_level,
@@ -237,9 +248,14 @@ class OptimizationRun:
             self._comparing(found, lambda title: effort.in_place),
             turns=effort.turns,
             near=effort.near,
-            time_is_over=lambda: self.budget.is_over(effort.in_place_share),
+            # As often as the one that is recalled had time for.
+            time_is_over=lambda: (
+                self.budget.is_over(effort.in_place_share)
+                if recalled is None
+                else next(turns) >= recalled.turns
+            ),
         )
-        found.op_level = refined.result
+        found.op_level, found.memory.turns = refined.result, len(refined.comparisons)
         found.search_s += refined.search_s
         if found.recalled is None:
             found.memory.singles_after = tuple(self._single_after(found, s) for s in found.singles)
@@ -311,9 +327,10 @@ class OptimizationRun:
                 placements[found.second_name] = further.placement
         plans = {_CHOOSING: self.effort.choosing}
         behind = self._behind(found)
+        near = without_far(found.singles_that_run, found.mix, self.effort.far)
         return prove(
             placements,
-            [s for s in found.singles_that_run if s.placement is None or s.placement.digest not in behind],
+            [s for s in near if s.placement is None or s.placement.digest not in behind],
             self._comparing(found, lambda title: plans.get(title, self.effort.confirming)),
             self.progress.note,
             confirms=self.effort.confirms,
@@ -425,7 +442,16 @@ class OptimizationRun:
         }
         single = min(singles, key=singles.__getitem__, default=None)
         self.progress.best(label, took_ms, single, None if single is None else singles[single])
-        self.on_best(self._outcome(found, Proof(placement, label), Stage.RUN))
+        found.untold = self._outcome(found, Proof(placement, label), Stage.RUN)
+        # Where all was found before, what is recalled is followed by better at once.
+        if comparison.measured or found.recalled is None:
+            self._tell(found)
+
+    def _tell(self, found: Found) -> None:
+        """Of the best, unless that has been done."""
+        best, found.untold = found.untold, None
+        if best is not None:
+            self.on_best(best)
 
     def _outcome(self, found: Found, proof: Proof, stage: Stage) -> Optimization:
         known = found.known

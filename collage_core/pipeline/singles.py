@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from collage_core.backend import BackendKind
 from collage_core.errors import PlacementError
@@ -14,7 +14,7 @@ from collage_core.search.candidates import Candidate
 from collage_core.search.library_groups import ALL_TAKEN
 from collage_core.search.searcher import Searcher
 
-__all__ = ["single"]
+__all__ = ["single", "without_far"]
 
 _LOOKS = 2
 """So often what is guessed of a library is measured, and guessed anew."""
@@ -59,6 +59,12 @@ def single(
     # As a whole, unless that leaves more to the fallback.
     placement = min(found, key=lambda p: sum(len(g.nodes) for g in p.groups if g.backend == fallback))
     return Single(name, placement, False, reason)
+
+
+def without_far(singles: Iterable[Single], mix: Placement, far: float) -> list[Single]:
+    """Those that are not predicted to take `far` times as long as the mix, or more."""
+    far_ms = far * (mix.predicted_ms or math.inf)
+    return [s for s in singles if s.placement is None or (s.placement.predicted_ms or 0.0) < far_ms]
 
 
 def _best(

@@ -142,6 +142,27 @@ def test_the_first_answer_is_told_and_nothing_slower_after_it(
     assert all(_is_right(best, parse(_CHAIN), answer, x) for best in told)
 
 
+@pytest.mark.ci
+@pytest.mark.usefixtures("libraries")
+def test_what_is_recalled_is_told_at_the_end_or_when_it_is_interrupted(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = _optimize(parse, tmp_path / "c.sqlite", rounds=2)
+    told: list[Optimization] = []
+    _optimize(parse, tmp_path / "c.sqlite", rounds=2, on_best=told.append)
+    assert not told, "the answer follows at once"
+
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("collage_core.pipeline.run.prove", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        _optimize(parse, tmp_path / "c.sqlite", rounds=2, on_best=told.append)
+    (best,) = told
+    assert best.stage is Stage.RUN
+    assert found.stage is Stage.CONFIRMED
+
+
 @pytest.mark.usefixtures("libraries")
 def test_a_budget_of_nothing_still_gives_a_placement_that_runs(
     parse: Parse, answer: Answer, tmp_path: Path

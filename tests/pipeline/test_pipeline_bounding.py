@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from onnx import TensorProto, helper
 
 from collage_core import CostDatabase, Target, Variant, plain_variant
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel
-from collage_core.costs.job import MeasureItem, MeasureJob
 from collage_core.costs.record import CostRecord, Policy
 from collage_core.errors import PlacementError, Refusal
 from collage_core.formats import Format, channels_last
@@ -28,6 +26,7 @@ from collage_core.pipeline.bounding import Known, search_placement
 from collage_core.pipeline.costing import Converter, Costs, Ledger, identity
 from collage_core.pipeline.in_place import KernelKey, conversion_key, kernel_key
 from collage_core.pipeline.progress import Silent
+from collage_core.pipeline.recorded import RecordedCosts
 from collage_core.placement import Placement
 from collage_core.search import OpLevelSearch
 from collage_core.search.candidates import Candidate, CandidateSet
@@ -67,33 +66,6 @@ class _Toy(Backend):
         return self.name != "green"
 
 
-class _Recorded(Executor):
-    """Answers measuring jobs from recorded costs, and keeps what was asked for."""
-
-    def __init__(self, graph: Graph, truth: Costs) -> None:
-        self._graph = graph
-        self._truth = truth
-        self.kernels: list[KernelKey] = []
-        self.converters: list[Converter] = []
-
-    def submit(self, function: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
-        job: MeasureJob = arguments[0]
-        future: Future[Any] = Future()
-        future.set_result([(item.index, self._record(item, job.backend)) for item in job.items])
-        return future
-
-    def _record(self, item: MeasureItem, backend: str) -> CostRecord:
-        if item.kind == "kernel":
-            kernel = Subgraph(self._graph, item.nodes).key, str(item.variant), backend
-            self.kernels.append(kernel)
-            return self._truth.kernels[kernel]
-        assert item.source is not None
-        assert item.destination is not None
-        conversion = self._graph.type_of(item.value), item.source, item.destination
-        self.converters.append((conversion, backend))
-        return self._truth.conversion_records[conversion][backend]
-
-
 @dataclass(slots=True)
 class _Bounds:
     """In place of `Estimates`, of all kernels and conversions. guesses_ms: none guesses nothing."""
@@ -124,7 +96,7 @@ class _Problem:
     truth: Costs
     transitions: Transitions
     share: Callable[[], float]
-    recorded: _Recorded = field(init=False)
+    recorded: RecordedCosts = field(init=False)
 
     @classmethod
     def generated(
@@ -143,7 +115,7 @@ class _Problem:
 
     @contextmanager
     def known(self, gap: float = 0.0, time_is_over: Callable[[], bool] = lambda: False) -> Iterator[Known]:
-        self.recorded = _Recorded(self.candidates.graph, self.truth)
+        self.recorded = RecordedCosts(self.candidates.graph, self.truth)
         nowhere: Any = SimpleNamespace(graph_folder=Path(), recording=SimpleNamespace(directory=Path()))
         backends = {name: _Toy(name) for name in _KINDS}
         with CostDatabase(":memory:") as database:

@@ -68,7 +68,8 @@ def test_more_effort_measures_more() -> None:
     assert THOROUGH.budget_s is None
     assert [e.measures_all for e in EFFORTS.values()] == [False, False, True]
     assert [e.confirms for e in EFFORTS.values()] == [False, True, True]
-    assert THOROUGH.behind == math.inf, "everybody is compared"
+    assert THOROUGH.behind == THOROUGH.far == math.inf, "everybody is compared"
+    assert NORMAL.far == math.inf, "everybody is run once"
     assert THOROUGH.most_standing is None
     for effort in EFFORTS.values():
         assert 0 < effort.measuring_share <= effort.in_place_share <= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -13,7 +14,8 @@ from collage_core import Graph, Placement, PlacementError, Target, plain_variant
 from collage_core.backend import BackendKind
 from collage_core.ir import Subgraph, from_model
 from collage_core.pipeline.bounding import Known
-from collage_core.pipeline.singles import single
+from collage_core.pipeline.proof import Single
+from collage_core.pipeline.singles import single, without_far
 from collage_core.placement import Group
 from collage_core.search import OpLevelSearch, Searcher, SearchResult
 from collage_core.search.candidates import Candidate, CandidateSet
@@ -143,6 +145,19 @@ def test_a_library_that_comes_near_is_measured(
     assert known.measured == measured, why
     assert found.placement is not None
     assert found.placement.predicted_ms == guesses_ms[measured], "the last guess"
+
+
+@pytest.mark.parametrize(("far", "kept"), [(1.5, 1), (2.0, 1), (2.1, 2), (math.inf, 3)])
+def test_who_is_predicted_to_be_far_behind_is_left_out(far: float, kept: int) -> None:
+    mix = Placement((), (), _TARGET, 2.0)
+    singles = [
+        Single("unknown", Placement((), (), _TARGET), alone=True),
+        Single("twice", Placement((), (), _TARGET, 4.0), alone=True),
+        Single("much more", Placement((), (), _TARGET, 1e6), alone=True),
+    ]
+    assert without_far(singles, mix, far) == singles[:kept]
+    nowhere = Single("nowhere", None, alone=False)
+    assert without_far([nowhere], mix, far) == [nowhere]
 
 
 def _told(graph: Graph, **told: Any) -> _Told:

@@ -1,5 +1,5 @@
-"""What each effort takes and brings on one network: all of them cold, one of them once more, and the bundles
-compared with each other in one run.
+"""What each effort takes and brings on one network: all of them cold, one of them once more, what bounds
+would have left out, and the bundles compared with each other in one run.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _KEPT = ("chosen", "contenders", "beaten_by", "shares", "predicted_ms", "stage",
 
 
 def collect_efforts(network: str, commit: Commit, tools: Tools | None = None) -> dict[str, Any]:
-    """Each effort with a new database of costs; then one again, with what it knows; then what they have found
-    beside each other.
+    """Each effort with a new database of costs; then one again, with what it knows; then bounded measuring,
+    replayed on the costs of the one that has measured all; then what they have found beside each other.
 
     A step that fails ends the run and is recorded. CollageError where a step was interrupted.
     """
@@ -51,7 +51,12 @@ def collect_efforts(network: str, commit: Commit, tools: Tools | None = None) ->
             step = runner.run(what, command, home=effort, awaited=bundle)
             if step.out:
                 found[what] = {**kept(json.loads(step.out), _KEPT), "usable_s": step.awaited_s}
-        compared = None
+        replayed = compared = None
+        if not runner.failed:
+            module = "collage_benchmarks.evidence.replaying"
+            command = [*tools.python, "-m", module, f"{STANDARD}.collage"]
+            step = runner.run("replay", command, home=STANDARD)
+            replayed = json.loads(step.out) if step.out else None
         if not runner.failed:
             bundles = [f"{what}.collage" for what in (STANDARD, *_EFFORTS)]
             module = "collage_benchmarks.evidence.comparing"
@@ -59,4 +64,10 @@ def collect_efforts(network: str, commit: Commit, tools: Tools | None = None) ->
             ratios = json.loads(step.out) if step.out else []
             compared = dict(zip((STANDARD, *_EFFORTS), ratios, strict=True)) if ratios else None
         facts = runner.facts(network, commit, started, backends)
-    return {**facts, "efforts": found, "compared": compared, "others_cpu_s": round(others.total_s, 1)}
+    return {
+        **facts,
+        "efforts": found,
+        "replayed": replayed,
+        "compared": compared,
+        "others_cpu_s": round(others.total_s, 1),
+    }

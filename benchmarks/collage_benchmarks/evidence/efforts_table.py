@@ -1,4 +1,4 @@
-"""The table of what each effort takes and brings, from records and nothing but records."""
+"""The tables of what each effort takes and brings, from records and nothing but records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collage_benchmarks.evidence.runs import Run
 from collage_benchmarks.evidence.tables import grouped, markdown, network_name
 from collage_core.pipeline.effort import NORMAL, QUICK
 
-__all__ = ["efforts_table"]
+__all__ = ["bounds_table", "efforts_table"]
 
 _COMMAND = "python -m collage_benchmarks.evidence efforts"
 _HEADER = (
@@ -27,6 +27,18 @@ _HEADER = (
     "measured of offered, normal",
     "others' CPU",
 )
+_BOUNDS_HEADER = (
+    "network",
+    "started (UTC)",
+    "commit",
+    "offered",
+    "measured until proven",
+    "of the seconds",
+    "its answer over full measuring's",
+    "measured, `normal`",
+    "of the seconds ",
+    "its answer over full measuring's ",
+)
 
 
 def efforts_table(records: Sequence[Mapping[str, Any]]) -> str:
@@ -38,13 +50,45 @@ def efforts_table(records: Sequence[Mapping[str, Any]]) -> str:
     return "\n\n".join(parts) or f"No run is recorded yet; `{_COMMAND}` makes one."
 
 
+def bounds_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """For each kind of processor what bounded measuring had to measure, replayed on each record's costs."""
+    parts = []
+    runs = [r for r in map(Run, records) if r.record.get("replayed")]
+    for title, of_one in grouped(runs, lambda r: r.title):
+        lines = [_bounds_line(r) for r in sorted(of_one, key=lambda r: (r.network, r.record["started"]))]
+        parts.append(f"**{title}**\n\n{markdown(_BOUNDS_HEADER, lines)}")
+    return "\n\n".join(parts) or f"No run is recorded yet; `{_COMMAND}` makes one."
+
+
+def _bounds_line(run: Run) -> list[str]:
+    replayed = run.record["replayed"]
+    cells = [
+        network_name(run.network),
+        run.record["started"],
+        _commit(run),
+        str(replayed["proven"]["offered"]),
+    ]
+    for what in ("proven", NORMAL.name):
+        found = replayed[what]
+        cells += [
+            f"{found['measured']} ({found['measured'] / found['offered']:.0%})",
+            f"{found['seconds']:.0f} of {replayed['seconds']:.0f}",
+            f"{found['ms'] / replayed['full_ms']:.4f}",
+        ]
+    return cells
+
+
+def _commit(run: Run) -> str:
+    return run.commit[:7] + ("" if run.is_clean else ", changed")
+
+
 def _line(run: Run) -> list[str]:
     record = run.record
     share = f"{run.others_share:.1%}" + ("" if run.is_quiet else ", disturbed")
     head = [
         network_name(run.network),
         record["started"],
-        run.commit[:7] + ("" if run.is_clean else ", changed"),
+        _commit(run),
     ]
     if run.is_failed:
         failed = record["failed"]

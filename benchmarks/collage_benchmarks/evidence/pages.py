@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collage_benchmarks.evidence.efforts_table import efforts_table
+from collage_benchmarks.evidence.efforts_table import bounds_table, efforts_table
 from collage_benchmarks.evidence.tables import all_runs, figures
 from collage_core.errors import CollageError
 from collage_core.runtime.files import replacing
@@ -19,7 +19,7 @@ PAGES = (Path("README.md"), Path("docs/results/evidence.md"), Path("docs/results
 
 Records = Sequence[Mapping[str, Any]]
 _OF_RUNS: Mapping[str, Callable[[Records], str]] = {"figures": figures, "runs": all_runs}
-_OF_EFFORTS: Mapping[str, Callable[[Records], str]] = {"efforts": efforts_table}
+_OF_EFFORTS: Mapping[str, Callable[[Records], str]] = {"efforts": efforts_table, "bounds": bounds_table}
 _BLOCK = re.compile(r"(<!-- evidence: (\S+) -->\n)(.*?)(<!-- /evidence -->)", re.DOTALL)
 
 

@@ -1,0 +1,46 @@
+"""Measuring replayed: jobs answered from costs that were recorded before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+from collage_core.costs.job import MeasureItem, MeasureJob
+from collage_core.costs.record import CostRecord
+from collage_core.ir import Graph, Subgraph
+from collage_core.pipeline.costing import Converter, Costs
+from collage_core.pipeline.in_place import KernelKey
+
+__all__ = ["RecordedCosts"]
+
+
+class RecordedCosts(Executor):
+    """Carries measuring jobs (`MeasureJob`) by looking into `truth`, at once.
+
+    truth: of all candidates of `graph`; KeyError for what it does not hold. kernels, converters: what was
+    asked for, in order.
+    """
+
+    def __init__(self, graph: Graph, truth: Costs) -> None:
+        self._graph = graph
+        self._truth = truth
+        self.kernels: list[KernelKey] = []
+        self.converters: list[Converter] = []
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
+        job: MeasureJob = arguments[0]
+        future: Future[Any] = Future()
+        future.set_result([(item.index, self._record(item, job.backend)) for item in job.items])
+        return future
+
+    def _record(self, item: MeasureItem, backend: str) -> CostRecord:
+        if item.kind == "kernel":
+            kernel = Subgraph(self._graph, item.nodes).key, str(item.variant), backend
+            self.kernels.append(kernel)
+            return self._truth.kernels[kernel]
+        assert item.source is not None  # of a conversion
+        assert item.destination is not None
+        conversion = self._graph.type_of(item.value), item.source, item.destination
+        self.converters.append((conversion, backend))
+        return self._truth.conversion_records[conversion][backend]
