@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
+from types import MappingProxyType
 
 from collage_core.backend import BackendKind
 from collage_core.costs.roofline import Peaks, Work, work_of
@@ -57,11 +58,19 @@ class _Kernel:
 
 
 class Estimates:
-    """Of all candidates of one graph. peaks: what this machine can do."""
+    """Of all candidates of one graph. peaks: what this machine can do. priors: what was reached with other
+    networks (`reached`), for guesses where nothing is known of this one.
+    """
 
-    def __init__(self, candidates: CandidateSet, peaks: Peaks) -> None:
+    def __init__(
+        self,
+        candidates: CandidateSet,
+        peaks: Peaks,
+        priors: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+    ) -> None:
         self._graph = candidates.graph
         self._peaks = peaks
+        self._priors = priors
         self._reference = reference = {
             name for name, kind in candidates.kinds.items() if kind is BackendKind.REFERENCE
         }
@@ -101,6 +110,14 @@ class Estimates:
         """The same with what they are most likely to cost."""
         self._draw(costs)
         self._put(costs, converters, self._likely_ms)
+
+    def reached(self, costs: Costs) -> dict[str, dict[str, float]]:
+        """By backend, and kind of kernel: the share of the roofline, the median of the known in `costs`."""
+        self._draw(costs)
+        found: dict[str, dict[str, float]] = {}
+        for (backend, *kind), shares in self._shares.items():
+            found.setdefault(str(backend), {})[str(kind)] = median(shares)
+        return found
 
     def enough_ms(self, key: KernelKey) -> float:
         """What takes longer need not be timed well: so many times as long as the best that is known to run
@@ -163,7 +180,13 @@ class Estimates:
             return median(relative) * self._best_ms[kernel.nodes]
         if shares := self._any(self._shares, kernel):
             return kernel.roofline_ms / median(shares)
+        if share := self._prior(kernel):
+            return kernel.roofline_ms / share
         return (_REFERENCE if kernel.key[2] in self._reference else _NEAREST) * kernel.roofline_ms
+
+    def _prior(self, kernel: _Kernel) -> float | None:
+        shares = self._priors.get(kernel.key[2], {})
+        return shares.get(str([*kernel.nearest[1:]])) or shares.get(str([*kernel.near[1:]]))
 
     @staticmethod
     def _neighbours(of: Mapping[_Kind, list[float]], kernel: _Kernel) -> list[float]:

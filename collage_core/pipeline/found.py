@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from collage_core.costs.limits import candidate_limit_s
+from collage_core.costs.rounds import OPEN_LIMIT_S
 from collage_core.pipeline.bounding import Known
 from collage_core.pipeline.comparison import Comparison
 from collage_core.pipeline.memory import Memory
@@ -15,6 +17,13 @@ from collage_core.search.candidates import Taken
 from collage_core.search.searcher import SearchResult
 
 __all__ = ["Found"]
+
+_OPENING_SHARE = 0.3
+_LEAST_OPENING_S = 5.0
+_SLOWEST = 3.0
+"""Opening what has not run yet may take a share of the time that is left, so many seconds, or so many times
+what the slowest of the others took.
+"""
 
 
 @dataclass(slots=True)
@@ -58,3 +67,19 @@ class Found:
             for name, record in comparison.records.items()
             if record.ok
         }
+
+    def open_limit_s(self, placements: Iterable[Placement], left_s: float) -> float:
+        """What any of these may take to open. What has run is waited for; what has not, no longer than its
+        kernels as candidates, a share of the time that is left, and some times what others took.
+        """
+        opened_s = self.opened_s()
+        new = [p for p in placements if p.digest not in opened_s]
+        limits_s = [
+            len(p.groups) * candidate_limit_s()
+            if self.known.unknown_kernels(p) == len(p.groups)
+            else OPEN_LIMIT_S
+            for p in new
+        ]
+        took_s = max(opened_s.values(), default=0.0)
+        share_s = max(_OPENING_SHARE * left_s, _SLOWEST * took_s, _LEAST_OPENING_S)
+        return round(min(max(limits_s), share_s, OPEN_LIMIT_S), 1) if new else OPEN_LIMIT_S

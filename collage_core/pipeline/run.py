@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -12,11 +12,9 @@ from itertools import count
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
-from collage_core.costs.limits import candidate_limit_s
 from collage_core.costs.ratio import losses_of, ratios_between, sittings_of
 from collage_core.costs.record import UNAVAILABLE, CostKey
 from collage_core.costs.roofline import machine_peaks
-from collage_core.costs.rounds import OPEN_LIMIT_S
 from collage_core.device import Target
 from collage_core.ir import NodeSet, Subgraph
 from collage_core.pipeline.bounding import Known
@@ -30,6 +28,7 @@ from collage_core.pipeline.found import Found
 from collage_core.pipeline.libraries import find_candidates
 from collage_core.pipeline.memory import Memory, costs_digest, memory_key
 from collage_core.pipeline.optimization import Optimization, Stage
+from collage_core.pipeline.priors import keep_priors, known_priors
 from collage_core.pipeline.progress import Timed
 from collage_core.pipeline.proof import COLLAGE, MIX, Compare, Proof, Single, label_of, prove
 from collage_core.pipeline.refinement import anchor_of, refine
@@ -53,12 +52,6 @@ _WORTH = 0.98
 """What takes more than this of what the best before takes is no better, as far as one comparison tells."""
 _FIRST = "first answer"
 _CHOOSING = "choosing"
-_OPENING_SHARE = 0.3
-_LEAST_OPENING_S = 5.0
-_SLOWEST = 3.0
-"""Opening what has not run yet may take a share of the time that is left, so many seconds, or so many times
-what the slowest of the others took.
-"""
 _AT_ONCE = Plan(sittings=1, goes_on=False, patience=0.1)
 """Of what is to be there at once."""
 
@@ -133,12 +126,14 @@ class OptimizationRun:
             self._calibrate(found.known)
         if not self._bounds:
             found.known.ledger.measure_all()
+            self._learn(found)
             found.known.estimates = None
         self._search(found)
         if self.runs and len(self.backends) > 1 and self.effort.turns:
             self._refine(found)
         if searcher is not None:
             self._search_further(found, searcher, seed)
+        self._learn(found)
         if self._bounds and found.recalled is None:
             found.memory.costs_digest = costs_digest(found.known.candidates, found.known.costs)
             self.database.put(key, found.memory.to_record())
@@ -170,7 +165,14 @@ class OptimizationRun:
         unknown = ledger.unknown_kernels or ledger.unknown_converters
         if unknown and found.recalled is None and self.executor is None:
             peaks = machine_peaks(self.target, self.database, self.progress.note)
-            known.estimates = Estimates(known.candidates, peaks)
+            priors = known_priors(self.backends, self.target, self.database)
+            known.estimates = Estimates(known.candidates, peaks, priors)
+
+    def _learn(self, found: Found) -> None:
+        """For the guesses of the next network."""
+        if found.known.estimates is not None:
+            reached = found.known.estimates.reached(found.known.costs)
+            keep_priors(reached, self.backends, self.target, self.database)
 
     def _answer_at_once(self, found: Found) -> None:
         """The libraries that take all of the graph, or else all others as they are guessed to do best: the
@@ -372,7 +374,7 @@ class OptimizationRun:
                 title=title,
                 plan=plan.twice() if thorough else plan,
                 expected=self.workspace.expected_outputs,
-                open_limit_s=self._open_limit_s(found, placements.values()),
+                open_limit_s=found.open_limit_s(placements.values(), self.budget.left_s()),
                 has_time=lambda seconds: self.budget.left_s(shares.get(title, 1.0)) > seconds,
                 limit_s=self.budget.limit_s,
             )
@@ -382,22 +384,6 @@ class OptimizationRun:
             return comparison
 
         return run
-
-    def _open_limit_s(self, found: Found, placements: Iterable[Placement]) -> float:
-        """What any of these may take to open. What has run is waited for; what has not, no longer than its
-        kernels as candidates, a share of the time that is left, and some times what others took.
-        """
-        opened_s = found.opened_s()
-        new = [p for p in placements if p.digest not in opened_s]
-        limits_s = [
-            len(p.groups) * candidate_limit_s()
-            if found.known.unknown_kernels(p) == len(p.groups)
-            else OPEN_LIMIT_S
-            for p in new
-        ]
-        took_s = max(opened_s.values(), default=0.0)
-        share_s = max(_OPENING_SHARE * self.budget.left_s(), _SLOWEST * took_s, _LEAST_OPENING_S)
-        return round(min(max(limits_s), share_s, OPEN_LIMIT_S), 1) if new else OPEN_LIMIT_S
 
     def _keep_failures(
         self, found: Found, comparison: Comparison, placements: Mapping[str, Placement]

@@ -236,6 +236,27 @@ def test_guesses_are_ordered_as_what_is_known(graph: Graph) -> None:
     assert guess_ms(known, "slow") == pytest.approx(28.0), "four times what fast takes, as before"
 
 
+def test_what_other_networks_have_shown_orders_the_first_guesses_and_draws_no_bound(graph: Graph) -> None:
+    groups = [_named(graph, f"big{i}") for i in range(5)]
+    asked, other = groups[4], _named(graph, "small0")
+    offered = _offered(graph, [*groups, other])
+    shares = {"fast": 0.8, "slow": 0.1}
+    known = {_key(groups[i], b): _ok(_roofline_ms(groups[i]) / s) for i in (0, 1) for b, s in shares.items()}
+    reached = Estimates(offered, _PEAKS).reached(Costs(dict(known), {}))
+    assert reached.keys() == shares.keys()
+    for backend, share in shares.items():
+        assert [*reached[backend].values()] == [pytest.approx(share)] * 2, "in this layout, and in any"
+    without, told = Estimates(offered, _PEAKS), Estimates(offered, _PEAKS, reached)
+    guesses = _guesses(told, {})
+    for backend, share in shares.items():
+        assert guesses[_key(asked, backend)] == pytest.approx(_roofline_ms(asked) / share)
+    assert guesses[_key(asked, "odd")] == _guesses(without, {})[_key(asked, "odd")]
+    assert guesses[_key(other, "fast")] == _guesses(without, {})[_key(other, "fast")], "of another kind"
+    assert _bounds(told, {}) == _bounds(without, {})
+    own = {_key(groups[0], "fast"): _ok(_roofline_ms(groups[0]) / 0.3)}
+    assert _guesses(told, own)[_key(asked, "fast")] == pytest.approx(_roofline_ms(asked) / 0.3)
+
+
 def test_what_takes_much_longer_than_the_best_of_the_same_nodes_is_not_timed_well(graph: Graph) -> None:
     groups = [_named(graph, f"big{i}") for i in range(2)]
     estimates = Estimates(_offered(graph, groups), _PEAKS)

@@ -1,0 +1,53 @@
+"""What backends have reached with other networks, kept so that the next one's guesses begin with it.
+
+Nothing of it is believed: it orders what is measured first (`Estimates.guess`), and draws no bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from collage_core.backend import Backend
+from collage_core.costs.database import CostDatabase
+from collage_core.costs.fingerprint import environment_of
+from collage_core.costs.record import CostKey, CostRecord, Policy
+from collage_core.device import Target
+
+__all__ = ["PRIORS", "keep_priors", "known_priors"]
+
+PRIORS = "priors"
+"""Kind of the key under which they are kept, of each backend."""
+_SHARES = "shares"
+
+
+def known_priors(
+    backends: Mapping[str, Backend], target: Target, database: CostDatabase
+) -> dict[str, dict[str, float]]:
+    """By backend, and kind of kernel (`Estimates.reached`): the share of the roofline."""
+    return {name: _shares(database.get(_key(b, target))) for name, b in backends.items()}
+
+
+def keep_priors(
+    reached: Mapping[str, Mapping[str, float]],
+    backends: Mapping[str, Backend],
+    target: Target,
+    database: CostDatabase,
+) -> None:
+    """What was reached last stands for its kind; other kinds stay as they were."""
+    for name, shares in reached.items():
+        key = _key(backends[name], target)
+        before = _shares(database.get(key))
+        if (after := {**before, **shares}) != before:
+            database.put(key, CostRecord("ok", details={_SHARES: after}))
+
+
+def _key(backend: Backend, target: Target) -> CostKey:
+    return CostKey(PRIORS, "", "", backend.name, environment_of(backend, target), Policy())
+
+
+def _shares(record: CostRecord | None) -> dict[str, float]:
+    """Empty where there are none, or damaged ones."""
+    told: Any = {} if record is None else record.details.get(_SHARES)
+    items: Iterable[tuple[Any, Any]] = told.items() if isinstance(told, dict) else ()
+    return {str(kind): share for kind, share in items if isinstance(share, float) and share > 0.0}
