@@ -19,26 +19,30 @@ from fake_collage import COMMIT, calls
 
 from collage_core import Target, optimize
 from collage_core.pipeline.effort import THOROUGH
+from collage_core.report.summary import optimization_json
 from collage_core.runtime.bundle import Bundle, save
 
-_MODEL = '<ir_version: 10, opset_import: ["" : 20]> g (float[4] x) => (float y) { [neg] y = Neg(x) }'
+_MODEL = """<ir_version: 10, opset_import: ["" : 20]> g (float[64,64] x) => (float[64,64] y) {
+    a = MatMul(x, x) b = Relu(a) c = MatMul(b, x) d = Relu(c) e = MatMul(d, x) f = Relu(e) y = MatMul(f, x)
+}"""
 
 
+@pytest.mark.ci
 def test_each_effort_is_run_and_compared(
     tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What is measured without looking at the processors is of another machine than the steps' own.
     monkeypatch.delenv("COLLAGE_SETTLING_LIMIT_S", raising=False)
-    model = onnx.parser.parse_model(_MODEL)
     found = optimize(
-        model,
-        backends=["reference"],
+        onnx.parser.parse_model(_MODEL),
+        backends=["reference", "dnnl"],
         target=Target("cpu", 1),
         costs=tmp_path / "known.sqlite",
         effort=THOROUGH,
         rounds=2,
     )
-    save(Bundle(found.graph, found.placement), tmp_path / "bundle")
+    report = optimization_json(found, "m.onnx")
+    save(Bundle(found.graph, found.placement, report), tmp_path / "bundle")
     record = collect_efforts("tiny_conv", COMMIT, tools)
     optimized = [c for c in record["commands"] if "optimize" in c]
     assert optimized == [
@@ -55,9 +59,16 @@ def test_each_effort_is_run_and_compared(
     cells = [cell.strip() for cell in efforts_table([record]).splitlines()[-1].split("|")[1:-1]]
     assert (cells[0], cells[5], cells[7]) == ("tiny_conv", "the same", "the same")
     assert cells[9:11] == ["1.2 (3)", "3 of 12 (25%)"]
-    assert record["replayed"]["proven"]["ms"] == record["replayed"]["full_ms"] > 0.0
+    replayed = record["replayed"]
+    assert replayed["proven"]["ms"] == pytest.approx(replayed["full_ms"])
+    assert replayed["within"]["ms"] <= 1.01 * replayed["full_ms"]
+    for bounded in (replayed["proven"], replayed["within"]):
+        assert 0 < bounded["measured"] <= bounded["offered"]
+        assert 0.0 < bounded["seconds"] <= replayed["seconds"]
     cells = [cell.strip() for cell in bounds_table([record]).splitlines()[-1].split("|")[1:-1]]
-    assert (cells[0], cells[3], cells[4], cells[6]) == ("tiny_conv", "1", "1 (100%)", "1.0000")
+    measured, offered = replayed["proven"]["measured"], replayed["proven"]["offered"]
+    assert cells[3:5] == [str(offered), f"{measured} ({measured / offered:.0%})"]
+    assert cells[6] == "1.0000"
     path = write_record(tmp_path / "efforts", record)
     assert json.loads(path.read_text()) == record
 

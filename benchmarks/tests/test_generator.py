@@ -161,6 +161,7 @@ def test_what_is_settled_counts_beside_what_is_not() -> None:
         assert (found.why_wrong({"y": answer}) is not None) == wrong
 
 
+@pytest.mark.ci
 def test_a_pass_that_optimize_left_out_is_a_wrong_answer(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

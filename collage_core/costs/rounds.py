@@ -160,8 +160,9 @@ def measure_rounds(
     the machine's processors were moved is taken again (`Processors`), and both are told of.
 
     on_round: called with the number of rounds done, of those asked for. patience: see `Processors`.
-    has_time: asked whether there are so many seconds. No sitting but the first begins if not for as many as
-    the longest before has taken. Once there is none, a sitting ends with its round; the first has two.
+    has_time: asked whether there are so many seconds. No sitting but the first begins unless there are as
+    many as the last one took. Once there are none, a sitting ends with its round; the first has all that it
+    is to have at least.
     """
     names = [c.name for c in contenders]
     if len(set(names)) != len(names):
@@ -215,20 +216,22 @@ def _sittings(
 ) -> Iterator[tuple[int, list[_Seat]]]:
     """How many rounds each has at least, and who takes part: nobody that has left."""
     bounds = sorted({sitting * rounds // sittings for sitting in range(sittings + 1)})
-    size, longest_s = 0, 0.0
+    size, last_s = 0, 0.0
     for first, end in pairwise(bounds):
-        if first and not has_time(longest_s):
+        if first and not has_time(last_s):
             return
         begun_s = time.monotonic()
         yield (size := end - first), [s for s in seats if s.takes_part]
-        longest_s = max(longest_s, time.monotonic() - begun_s)
+        last_s = time.monotonic() - begun_s
     if size and go_on is not None:
         while True:
             names = go_on({s.contender.name: s.sittings() for s in seats if s.takes_part})
             invited = [s for s in seats if s.takes_part and s.contender.name in names]
-            if not invited or not has_time(longest_s):
+            if not invited or not has_time(last_s):
                 return
+            begun_s = time.monotonic()
             yield size, invited
+            last_s = time.monotonic() - begun_s
 
 
 def _open_all(seats: Sequence[_Seat], first_runs: int, limit_s: float | None) -> None:

@@ -25,8 +25,10 @@ from collage_core.costs.ratio import (
     ENOUGH_SITTINGS,
     HOPELESS,
     Ratio,
+    losses_of,
     ratio_as_it_came,
     ratio_of,
+    ratios_between,
     sittings_of,
     unsettled,
 )
@@ -161,6 +163,10 @@ class Comparison:
         """The same from the sittings that ran as they came."""
         return ratio_as_it_came(self._sittings_of(name), self._sittings_of(other))
 
+    def losses(self) -> dict[str, float]:
+        """Of each that ran, what it takes over what beats it most takes (`losses_of`)."""
+        return losses_of(ratios_between({n: sittings_of(r) for n, r in self.records.items() if r.ok}))
+
     @property
     def is_cut_short(self) -> bool:
         """Whether a limit of time has ended it, be it when it was recorded."""
@@ -238,9 +244,9 @@ def compare(
 
     Rounds are run as the plan says. `title` is part of the key: the run that chooses and the run that
     confirms are two comparisons. go_on: who has further sittings, where the plan does not say. `expected`
-    gives the outputs to compare with, and is called only if something is run. open_limit_s: see
-    and has_time: see `measure_rounds`. limit_s: what has_time tells of. What is cut short is recalled where
-    there is no more time than that.
+    gives the outputs to compare with, and is called only if something is run.
+    open_limit_s, has_time: see `measure_rounds`. limit_s: of the budget that has_time tells of, None for
+    none. What is cut short is recalled where the budget is no larger.
     """
     rounds = plan.rounds
     policy = Policy(warmup_runs=1, min_runs=rounds * runs_per_round, max_runs=rounds * runs_per_round)
@@ -292,13 +298,15 @@ def compare(
         on_round=lambda done: progress.step(),
         on_wait=progress.note,
     )
-    is_cut_short |= open_limit_s < OPEN_LIMIT_S and any(o.timed_out for o in outcomes.values())
+    is_short = open_limit_s < OPEN_LIMIT_S and any(o.timed_out for o in outcomes.values())
+    is_cut_short |= is_short and limit_s is not None
     run: dict[str, object] = {RUN: uuid.uuid4().hex, **({CUT_SHORT: limit_s} if is_cut_short else {})}
     told = {name: record_of_outcome(outcome, right, held_to) for name, outcome in outcomes.items()}
     records = {name: replace(r, details={**r.details, **run}) for name, r in told.items()}
     # Failures, too, so that they are recalled with the rest; but not where the machine is why.
     statuses = {r.status for r in records.values()}
-    if UNAVAILABLE not in statuses and statuses != {"failed"}:
+    is_kept = is_cut_short or not is_short
+    if is_kept and UNAVAILABLE not in statuses and statuses != {"failed"}:
         for name, record in records.items():
             database.put(keys[name], record)
     return Comparison(records, True, {name: outcome.outputs for name, outcome in outcomes.items()})
@@ -342,9 +350,9 @@ class Unsettled:
 
 
 def _holds(record: CostRecord, limit_s: float | None) -> bool:
-    """Whether no more could be told of it in that time."""
+    """Whether it was not cut short, or by a limit that is no smaller than this one."""
     ended_s: Any = record.details.get(CUT_SHORT, math.inf)
-    return ended_s is not None and (math.inf if limit_s is None else limit_s) <= ended_s
+    return (math.inf if limit_s is None else limit_s) <= float(ended_s)
 
 
 def end_to_end_machine(target: Target) -> dict[str, str]:

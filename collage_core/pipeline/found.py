@@ -29,9 +29,10 @@ what the slowest of the others took.
 @dataclass(slots=True)
 class Found:
     """How far the steps have come. op_level: None before the search. best: what is the fastest of all that
-    was run, as it was told last. ran: comparisons, with the placements by contender's name. failed: why, by
+    was run. ran: comparisons, with the placements by contender's name. failed: why, by
     digest, of what failed as a whole. memory: what the next optimization of the same will recall; recalled:
-    what an earlier one has left, None for nothing. untold: of the best, where nobody was told of it yet.
+    what an earlier one has left, None for nothing. untold: what is to be told of
+    the best, None where it has been.
     """
 
     known: Known

@@ -36,8 +36,8 @@ FOUND = "found"
 class Memory:
     """Answers of the op level's searches, in their order, and every backend alone: before anything was run in
     place, and after that. turns: how often something was run in place. failed: why, by digest, of what had
-    failed as a whole before. costs_digest: of the costs that were known in the end (`costs_digest`); with
-    others, there may be better answers.
+    failed as a whole before. left_out: digests of backends alone that were not compared. costs_digest: of the
+    costs that were known in the end (`costs_digest`); with others, there may be better answers.
     """
 
     searches: list[SearchResult] = field(default_factory=list)
@@ -45,6 +45,7 @@ class Memory:
     singles_after: tuple[Single, ...] = ()
     turns: int = 0
     failed: Mapping[str, str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
     costs_digest: str = ""
 
     def to_record(self) -> CostRecord:
@@ -63,6 +64,7 @@ class Memory:
             "failed": dict(self.failed),
             "singles_after": [_single_json(s) for s in self.singles_after],
             "turns": self.turns,
+            "left_out": list(self.left_out),
         }
         return CostRecord("ok", details=details)
 
@@ -78,10 +80,11 @@ class Memory:
                 tuple(map(_single, details["singles"])),
                 tuple(map(_single, details["singles_after"])),
                 int(details["turns"]),
-                details["failed"],
-                details["costs"],
+                dict(details["failed"]),
+                tuple(map(str, details["left_out"])),
+                str(details["costs"]),
             )
-        except (KeyError, TypeError, PlacementError):
+        except (AttributeError, KeyError, TypeError, ValueError, PlacementError):
             return None
 
 

@@ -1,6 +1,6 @@
 """What backends have reached with other networks, kept so that the next one's guesses begin with it.
 
-Nothing of it is believed: it orders what is measured first (`Estimates.guess`), and draws no bound.
+It draws no bound. As guesses do, it orders what is measured first, and says who is compared in `quick`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def keep_priors(
     target: Target,
     database: CostDatabase,
 ) -> None:
-    """What was reached last stands for its kind; other kinds stay as they were."""
+    """What was reached last stands for its kind; other kinds stay, but for what others add just now."""
     for name, shares in reached.items():
         key = _key(backends[name], target)
         before = _shares(database.get(key))

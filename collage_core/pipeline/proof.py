@@ -14,10 +14,26 @@ from collage_core.errors import BackendError
 from collage_core.pipeline.comparison import Comparison
 from collage_core.placement import Placement
 
-__all__ = ["COLLAGE", "LONGEST_MS", "MIX", "Compare", "Proof", "Single", "distinct", "label_of", "prove"]
+__all__ = [
+    "CHOOSING",
+    "COLLAGE",
+    "CONFIRMING",
+    "IN_PLACE",
+    "LONGEST_MS",
+    "MIX",
+    "Compare",
+    "Proof",
+    "Single",
+    "distinct",
+    "label_of",
+    "prove",
+]
 
 COLLAGE = "collage"
 """Name of the chosen placement among the contenders."""
+
+IN_PLACE, CHOOSING, CONFIRMING = "in place", "choosing", "confirming"
+"""Titles of comparisons: those that teach what kernels take in place, the one that chooses, the one after."""
 
 MIX = "mix"
 """Label of the op level's own placement."""
@@ -64,8 +80,8 @@ class Single:
 class Proof:
     """placement: the one chosen, and its label. comparisons: in order, in each of which it goes by the name
     `COLLAGE` and the others by their labels; the last one confirms. rejected: what failed or was wrong as a
-    whole, with the reason. beaten_by: contenders that were faster when it was
-    confirmed, which a second, longer run could neither confirm nor refute.
+    whole, with the reason. beaten_by: contenders that were faster when it was confirmed, which a longer run
+    could neither confirm nor refute, or had no time to.
     """
 
     placement: Placement
@@ -83,13 +99,15 @@ def prove(
     *,
     confirms: bool = True,
     most_standing: int | None = None,
+    time_is_over: Callable[[], bool] = lambda: False,
 ) -> Proof:
     """Choose the fastest end to end, then measure all again: the run that chooses flatters what it chose.
     Where that second run contradicts the first, a third one, of twice as many sittings, decides: what is
     faster there as well is chosen.
 
     confirms: whether there is a second run; without it the first one's figures are those of the choice.
-    most_standing: so many contenders it has at most, None for all that came near.
+    most_standing: so many contenders it has at most, None for all that came near. time_is_over: there is no
+    third run then; what was faster in the second is told of (`beaten_by`).
 
     found: what the searches found, by label, the last search's last. What fails or answers wrongly as a whole
     is not chosen. BackendError if nothing is left.
@@ -116,7 +134,7 @@ def prove(
     ]
     order, standing, reasons = [favourite], [favourite], []
     if rivals:
-        choosing = measured("choosing", favourite, rivals, ())
+        choosing = measured(CHOOSING, favourite, rivals, ())
         order = _ranked(choosing, alone)
         standing = _not_hopeless(choosing, order)[:most_standing]
         reasons = [f"{label}: {r.reason}" for label, r in choosing.records.items() if not r.ok]
@@ -137,14 +155,13 @@ def prove(
             tuple(reasons),
         )
     for label in order:
-        confirming = measured("confirming", label, standing, [COLLAGE])
-        beaten_by: list[str] = []
-        if faster := _faster_than(label, confirming, alone):
-            confirming = measured("confirming again", label, standing, [COLLAGE, *faster], thorough=True)
+        confirming = measured(CONFIRMING, label, standing, [COLLAGE])
+        chosen, beaten_by = label, _faster_than(label, confirming, alone)
+        faster = () if time_is_over() else tuple(beaten_by)
+        if faster:
+            confirming = measured(f"{CONFIRMING} again", label, standing, [COLLAGE, *faster], thorough=True)
             note(f"{label} was slower than {faster[0]} in the run to confirm it: measured again, for longer")
             chosen, beaten_by = _decided(label, faster, confirming, alone)
-        else:
-            chosen = label
         if not (record := confirming.records[label]).ok:
             reasons.append(f"{label}: {record.reason}")
             standing = [other for other in standing if other != label]

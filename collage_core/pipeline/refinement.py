@@ -19,7 +19,7 @@ from collage_core.ir import Graph
 from collage_core.pipeline.comparison import PARTS, Comparison
 from collage_core.pipeline.costing import Costs
 from collage_core.pipeline.in_place import Sightings
-from collage_core.pipeline.proof import LONGEST_MS, MIX, Compare, Single, distinct, label_of
+from collage_core.pipeline.proof import IN_PLACE, LONGEST_MS, MIX, Compare, Single, distinct, label_of
 from collage_core.placement import Placement
 from collage_core.search.searcher import SearchResult
 from collage_core.search.transitions import Transitions
@@ -168,7 +168,7 @@ class _Runs:
     def run(self, placement: Placement) -> bool:
         """Whether it and the anchor ran."""
         placements = distinct({MIX: placement, **self._beside})
-        comparison = self._compare("in place", placements, placements.keys())
+        comparison = self._compare(IN_PLACE, placements, placements.keys())
         self.comparisons.append(comparison)
         labels = {p.digest: label for label, p in placements.items()}
         for label, p in placements.items():

@@ -12,10 +12,10 @@ from itertools import count
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
-from collage_core.costs.ratio import losses_of, ratios_between, sittings_of
 from collage_core.costs.record import UNAVAILABLE, CostKey
 from collage_core.costs.roofline import machine_peaks
 from collage_core.device import Target
+from collage_core.formats import Array
 from collage_core.ir import NodeSet, Subgraph
 from collage_core.pipeline.bounding import Known
 from collage_core.pipeline.budget import Budget
@@ -30,9 +30,19 @@ from collage_core.pipeline.memory import Memory, costs_digest, memory_key
 from collage_core.pipeline.optimization import Optimization, Stage
 from collage_core.pipeline.priors import keep_priors, known_priors
 from collage_core.pipeline.progress import Timed
-from collage_core.pipeline.proof import COLLAGE, MIX, Compare, Proof, Single, label_of, prove
+from collage_core.pipeline.proof import (
+    CHOOSING,
+    COLLAGE,
+    IN_PLACE,
+    MIX,
+    Compare,
+    Proof,
+    Single,
+    label_of,
+    prove,
+)
 from collage_core.pipeline.refinement import anchor_of, refine
-from collage_core.pipeline.singles import single, without_far
+from collage_core.pipeline.singles import far_of, single
 from collage_core.pipeline.trials import Trials
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Placement
@@ -51,7 +61,6 @@ _SECOND_LEVEL_SHARE = 0.8
 _WORTH = 0.98
 """What takes more than this of what the best before takes is no better, as far as one comparison tells."""
 _FIRST = "first answer"
-_CHOOSING = "choosing"
 _AT_ONCE = Plan(sittings=1, goes_on=False, patience=0.1)
 """Of what is to be there at once."""
 
@@ -134,6 +143,7 @@ class OptimizationRun:
         if searcher is not None:
             self._search_further(found, searcher, seed)
         self._learn(found)
+        found.memory.left_out = self._left_out(found) if found.recalled is None else found.recalled.left_out
         if self._bounds and found.recalled is None:
             found.memory.costs_digest = costs_digest(found.known.candidates, found.known.costs)
             self.database.put(key, found.memory.to_record())
@@ -327,27 +337,30 @@ class OptimizationRun:
             simpler = [found.mix, *(s.placement for s in found.singles if s.placement is not None)]
             if all(further.placement.digest != p.digest for p in simpler):
                 placements[found.second_name] = further.placement
-        plans = {_CHOOSING: self.effort.choosing}
-        behind = self._behind(found)
-        near = without_far(found.singles_that_run, found.mix, self.effort.far)
+        plans = {CHOOSING: self.effort.choosing}
+        left_out = found.memory.left_out
         return prove(
             placements,
-            [s for s in near if s.placement is None or s.placement.digest not in behind],
+            [s for s in found.singles_that_run if s.placement is None or s.placement.digest not in left_out],
             self._comparing(found, lambda title: plans.get(title, self.effort.confirming)),
             self.progress.note,
             confirms=self.effort.confirms,
             most_standing=self.effort.most_standing,
+            time_is_over=self.budget.is_over,
         )
 
-    def _behind(self, found: Found) -> set[str]:
-        """Digests of what was seen to take much longer than something else; of no other than that."""
-        behind: set[str] = set()
-        for comparison, placements in found.ran:
-            losses = _losses(comparison)
-            behind |= {
-                placements[n].digest for n, loss in losses.items() if math.inf > loss >= self.effort.behind
-            }
-        return behind
+    def _left_out(self, found: Found) -> tuple[str, ...]:
+        """Digests of backends alone that are not compared: seen to take much longer than something else, or
+        never seen, and predicted to take very much longer than the mix.
+        """
+        behind = {
+            placements[name].digest
+            for comparison, placements in found.ran
+            for name, loss in comparison.losses().items()
+            if math.inf > loss >= self.effort.behind
+        }
+        far = far_of(found.singles, found.mix, self.effort.far) - found.opened_s().keys()
+        return tuple(sorted(behind | far))
 
     def _comparing(self, found: Found, plan_of: Callable[[str], Plan]) -> Compare:
         """Comparisons that keep the best up to date."""
@@ -360,7 +373,7 @@ class OptimizationRun:
             thorough: bool = False,
         ) -> Comparison:
             plan = plan_of(title)
-            shares = {_CHOOSING: self.effort.choosing_share, "in place": self.effort.in_place_share}
+            shares = {CHOOSING: self.effort.choosing_share, IN_PLACE: self.effort.in_place_share}
             comparison = compare(
                 self.workspace.graph,
                 [
@@ -373,7 +386,7 @@ class OptimizationRun:
                 self.progress,
                 title=title,
                 plan=plan.twice() if thorough else plan,
-                expected=self.workspace.expected_outputs,
+                expected=lambda: self._expected(found),
                 open_limit_s=found.open_limit_s(placements.values(), self.budget.left_s()),
                 has_time=lambda seconds: self.budget.left_s(shares.get(title, 1.0)) > seconds,
                 limit_s=self.budget.limit_s,
@@ -401,7 +414,7 @@ class OptimizationRun:
 
     def _keep_best(self, found: Found, comparison: Comparison, placements: Mapping[str, Placement]) -> None:
         """Tell of the fastest of a comparison, unless what was the best before took no part in it."""
-        losses = _losses(comparison)
+        losses = comparison.losses()
         right = [name for name, record in comparison.records.items() if record.ok]
         if not right:
             return
@@ -435,9 +448,14 @@ class OptimizationRun:
 
     def _tell(self, found: Found) -> None:
         """Of the best, unless that has been done."""
-        best, found.untold = found.untold, None
-        if best is not None:
-            self.on_best(best)
+        if found.untold is not None:
+            self.on_best(found.untold)
+            found.untold = None
+
+    def _expected(self, found: Found) -> Mapping[str, Array]:
+        """The right outputs. Something is about to be measured: what is the best till then is kept first."""
+        self._tell(found)
+        return self.workspace.expected_outputs()
 
     def _outcome(self, found: Found, proof: Proof, stage: Stage) -> Optimization:
         known = found.known
@@ -479,7 +497,3 @@ class OptimizationRun:
             is_cut_short=self.budget.is_over() or any(c.is_cut_short for c, _ in found.ran),
             constraints=self.constraints,
         )
-
-
-def _losses(comparison: Comparison) -> dict[str, float]:
-    return losses_of(ratios_between({n: sittings_of(r) for n, r in comparison.records.items() if r.ok}))

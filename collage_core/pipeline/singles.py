@@ -14,7 +14,7 @@ from collage_core.search.candidates import Candidate
 from collage_core.search.library_groups import ALL_TAKEN
 from collage_core.search.searcher import Searcher
 
-__all__ = ["single", "without_far"]
+__all__ = ["far_of", "single"]
 
 _LOOKS = 2
 """So often what is guessed of a library is measured, and guessed anew."""
@@ -61,10 +61,11 @@ def single(
     return Single(name, placement, False, reason)
 
 
-def without_far(singles: Iterable[Single], mix: Placement, far: float) -> list[Single]:
-    """Those that are not predicted to take `far` times as long as the mix, or more."""
+def far_of(singles: Iterable[Single], mix: Placement, far: float) -> set[str]:
+    """Digests of those that are predicted to take `far` times as long as the mix, or more."""
     far_ms = far * (mix.predicted_ms or math.inf)
-    return [s for s in singles if s.placement is None or (s.placement.predicted_ms or 0.0) < far_ms]
+    placements = [s.placement for s in singles if s.placement is not None]
+    return {p.digest for p in placements if (p.predicted_ms or 0.0) >= far_ms}
 
 
 def _best(

@@ -95,6 +95,7 @@ def test_no_room_for_a_bundle(tmp_path: Path) -> None:
     assert read(kept).graph.constants["w"].shape == (50_000, 1, 3)
 
 
+@pytest.mark.ci
 def test_a_device_that_is_full(model: Path, refused: Refused, collage: Collage) -> None:
     for device in ("/dev/full", "/dev/null"):
         said = refused("optimize", model, *_OPTIONS, "-o", device)

@@ -289,6 +289,7 @@ def test_shapes_are_those_that_were_given(open_model: Path) -> None:
     }
 
 
+@pytest.mark.ci
 def test_a_dimension_of_size_zero(collage: Collage) -> None:
     model, bundle = collage.folder / "m.onnx", collage.folder / "m.collage"
     spoilt = relu_model()

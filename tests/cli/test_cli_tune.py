@@ -53,7 +53,8 @@ def _tried(collage: Collage) -> int:
     return sum(len(p.read_text().split()) for p in (collage.home / "trier").glob("*"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.ci)])
+@pytest.mark.ci
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_stopped_and_started_again_it_goes_on(tuner: Collage, model: Path, number: signal.Signals) -> None:
     arguments = ("tune", model, *_OPTIONS, "--trials", "20")
     tuner.variables["COLLAGE_TEST_STEP_S"] = "3"

@@ -176,6 +176,7 @@ def _interrupted(stored: tuple[Graph, Path, Path]) -> None:
     run_job(job, interrupt)
 
 
+@pytest.mark.ci
 def test_every_misbehaviour_costs_its_own_item_only(
     stored: tuple[Graph, Path, Path], hanging_clock: None
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -75,11 +75,30 @@ def test_no_sitting_but_the_first_begins_when_time_is_over(over_after: int) -> N
     both = [contender("a"), contender("b")]
     outcomes = measure_rounds(both, 8, sittings=4, go_on=nobody, has_time=has_time)
     expected = min(1 + over_after, 4)
-    assert asked_s == sorted(asked_s), "as the longest of them has taken"
     for outcome in outcomes.values():
         assert len(outcome.sittings) == expected
         assert outcome.samples is not None
         assert outcome.samples.runs >= 2 * expected
+
+
+def test_a_sitting_begins_where_there_is_time_for_one_like_the_last() -> None:
+    asked_s: list[float] = []
+
+    def has_time(seconds: float) -> bool:
+        if seconds:
+            asked_s.append(seconds)
+        return len(asked_s) <= 3
+
+    def all_of_them(sittings: Mapping[str, Sequence[Sitting]]) -> Collection[str]:
+        return sittings.keys()
+
+    slow, fast = contender("slow", seconds=0.3), contender("fast", seconds=0.001)
+    outcomes = measure_rounds([slow, fast], 4, sittings=2, hopeless=4.0, go_on=all_of_them, has_time=has_time)
+    assert [len(outcomes[name].sittings) for name in ("slow", "fast")] == [4, 4]
+    assert [bool(s.turns) for s in outcomes["slow"].sittings] == [True, False, False, False]
+    first_s, *others_s = asked_s
+    assert len(others_s) == 3, "asked of those that go on, too"
+    assert first_s > max(others_s), "with one contender a sitting takes less time"
 
 
 def test_once_time_is_over_a_sitting_ends_with_its_round() -> None:

@@ -40,7 +40,8 @@ def test_it_measures_what_the_clock_says(policy: Policy) -> None:
         while time.perf_counter() < end:
             pass
 
-    samples = time_bound(bound, policy)
+    # Of a cache of hundreds of MB, putting other data into it takes longer than a kernel may.
+    samples = time_bound(bound, replace(policy, max_seconds=10.0))
     assert 2.0 <= min(samples.times_ms) < 2.5
     assert policy.min_runs <= samples.runs + samples.preempted
     assert samples.runs <= policy.max_runs

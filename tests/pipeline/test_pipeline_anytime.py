@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from collage_core import Optimization, Target, build, optimize
 from collage_core.formats import Array
+from collage_core.pipeline.budget import Budget
 from collage_core.pipeline.effort import NORMAL, QUICK, THOROUGH
 from collage_core.pipeline.optimization import Stage
 from collage_core.pipeline.progress import Silent
@@ -215,7 +217,7 @@ def test_whatever_is_raised_where_the_best_is_kept_leaves_nothing_behind(
     try:
         _optimize(parse, tmp_path / "c.sqlite", rounds=2, on_best=interrupt)
     except KeyboardInterrupt:
-        assert len(told) == after
+        assert len(told) == after + 1, "what was not kept is told once more"
     else:
         assert len(told) < after, "nothing better was found than the first answer"
     assert _children() == before
@@ -250,6 +252,34 @@ def test_normal_confirms_and_thorough_measures_everything(parse: Parse, tmp_path
         measured[effort.name] = found.counts["measured"]
     assert found.counts["bounded_out"] == 0
     assert measured["normal"] <= measured["thorough"] == found.counts["offered"]
+
+
+@pytest.mark.usefixtures("libraries")
+def test_who_was_left_out_is_left_out_again(parse: Parse, tmp_path: Path) -> None:
+    """Whatever is not run any more, and cannot be seen to be behind."""
+    effort = replace(QUICK, behind=1.0)
+    contenders = []
+    for expected in (["first answer", "choosing"], []):
+        progress = _Recorder()
+        found = _optimize(parse, tmp_path / "c.sqlite", effort=effort, rounds=2, progress=progress)
+        assert progress.compared == expected
+        assert found.comparison is not None
+        contenders.append(found.comparison.records.keys())
+    assert contenders[0] == contenders[1]
+
+
+@pytest.mark.ci
+@pytest.mark.usefixtures("libraries")
+def test_what_there_was_no_time_for_is_not_begun_when_it_is_recalled(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = _Recorder(), _Recorder()
+    with monkeypatch.context() as in_a_hurry:
+        in_a_hurry.setattr(Budget, "is_over", lambda self, share=1.0: share == NORMAL.in_place_share)
+        _optimize(parse, tmp_path / "c.sqlite", effort=NORMAL, rounds=2, progress=first)
+    assert first.compared == ["first answer", "choosing", "confirming"]
+    _optimize(parse, tmp_path / "c.sqlite", effort=NORMAL, rounds=2, progress=second)
+    assert second.compared == []
 
 
 @pytest.mark.usefixtures("libraries")

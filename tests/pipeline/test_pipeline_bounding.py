@@ -9,24 +9,21 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from collage_benchmarks.recorded import RecordedCosts, recorded_ledger
 from onnx import TensorProto, helper
 
-from collage_core import CostDatabase, Target, Variant, plain_variant
+from collage_core import Target, Variant, plain_variant
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel
-from collage_core.costs.record import CostRecord, Policy
+from collage_core.costs.record import CostRecord
 from collage_core.errors import PlacementError, Refusal
 from collage_core.formats import Format, channels_last
 from collage_core.ir import Graph, Subgraph, TensorType, from_model
 from collage_core.pipeline.bounding import Known, search_placement
-from collage_core.pipeline.costing import Converter, Costs, Ledger, identity
+from collage_core.pipeline.costing import Converter, Costs, identity
 from collage_core.pipeline.in_place import KernelKey, conversion_key, kernel_key
-from collage_core.pipeline.progress import Silent
-from collage_core.pipeline.recorded import RecordedCosts
 from collage_core.placement import Placement
 from collage_core.search import OpLevelSearch
 from collage_core.search.candidates import Candidate, CandidateSet
@@ -116,19 +113,8 @@ class _Problem:
     @contextmanager
     def known(self, gap: float = 0.0, time_is_over: Callable[[], bool] = lambda: False) -> Iterator[Known]:
         self.recorded = RecordedCosts(self.candidates.graph, self.truth)
-        nowhere: Any = SimpleNamespace(graph_folder=Path(), recording=SimpleNamespace(directory=Path()))
         backends = {name: _Toy(name) for name in _KINDS}
-        with CostDatabase(":memory:") as database:
-            ledger = Ledger(
-                self.candidates,
-                backends,
-                database,
-                nowhere,
-                Policy(),
-                Silent(),
-                self.recorded,
-                time_is_over=time_is_over,
-            )
+        with recorded_ledger(self.candidates, backends, self.recorded, time_is_over) as ledger:
             yield Known(ledger, self.transitions, gap, self.bounds())
 
     def bounds(self) -> Any:

@@ -103,6 +103,7 @@ def test_from_recorded_costs_a_seed_gives_the_same_search(parse: Parse, costs: P
     assert not again.comparison.measured
 
 
+@pytest.mark.ci
 def test_an_operator_that_the_library_lacks_costs_only_that_one(parse: Parse, tmp_path: Path) -> None:
     text = "(float[8] x) => (float y) { [a] a = Relu(x) [b] b = Neg(a) [c] y = Exp(b) }"
     found = _optimize(parse, text, tmp_path / "c.sqlite")
@@ -172,6 +173,7 @@ def test_constraints_hold_at_the_graph_level_too(parse: Parse, tmp_path: Path) -
         assert _groups(found) == [("operators", 1), ("pairs", 2)]
 
 
+@pytest.mark.ci
 @pytest.mark.alone
 def test_a_library_alone_gets_the_whole_graph(parse: Parse, tmp_path: Path) -> None:
     found = _optimize(parse, _CHAIN, tmp_path / "c.sqlite", "op", backends=["pairs"])

@@ -18,6 +18,7 @@ _MEMORY = Memory(
     (Single("a", None, alone=False, reason="it crashed"),),
     2,
     {"0123": "a: it crashed"},
+    ("89ab",),
     "4567",
 )
 
@@ -34,7 +35,10 @@ def test_it_is_recalled_as_it_was() -> None:
 
 def test_what_is_damaged_or_of_another_form_is_not_recalled() -> None:
     record = _MEMORY.to_record()
-    for missing in ("turns", "searches", "failed", "costs"):
-        details = {k: v for k, v in record.details.items() if k != missing}
-        assert Memory.of_record(replace(record, details=details)) is None
+    for key in record.details:
+        without = {k: v for k, v in record.details.items() if k != key}
+        assert Memory.of_record(replace(record, details=without)) is None
+        if key not in ("costs", "left_out"):
+            other = replace(record, details={**record.details, key: "others"})
+            assert Memory.of_record(other) is None, key
     assert Memory.of_record(None) is None

@@ -8,14 +8,18 @@ from collage_core import CostDatabase, Target, optimize
 from collage_core.backend import Backend
 from collage_core.costs.record import CostRecord
 from collage_core.pipeline.effort import NORMAL, THOROUGH
+from collage_core.pipeline.estimates import Estimates
 from collage_core.pipeline.priors import PRIORS, keep_priors, known_priors
 from collage_core.plugins import default_registry
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import pytest
 
+    from collage_core.costs.roofline import Peaks
+    from collage_core.search.candidates import CandidateSet
     from tests.pipeline.conftest import Parse
 
 _TARGET = Target("cpu", 1)
@@ -55,3 +59,27 @@ def test_whoever_measures_leaves_them(parse: Parse, tmp_path: Path, monkeypatch:
             shares = known_priors(_reference(), _TARGET, database)["reference"]
         assert {kind.split("'")[1] for kind in shares} == {"Neg", "Tan"}
         assert all(0.0 < share < 1.0 for share in shares.values())
+
+
+def test_the_next_network_begins_with_them(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLAGE_CALIBRATION", "off")
+    told: list[Mapping[str, Mapping[str, float]]] = []
+
+    def estimates(
+        candidates: CandidateSet, peaks: Peaks, priors: Mapping[str, Mapping[str, float]]
+    ) -> Estimates:
+        told.append(priors)
+        return Estimates(candidates, peaks, priors)
+
+    monkeypatch.setattr("collage_core.pipeline.run.Estimates", estimates)
+    for text in (
+        "(float[4,4] x) => (float[4,4] y) { y = Neg(x) }",
+        "(float[8] x) => (float[8] y) { y = Neg(x) }",
+    ):
+        costs = tmp_path / "c.sqlite"
+        optimize(parse(text), backends=["reference"], target=_TARGET, costs=costs, rounds=0)
+    first, second = told
+    assert first == {"reference": {}}
+    assert second["reference"]

@@ -15,7 +15,7 @@ from collage_core.backend import BackendKind
 from collage_core.ir import Subgraph, from_model
 from collage_core.pipeline.bounding import Known
 from collage_core.pipeline.proof import Single
-from collage_core.pipeline.singles import single, without_far
+from collage_core.pipeline.singles import far_of, single
 from collage_core.placement import Group
 from collage_core.search import OpLevelSearch, Searcher, SearchResult
 from collage_core.search.candidates import Candidate, CandidateSet
@@ -147,17 +147,19 @@ def test_a_library_that_comes_near_is_measured(
     assert found.placement.predicted_ms == guesses_ms[measured], "the last guess"
 
 
-@pytest.mark.parametrize(("far", "kept"), [(1.5, 1), (2.0, 1), (2.1, 2), (math.inf, 3)])
-def test_who_is_predicted_to_be_far_behind_is_left_out(far: float, kept: int) -> None:
+@pytest.mark.parametrize(("far", "names"), [(1.5, "bc"), (2.0, "bc"), (2.1, "c"), (math.inf, "")])
+def test_who_is_predicted_to_be_far_behind(graph: Graph, far: float, names: str) -> None:
     mix = Placement((), (), _TARGET, 2.0)
-    singles = [
-        Single("unknown", Placement((), (), _TARGET), alone=True),
-        Single("twice", Placement((), (), _TARGET, 4.0), alone=True),
-        Single("much more", Placement((), (), _TARGET, 1e6), alone=True),
-    ]
-    assert without_far(singles, mix, far) == singles[:kept]
-    nowhere = Single("nowhere", None, alone=False)
-    assert without_far([nowhere], mix, far) == [nowhere]
+    predicted_ms = {"a": None, "b": 4.0, "c": 1e6}
+    placements = {
+        name: Placement(
+            (Group(name, (0,), plain_variant(Subgraph(graph, [graph.nodes[0].id]))),), (), _TARGET, ms
+        )
+        for name, ms in predicted_ms.items()
+    }
+    singles = [Single(name, p, alone=True) for name, p in placements.items()]
+    singles.append(Single("nowhere", None, alone=False))
+    assert far_of(singles, mix, far) == {placements[name].digest for name in names}
 
 
 def _told(graph: Graph, **told: Any) -> _Told:

@@ -126,6 +126,7 @@ def test_it_stops_when_nothing_is_left_to_try(parse: Parse) -> None:
     assert [(r.tuned and r.tuned.trials, r.reason) for r in tuning.results] == [(40, None)] * 2
 
 
+@pytest.mark.ci
 def test_the_budget_ends_it_and_what_was_found_is_kept(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
     _place(parse, _TWO)  # so that no time goes into measuring
     monkeypatch.setenv("COLLAGE_TEST_STEP_S", "11")

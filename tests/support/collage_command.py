@@ -69,13 +69,14 @@ class Collage:
 
     def stored(self) -> dict[str, float]:
         """When each cost in the database was measured, by its key; read beside whoever is writing. That a
-        model was compared with its original is no cost.
+        model was compared with its original, or what was reached with it, is no cost.
         """
         path = self.home / "costs.sqlite"
         if not path.exists():
             return {}
         with closing(sqlite3.connect(path)) as connection, suppress(sqlite3.OperationalError):
-            costs = "SELECT digest, created_at FROM costs WHERE json_extract(key, '$.kind') != 'original'"
+            costs = "SELECT digest, created_at FROM costs WHERE json_extract(key, '$.kind') NOT IN "
+            costs += "('original', 'priors')"
             return dict(connection.execute(costs).fetchall())
         return {}  # it is just being made
 

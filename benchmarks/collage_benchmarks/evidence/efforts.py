@@ -1,5 +1,6 @@
-"""What each effort takes and brings on one network: all of them cold, one of them once more, what bounds
-would have left out, and the bundles compared with each other in one run.
+"""What each effort takes and brings on one network.
+
+All of them cold, one of them once more, the bundles beside each other, and what bounds would have left out.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _KEPT = ("chosen", "contenders", "beaten_by", "shares", "predicted_ms", "stage",
 
 
 def collect_efforts(network: str, commit: Commit, tools: Tools | None = None) -> dict[str, Any]:
-    """Each effort with a new database of costs; then one again, with what it knows; then bounded measuring,
-    replayed on the costs of the one that has measured all; then what they have found beside each other.
+    """Each effort with a new database of costs; one of them again, with what it knows; what they have found
+    beside each other. At last bounded measuring, replayed on the costs of the one that has measured all.
 
     A step that fails ends the run and is recorded. CollageError where a step was interrupted.
     """
@@ -51,23 +52,23 @@ def collect_efforts(network: str, commit: Commit, tools: Tools | None = None) ->
             step = runner.run(what, command, home=effort, awaited=bundle)
             if step.out:
                 found[what] = {**kept(json.loads(step.out), _KEPT), "usable_s": step.awaited_s}
-        replayed = compared = None
-        if not runner.failed:
-            module = "collage_benchmarks.evidence.replaying"
-            command = [*tools.python, "-m", module, f"{STANDARD}.collage"]
-            step = runner.run("replay", command, home=STANDARD)
-            replayed = json.loads(step.out) if step.out else None
+        compared = replayed = None
         if not runner.failed:
             bundles = [f"{what}.collage" for what in (STANDARD, *_EFFORTS)]
             module = "collage_benchmarks.evidence.comparing"
             step = runner.run("compare", [*tools.python, "-m", module, *bundles])
             ratios = json.loads(step.out) if step.out else []
             compared = dict(zip((STANDARD, *_EFFORTS), ratios, strict=True)) if ratios else None
+        if not runner.failed:
+            module = "collage_benchmarks.evidence.replaying"
+            command = [*tools.python, "-m", module, f"{STANDARD}.collage"]
+            step = runner.run("replay", command, home=STANDARD)
+            replayed = json.loads(step.out) if step.out else None
         facts = runner.facts(network, commit, started, backends)
     return {
         **facts,
         "efforts": found,
-        "replayed": replayed,
         "compared": compared,
+        "replayed": replayed,
         "others_cpu_s": round(others.total_s, 1),
     }

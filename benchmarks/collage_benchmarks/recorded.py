@@ -1,18 +1,25 @@
-"""Measuring replayed: jobs answered from costs that were recorded before."""
+"""Measuring replayed: costs that were recorded before, in place of a machine, for simulations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from collage_core.backend import Backend
+from collage_core.costs.database import CostDatabase
 from collage_core.costs.job import MeasureItem, MeasureJob
-from collage_core.costs.record import CostRecord
+from collage_core.costs.record import CostRecord, Policy
 from collage_core.ir import Graph, Subgraph
-from collage_core.pipeline.costing import Converter, Costs
+from collage_core.pipeline.costing import Converter, Costs, Ledger
 from collage_core.pipeline.in_place import KernelKey
+from collage_core.pipeline.progress import Silent
+from collage_core.search.candidates import CandidateSet
 
-__all__ = ["RecordedCosts"]
+__all__ = ["RecordedCosts", "recorded_ledger"]
 
 
 class RecordedCosts(Executor):
@@ -44,3 +51,30 @@ class RecordedCosts(Executor):
         conversion = self._graph.type_of(item.value), item.source, item.destination
         self.converters.append((conversion, backend))
         return self._truth.conversion_records[conversion][backend]
+
+
+@contextmanager
+def recorded_ledger(
+    candidates: CandidateSet,
+    backends: Mapping[str, Backend],
+    recorded: RecordedCosts,
+    time_is_over: Callable[[], bool] = lambda: False,
+) -> Iterator[Ledger]:
+    """A ledger that knows nothing yet, and measures by looking up what was recorded."""
+    nowhere: Any = SimpleNamespace(graph_folder=Path(), recording=SimpleNamespace(directory=Path()))
+    with (
+        CostDatabase(":memory:") as nothing,
+        closing(
+            Ledger(
+                candidates,
+                backends,
+                nothing,
+                nowhere,
+                Policy(),
+                Silent(),
+                recorded,
+                time_is_over=time_is_over,
+            )
+        ) as ledger,
+    ):
+        yield ledger
