@@ -23,22 +23,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MOMENTS = 20
+_WHY_NONE = "^collage: (interrupted|ended)|nothing had been run to the end yet; what was measured is kept"
 
 
 def _arguments(folder: Path) -> tuple[str | Path, ...]:
-    options = ("--threads", "1", "--backends", "dnnl,tvm,onnxruntime", "--budget", "30s")
+    options = ("--threads", "1", "--backends", "dnnl,tvm,onnxruntime", "--budget", "15s")
     return ("optimize", folder / "m.onnx", *options, "-o", folder / "m.collage")
 
 
-def _interrupt_at(moment_s: float, number: signal.Signals, collage: Collage) -> tuple[int, Sequence[str]]:
-    """Its exit status and what it said."""
+def _interrupt_at(
+    moment_s: float, number: signal.Signals, collage: Collage
+) -> tuple[int, str, Sequence[str]]:
+    """Its exit status, what it printed, and what it said meanwhile."""
     process = collage.start(*_arguments(collage.folder))
     try:
         process.communicate(timeout=moment_s)
     except subprocess.TimeoutExpired:
         os.kill(process.pid, number)
-    _, err = process.communicate(timeout=120)
-    return process.returncode, err.splitlines()
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err.splitlines()
 
 
 @pytest.mark.slow
@@ -61,12 +64,13 @@ def test_interrupted_at_random_moments(tmp_path: Path) -> None:
         onnx.save(model, collage.folder / "m.onnx")
         np.save(collage.folder / "x.npy", image)
         which = (signal.SIGINT, signal.SIGTERM)[number % 2]
-        code, said = _interrupt_at(chance.uniform(0.0, takes_s), which, collage)
+        code, printed, said = _interrupt_at(chance.uniform(0.0, takes_s), which, collage)
         bundle = collage.folder / "m.collage"
         assert not [line for line in said if "Traceback" in line], said
         if bundle.exists():
             seen["saved"] += 1
-            assert code in (0, 130, 143), said
+            # An interpreter that ends hears nothing any more.
+            assert code in (0, 130, 143) or (code == -which and "saved as" in printed), said
             answer = collage.folder / "y.npy"
             collage.run("run", bundle, "--input", f"x={collage.folder}/x.npy", "--output", f"y={answer}")
             np.testing.assert_allclose(np.load(answer), expected, rtol=1e-4, atol=1e-5)
@@ -74,7 +78,7 @@ def test_interrupted_at_random_moments(tmp_path: Path) -> None:
             seen["none yet"] += 1
             assert code in (130, 143, -which), said
             # Before Python has come as far as our code there is nobody to say anything.
-            assert not said or re.match("collage: (interrupted|ended)", said[-1]), said
+            assert not said or re.search(_WHY_NONE, said[-1]), said
         assert not list(collage.temporary.iterdir())
         before = collage.stored()
         collage.run(*_arguments(collage.folder))
