@@ -69,16 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _show(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Optimise one network, compare it, and print both unless JSON is wanted."""
-    with tempfile.TemporaryDirectory() as folder, ProgressBars() as progress:
+    with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / f"{name}.onnx"
         onnx.save(NETWORKS[name].build(), model)
-        optimization = optimize(
-            model,
-            target=Target("cpu", args.threads),
-            costs=args.costs,
-            progress=progress,
-        )
-        comparison = _compare(optimization, model, args, progress)
+        target = Target("cpu", args.threads)
+        with ProgressBars() as progress:
+            optimization = optimize(model, target=target, costs=args.costs, progress=progress)
+        with ProgressBars() as progress:  # the budget was of what is over
+            comparison = _compare(optimization, model, args, progress)
     report: dict[str, Any] = {
         "network": name,
         "optimize": optimization_json(optimization, name),
