@@ -27,7 +27,7 @@ from collage_core.search.candidates import (
     require_offers,
 )
 
-__all__ = ["SUPPORT", "find_candidates"]
+__all__ = ["SUPPORT", "find_candidates", "is_usable"]
 
 SUPPORT = "support"
 """Kind of the key under which an answer is kept."""
@@ -54,6 +54,15 @@ def find_candidates(
     candidates = generate_candidates(graph, backends.values(), target, constraints, taken)
     require_offers(candidates)
     return candidates, taken
+
+
+def is_usable(backend: Backend, target: Target) -> bool:
+    """Whether a process for it could be started: of what nobody has measured it is not known yet."""
+    try:
+        backend.environment(target)
+    except Exception:  # a plugin may raise anything; measuring its kernels tells of it
+        return False
+    return True
 
 
 _TOLD = ("crashed", "timeout", UNAVAILABLE)

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -15,6 +15,7 @@ from collage_core.costs.database import CostDatabase
 from collage_core.costs.record import UNAVAILABLE, CostKey
 from collage_core.costs.roofline import machine_peaks
 from collage_core.device import Target
+from collage_core.errors import PlacementError
 from collage_core.formats import Array
 from collage_core.ir import NodeSet, Subgraph
 from collage_core.pipeline.bounding import Known
@@ -25,7 +26,7 @@ from collage_core.pipeline.costing import Ledger, default_policy
 from collage_core.pipeline.effort import Effort
 from collage_core.pipeline.estimates import Estimates
 from collage_core.pipeline.found import Found
-from collage_core.pipeline.libraries import find_candidates
+from collage_core.pipeline.libraries import find_candidates, is_usable
 from collage_core.pipeline.memory import Memory, costs_digest, memory_key
 from collage_core.pipeline.optimization import Optimization, Stage
 from collage_core.pipeline.priors import keep_priors, known_priors
@@ -42,7 +43,7 @@ from collage_core.pipeline.proof import (
     prove,
 )
 from collage_core.pipeline.refinement import anchor_of, refine
-from collage_core.pipeline.singles import far_of, single
+from collage_core.pipeline.singles import LOOKS, far_of, single
 from collage_core.pipeline.trials import Trials
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Placement
@@ -191,7 +192,7 @@ class OptimizationRun:
         graph_libraries = [n for n, k in found.known.candidates.kinds.items() if k is BackendKind.GRAPH]
         others = [n for n in self.backends if n not in graph_libraries and n != self.fallback]
         for names in (graph_libraries, others, [self.fallback]):
-            usable = [n for n in names if self._is_usable(n)]
+            usable = [n for n in names if is_usable(self.backends[n], self.target)]
             singles = [single(n, self.fallback, found.known, self.op_search) for n in usable]
             placements = {s.label: s.placement for s in singles if s.placement is not None and s.alone}
             if not placements and names is others:
@@ -201,14 +202,6 @@ class OptimizationRun:
                 comparison = self._comparing(found, lambda title: _AT_ONCE)(_FIRST, placements, ())
                 if any(r.ok for r in comparison.records.values()):
                     return
-
-    def _is_usable(self, name: str) -> bool:
-        """Whether a process for it could be started: of what nobody has measured it is not known yet."""
-        try:
-            self.backends[name].environment(self.target)
-        except Exception:  # a plugin may raise anything; measuring its kernels tells of it
-            return False
-        return True
 
     def _calibrate(self, known: Known) -> None:
         known.transitions, measured = calibrate(
@@ -225,16 +218,23 @@ class OptimizationRun:
         self.progress.phase("searching")
         start = time.monotonic()
         measured_s = found.known.costs.measure_s
+        if found.known.estimates is not None:
+            # First: a mix is proven against what each library does best, and mostly made of it.
+            with suppress(PlacementError):  # the search itself says which node nobody can run
+                self._singles(found, found.known.guess(self.op_search).placement, looks=1)
         found.op_level = self._next_answer(found)
         if found.recalled is None:
-            near_ms = _NEAR * (found.op_level.placement.predicted_ms or math.inf)
-            found.singles = tuple(
-                single(name, self.fallback, found.known, self.op_search, near_ms)
-                for name in self.backends
-                if self._is_usable(name)
-            )
+            found.singles = self._singles(found, found.op_level.placement)
         found.memory.singles, found.memory.failed = found.singles, dict(found.failed)
         found.search_s = time.monotonic() - start - (found.known.costs.measure_s - measured_s)
+
+    def _singles(self, found: Found, mix: Placement, looks: int = LOOKS) -> tuple[Single, ...]:
+        near_ms = _NEAR * (mix.predicted_ms or math.inf)
+        return tuple(
+            single(name, self.fallback, found.known, self.op_search, near_ms, looks=looks)
+            for name, b in self.backends.items()
+            if is_usable(b, self.target)
+        )
 
     def _next_answer(self, found: Found) -> SearchResult:
         """Of the op level's search: what it answered before at this place, or now."""

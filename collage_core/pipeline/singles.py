@@ -14,9 +14,9 @@ from collage_core.search.candidates import Candidate
 from collage_core.search.library_groups import ALL_TAKEN
 from collage_core.search.searcher import Searcher
 
-__all__ = ["far_of", "single"]
+__all__ = ["LOOKS", "far_of", "single"]
 
-_LOOKS = 2
+LOOKS = 2
 """So often what is guessed of a library is measured, and guessed anew."""
 
 
@@ -27,6 +27,7 @@ def single(
     searcher: Searcher,
     near_ms: float = 0.0,
     *,
+    looks: int = LOOKS,
     whatever: bool = False,
 ) -> Single:
     """What the backend makes of the graph on its own. A graph library gets it in as few groups as it takes:
@@ -34,7 +35,8 @@ def single(
     (a whole graph may take too long to compile) it gets what it can be given.
 
     near_ms: where not everything is measured, a library that is guessed to take no longer is measured where
-    it is guessed to be the fastest, and guessed again. whatever: even where time is over.
+    it is guessed to be the fastest, and guessed again, so many times (looks). whatever: even where time is
+    over.
     """
     candidates = known.candidates
     ways: list[str | None] = [None]
@@ -43,7 +45,9 @@ def single(
     reason = None
     for origin in ways:
         try:
-            return Single(name, _best(known, searcher, [name], name, origin, near_ms, whatever), alone=True)
+            return Single(
+                name, _best(known, searcher, [name], name, origin, near_ms, looks, whatever), alone=True
+            )
         except PlacementError as error:
             reason = str(error)
     if name == fallback:
@@ -51,7 +55,7 @@ def single(
     found: list[Placement] = []
     for origin in ways:
         try:
-            found.append(_best(known, searcher, [name, fallback], name, origin, near_ms, whatever))
+            found.append(_best(known, searcher, [name, fallback], name, origin, near_ms, looks, whatever))
         except PlacementError as error:
             nobody = str(error)
     if not found:
@@ -75,6 +79,7 @@ def _best(
     name: str,
     origin: str | None,
     near_ms: float,
+    looks: int,
     whatever: bool,
 ) -> Placement:
     """origin: of the only candidates of backend `name` that take part, None for all."""
@@ -83,7 +88,7 @@ def _best(
         return origin is None or candidate.backend != name or candidate.origin == origin
 
     placement = known.guess(searcher, backends, allowed).placement
-    for _ in range(_LOOKS):
+    for _ in range(looks):
         if (placement.predicted_ms or math.inf) > near_ms or not known.measure(placement, whatever=whatever):
             break
         placement = known.guess(searcher, backends, allowed).placement

@@ -147,6 +147,12 @@ def test_a_library_that_comes_near_is_measured(
     assert found.placement.predicted_ms == guesses_ms[measured], "the last guess"
 
 
+def test_so_many_looks_as_are_asked_for(graph: Graph) -> None:
+    known = _told(graph, answers={(_WHOLE, _ONE): ["lib"] * 3}, guesses_ms=[4.0, 4.5, 4.9], unknown=9)
+    single("lib", "ref", known, OpLevelSearch(), near_ms=5.0, looks=1)
+    assert known.measured == 1
+
+
 @pytest.mark.parametrize(("far", "names"), [(1.5, "bc"), (2.0, "bc"), (2.1, "c"), (math.inf, "")])
 def test_who_is_predicted_to_be_far_behind(graph: Graph, far: float, names: str) -> None:
     mix = Placement((), (), _TARGET, 2.0)
