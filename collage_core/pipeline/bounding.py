@@ -134,6 +134,11 @@ class Known:
                 if not self.measure(self.guess(searcher, backends).placement):
                     return
 
+    def scout(self) -> None:
+        """Measure a kernel of each kind, while there is time: of a kind not seen yet there is no guess."""
+        if self.estimates is not None:
+            self.ledger.measure_kernels(_MEASURING, self.estimates.scouts(self.costs))
+
     def measure(self, placement: Placement, *, whatever: bool = False) -> bool:
         """What it contains that has no record. Whether there was any. whatever: even where time is over."""
         kernels, converters = self._unknown(placement)

@@ -74,6 +74,7 @@ class Estimates:
         self._reference = reference = {
             name for name, kind in candidates.kinds.items() if kind is BackendKind.REFERENCE
         }
+        self._operator_libraries = {n for n, k in candidates.kinds.items() if k is BackendKind.OPERATOR}
         kept = [c for c in candidates.candidates if c.backend != VIEW]
         self._kernels: dict[KernelKey, _Kernel] = {}
         groups = _groups_by_heaviest(kept)
@@ -118,6 +119,17 @@ class Estimates:
         for (backend, *kind), shares in self._shares.items():
             found.setdefault(str(backend), {})[str(kind)] = median(shares)
         return found
+
+    def scouts(self, costs: Costs) -> list[KernelKey]:
+        """One kernel of each kind that has no record in `costs` yet: of middle size, to speak for the others. Not
+        of the reference, nor of graph libraries, which do best with the whole.
+        """
+        kinds: dict[_Kind, list[_Kernel]] = {}
+        for kernel in self._kernels.values():
+            if kernel.key[2] in self._operator_libraries:
+                kinds.setdefault(kernel.nearest, []).append(kernel)
+        unknown = [of for of in kinds.values() if not any(k.key in costs.kernels for k in of)]
+        return [sorted(of, key=lambda k: (len(k.nodes), k.roofline_ms))[len(of) // 2].key for of in unknown]
 
     def enough_ms(self, key: KernelKey) -> float:
         """What takes longer need not be timed well: so many times as long as the best that is known to run

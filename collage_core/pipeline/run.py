@@ -219,7 +219,8 @@ class OptimizationRun:
         start = time.monotonic()
         measured_s = found.known.costs.measure_s
         if found.known.estimates is not None:
-            # First: a mix is proven against what each library does best, and mostly made of it.
+            found.known.scout()
+            # A mix is proven against what each library does best, and mostly made of it.
             with suppress(PlacementError):  # the search itself says which node nobody can run
                 self._singles(found, found.known.guess(self.op_search).placement, looks=1)
         found.op_level = self._next_answer(found)

@@ -236,6 +236,21 @@ def test_guesses_are_ordered_as_what_is_known(graph: Graph) -> None:
     assert guess_ms(known, "slow") == pytest.approx(28.0), "four times what fast takes, as before"
 
 
+def test_scouts_are_one_of_each_kind_that_nobody_has_seen(graph: Graph) -> None:
+    big, small = ([_named(graph, f"{name}{i}") for i in range(5)] for name in ("big", "small"))
+    estimates = Estimates(_offered(graph, [*big, *small]), _PEAKS)
+    scouts = estimates.scouts(Costs({}, {}))
+    # Two sizes of the window, two layouts, two backends that are asked for single operators.
+    assert len(scouts) == len(set(scouts)) == 2 * 2 * 2
+    assert {backend for _, _, backend in scouts} == {"fast", "slow"}
+    assert {structure for structure, _, _ in scouts} == {big[2].key, small[2].key}, "of middle size"
+    seen = {_key(big[0], "fast"): _ok(1.0), _key(small[4], "slow"): _FAILED}
+    assert set(scouts) - set(estimates.scouts(Costs(seen, {}))) == {
+        _key(big[2], "fast"),
+        _key(small[2], "slow"),
+    }
+
+
 def test_what_other_networks_have_shown_orders_the_first_guesses_and_draws_no_bound(graph: Graph) -> None:
     groups = [_named(graph, f"big{i}") for i in range(5)]
     asked, other = groups[4], _named(graph, "small0")
