@@ -121,8 +121,8 @@ class Estimates:
         return found
 
     def scouts(self, costs: Costs) -> list[KernelKey]:
-        """One kernel of each kind that has no record in `costs` yet: of middle size, to speak for the others. Not
-        of the reference, nor of graph libraries, which do best with the whole.
+        """One kernel of each kind that has no record in `costs` yet: of middle size, to speak for the others.
+        Not of the reference, nor of graph libraries, which do best with the whole.
         """
         kinds: dict[_Kind, list[_Kernel]] = {}
         for kernel in self._kernels.values():
