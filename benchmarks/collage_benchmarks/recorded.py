@@ -25,13 +25,14 @@ __all__ = ["RecordedCosts", "recorded_ledger"]
 class RecordedCosts(Executor):
     """Carries measuring jobs (`MeasureJob`) by looking into `truth`, at once.
 
-    truth: of all candidates of `graph`; KeyError for what it does not hold. kernels, converters: what was
-    asked for, in order.
+    truth: of all candidates of `graph`; KeyError for what it does not hold. seconds: that it took to measure
+    what was asked for. kernels, converters: what that was, in order.
     """
 
     def __init__(self, graph: Graph, truth: Costs) -> None:
         self._graph = graph
         self._truth = truth
+        self.seconds = 0.0
         self.kernels: list[KernelKey] = []
         self.converters: list[Converter] = []
 
@@ -42,6 +43,11 @@ class RecordedCosts(Executor):
         return future
 
     def _record(self, item: MeasureItem, backend: str) -> CostRecord:
+        record = self._looked_up(item, backend)
+        self.seconds += record.seconds
+        return record
+
+    def _looked_up(self, item: MeasureItem, backend: str) -> CostRecord:
         if item.kind == "kernel":
             kernel = Subgraph(self._graph, item.nodes).key, str(item.variant), backend
             self.kernels.append(kernel)

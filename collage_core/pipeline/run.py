@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -15,7 +15,6 @@ from collage_core.costs.database import CostDatabase
 from collage_core.costs.record import UNAVAILABLE, CostKey
 from collage_core.costs.roofline import machine_peaks
 from collage_core.device import Target
-from collage_core.errors import PlacementError
 from collage_core.formats import Array
 from collage_core.ir import NodeSet, Subgraph
 from collage_core.pipeline.bounding import Known
@@ -43,7 +42,7 @@ from collage_core.pipeline.proof import (
     prove,
 )
 from collage_core.pipeline.refinement import anchor_of, refine
-from collage_core.pipeline.singles import LOOKS, far_of, single
+from collage_core.pipeline.singles import far_of, measure_singles, single, singles_beside
 from collage_core.pipeline.trials import Trials
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Placement
@@ -55,8 +54,6 @@ from collage_core.search.transitions import Transitions
 
 __all__ = ["OptimizationRun"]
 
-_NEAR = 1.5
-"""A library that is guessed to take so many times as long as the mix is not measured any further."""
 _SECOND_LEVEL_SHARE = 0.8
 """Of the budget, after which a further search ends."""
 _WORTH = 0.98
@@ -218,24 +215,14 @@ class OptimizationRun:
         self.progress.phase("searching")
         start = time.monotonic()
         measured_s = found.known.costs.measure_s
-        if found.known.estimates is not None:
-            found.known.scout()
-            # A mix is proven against what each library does best, and mostly made of it.
-            with suppress(PlacementError):  # the search itself says which node nobody can run
-                self._singles(found, found.known.guess(self.op_search).placement, looks=1)
+        usable = [name for name, b in self.backends.items() if is_usable(b, self.target)]
+        measure_singles(usable, self.fallback, found.known, self.op_search)
         found.op_level = self._next_answer(found)
         if found.recalled is None:
-            found.singles = self._singles(found, found.op_level.placement)
+            mix = found.op_level.placement
+            found.singles = singles_beside(mix, usable, self.fallback, found.known, self.op_search)
         found.memory.singles, found.memory.failed = found.singles, dict(found.failed)
         found.search_s = time.monotonic() - start - (found.known.costs.measure_s - measured_s)
-
-    def _singles(self, found: Found, mix: Placement, looks: int = LOOKS) -> tuple[Single, ...]:
-        near_ms = _NEAR * (mix.predicted_ms or math.inf)
-        return tuple(
-            single(name, self.fallback, found.known, self.op_search, near_ms, looks=looks)
-            for name, b in self.backends.items()
-            if is_usable(b, self.target)
-        )
 
     def _next_answer(self, found: Found) -> SearchResult:
         """Of the op level's search: what it answered before at this place, or now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from collage_core.backend import BackendKind
 from collage_core.errors import PlacementError
@@ -14,9 +15,11 @@ from collage_core.search.candidates import Candidate
 from collage_core.search.library_groups import ALL_TAKEN
 from collage_core.search.searcher import Searcher
 
-__all__ = ["LOOKS", "far_of", "single"]
+__all__ = ["far_of", "measure_singles", "single", "singles_beside"]
 
-LOOKS = 2
+_NEAR = 1.5
+"""A library that is guessed to take so many times as long as the mix is not measured any further."""
+_LOOKS = 2
 """So often what is guessed of a library is measured, and guessed anew."""
 
 
@@ -27,7 +30,7 @@ def single(
     searcher: Searcher,
     near_ms: float = 0.0,
     *,
-    looks: int = LOOKS,
+    looks: int = _LOOKS,
     whatever: bool = False,
 ) -> Single:
     """What the backend makes of the graph on its own. A graph library gets it in as few groups as it takes:
@@ -63,6 +66,25 @@ def single(
     # As a whole, unless that leaves more to the fallback.
     placement = min(found, key=lambda p: sum(len(g.nodes) for g in p.groups if g.backend == fallback))
     return Single(name, placement, False, reason)
+
+
+def measure_singles(names: Sequence[str], fallback: str, known: Known, searcher: Searcher) -> None:
+    """Before the search: what each that comes near is guessed to do best, while there is time.
+
+    A mix is proven against that, and mostly made of it.
+    """
+    if known.estimates is not None:
+        known.scout()
+        with suppress(PlacementError):  # the search itself says which node nobody can run
+            singles_beside(known.guess(searcher).placement, names, fallback, known, searcher, looks=1)
+
+
+def singles_beside(
+    mix: Placement, names: Sequence[str], fallback: str, known: Known, searcher: Searcher, looks: int = _LOOKS
+) -> tuple[Single, ...]:
+    """Of each backend; measured are those that come near the mix."""
+    near_ms = _NEAR * (mix.predicted_ms or math.inf)
+    return tuple(single(name, fallback, known, searcher, near_ms, looks=looks) for name in names)
 
 
 def far_of(singles: Iterable[Single], mix: Placement, far: float) -> set[str]:

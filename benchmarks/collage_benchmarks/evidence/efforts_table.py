@@ -38,6 +38,7 @@ _BOUNDS_HEADER = (
     "within 1 %: measured",
     "seconds",
     "its answer over full measuring's",
+    "answers over that after 15, 30, 60 s",
 )
 
 
@@ -75,7 +76,8 @@ def _bounds_line(run: Run) -> list[str]:
             f"{found['seconds']:.0f} of {replayed['seconds']:.0f}",
             f"{found['ms'] / replayed['full_ms']:.4f}",
         ]
-    return cells
+    after = [ms / replayed["full_ms"] for ms in replayed.get("after_s", {}).values()]
+    return [*cells, ", ".join(f"{over:.3f}" for over in after) or "-"]
 
 
 def _commit(run: Run) -> str:

@@ -3,6 +3,7 @@
 The bundle is one that `collage optimize --effort thorough` has saved, with the costs that it has measured.
 Printed in JSON: what is offered, and what full measuring finds at these costs. Then, of bounded measuring,
 what it had to measure and what it found: until that is proven, and until it is within the gap of `normal`.
+And what it had found after some seconds of measuring.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from collage_benchmarks.recorded import RecordedCosts, recorded_ledger
 from collage_core import CostDatabase
+from collage_core.backend import BackendKind
 from collage_core.costs.record import CostRecord
 from collage_core.costs.roofline import machine_peaks
 from collage_core.errors import CollageError
@@ -25,6 +27,7 @@ from collage_core.pipeline.effort import NORMAL
 from collage_core.pipeline.estimates import Estimates
 from collage_core.pipeline.known_costs import KnownCosts, look_up
 from collage_core.pipeline.progress import Silent
+from collage_core.pipeline.singles import measure_singles
 from collage_core.placement import VIEW
 from collage_core.plugins import default_registry
 from collage_core.report.checked import made_from
@@ -35,6 +38,8 @@ from collage_core.search.transitions import Transitions
 
 __all__ = ["main", "replayed"]
 
+_SECONDS = (15, 30, 60)
+"""Of measuring, after which its answer is told of, too."""
 _NEEDLESS = CostRecord("failed", reason="not recorded: no kernel that runs needs it")
 
 
@@ -48,18 +53,23 @@ def replayed(bundle: Bundle, database: CostDatabase) -> dict[str, Any]:
     _fill(known, backends)
     transitions, _ = calibrate(backends, target, database, registry, Silent(), measure=False)
     full = search_placement(known.candidates, known.costs, OpLevelSearch(), None, transitions)
+    fallback = next(name for name, b in backends.items() if b.info().kind is BackendKind.REFERENCE)
     estimates = Estimates(known.candidates, machine_peaks(target, database))
 
-    def bounded(gap: float) -> dict[str, Any]:
+    def bounded(gap: float, most_s: float = math.inf) -> dict[str, Any]:
         recorded = RecordedCosts(graph, known.costs)
-        with recorded_ledger(known.candidates, backends, recorded) as ledger:
-            found = Known(ledger, transitions, gap, estimates).search(OpLevelSearch())
+        with recorded_ledger(
+            known.candidates, backends, recorded, lambda: recorded.seconds >= most_s
+        ) as ledger:
+            learnt = Known(ledger, transitions, gap, estimates)
+            measure_singles([*backends], fallback, learnt, OpLevelSearch())
+            found = learnt.search(OpLevelSearch())
             counts = ledger.counts()
         return {
             "offered": counts["offered"],
             "measured": counts["measured"],
             "seconds": _seconds(ledger.costs),
-            "ms": found.placement.predicted_ms,
+            "ms": known.costs.priced(graph, found.placement, transitions).predicted_ms,
         }
 
     return {
@@ -68,6 +78,7 @@ def replayed(bundle: Bundle, database: CostDatabase) -> dict[str, Any]:
         "constants": transitions != Transitions(),
         "proven": bounded(0.0),
         "within": bounded(NORMAL.gap),
+        "after_s": {str(s): bounded(NORMAL.gap, s)["ms"] for s in _SECONDS},
     }
 
 
