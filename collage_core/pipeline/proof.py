@@ -17,7 +17,6 @@ from collage_core.placement import Placement
 __all__ = [
     "CHOOSING",
     "COLLAGE",
-    "CONFIRMING",
     "IN_PLACE",
     "LONGEST_MS",
     "MIX",
@@ -32,8 +31,9 @@ __all__ = [
 COLLAGE = "collage"
 """Name of the chosen placement among the contenders."""
 
-IN_PLACE, CHOOSING, CONFIRMING = "in place", "choosing", "confirming"
-"""Titles of comparisons: those that teach what kernels take in place, the one that chooses, the one after."""
+IN_PLACE, CHOOSING = "in place", "choosing"
+_CONFIRMING, _CONFIRMING_AGAIN = "confirming", "confirming again"
+"""Titles of comparisons: what teaches costs in place, what chooses, and what comes after that."""
 
 MIX = "mix"
 """Label of the op level's own placement."""
@@ -155,11 +155,11 @@ def prove(
             tuple(reasons),
         )
     for label in order:
-        confirming = measured(CONFIRMING, label, standing, [COLLAGE])
+        confirming = measured(_CONFIRMING, label, standing, [COLLAGE])
         chosen, beaten_by = label, _faster_than(label, confirming, alone)
         faster = () if time_is_over() else tuple(beaten_by)
         if faster:
-            confirming = measured(f"{CONFIRMING} again", label, standing, [COLLAGE, *faster], thorough=True)
+            confirming = measured(_CONFIRMING_AGAIN, label, standing, [COLLAGE, *faster], thorough=True)
             note(f"{label} was slower than {faster[0]} in the run to confirm it: measured again, for longer")
             chosen, beaten_by = _decided(label, faster, confirming, alone)
         if not (record := confirming.records[label]).ok:

@@ -133,6 +133,7 @@ def test_modules_that_are_named_by_hand_and_fail(
     assert "No module named 'a_module_that_is_not'" in result.stdout
 
 
+@pytest.mark.ci
 def test_a_bundle_whose_backend_is_not_available(
     installed: Path, collage: Collage, model: Path, refused: Refused
 ) -> None:

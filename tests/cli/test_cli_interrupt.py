@@ -74,6 +74,7 @@ def test_interrupted_while_measuring(collage: Collage) -> None:
     assert not list(collage.temporary.iterdir())
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "options",
     [

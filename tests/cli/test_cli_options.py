@@ -107,6 +107,7 @@ def test_shapes(
     assert [graph.shape_of(v) for v in (*graph.inputs, *graph.outputs)] == [(2, 3)] * 3
 
 
+@pytest.mark.ci
 def test_passes(open_model: Path, mistake: Mistake, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = (open_model, "--backends", "reference", "--shape", "x=2,3")
     assert _backend_of(_optimize(capsys, *arguments)).keys() == {"sum", "relu"}
@@ -124,6 +125,7 @@ def test_threads(open_model: Path, capsys: pytest.CaptureFixture[str], tmp_path:
     assert read(bundle).placement.target.threads == 2
 
 
+@pytest.mark.ci
 def test_a_second_opinion(open_model: Path, mistake: Mistake, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = (open_model, "--backends", "reference", "--shape", "x=2,3")
     report = _optimize(capsys, *arguments, "--verify", "onnxruntime")

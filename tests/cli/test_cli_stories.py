@@ -147,6 +147,7 @@ def test_explain(optimised: Optimised) -> None:
     assert "nothing is fused into its input" in text
 
 
+@pytest.mark.ci
 def test_costs_go_out_and_come_in(optimised: Optimised) -> None:
     collage = optimised.collage
     # Where other tests have added costs, there may be a better answer now, and more to measure for it.

@@ -140,7 +140,7 @@ _FAULTS: list[tuple[str, list[str]]] = [
     ("in the whole: raise", ["step bad: nodes 1 failed: RuntimeError: no more runs today"]),
     ("in the whole: wrong", ["bad: output 'y' has error"]),
 ]
-_ALWAYS = {"crash", "raise in variants", "wrong"}
+_ALWAYS = {"crash", "raise in variants"}
 """One of a kind; `nox -s ci` tries the others, most of which tests of jobs know as well."""
 
 

@@ -196,6 +196,7 @@ def test_what_a_budget_has_cut_short_is_gone_on_with(parse: Parse, tmp_path: Pat
     assert again.counts["known"] == found.counts["measured"], "it goes on from there"
 
 
+@pytest.mark.ci
 @pytest.mark.alone
 @pytest.mark.usefixtures("libraries")
 @pytest.mark.parametrize("after", [1, 2])

@@ -330,6 +330,7 @@ while TvmBackend().tune(case.group, case.variant(), _TARGET, {trials}).trials < 
 """
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("_ended")
 def test_killed_and_started_again_it_goes_on() -> None:
     case = _product()
