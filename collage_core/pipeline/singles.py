@@ -71,9 +71,13 @@ def single(
 def measure_singles(names: Sequence[str], fallback: str, known: Known, searcher: Searcher) -> None:
     """Before the search: what each that comes near is guessed to do best, while there is time.
 
-    A mix is proven against that, and mostly made of it.
+    A mix is proven against that, and mostly made of it. Graph libraries come first, each with the whole: that
+    is one kernel, and without any of theirs their guesses would be below everybody else's.
     """
     if known.estimates is not None:
+        for name in names:
+            if known.candidates.kinds[name] is BackendKind.GRAPH:
+                single(name, fallback, known, searcher, math.inf, looks=1)
         known.scout()
         with suppress(PlacementError):  # the search itself says which node nobody can run
             singles_beside(known.guess(searcher).placement, names, fallback, known, searcher, looks=1)
