@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from statistics import median
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -58,6 +58,10 @@ GoOn = Callable[[Mapping[str, Sequence[Sitting]]], Collection[str]]
 
 _AtLeast = tuple[int, float]
 """So many runs, and then more until so many seconds have passed."""
+
+
+_Sitting: TypeAlias = "tuple[int, list[_Seat]]"
+"""How many rounds it has at least, and who takes part."""
 
 
 class Runnable(Protocol):
@@ -176,7 +180,8 @@ def measure_rounds(
         processors.look()  # its partner's start is not to count as the contenders'
         numbers = count()
         first = 0
-        for number, (size, playing) in enumerate(_sittings(seats, rounds, sittings, go_on, has_time)):
+        seated = _in_time(_sittings(seats, rounds, sittings, go_on), has_time)
+        for number, (size, playing) in enumerate(seated):
             asked_for = first < rounds
             as_it_comes = number % 3 == 1
             for seat in seats:
@@ -212,26 +217,30 @@ def _sittings(
     rounds: int,
     sittings: int,
     go_on: GoOn | None,
-    has_time: Callable[[float], bool],
-) -> Iterator[tuple[int, list[_Seat]]]:
-    """How many rounds each has at least, and who takes part: nobody that has left."""
+) -> Iterator[_Sitting]:
+    """Nobody that has left takes part."""
     bounds = sorted({sitting * rounds // sittings for sitting in range(sittings + 1)})
-    size, last_s = 0, 0.0
+    size = 0
     for first, end in pairwise(bounds):
-        if first and not has_time(last_s):
-            return
-        begun_s = time.monotonic()
         yield (size := end - first), [s for s in seats if s.takes_part]
-        last_s = time.monotonic() - begun_s
     if size and go_on is not None:
         while True:
             names = go_on({s.contender.name: s.sittings() for s in seats if s.takes_part})
             invited = [s for s in seats if s.takes_part and s.contender.name in names]
-            if not invited or not has_time(last_s):
+            if not invited:
                 return
-            begun_s = time.monotonic()
             yield size, invited
-            last_s = time.monotonic() - begun_s
+
+
+def _in_time(sittings: Iterable[_Sitting], has_time: Callable[[float], bool]) -> Iterator[_Sitting]:
+    """The first, and further ones while there is time for one that takes as long as the last."""
+    last_s: float | None = None
+    for sitting in sittings:
+        if last_s is not None and not has_time(last_s):
+            return
+        begun_s = time.monotonic()
+        yield sitting
+        last_s = time.monotonic() - begun_s
 
 
 def _open_all(seats: Sequence[_Seat], first_runs: int, limit_s: float | None) -> None:

@@ -116,8 +116,8 @@ class Estimates:
         """By backend, and kind of kernel: the share of the roofline, the median of the known in `costs`."""
         self._draw(costs)
         found: dict[str, dict[str, float]] = {}
-        for (backend, *kind), shares in self._shares.items():
-            found.setdefault(str(backend), {})[str(kind)] = median(shares)
+        for kind, shares in self._shares.items():
+            found.setdefault(str(kind[0]), {})[_told(kind)] = median(shares)
         return found
 
     def scouts(self, costs: Costs) -> list[KernelKey]:
@@ -198,7 +198,7 @@ class Estimates:
 
     def _prior(self, kernel: _Kernel) -> float | None:
         shares = self._priors.get(kernel.key[2], {})
-        return shares.get(str([*kernel.nearest[1:]])) or shares.get(str([*kernel.near[1:]]))
+        return shares.get(_told(kernel.nearest)) or shares.get(_told(kernel.near))
 
     @staticmethod
     def _neighbours(of: Mapping[_Kind, list[float]], kernel: _Kernel) -> list[float]:
@@ -209,6 +209,11 @@ class Estimates:
     @staticmethod
     def _any(of: Mapping[_Kind, list[float]], kernel: _Kernel) -> list[float]:
         return of.get(kernel.nearest) or of.get(kernel.near) or []
+
+
+def _told(kind: _Kind) -> str:
+    """A kind as it is kept, by backend."""
+    return str([*kind[1:]])
 
 
 def _heaviest(subgraph: Subgraph) -> Node:

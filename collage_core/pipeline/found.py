@@ -29,10 +29,9 @@ what the slowest of the others took.
 @dataclass(slots=True)
 class Found:
     """How far the steps have come. op_level: None before the search. best: what is the fastest of all that
-    was run. ran: comparisons, with the placements by contender's name. failed: why, by
-    digest, of what failed as a whole. memory: what the next optimization of the same will recall; recalled:
-    what an earlier one has left, None for nothing. untold: what is to be told of
-    the best, None where it has been.
+    was run; untold: what is to be told of it, None where it has been. ran: comparisons, with the placements
+    by contender's name. failed: why, by digest, of what failed as a whole. memory: what the next optimization
+    of the same will recall; recalled: what an earlier one has left, None for nothing.
     """
 
     known: Known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from collage_benchmarks.evidence.efforts import AGAIN, STANDARD
@@ -13,10 +13,8 @@ from collage_core.pipeline.effort import NORMAL, QUICK
 __all__ = ["bounds_table", "efforts_table"]
 
 _COMMAND = "python -m collage_benchmarks.evidence efforts"
+_OF_EACH = ("network", "started (UTC)", "commit")
 _HEADER = (
-    "network",
-    "started (UTC)",
-    "commit",
     "usable after, s",
     "quick, s",
     "its answer's time over thorough's",
@@ -28,9 +26,6 @@ _HEADER = (
     "others' CPU",
 )
 _BOUNDS_HEADER = (
-    "network",
-    "started (UTC)",
-    "commit",
     "offered",
     "until proven: measured",
     "seconds",
@@ -44,31 +39,33 @@ _BOUNDS_HEADER = (
 
 def efforts_table(records: Sequence[Mapping[str, Any]]) -> str:
     """For each kind of processor every record in a line, those of changed files and disturbed ones too."""
-    parts = []
-    for title, runs in grouped(map(Run, records), lambda r: r.title):
-        lines = [_line(r) for r in sorted(runs, key=lambda r: (r.network, r.record["started"]))]
-        parts.append(f"**{title}**\n\n{markdown(_HEADER, lines)}")
-    return "\n\n".join(parts) or f"No run is recorded yet; `{_COMMAND}` makes one."
+    return _table(map(Run, records), _HEADER, _line)
 
 
 def bounds_table(records: Sequence[Mapping[str, Any]]) -> str:
     """For each kind of processor what bounded measuring had to measure, replayed on each record's costs."""
+    return _table((r for r in map(Run, records) if r.record.get("replayed")), _BOUNDS_HEADER, _bounds_line)
+
+
+def _table(runs: Iterable[Run], header: Sequence[str], line: Callable[[Run], list[str]]) -> str:
     parts = []
-    runs = [r for r in map(Run, records) if r.record.get("replayed")]
     for title, of_one in grouped(runs, lambda r: r.title):
-        lines = [_bounds_line(r) for r in sorted(of_one, key=lambda r: (r.network, r.record["started"]))]
-        parts.append(f"**{title}**\n\n{markdown(_BOUNDS_HEADER, lines)}")
+        lines = [
+            [
+                network_name(r.network),
+                r.record["started"],
+                r.commit[:7] + ("" if r.is_clean else ", changed"),
+                *line(r),
+            ]
+            for r in sorted(of_one, key=lambda r: (r.network, r.record["started"]))
+        ]
+        parts.append(f"**{title}**\n\n{markdown([*_OF_EACH, *header], lines)}")
     return "\n\n".join(parts) or f"No run is recorded yet; `{_COMMAND}` makes one."
 
 
 def _bounds_line(run: Run) -> list[str]:
     replayed = run.record["replayed"]
-    cells = [
-        network_name(run.network),
-        run.record["started"],
-        _commit(run),
-        str(replayed["proven"]["offered"]),
-    ]
+    cells = [str(replayed["proven"]["offered"])]
     for what in ("proven", "within"):
         found = replayed[what]
         cells += [
@@ -80,27 +77,17 @@ def _bounds_line(run: Run) -> list[str]:
     return [*cells, ", ".join(f"{over:.3f}" for over in after) or "-"]
 
 
-def _commit(run: Run) -> str:
-    return run.commit[:7] + ("" if run.is_clean else ", changed")
-
-
 def _line(run: Run) -> list[str]:
     record = run.record
     share = f"{run.others_share:.1%}" + ("" if run.is_quiet else ", disturbed")
-    head = [
-        network_name(run.network),
-        record["started"],
-        _commit(run),
-    ]
     if run.is_failed and record["compared"] is None:
         failed = record["failed"]
         reason = f"{failed['step']} failed ({failed['exit_code']}): {''.join(failed['last_lines'][-1:])}"
-        return [*head, reason.replace("|", "\\|"), *["-"] * (len(_HEADER) - len(head) - 2), share]
+        return [reason.replace("|", "\\|"), *["-"] * (len(_HEADER) - 2), share]
     efforts, seconds = record["efforts"], record["seconds"]
     usable = [efforts[e]["usable_s"] for e in (QUICK.name, NORMAL.name)]
     again, normal = efforts[AGAIN]["search"], efforts[NORMAL.name]["search"]["counts"]
     return [
-        *head,
         ", ".join(f"{s:.0f}" for s in usable),
         f"{seconds[QUICK.name]:.0f}",
         _ratio(record["compared"][QUICK.name]),
