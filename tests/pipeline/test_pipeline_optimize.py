@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,14 +86,18 @@ def placed(attention: onnx.ModelProto) -> Optimization:
 
 def test_predicted_is_the_cost_of_what_was_chosen(placed: Optimization) -> None:
     formulation = formulate(placed.candidates, placed.costs.record_of, placed.costs.converters())
+    # The numbers of the choices are those of the search that found it: what was measured since counts here.
+    place = {
+        (c.backend, c.subgraph.node_set, c.variant): number for number, c in enumerate(formulation.choices)
+    }
+    chosen = tuple(place[g.backend, NodeSet(g.nodes), g.variant] for g in placed.mix.groups)
     solution = placed.op_level.solution
     assert solution is not None
-    chosen = solution.choices
     assert placed.mix.predicted_ms == pytest.approx(total_ms(formulation.problem, chosen))
     parts = breakdown(formulation.problem, chosen)
     assert parts.kernels_ms == pytest.approx(sum(g.cost_ms or 0.0 for g in placed.mix.groups))
     assert parts.conversions_ms == pytest.approx(sum(c.cost_ms or 0.0 for c in placed.mix.conversions))
-    again = formulation.placement(solution)
+    again = formulation.placement(replace(solution, choices=chosen))
     assert placed.mix.groups == again.groups
     assert placed.mix.conversions == again.conversions
     assert placed.mix.terms_ms == pytest.approx(again.terms_ms)
