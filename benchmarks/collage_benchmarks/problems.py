@@ -109,7 +109,7 @@ def load_problem(path: Path) -> Problem:
         ),
         {(v, p, q): ms for v, p, q, ms in data["conversion_ms"]},
         {int(b): ms for b, ms in data["group_ms"].items()},
-        data["crossing_ms"],
+        {int(b): ms for b, ms in data["crossing_ms"].items()},
     )
 
 
@@ -123,7 +123,7 @@ def _to_json(problem: Problem) -> dict[str, Any]:
         ],
         "conversion_ms": [[*key, round(ms, 6)] for key, ms in problem.conversion_ms.items()],
         "group_ms": dict(problem.group_ms),
-        "crossing_ms": problem.crossing_ms,
+        "crossing_ms": dict(problem.crossing_ms),
     }
 
 

@@ -197,7 +197,8 @@ def problem_of(net: Network, seed: int, formats: int = 3, largest: int = 9) -> P
         for q in range(formats)
         if p != q
     }
-    return Problem(count, tuple(values), tuple(choices), conversion_ms, dict.fromkeys(range(3), 0.002), 0.005)
+    group_ms, crossing_ms = dict.fromkeys(range(3), 0.002), dict.fromkeys(range(3), 0.005)
+    return Problem(count, tuple(values), tuple(choices), conversion_ms, group_ms, crossing_ms)
 
 
 SYNTHETIC: dict[str, Callable[[], Network]] = {

@@ -6,11 +6,13 @@ placements is timed in place and compared with what the same step took alone.
 
 from __future__ import annotations
 
+import math
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -30,7 +32,7 @@ from collage_core.ir import Graph, from_model
 from collage_core.ir.passes import normalise
 from collage_core.pipeline.bounding import Known
 from collage_core.pipeline.comparison import placement_entrant
-from collage_core.pipeline.costing import Costs, Ledger, default_policy
+from collage_core.pipeline.costing import Ledger, default_policy
 from collage_core.pipeline.estimates import Estimates
 from collage_core.pipeline.in_place import crossings
 from collage_core.pipeline.libraries import find_candidates
@@ -38,7 +40,7 @@ from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
-from collage_core.search.candidates import CandidateSet
+from collage_core.search.candidates import Candidate
 from collage_core.search.formulate import Formulation, formulate
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.transitions import Transitions
@@ -51,12 +53,18 @@ TRANSITIONS = "transitions"
 _SWITCH = "COLLAGE_CALIBRATION"
 _SEPARATOR = "+"
 
+_Excess = tuple[str, tuple[str, ...], float]
+
 _BLOCKS = 6
-_FAVOUR = 0.1
+_FAVOUR = 0.001
 """What a backend's costs are multiplied by in the placement that is to use it as much as possible."""
-_SHUFFLES = 2
+_MIXES, _STRETCH = 3, 4
+_MOST_NODES = 8
+"""Of a group: a library that took all of the network in one would tell nothing of its groups."""
 _ROUNDS, _RUNS_PER_ROUND = 4, 3
 _FEWEST_STEPS = 3
+_SWEEPS = 100
+"""Over the backends, until their shares of a crossing no longer move."""
 _MAX_SECONDS = 0.1
 
 
@@ -167,16 +175,10 @@ def _measure(
         with closing(
             Ledger(candidates, backends, database, workspace, policy, progress, None, modules)
         ) as ledger:
-            known = Known(ledger, Transitions())
             # Who runs what is what matters here, not who should: guesses do.
             estimates = Estimates(candidates, machine_peaks(target, database, progress.note))
-            estimates.guess(known.costs, ledger.unknown_converters)
-            placements = _placements(candidates, known.costs, eager)
-            known.costs.forget_bounds()
-            for placement in placements:
-                known.measure(placement)
-            placements = [known.priced(p) for p in placements]
-            measured = known.costs.measured
+            placements = _placements(Known(ledger, Transitions(), estimates=estimates), eager)
+            measured = ledger.costs.measured
         entrants = [placement_entrant(str(i), p, registry, parts=True) for i, p in enumerate(placements)]
         progress.phase("calibrating", _ROUNDS)
         outcomes = measure_rounds(
@@ -186,7 +188,7 @@ def _measure(
             on_round=lambda _: progress.step(),
             on_wait=progress.note,
         )
-    excess: list[tuple[str, int, float]] = []
+    excess: list[_Excess] = []
     for i, placement in enumerate(placements):
         if parts_ms := outcomes[str(i)].parts_ms:
             excess += _excess(graph, placement, parts_ms)
@@ -195,56 +197,96 @@ def _measure(
     return _fit(excess, list(backends)), measured + 1
 
 
-def _placements(candidates: CandidateSet, costs: Costs, backends: Sequence[str]) -> list[Placement]:
-    """For each backend one that runs as much there as it can, and some with a bit of everything."""
-    plain = formulate(candidates, costs.record_of, costs.converters())
+def _placements(known: Known, backends: Sequence[str]) -> list[Placement]:
+    """For each backend one that runs as much there as it can, and some where each stretch of nodes has a
+    backend of its own; all measured.
+    """
+    order = {n.id: i for i, n in enumerate(known.candidates.graph.nodes)}
+    stretches = range(0, len(order), _STRETCH)
     rng = random.Random(0)
-    found: dict[str, Placement] = {}
+    favourites = [[name for _ in stretches] for name in backends]
+    favourites += [[rng.choice(backends) for _ in stretches] for _ in range(_MIXES)]
 
-    def add(factors: Sequence[float]) -> None:
-        placement = _solved(plain, factors)
-        found.setdefault(placement.digest, placement)
+    def factor(favourite: Sequence[str], candidate: Candidate) -> float:
+        first = min(order[n] for n in candidate.subgraph.node_set)
+        return _FAVOUR if candidate.backend == favourite[first // _STRETCH] else 1.0
 
-    for name in backends:
-        add([_FAVOUR if c.backend == name else 1.0 for c in plain.choices])
-    for _ in range(_SHUFFLES):
-        add([rng.uniform(0.3, 1.0) for _ in plain.choices])
-    return list(found.values())
+    found = (_measured(known, partial(factor, favourite)) for favourite in favourites)
+    return list({p.digest: p for p in found}.values())
 
 
-def _solved(formulation: Formulation, factors: Sequence[float]) -> Placement:
-    """The best placement if each choice cost its factor times what it does."""
+def _measured(known: Known, factor: Callable[[Candidate], float]) -> Placement:
+    """The best placement if each candidate cost its factor times what it does, all of its costs measured."""
+    assert known.estimates is not None
+    small = [c for c in known.candidates.candidates if len(c.subgraph.node_set) <= _MOST_NODES]
+    candidates = replace(known.candidates, candidates=tuple(small))
+    while True:
+        known.estimates.guess(known.costs, known.ledger.unknown_converters)
+        try:
+            formulation = formulate(candidates, known.costs.record_of, known.costs.converters())
+            placement = _solved(formulation, factor)
+        finally:
+            known.costs.forget_bounds()
+        if not known.measure(placement):  # what turned out not to run takes no part the next time
+            return known.priced(placement)
+
+
+def _solved(formulation: Formulation, factor: Callable[[Candidate], float]) -> Placement:
     problem = formulation.problem
-    scaled = tuple(replace(c, cost_ms=c.cost_ms * f) for c, f in zip(problem.choices, factors, strict=True))
+    scaled = tuple(
+        replace(choice, cost_ms=choice.cost_ms * factor(candidate))
+        for choice, candidate in zip(problem.choices, formulation.choices, strict=True)
+    )
     solution = OpLevelSearch().solve(replace(problem, choices=scaled))
     return formulation.placement(solution)
 
 
-def _excess(graph: Graph, placement: Placement, parts_ms: Sequence[float]) -> list[tuple[str, int, float]]:
-    """Of each part its backend, its crossings, as the search will count them, and its time in place less its
-    cost.
+def _excess(graph: Graph, placement: Placement, parts_ms: Sequence[float]) -> list[_Excess]:
+    """Of each part its backend, the backends that values leave for it, as the search will count them, and its
+    time in place less its cost.
     """
     took_ms = dict(zip((*placement.groups, *placement.conversions), parts_ms, strict=True))
     return [
-        (part.backend, count, took_ms[part] - part.cost_ms)
-        for part, count in crossings(graph, placement)
+        (part.backend, left, took_ms[part] - part.cost_ms)
+        for part, left in crossings(graph, placement)
         if part.cost_ms is not None
     ]
 
 
-def _fit(excess: Sequence[tuple[str, int, float]], backends: Sequence[str]) -> CostRecord:
+def _fit(excess: Sequence[_Excess], backends: Sequence[str]) -> CostRecord:
     """Medians: of parts without crossings the constants per group, of others what remains per crossing."""
     group_ms = {}
     for name in backends:
-        alone = [ms for b, crossing, ms in excess if b == name and not crossing]
+        alone = [ms for b, left, ms in excess if b == name and not left]
         every = [ms for b, _, ms in excess if b == name]
         told = alone if len(alone) >= _FEWEST_STEPS else every
         group_ms[name] = max(0.0, median(told)) if told else 0.0
-    rest = [(ms - group_ms[b]) / crossing for b, crossing, ms in excess if crossing]
-    crossing_ms = max(0.0, median(rest)) if rest else 0.0
+    rest = [(source, b, (ms - group_ms[b]) / len(left)) for b, left, ms in excess if left for source in left]
     details: dict[str, object] = {
         "group_ms": group_ms,
-        "crossing_ms": crossing_ms,
+        "crossing_ms": _crossing_ms(rest, backends),
         "steps": len(excess),
     }
     return CostRecord("ok", runs=_ROUNDS * _RUNS_PER_ROUND, details=details)
+
+
+def _crossing_ms(rest: Sequence[tuple[str, str, float]], backends: Sequence[str]) -> dict[str, float]:
+    """What one costs on the way from one backend to another is taken to be the sum of a share of each: of
+    stopping its threads, and of waking them. Who leaves a backend pays for both of its shares, for what is
+    left has been entered. Least squares, none negative, over the medians of pairs.
+
+    rest: from, to, and what remains.
+    """
+    seen: dict[tuple[str, str], list[float]] = {}
+    for a, b, ms in rest:
+        seen.setdefault((min(a, b), max(a, b)), []).append(ms)
+    shares_ms = dict.fromkeys(backends, 0.0)
+    for _ in range(_SWEEPS):
+        for name in backends:
+            own, count = [0.0], 0
+            for (a, b), found_ms in seen.items():
+                if name in (a, b):
+                    own.append(len(found_ms) * (median(found_ms) - shares_ms[b if a == name else a]))
+                    count += len(found_ms)
+            shares_ms[name] = max(0.0, math.fsum(own) / count) if count else 0.0
+    return {name: 2.0 * ms for name, ms in shares_ms.items()}

@@ -4,6 +4,7 @@ alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
@@ -67,14 +68,15 @@ def constants_ms(
     """Of each group and conversion that computes something, in the order of execution, what it costs beyond
     its kernel: its backend's constant, and its crossings.
     """
-    for part, count in crossings(graph, placement):
-        yield part, transitions.group_ms.get(part.backend, 0.0), count * transitions.crossing_ms
+    for part, left in crossings(graph, placement):
+        crossing_ms = math.fsum(transitions.crossing_ms.get(backend, 0.0) for backend in left)
+        yield part, transitions.group_ms.get(part.backend, 0.0), crossing_ms
 
 
-def crossings(graph: Graph, placement: Placement) -> Iterator[tuple[Group | Conversion, int]]:
-    """Of each group and conversion that computes something, in the order of execution, the crossings of which
-    it is the first reader. They are what `search.cost.breakdown` counts: once per value that some group of
-    another backend reads, and none through views or for conversions.
+def crossings(graph: Graph, placement: Placement) -> Iterator[tuple[Group | Conversion, tuple[str, ...]]]:
+    """Of each group and conversion that computes something, in the order of execution, the backends of the
+    values that cross with it as first reader. They are what `search.cost.breakdown` counts: once per value
+    that some group of another backend reads, and none through views or for conversions.
     """
     home: dict[str, str] = {}
     crossed: set[str] = set()
@@ -82,13 +84,13 @@ def crossings(graph: Graph, placement: Placement) -> Iterator[tuple[Group | Conv
         part = step.what
         if part.backend == VIEW:
             continue
-        count = 0
+        left: tuple[str, ...] = ()
         if isinstance(part, Group):
             read = {value for value, _ in step.reads if home.get(value, part.backend) != part.backend}
-            count = len(read - crossed)
+            left = tuple(sorted(home[value] for value in read - crossed))
             crossed |= read
             home.update((value, part.backend) for value, _ in step.writes)
-        yield part, count
+        yield part, left
 
 
 class Sightings:

@@ -267,16 +267,19 @@ def _groups(report: Mapping[str, Any]) -> str:
     return "groups, in order\n" + table(header, rows, right=[0, 5, 6, 7])
 
 
+def _constants(by_backend_ms: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {1e3 * ms:.1f}" for name, ms in sorted(by_backend_ms.items())) or "no backend"
+
+
 def _prediction(prediction: Mapping[str, Any]) -> list[str]:
     """What the prediction is made of, and where it misses."""
     transitions = prediction["transitions"]
-    constants = ", ".join(f"{name} {1e3 * ms:.1f}" for name, ms in sorted(transitions["group_ms"].items()))
     lines = [
         "predicted: "
         + ", ".join(f"{what} {ms_text(ms)}" for what, ms in prediction["terms_ms"].items())
         + " ms",
-        f"calibrated: us per group of {constants or 'no backend'}; "
-        f"{1e3 * transitions['crossing_ms']:.1f} us per value that crosses",
+        f"calibrated: us per group of {_constants(transitions['group_ms'])}",
+        f"us per value that leaves {_constants(transitions['crossing_ms'])} for another backend",
     ]
     if prediction["in_place_ms"] is None:
         return ["\n".join(lines)]

@@ -64,7 +64,7 @@ def breakdown(problem: Problem, choices: Sequence[int]) -> CostBreakdown:
     """
     owner = _owners(problem, choices)
     conversions: list[Conversion] = []
-    crossings: list[int] = []
+    crossings: dict[int, float] = {}
     followers: dict[int, set[int]] = {c: set() for c in choices}
     for v, value in enumerate(problem.values):
         producer = None if value.producer is None else owner[value.producer]
@@ -94,7 +94,7 @@ def breakdown(problem: Problem, choices: Sequence[int]) -> CostBreakdown:
             backends = {problem.choices[r].backend for r in readers} - {NO_BACKEND}
             home = problem.choices[producer].backend
             if home != NO_BACKEND and backends - {home}:
-                crossings.append(v)
+                crossings[v] = problem.crossing_ms.get(home, 0.0)
     chosen = [problem.choices[c] for c in choices]
     return CostBreakdown(
         order=_executable_order(problem, choices, followers),
@@ -102,7 +102,7 @@ def breakdown(problem: Problem, choices: Sequence[int]) -> CostBreakdown:
         conversions=tuple(conversions),
         group_ms=math.fsum(group_constant_ms(problem, c) for c in chosen),
         crossings=tuple(crossings),
-        crossing_ms=len(crossings) * problem.crossing_ms if crossings else 0.0,
+        crossing_ms=math.fsum(crossings.values()),
     )
 
 

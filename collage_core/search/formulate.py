@@ -187,7 +187,7 @@ def formulate(
         tuple(choices),
         conversion_ms,
         {index: transitions.group_ms.get(name, 0.0) for name, index in backends.items()},
-        transitions.crossing_ms,
+        {index: transitions.crossing_ms.get(name, 0.0) for name, index in backends.items()},
     )
     return Formulation(
         candidates, problem, tuple(kept), tuple(records), tuple(names), tuple(formats), converters

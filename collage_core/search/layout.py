@@ -161,7 +161,7 @@ def _tables(
         output_format,
         None if value.input_format is None else number[value.input_format],
         len(value.consumers),
-        problem.crossing_ms > 0.0,
+        any(problem.crossing_ms.values()),
     )
     has_producer = value.producer is not None
     key = space, output_format, has_producer, *conversion_ms

@@ -54,8 +54,8 @@ class Problem:
     nodes are 0..node_count-1, topologically ordered (a value's producer is smaller than its consumers).
     conversion_ms[(value, from, to)]: cost of the cheapest conversion; a pair that is missing is impossible.
     conversions belong to no backend's crossing. group_ms[backend]: constant per group of a backend.
-    crossing_ms: once per value of which some consumer's backend differs from its producer's (neither being
-    NO_BACKEND; model inputs and outputs belong to NO_BACKEND).
+    crossing_ms[backend]: once per value that this backend produces and of which some consumer's backend is
+    another one (neither being NO_BACKEND; model inputs and outputs belong to NO_BACKEND).
     """
 
     node_count: int
@@ -63,7 +63,7 @@ class Problem:
     choices: tuple[Choice, ...]
     conversion_ms: Mapping[tuple[int, int, int], float]
     group_ms: Mapping[int, float] = field(default_factory=dict)
-    crossing_ms: float = 0.0
+    crossing_ms: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -19,7 +20,7 @@ class SlotTables:
 
     conversion_ms[F, F]: from, to; inf where nobody converts. output_format: in which the model returns it,
     paid when it is produced or arrives. has_producer: False for a model input, which crosses between no
-    backends.
+    backends. crossing_ms: by the backend that produces it.
     """
 
     def __init__(
@@ -28,21 +29,24 @@ class SlotTables:
         conversion_ms: Costs,
         output_format: int | None,
         has_producer: bool,
-        crossing_ms: float,
+        crossing_ms: Mapping[int, float],
     ) -> None:
         self.space = space
         # What nobody can ask for costs nothing; otherwise it would count as a difference between two codes.
         self._conversion_ms = np.where(space.asked, conversion_ms, 0.0)
         self._output_format = output_format
         self._has_producer = has_producer
-        self._crossing_ms = crossing_ms
+        # Of what a live value's code stands for [L], and of each way to write it [W].
+        self._home_ms = np.array([crossing_ms.get(int(b), 0.0) for b in space.home])
+        self._writing_ms = np.array([crossing_ms.get(b, 0.0) for _, b in space.writings])
+        self._most_ms = float(self._writing_ms.max(initial=0.0))
         self._live_slack_ms: dict[int, Costs] = {}
 
     @cached_property
     def consume_ms(self) -> Costs:
         """[L, R]: a reader joins the live value."""
         charge = self._owed_ms[:, self.space.reading_formats]
-        return charge + np.where(self.space.crosses_in, self._crossing_ms, 0.0)
+        return charge + np.where(self.space.crosses_in, self._home_ms[:, None], 0.0)
 
     @cached_property
     def _owed_ms(self) -> Costs:
@@ -59,7 +63,7 @@ class SlotTables:
             wanted[:, self._output_format] = True
         owed = self._conversion_ms[self.space.writing_formats]
         converted = np.where(wanted[:, None, :], owed, 0.0).sum(axis=2)
-        charge: Costs = converted + np.where(self.space.crosses_out, self._crossing_ms, 0.0)
+        charge: Costs = converted + np.where(self.space.crosses_out, self._writing_ms, 0.0)
         return charge
 
     def live_slack_ms(self, readers_left: int) -> Costs:
@@ -71,7 +75,7 @@ class SlotTables:
             extra = _positive_part(self._owed_ms[:, None, :], self._owed_ms[None, :, :])
             extra.sort(axis=2)
             most = extra[:, :, extra.shape[2] - readers_left :].sum(axis=2)
-            crosses_ms = np.where(self.space.homes_differ, self._crossing_ms, 0.0)
+            crosses_ms = np.where(self.space.homes_differ, self._home_ms[:, None], 0.0)
             self._live_slack_ms[readers_left] = most + crosses_ms
         return self._live_slack_ms[readers_left]
 
@@ -82,7 +86,7 @@ class SlotTables:
         """
         wanted = self.space.wanted
         extra = self._worst_source_ms(wanted[:, None, :] & ~wanted[None, :, :])
-        return extra + np.where(self.space.readers_differ, self._crossing_ms, 0.0)
+        return extra + np.where(self.space.readers_differ, self._most_ms, 0.0)
 
     @cached_property
     def reading_slack_ms(self) -> Costs:
@@ -94,7 +98,7 @@ class SlotTables:
         extra = np.where(formats[:, None] != formats, worst_ms[formats][:, None], 0.0)
         if not self._has_producer:
             return extra
-        return extra + np.where(self.space.readings_differ, self._crossing_ms, 0.0)
+        return extra + np.where(self.space.readings_differ, self._most_ms, 0.0)
 
     @cached_property
     def writing_slack_ms(self) -> Costs:
@@ -105,7 +109,7 @@ class SlotTables:
         extra: Costs = _positive_part(owed[:, None, :], owed[None, :, :]).sum(axis=2)
         if not self.space.readings:
             return extra
-        return extra + np.where(self.space.writings_differ, self._crossing_ms, 0.0)
+        return extra + np.where(self.space.writings_differ, self._writing_ms[:, None], 0.0)
 
     def _worst_source_ms(self, wanted: Bools) -> Costs:
         """[..., F] -> [...]: what the wanted formats cost at most, over all formats in which the value may be

@@ -11,8 +11,8 @@ __all__ = ["Transitions"]
 @dataclass(frozen=True, slots=True)
 class Transitions:
     """group_ms: by backend, what each of its groups and conversions takes in an executable beyond what it
-    takes alone. crossing_ms: once per value that some group of another backend than its producer's reads.
+    takes alone. crossing_ms: by backend, once per value that it produces and some group of another one reads.
     """
 
     group_ms: Mapping[str, float] = field(default_factory=dict)
-    crossing_ms: float = 0.0
+    crossing_ms: Mapping[str, float] = field(default_factory=dict)

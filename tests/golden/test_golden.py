@@ -216,7 +216,9 @@ def _optimization(graph: Graph) -> Optimization:
         for key in needed_conversions(graph, candidates.candidates)
     }
     costs = Costs(kernels, conversions, measured=17, cached=4, measure_s=12.5)
-    transitions = Transitions({"swift": 0.001953125, "plain": 0.00390625}, 0.0078125)
+    transitions = Transitions(
+        {"swift": 0.001953125, "plain": 0.00390625}, {"swift": 0.0078125, "plain": 0.015625}
+    )
     formulation = formulate(candidates, costs.record_of, costs.converters(), transitions)
     solution = OpLevelSearch().solve(formulation.problem)
     mix = formulation.placement(solution)

@@ -102,7 +102,7 @@ class _Problem:
         rng = random.Random(seed)
         graph = _graph(rng)
         candidates = CandidateSet(graph, _TARGET, tuple(_candidates(graph, rng)), {}, _KINDS)
-        constants = Transitions({b: rng.random() for b in _KINDS}, rng.random())
+        constants = Transitions({b: rng.random() for b in _KINDS}, {b: rng.random() for b in _KINDS})
         transitions = rng.choice((Transitions(), constants))
         return cls(candidates, _truth(candidates, rng), transitions, lambda: share(rng))
 

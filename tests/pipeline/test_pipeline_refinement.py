@@ -304,7 +304,7 @@ def _in_turn(graph: Graph, *backends: str) -> Placement:
 
 def test_constants_of_groups_and_crossings_are_not_counted_twice(graph: Graph) -> None:
     """A kernel's time in place has them in it; the search adds them again."""
-    transitions = Transitions({"left": 0.25}, 0.5)
+    transitions = Transitions({"left": 0.25}, {"left": 0.5, "right": 0.5})
     sightings = Sightings(graph, transitions)
     placement = _in_turn(graph, "left", "right", "left")
     sightings.add(placement, [2.0, 3.0, 0.6], 1.0, fair=False)
@@ -325,12 +325,12 @@ def test_a_value_crosses_once_however_many_read_it(parse: Parse) -> None:
       [f] v = Add(u, t) [g] y = Mul(v, t) }"""
     graph = from_model(parse(text, s=np.array([6]), z=np.array([2, 3])))
     placement = _in_turn(graph, "one", VIEW, "two", "two", VIEW, "one", "one")
-    constants = constants_ms(graph, placement, Transitions({"one": 0.25}, 1.0))
+    constants = constants_ms(graph, placement, Transitions({"one": 0.25}, {"one": 1.0, "two": 3.0}))
     assert [(part.nodes, *terms_ms) for part, *terms_ms in constants if isinstance(part, Group)] == [
         ((graph.nodes[0].id,), 0.25, 0.0),
         ((graph.nodes[2].id,), 0.0, 0.0),  # through a view
         ((graph.nodes[3].id,), 0.0, 1.0),
-        ((graph.nodes[5].id,), 0.25, 1.0),  # one operand comes through a view
+        ((graph.nodes[5].id,), 0.25, 3.0),  # one operand comes through a view
         ((graph.nodes[6].id,), 0.25, 0.0),  # has crossed before
     ]
 

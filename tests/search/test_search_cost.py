@@ -44,7 +44,7 @@ def conversions(seed: int) -> dict[tuple[int, int, int], float]:
 def naive_ms(problem: Problem, choices: list[Choice]) -> float:
     """Walk over pairs of choices and collect what must be paid in sets."""
     paid: set[tuple[int, int, int]] = set()
-    crossed: set[int] = set()
+    crossed: dict[int, int] = {}
     total = 0.0
     for c in choices:
         total += c.cost_ms + (problem.group_ms.get(c.backend, 0.0) if c.backend >= 0 else 0.0)
@@ -56,12 +56,13 @@ def naive_ms(problem: Problem, choices: list[Choice]) -> float:
                 if v in d.reads and d.reads[v] != p:
                     paid.add((v, p, d.reads[v]))
                 if v in d.reads and min(c.backend, d.backend) >= 0 and c.backend != d.backend:
-                    crossed.add(v)
+                    crossed[v] = c.backend
         for v, q in c.reads.items():
             arrival = problem.values[v].input_format
             if arrival is not None and arrival != q:
                 paid.add((v, arrival, q))
-    return total + sum(problem.conversion_ms[k] for k in paid) + problem.crossing_ms * len(crossed)
+    crossing_ms = sum(problem.crossing_ms[home] for home in crossed.values())
+    return total + sum(problem.conversion_ms[k] for k in paid) + crossing_ms
 
 
 @settings(max_examples=200, deadline=None)
@@ -75,7 +76,9 @@ def test_equals_naive(seed: int, cover: tuple[int, ...]) -> None:
         diamond_choice(m, rng.randint(-1, 2), rng.randrange(3), rng.randrange(3), rng.random()) for m in cover
     ]
     rng.shuffle(choices)
-    problem = Problem(4, DIAMOND, tuple(choices), conversions(seed), {0: 0.1, 1: 0.2}, 0.5)
+    problem = Problem(
+        4, DIAMOND, tuple(choices), conversions(seed), {0: 0.1, 1: 0.2}, {0: 0.5, 1: 0.7, 2: 0.2}
+    )
     which = list(range(len(choices)))
     if 9 in cover:
         with pytest.raises(PlacementError, match="circle"):
@@ -97,7 +100,7 @@ def test_terms() -> None:
         diamond_choice(4, 1, 1, 0, 4.0),
         diamond_choice(8, NO_BACKEND, 0, 0, 0.0),
     )
-    problem = Problem(4, DIAMOND, choices, {(1, 0, 1): 0.25}, {0: 10.0, 1: 20.0}, 100.0)
+    problem = Problem(4, DIAMOND, choices, {(1, 0, 1): 0.25}, {0: 10.0, 1: 20.0}, {0: 100.0, 1: 1000.0})
     terms = breakdown(problem, [3, 2, 1, 0])
     assert terms.conversions == (Conversion(1, 0, 1, 0.25),), "two readers and the model's output share it"
     assert terms.crossings == (1,)

@@ -30,7 +30,7 @@ class Life:
         self.readings = tuple(rng.sample(everything, min(len(everything), 4)))
         self.writings = tuple(rng.sample(everything, min(len(everything), 3)))
         self.output_format = rng.choice((None, rng.randrange(formats)))
-        self.crossing_ms = rng.choice((0.0, 0.5, 2.0))
+        self.crossing_ms = {b: rng.choice((0.0, 0.5, 2.0)) for b in range(3)}
         conversion_ms = np.array(
             [
                 [rng.choice((rng.random(), rng.random(), math.inf)) for _ in range(formats)]
@@ -40,7 +40,13 @@ class Life:
         np.fill_diagonal(conversion_ms, 0.0)
         self.conversion_ms = conversion_ms
         self.space = code_space(
-            self.readings, self.writings, formats, self.output_format, None, CONSUMERS, self.crossing_ms > 0.0
+            self.readings,
+            self.writings,
+            formats,
+            self.output_format,
+            None,
+            CONSUMERS,
+            any(self.crossing_ms.values()),
         )
         self.tables = SlotTables(self.space, conversion_ms, self.output_format, True, self.crossing_ms)
 
@@ -72,7 +78,7 @@ class Life:
         if self.output_format is not None:
             needed.add(self.output_format)
         others = {self.readings[r][1] for r in readers} - {home, NO_BACKEND}
-        crossing_ms = self.crossing_ms if others and home != NO_BACKEND else 0.0
+        crossing_ms = self.crossing_ms[home] if others and home != NO_BACKEND else 0.0
         return crossing_ms + math.fsum(float(self.conversion_ms[source, q]) for q in needed)
 
     def sequences(self, longest: int) -> list[tuple[int, ...]]:

@@ -38,7 +38,7 @@ def chain(length: int, seed: int, formats: int = 3) -> Problem:
     conversion_ms = {
         (v, p, q): rng.random() for v in range(length + 1) for p in range(formats) for q in range(formats)
     }
-    return Problem(length, tuple(values), tuple(choices), conversion_ms, {}, 0.2)
+    return Problem(length, tuple(values), tuple(choices), conversion_ms, {}, {0: 0.2, 1: 0.1})
 
 
 def knot() -> Problem:
@@ -113,7 +113,7 @@ def test_group_whose_other_operand_is_produced_later() -> None:
         Choice(0b001, 0, {0: 0}, {1: 0}, 5.0),
         Choice(0b100, 0, {1: 0, 2: 0}, {3: 0}, 5.0),
     )
-    problem = Problem(3, values, choices, {(2, 0, 1): 1.0}, {}, 0.125)
+    problem = Problem(3, values, choices, {(2, 0, 1): 1.0}, {}, {0: 9.0, 1: 0.125})
     found = OpLevelSearch().solve(problem)
     assert found.choices == (2, 0)
     assert found.total_ms == 1.0 + 1.75 + 0.125
@@ -131,7 +131,8 @@ def test_views_cross_for_free() -> None:
         Choice(2, NO_BACKEND, {1: 0}, {2: 0}, 0.0),
         Choice(4, 1, {2: 0}, {3: 0}, 1.0),
     )
-    found = OpLevelSearch().solve(Problem(3, values, choices, {}, {0: 0.25, 1: 0.5, NO_BACKEND: 9.0}, 100.0))
+    group_ms, crossing_ms = {0: 0.25, 1: 0.5, NO_BACKEND: 9.0}, {0: 100.0, 1: 100.0, NO_BACKEND: 9.0}
+    found = OpLevelSearch().solve(Problem(3, values, choices, {}, group_ms, crossing_ms))
     assert found.total_ms == 2.75
 
 

@@ -85,7 +85,7 @@ class _Program:
 
         if value.output_format is not None:
             self.model.add(available(value.output_format) >= 1)
-        crossing: cp_model.IntVar | None = None
+        crossings: dict[int, cp_model.IntVar] = {}
         for n in value.consumers:
             readers = [c for c in covering[n] if v in problem.choices[c].reads]
             by_format: dict[int, list[int]] = defaultdict(list)
@@ -103,14 +103,15 @@ class _Program:
                     if v in problem.choices[c].writes and problem.choices[c].backend == home
                 ]
                 others = [c for c in readers if problem.choices[c].backend not in (home, NO_BACKEND)]
-                if makers and others:
-                    crossing = self._crossing(v) if crossing is None else crossing
+                if makers and others and problem.crossing_ms.get(home):
+                    if home not in crossings:
+                        crossings[home] = self._crossing(v, home)
                     pair = sum(self.chosen[c] for c in makers) + sum(self.chosen[c] for c in others)
-                    self.model.add(pair - 1 <= crossing)
+                    self.model.add(pair - 1 <= crossings[home])
 
-    def _crossing(self, v: int) -> cp_model.IntVar:
-        z = self.model.new_bool_var(f"z{v}")
-        self.terms.append((z, self.problem.crossing_ms))
+    def _crossing(self, v: int, home: int) -> cp_model.IntVar:
+        z = self.model.new_bool_var(f"z{v}_{home}")
+        self.terms.append((z, self.problem.crossing_ms[home]))
         return z
 
     def forbid(self, choices: list[int]) -> None:

@@ -74,5 +74,5 @@ def random_problem(seed: int, nodes: int, formats: int, backends: int) -> Proble
         tuple(choices),
         conversion_ms,
         {b: cost(1.0) for b in range(backends)},
-        rng.choice((0.0, 0.3, cost(2.0), cost(2.0))),
+        {b: rng.choice((0.0, 0.3, cost(2.0), cost(2.0))) for b in range(backends)},
     )
