@@ -46,9 +46,9 @@ def ci(session: nox.Session) -> None:
 
 @nox.session
 def nightly(session: nox.Session) -> None:
-    """All tests, the slow ones too, one after the other; then the fuzz."""
+    """All tests, the slow ones too, in processes; then the fuzz."""
     _install_editable(session, *TEST_TOOLS)
-    session.run("python", "-m", "pytest", "--hypothesis-profile=exploring", *session.posargs)
+    session.run("pytest", *IN_PROCESSES, "--hypothesis-profile=exploring", *session.posargs)
     session.notify("fuzz", [])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import closing, contextmanager
@@ -19,33 +20,27 @@ from collage_core.pipeline.in_place import KernelKey
 from collage_core.pipeline.progress import Silent
 from collage_core.search.candidates import CandidateSet
 
-__all__ = ["RecordedCosts", "recorded_ledger"]
+__all__ = ["RecordedCosts", "measuring_s", "recorded_ledger"]
 
 
 class RecordedCosts(Executor):
     """Carries measuring jobs (`MeasureJob`) by looking into `truth`, at once.
 
-    truth: of all candidates of `graph`; KeyError for what it does not hold. seconds: that it took to measure
-    what was asked for. kernels, converters: what that was, in order.
+    truth: of all candidates of `graph`; KeyError for what it does not hold. kernels, converters: what was
+    asked for, in order; where time is over, the ledger keeps less.
     """
 
     def __init__(self, graph: Graph, truth: Costs) -> None:
         self._graph = graph
         self._truth = truth
-        self.seconds = 0.0
         self.kernels: list[KernelKey] = []
         self.converters: list[Converter] = []
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
         job: MeasureJob = arguments[0]
         future: Future[Any] = Future()
-        future.set_result([(item.index, self._record(item, job.backend)) for item in job.items])
+        future.set_result([(item.index, self._looked_up(item, job.backend)) for item in job.items])
         return future
-
-    def _record(self, item: MeasureItem, backend: str) -> CostRecord:
-        record = self._looked_up(item, backend)
-        self.seconds += record.seconds
-        return record
 
     def _looked_up(self, item: MeasureItem, backend: str) -> CostRecord:
         if item.kind == "kernel":
@@ -57,6 +52,12 @@ class RecordedCosts(Executor):
         conversion = self._graph.type_of(item.value), item.source, item.destination
         self.converters.append((conversion, backend))
         return self._truth.conversion_records[conversion][backend]
+
+
+def measuring_s(costs: Costs) -> float:
+    """That all of these took to measure."""
+    conversions = (r for records in costs.conversion_records.values() for r in records.values())
+    return math.fsum(r.seconds for r in (*costs.kernels.values(), *conversions))
 
 
 @contextmanager

@@ -139,10 +139,12 @@ class Known:
         if self.estimates is not None:
             self.ledger.measure_kernels(_MEASURING, self.estimates.scouts(self.costs))
 
-    def measure(self, placement: Placement, *, whatever: bool = False) -> bool:
-        """What it contains that has no record. Whether there was any. whatever: even where time is over."""
+    def measure(self, placement: Placement, *, whatever: bool = False, races: bool = True) -> bool:
+        """What it contains that has no record. Whether there was any. whatever: even where time is over.
+        races: whether what is clearly slower than another of the same nodes leaves after few runs.
+        """
         kernels, converters = self._unknown(placement)
-        enough_ms = self.estimates.enough_ms if self.estimates is not None else lambda key: math.inf
+        enough_ms = self.estimates.enough_ms if races and self.estimates is not None else lambda key: math.inf
         self.ledger.measure_kernels(_MEASURING, kernels, whatever=whatever, enough_ms=enough_ms)
         self.ledger.measure_converters(_MEASURING, converters, whatever=whatever)
         return bool(kernels or converters)

@@ -6,14 +6,13 @@ placements is timed in place and compared with what the same step took alone.
 
 from __future__ import annotations
 
-import math
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -175,7 +174,7 @@ def _measure(
         with closing(
             Ledger(candidates, backends, database, workspace, policy, progress, None, modules)
         ) as ledger:
-            # Who runs what is what matters here, not who should: guesses do.
+            # Who runs what is what matters here, not who should: guesses choose.
             estimates = Estimates(candidates, machine_peaks(target, database, progress.note))
             placements = _placements(Known(ledger, Transitions(), estimates=estimates), eager)
             measured = ledger.costs.measured
@@ -227,7 +226,7 @@ def _measured(known: Known, factor: Callable[[Candidate], float]) -> Placement:
             placement = _solved(formulation, factor)
         finally:
             known.costs.forget_bounds()
-        if not known.measure(placement):  # what turned out not to run takes no part the next time
+        if not known.measure(placement, races=False):  # what turned out not to run is out the next time
             return known.priced(placement)
 
 
@@ -254,39 +253,55 @@ def _excess(graph: Graph, placement: Placement, parts_ms: Sequence[float]) -> li
 
 
 def _fit(excess: Sequence[_Excess], backends: Sequence[str]) -> CostRecord:
-    """Medians: of parts without crossings the constants per group, of others what remains per crossing."""
+    """Constants per group: the median of parts that nothing crosses to, or of all where these are few.
+    Constants per crossing: of what remains of others. What was not seen has the median of those that were.
+    """
     group_ms = {}
     for name in backends:
         alone = [ms for b, left, ms in excess if b == name and not left]
         every = [ms for b, _, ms in excess if b == name]
-        told = alone if len(alone) >= _FEWEST_STEPS else every
-        group_ms[name] = max(0.0, median(told)) if told else 0.0
+        if every:
+            group_ms[name] = max(0.0, median(alone if len(alone) >= _FEWEST_STEPS else every))
     rest = [(source, b, (ms - group_ms[b]) / len(left)) for b, left, ms in excess if left for source in left]
     details: dict[str, object] = {
-        "group_ms": group_ms,
-        "crossing_ms": _crossing_ms(rest, backends),
+        "group_ms": _with_median(group_ms, backends),
+        "crossing_ms": _with_median(_crossing_ms(rest), backends),
         "steps": len(excess),
     }
     return CostRecord("ok", runs=_ROUNDS * _RUNS_PER_ROUND, details=details)
 
 
-def _crossing_ms(rest: Sequence[tuple[str, str, float]], backends: Sequence[str]) -> dict[str, float]:
+def _with_median(seen_ms: Mapping[str, float], backends: Sequence[str]) -> dict[str, float]:
+    typical_ms = median(seen_ms.values()) if seen_ms else 0.0
+    return {name: seen_ms.get(name, typical_ms) for name in backends}
+
+
+def _crossing_ms(rest: Sequence[tuple[str, str, float]]) -> dict[str, float]:
     """What one costs on the way from one backend to another is taken to be the sum of a share of each: of
     stopping its threads, and of waking them. Who leaves a backend pays for both of its shares, for what is
-    left has been entered. Least squares, none negative, over the medians of pairs.
+    left has been entered.
 
+    Least squares, no share negative, over what pairs cost there and back: of each direction the median.
+    Where that leaves a choice, a pair's two have the same share.
     rest: from, to, and what remains.
     """
     seen: dict[tuple[str, str], list[float]] = {}
     for a, b, ms in rest:
-        seen.setdefault((min(a, b), max(a, b)), []).append(ms)
-    shares_ms = dict.fromkeys(backends, 0.0)
+        seen.setdefault((a, b), []).append(ms)
+    pairs: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    for (a, b), found_ms in seen.items():
+        pairs.setdefault((min(a, b), max(a, b)), []).append((median(found_ms), len(found_ms)))
+    shares_ms = dict.fromkeys((name for pair in pairs for name in pair), 0.0)
     for _ in range(_SWEEPS):
-        for name in backends:
-            own, count = [0.0], 0
-            for (a, b), found_ms in seen.items():
+        before_ms = dict(shares_ms)
+        for name in shares_ms:
+            weighted_ms, count = 0.0, 0
+            for (a, b), directions in pairs.items():
                 if name in (a, b):
-                    own.append(len(found_ms) * (median(found_ms) - shares_ms[b if a == name else a]))
-                    count += len(found_ms)
-            shares_ms[name] = max(0.0, math.fsum(own) / count) if count else 0.0
+                    other_ms = before_ms[b if a == name else a]
+                    seen_count = sum(n for _, n in directions)
+                    weighted_ms += seen_count * (fmean(ms for ms, _ in directions) - other_ms)
+                    count += seen_count
+            # Half of the way, for the others move at the same time.
+            shares_ms[name] = 0.5 * (before_ms[name] + max(0.0, weighted_ms / count))
     return {name: 2.0 * ms for name, ms in shares_ms.items()}

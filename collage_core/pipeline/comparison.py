@@ -352,7 +352,7 @@ class Unsettled:
 def _holds(record: CostRecord, limit_s: float | None) -> bool:
     """Whether it was not cut short, or by a limit that is no smaller than this one."""
     ended_s: Any = record.details.get(CUT_SHORT, math.inf)
-    return (math.inf if limit_s is None else limit_s) <= float(ended_s)
+    return ended_s is not None and (math.inf if limit_s is None else limit_s) <= float(ended_s)
 
 
 def end_to_end_machine(target: Target) -> dict[str, str]:

@@ -7,12 +7,14 @@ more, would draw other bounds, and might measure more. So answers are recalled, 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from collage_core.backend import Backend
+from collage_core.costs.fingerprint import source_hash
 from collage_core.costs.record import CostKey, CostRecord
 from collage_core.errors import PlacementError
 from collage_core.pipeline.calibration import calibration_environment
@@ -23,8 +25,10 @@ from collage_core.pipeline.proof import Single
 from collage_core.placement import VIEW, Placement
 from collage_core.search.candidates import CandidateSet
 from collage_core.search.formulate import needed_conversions
+from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.problem import Solution
 from collage_core.search.searcher import SearchResult
+from collage_core.search.transitions import Transitions
 
 __all__ = ["FOUND", "Memory", "costs_digest", "memory_key"]
 
@@ -125,17 +129,27 @@ def costs_digest(candidates: CandidateSet, costs: Costs) -> str:
 
 
 def memory_key(
-    candidates: CandidateSet, backends: Mapping[str, Backend], effort: Effort, inputs_digest: str
+    candidates: CandidateSet,
+    backends: Mapping[str, Backend],
+    effort: Effort,
+    inputs_digest: str,
+    transitions: Transitions,
+    searcher: OpLevelSearch,
 ) -> CostKey:
-    """Of the graph, its inputs and all that is offered for it, and of how much is measured."""
+    """Of the graph, its inputs and all that is offered for it and where, of how much is measured, and of what
+    the search goes by.
+    """
     graph = candidates.graph
-    offered = sorted({str(identity(c)) for c in candidates.candidates})
-    told = [graph_digest(graph), inputs_digest, *offered]
+    offered = sorted(f"{sorted(n.id for n in c.subgraph.nodes)} {identity(c)}" for c in candidates.candidates)
+    limits = searcher.cap, searcher.beam, searcher.budget
+    constants = json.dumps(asdict(transitions), sort_keys=True)
+    told = [graph_digest(graph), inputs_digest, constants, repr(limits), *offered]
+    environment = calibration_environment(backends, candidates.target)
     return CostKey(
         FOUND,
         hashlib.sha256("\n".join(told).encode()).hexdigest()[:32],
         repr(effort),
         "+".join(sorted(backends)),
-        calibration_environment(backends, candidates.target),
+        {**environment, "search": source_hash("collage_core.search")},
         default_policy(graph),
     )

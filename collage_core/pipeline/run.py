@@ -58,6 +58,8 @@ _SECOND_LEVEL_SHARE = 0.8
 """Of the budget, after which a further search ends."""
 _WORTH = 0.98
 """What takes more than this of what the best before takes is no better, as far as one comparison tells."""
+_CALIBRATED_FROM_S = 90.0
+"""Calibrating takes 30 s on two cores: what is left of a budget must be worth it."""
 _FIRST = "first answer"
 _AT_ONCE = Plan(sittings=1, goes_on=False, patience=0.1)
 """Of what is to be there at once."""
@@ -125,12 +127,15 @@ class OptimizationRun:
     def _steps(
         self, found: Found, transitions: Transitions | None, searcher: Searcher | None, seed: int
     ) -> Optimization:
-        key = self._recall(found)
+        if transitions is None:
+            self._calibrate(found.known, measure=False)
+        self._recall(found)
         self._estimate(found)
         if self.runs and found.known.estimates is not None:
             self._answer_at_once(found)
         if transitions is None:
-            self._calibrate(found.known)
+            is_worth_it = self.effort.calibrates and self.budget.left_s() >= _CALIBRATED_FROM_S
+            self._calibrate(found.known, measure=self.measured_here and is_worth_it)
         if not self._bounds:
             found.known.ledger.measure_all()
             self._learn(found)
@@ -144,7 +149,7 @@ class OptimizationRun:
         found.memory.left_out = self._left_out(found) if found.recalled is None else found.recalled.left_out
         if self._bounds and found.recalled is None:
             found.memory.costs_digest = costs_digest(found.known.candidates, found.known.costs)
-            self.database.put(key, found.memory.to_record())
+            self.database.put(self._memory_key(found), found.memory.to_record())
         if not self.runs:
             return self._outcome(found, Proof(found.mix, MIX), Stage.SEARCHED)
         proof = self._prove(found)
@@ -155,17 +160,25 @@ class OptimizationRun:
         """Whether bounds say what is measured; an executor measures everything: it can do so at once."""
         return not self.effort.measures_all and self.executor is None
 
-    def _recall(self, found: Found) -> CostKey:
-        """What an earlier optimization of the same has found, unless other costs are known now; its key."""
+    def _memory_key(self, found: Found) -> CostKey:
+        """Of what is found at the constants that are known now."""
         effort = self.effort if self.runs else replace(self.effort, turns=0, confirms=False)
-        effort = replace(effort, budget_s=self.budget.limit_s)  # with more time it goes on
-        key = memory_key(found.known.candidates, self.backends, effort, self.workspace.inputs_digest)
+        return memory_key(
+            found.known.candidates,
+            self.backends,
+            replace(effort, budget_s=self.budget.limit_s),  # with more time it goes on
+            self.workspace.inputs_digest,
+            found.known.transitions,
+            self.op_search,
+        )
+
+    def _recall(self, found: Found) -> None:
+        """What an earlier optimization of the same has found, unless other costs are known now."""
         if self._bounds:
-            memory = Memory.of_record(self.database.get(key))
+            memory = Memory.of_record(self.database.get(self._memory_key(found)))
             known = costs_digest(found.known.candidates, found.known.costs)
             if memory is not None and memory.costs_digest == known:
                 found.recalled, found.singles, found.failed = memory, memory.singles, dict(memory.failed)
-        return key
 
     def _estimate(self, found: Found) -> None:
         """Nothing needs estimates where all is known, or recalled, or measured by others, all at once."""
@@ -200,14 +213,14 @@ class OptimizationRun:
                 if any(r.ok for r in comparison.records.values()):
                     return
 
-    def _calibrate(self, known: Known) -> None:
+    def _calibrate(self, known: Known, *, measure: bool) -> None:
         known.transitions, measured = calibrate(
             self.backends,
             self.target,
             self.database,
             self.registry,
             self.progress,
-            measure=self.measured_here and self.effort.calibrates,
+            measure=measure,
         )
         known.costs.measured += measured
 

@@ -71,13 +71,14 @@ def single(
 def measure_singles(names: Sequence[str], fallback: str, known: Known, searcher: Searcher) -> None:
     """Before the search: what each that comes near is guessed to do best, while there is time.
 
-    A mix is proven against that, and mostly made of it. Graph libraries come first, each with the whole: that
-    is one kernel, and without any of theirs their guesses would be below everybody else's.
+    A mix is proven against that, and mostly made of it. Graph libraries come first, where they take the
+    whole: that is one kernel. Without any of theirs their guesses would be below everybody else's.
     """
     if known.estimates is not None:
         for name in names:
             if known.candidates.kinds[name] is BackendKind.GRAPH:
-                single(name, fallback, known, searcher, math.inf, looks=1)
+                with suppress(PlacementError):  # it does not take it all
+                    _best(known, searcher, [name], name, ALL_TAKEN, math.inf, 1, whatever=False)
         known.scout()
         with suppress(PlacementError):  # the search itself says which node nobody can run
             singles_beside(known.guess(searcher).placement, names, fallback, known, searcher, looks=1)

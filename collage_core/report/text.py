@@ -267,7 +267,9 @@ def _groups(report: Mapping[str, Any]) -> str:
     return "groups, in order\n" + table(header, rows, right=[0, 5, 6, 7])
 
 
-def _constants(by_backend_ms: Mapping[str, float]) -> str:
+def _constants(by_backend_ms: Mapping[str, float] | float) -> str:
+    if not isinstance(by_backend_ms, Mapping):  # as bundles told before ADR 30
+        return f"a backend {1e3 * by_backend_ms:.1f}"
     return ", ".join(f"{name} {1e3 * ms:.1f}" for name, ms in sorted(by_backend_ms.items())) or "no backend"
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from collage_core import Optimization, Target, build, optimize
+from collage_core import Constraints, Optimization, Target, build, optimize
 from collage_core.formats import Array
 from collage_core.pipeline.budget import Budget
 from collage_core.pipeline.effort import NORMAL, QUICK, THOROUGH
@@ -19,6 +19,7 @@ from collage_core.pipeline.optimization import Stage
 from collage_core.pipeline.progress import Silent
 from collage_core.plugins import PLUGINS_VARIABLE, default_registry
 from collage_core.runtime import Bundle, read, save
+from collage_core.search.transitions import Transitions
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Answer, Parse
@@ -281,6 +282,52 @@ def test_what_there_was_no_time_for_is_not_begun_when_it_is_recalled(
     assert first.compared == ["first answer", "choosing", "confirming"]
     _optimize(parse, tmp_path / "c.sqlite", effort=NORMAL, rounds=2, progress=second)
     assert second.compared == []
+
+
+@pytest.mark.parametrize(("budget_s", "measures"), [(60.0, [False, False]), (600.0, [False, True])])
+def test_calibrating_waits_until_there_is_time_for_it(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget_s: float, measures: list[bool]
+) -> None:
+    asked: list[bool] = []
+
+    def calibrate(*_: Any, measure: bool) -> tuple[Transitions, int]:
+        asked.append(measure)
+        return Transitions(), 0
+
+    monkeypatch.setattr("collage_core.pipeline.run.calibrate", calibrate)
+    _optimize(parse, tmp_path / "c.sqlite", effort=NORMAL, budget_s=budget_s, rounds=0)
+    assert asked == measures, "what is known is looked up first"
+
+
+@pytest.mark.parametrize("name", ["a", "c"])
+def test_what_is_recalled_is_of_the_same_pins(parse: Parse, tmp_path: Path, name: str) -> None:
+    """Of twins, one is pinned: the same kernels at the same costs, elsewhere."""
+    model = parse(
+        "(float[8] x) => (float y) { [a] a = Relu(x) [b] b = Neg(a) [c] c = Relu(b) [d] y = Neg(c) }"
+    )
+    options: dict[str, Any] = {"target": _TARGET, "costs": tmp_path / "c.sqlite", "rounds": 0}
+    free = optimize(model, backends=_BACKENDS, **options)
+    graph = free.graph
+    home = {graph.node(i).name: g.backend for g in free.placement.groups for i in g.nodes}
+    other = next(b for b in _BACKENDS if b != home[name])
+    pinned = optimize(model, backends=_BACKENDS, constraints=Constraints({name: other}), **options)
+    assert other in {
+        g.backend for g in pinned.placement.groups for i in g.nodes if graph.node(i).name == name
+    }
+
+
+def test_what_is_recalled_is_of_the_same_constants(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dear = Transitions(dict.fromkeys(_BACKENDS, 1.0))
+    told = [Transitions(), dear, dear]
+    found = []
+    for constants in told:
+        monkeypatch.setattr("collage_core.pipeline.run.calibrate", lambda *_, measure, c=constants: (c, 0))
+        found.append(_optimize(parse, tmp_path / "c.sqlite", effort=QUICK, rounds=0))
+    assert found[0].mix.terms_ms["groups"] == 0.0
+    assert found[1].mix.terms_ms["groups"] >= 1.0
+    assert found[2].mix == found[1].mix
 
 
 @pytest.mark.usefixtures("libraries")

@@ -67,11 +67,10 @@ def test_constants_are_medians() -> None:
     steps += [("one", ("two", "two"), 0.9), ("two", ("one",), 0.3), ("two", ("one",), 0.4)]
     steps += [("low", (), -1.0), ("low", (), -2.0), ("low", (), -3.0)]
     details: Any = calibration._fit(steps, ["one", "two", "low", "idle"]).details
-    assert details["group_ms"] == pytest.approx({"one": 0.2, "two": 0.35, "low": 0.0, "idle": 0.0})
-    # Between one and two remain 0.3, 0.35 (twice), -0.05 and 0.05: there and back twice their median.
-    there_and_back = details["crossing_ms"]["one"] + details["crossing_ms"]["two"]
-    assert there_and_back == pytest.approx(2 * 0.3)
-    assert details["crossing_ms"]["low"] == details["crossing_ms"]["idle"] == 0.0
+    assert details["group_ms"] == pytest.approx({"one": 0.2, "two": 0.35, "low": 0.0, "idle": 0.2})
+    # From two to one remain 0.3 and twice 0.35, from one to two -0.05 and 0.05: 0.35 there and back.
+    each = pytest.approx(0.35 / 2, abs=1e-6)
+    assert details["crossing_ms"] == {"one": each, "two": each, "low": each, "idle": each}
 
 
 def test_a_backend_that_is_slow_to_enter_is_paid_for_when_it_is_left() -> None:
@@ -85,9 +84,22 @@ def test_a_backend_that_is_slow_to_enter_is_paid_for_when_it_is_left() -> None:
     assert found == pytest.approx({name: 2 * ms for name, ms in share_ms.items()}, abs=1e-3)
 
 
+@pytest.mark.parametrize("order", [["hub", "left", "right"], ["right", "left", "hub"]])
+def test_there_and_back_costs_what_it_costs_whoever_comes_first(order: list[str]) -> None:
+    """Twelve times one way and eight times the other; two spokes that never meet."""
+    steps: list[calibration._Excess] = [(b, (), 0.0) for b in order for _ in range(3)]
+    steps += [("hub", ("left",), 0.01)] * 12 + [("left", ("hub",), 0.09)] * 8
+    steps += [("hub", ("right",), 0.02)] * 2 + [("right", ("hub",), 0.04)] * 5
+    found: Any = calibration._fit(steps, order).details["crossing_ms"]
+    assert found["hub"] + found["left"] == pytest.approx(0.10, abs=1e-4)
+    assert found["hub"] + found["right"] == pytest.approx(0.06, abs=1e-4)
+    assert found["left"] - found["right"] == pytest.approx(0.04, abs=1e-4)
+    assert found["hub"] > 0.01, "nobody has it all"
+
+
 @pytest.mark.ci
 def test_every_library_is_seen_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also beside one that takes all of the network, and where a kernel that was guessed to run does not."""
+    """Also beside those that would take all of the network."""
     monkeypatch.delenv("COLLAGE_CALIBRATION")
     seen: set[str] = set()
     left: set[str] = set()

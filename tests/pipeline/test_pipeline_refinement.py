@@ -319,6 +319,16 @@ def test_constants_of_groups_and_crossings_are_not_counted_twice(graph: Graph) -
     assert priced.predicted_ms == 5.75, "what it took, and what could not be less than nothing"
 
 
+def test_of_a_crossing_each_side_has_its_share(graph: Graph) -> None:
+    """Entering the slow one takes 0.5, leaving it 0.5: what runs behind it is no faster for that."""
+    transitions = Transitions({}, {"slow": 1.0})
+    sightings = Sightings(graph, transitions)
+    sightings.add(_in_turn(graph, "quick", "slow", "quick"), [2.0, 3.5, 0.75], 1.0, fair=False)
+    assert sightings.in_place().kernels_ms == pytest.approx(
+        {_key(graph, "a", "quick"): 2.0, _key(graph, "b", "slow"): 3.0, _key(graph, "c", "quick"): 0.25}
+    )
+
+
 def test_a_value_crosses_once_however_many_read_it(parse: Parse) -> None:
     text = """(float[2, 3] x) => (float[2, 3] y)
     { [a] p = Relu(x)  [b] q = Reshape(p, s)  [c] r = Sigmoid(q)  [d] t = Tanh(p)  [e] u = Reshape(r, z)

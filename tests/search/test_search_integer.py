@@ -4,6 +4,7 @@ machine.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from search_problems import random_problem
 
 from collage_core.errors import PlacementError
 from collage_core.search import OpLevelSearch, total_ms
+from collage_core.search.problem import NO_BACKEND
 
 PROBLEMS = Path(__file__).parent / "problems"
 ROUNDING_MS = 1.0 / UNITS_PER_MS
@@ -29,6 +31,18 @@ def test_equals_integer_program_on_recorded_costs(name: str) -> None:
     assert found.states < 40 * problem.node_count, "small, as real costs have it"
     chosen, objective_ms = solve(problem)
     assert total_ms(problem, chosen) == pytest.approx(objective_ms, abs=len(chosen) * ROUNDING_MS)
+    assert found.total_ms == pytest.approx(total_ms(problem, chosen), abs=len(chosen) * ROUNDING_MS)
+
+
+@pytest.mark.parametrize("name", sorted(RECORDED))
+def test_equals_integer_program_where_crossings_cost(name: str) -> None:
+    """The same kernels, at prices like those of a Xeon (docs/adr/0030)."""
+    problem = load_problem(PROBLEMS / f"{name}.json")
+    backends = sorted({c.backend for c in problem.choices} - {NO_BACKEND})
+    problem = replace(problem, crossing_ms={b: 0.008 * (i + 1) ** 2 for i, b in enumerate(backends)})
+    found = OpLevelSearch().solve(problem)
+    assert found.optimal
+    chosen, _ = solve(problem)
     assert found.total_ms == pytest.approx(total_ms(problem, chosen), abs=len(chosen) * ROUNDING_MS)
 
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from collage_benchmarks.recorded import RecordedCosts, recorded_ledger
+from collage_benchmarks.recorded import RecordedCosts, measuring_s, recorded_ledger
 from collage_core import CostDatabase
 from collage_core.backend import BackendKind
 from collage_core.costs.record import CostRecord
@@ -22,7 +22,7 @@ from collage_core.costs.roofline import machine_peaks
 from collage_core.errors import CollageError
 from collage_core.pipeline.bounding import Known, search_placement
 from collage_core.pipeline.calibration import calibrate
-from collage_core.pipeline.costing import Costs, identity
+from collage_core.pipeline.costing import identity
 from collage_core.pipeline.effort import NORMAL
 from collage_core.pipeline.estimates import Estimates
 from collage_core.pipeline.known_costs import KnownCosts, look_up
@@ -59,7 +59,7 @@ def replayed(bundle: Bundle, database: CostDatabase) -> dict[str, Any]:
     def bounded(gap: float, most_s: float = math.inf) -> dict[str, Any]:
         recorded = RecordedCosts(graph, known.costs)
         with recorded_ledger(
-            known.candidates, backends, recorded, lambda: recorded.seconds >= most_s
+            known.candidates, backends, recorded, lambda: measuring_s(ledger.costs) >= most_s
         ) as ledger:
             learnt = Known(ledger, transitions, gap, estimates)
             measure_singles([*backends], fallback, learnt, OpLevelSearch())
@@ -68,13 +68,13 @@ def replayed(bundle: Bundle, database: CostDatabase) -> dict[str, Any]:
         return {
             "offered": counts["offered"],
             "measured": counts["measured"],
-            "seconds": _seconds(ledger.costs),
+            "seconds": round(measuring_s(ledger.costs), 3),
             "ms": known.costs.priced(graph, found.placement, transitions).predicted_ms,
         }
 
     return {
         "full_ms": full.placement.predicted_ms,
-        "seconds": _seconds(known.costs),
+        "seconds": round(measuring_s(known.costs), 3),
         "constants": transitions != Transitions(),
         "proven": bounded(0.0),
         "within": bounded(NORMAL.gap),
@@ -101,12 +101,6 @@ def _fill(known: KnownCosts, backends: Iterable[str]) -> None:
         records = known.costs.conversion_records.setdefault(conversion, {})
         for name in backends:
             records.setdefault(name, _NEEDLESS)
-
-
-def _seconds(costs: Costs) -> float:
-    """That all of these took to measure."""
-    conversions = (r for records in costs.conversion_records.values() for r in records.values())
-    return round(math.fsum(r.seconds for r in (*costs.kernels.values(), *conversions)), 3)
 
 
 def main(files: Sequence[str] | None = None) -> int:
