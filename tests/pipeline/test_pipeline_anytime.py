@@ -284,6 +284,7 @@ def test_what_there_was_no_time_for_is_not_begun_when_it_is_recalled(
     assert second.compared == []
 
 
+@pytest.mark.usefixtures("libraries")
 @pytest.mark.parametrize(("budget_s", "measures"), [(60.0, [False, False]), (600.0, [False, True])])
 def test_calibrating_waits_until_there_is_time_for_it(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget_s: float, measures: list[bool]
@@ -295,35 +296,37 @@ def test_calibrating_waits_until_there_is_time_for_it(
         return Transitions(), 0
 
     monkeypatch.setattr("collage_core.pipeline.run.calibrate", calibrate)
-    _optimize(parse, tmp_path / "c.sqlite", effort=NORMAL, budget_s=budget_s, rounds=0)
+    _optimize(parse, tmp_path / "c.sqlite", effort=NORMAL, budget_s=budget_s, rounds=2)
     assert asked == measures, "what is known is looked up first"
 
 
+@pytest.mark.usefixtures("libraries")
 @pytest.mark.parametrize("name", ["a", "c"])
 def test_what_is_recalled_is_of_the_same_pins(parse: Parse, tmp_path: Path, name: str) -> None:
     """Of twins, one is pinned: the same kernels at the same costs, elsewhere."""
-    model = parse(
-        "(float[8] x) => (float y) { [a] a = Relu(x) [b] b = Neg(a) [c] c = Relu(b) [d] y = Neg(c) }"
-    )
-    options: dict[str, Any] = {"target": _TARGET, "costs": tmp_path / "c.sqlite", "rounds": 0}
-    free = optimize(model, backends=_BACKENDS, **options)
-    graph = free.graph
-    home = {graph.node(i).name: g.backend for g in free.placement.groups for i in g.nodes}
-    other = next(b for b in _BACKENDS if b != home[name])
-    pinned = optimize(model, backends=_BACKENDS, constraints=Constraints({name: other}), **options)
-    assert other in {
-        g.backend for g in pinned.placement.groups for i in g.nodes if graph.node(i).name == name
-    }
+    twins = "[a] a = Relu(x) [b] b = Neg(a) [c] c = Relu(b) [d] y = Neg(c)"
+    model = parse(f"(float[8] x) => (float y) {{ {twins} }}")
+    options: dict[str, Any] = {"backends": _BACKENDS, "target": _TARGET, "costs": tmp_path / "c.sqlite"}
+
+    def homes(constraints: Constraints | None = None) -> dict[str, str]:
+        found = optimize(model, constraints=constraints, rounds=0, **options)
+        return {found.graph.node(i).name: g.backend for g in found.placement.groups for i in g.nodes}
+
+    before = homes()
+    other = next(b for b in (*_BACKENDS, "reference") if b != before[name])
+    assert homes(Constraints({name: other}))[name] == other
+    assert homes() == before
 
 
+@pytest.mark.usefixtures("libraries")
 def test_what_is_recalled_is_of_the_same_constants(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dear = Transitions(dict.fromkeys(_BACKENDS, 1.0))
-    told = [Transitions(), dear, dear]
     found = []
-    for constants in told:
-        monkeypatch.setattr("collage_core.pipeline.run.calibrate", lambda *_, measure, c=constants: (c, 0))
+    for constants in (Transitions(), dear, dear):
+        told = constants, 0
+        monkeypatch.setattr("collage_core.pipeline.run.calibrate", lambda *_, measure, told=told: told)
         found.append(_optimize(parse, tmp_path / "c.sqlite", effort=QUICK, rounds=0))
     assert found[0].mix.terms_ms["groups"] == 0.0
     assert found[1].mix.terms_ms["groups"] >= 1.0
