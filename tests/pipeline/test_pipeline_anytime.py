@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from collage_core import Constraints, Optimization, Target, build, optimize
+from collage_core import Optimization, Target, build, optimize
 from collage_core.formats import Array
 from collage_core.pipeline.budget import Budget
 from collage_core.pipeline.effort import NORMAL, QUICK, THOROUGH
@@ -298,24 +298,6 @@ def test_calibrating_waits_until_there_is_time_for_it(
     monkeypatch.setattr("collage_core.pipeline.run.calibrate", calibrate)
     _optimize(parse, tmp_path / "c.sqlite", effort=NORMAL, budget_s=budget_s, rounds=2)
     assert asked == measures, "what is known is looked up first"
-
-
-@pytest.mark.usefixtures("libraries")
-@pytest.mark.parametrize("name", ["a", "c"])
-def test_what_is_recalled_is_of_the_same_pins(parse: Parse, tmp_path: Path, name: str) -> None:
-    """Of twins, one is pinned: the same kernels at the same costs, elsewhere."""
-    twins = "[a] a = Relu(x) [b] b = Neg(a) [c] c = Relu(b) [d] y = Neg(c)"
-    model = parse(f"(float[8] x) => (float y) {{ {twins} }}")
-    options: dict[str, Any] = {"backends": _BACKENDS, "target": _TARGET, "costs": tmp_path / "c.sqlite"}
-
-    def homes(constraints: Constraints | None = None) -> dict[str, str]:
-        found = optimize(model, constraints=constraints, rounds=0, **options)
-        return {found.graph.node(i).name: g.backend for g in found.placement.groups for i in g.nodes}
-
-    before = homes()
-    other = next(b for b in (*_BACKENDS, "reference") if b != before[name])
-    assert homes(Constraints({name: other}))[name] == other
-    assert homes() == before
 
 
 @pytest.mark.usefixtures("libraries")

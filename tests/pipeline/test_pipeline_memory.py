@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from collage_core import Target
-from collage_core.pipeline.memory import Memory
+from collage_core import Constraints, Target, default_registry
+from collage_core.ir import from_model
+from collage_core.pipeline.effort import QUICK
+from collage_core.pipeline.memory import Memory, memory_key
 from collage_core.pipeline.proof import Single
 from collage_core.placement import Placement
+from collage_core.search import OpLevelSearch
+from collage_core.search.candidates import generate_candidates
 from collage_core.search.problem import Solution
 from collage_core.search.searcher import SearchResult
+from collage_core.search.transitions import Transitions
+
+if TYPE_CHECKING:
+    from tests.pipeline.conftest import Parse
 
 _PLACEMENT = Placement((), (), Target("cpu", 1), 2.0)
 _MEMORY = Memory(
@@ -42,3 +51,22 @@ def test_what_is_damaged_or_of_another_form_is_not_recalled() -> None:
             other = replace(record, details={**record.details, key: "others"})
             assert Memory.of_record(other) is None, key
     assert Memory.of_record(None) is None
+
+
+def test_it_is_of_these_pins_constants_and_this_search(parse: Parse) -> None:
+    """Twins have the same kernels: which of them is pinned says only where these may stand."""
+    twins = "[a] a = Relu(x) [b] b = Tanh(a) [c] c = Relu(b) [d] y = Tanh(c)"
+    graph = from_model(parse(f"(float[8] x) => (float[8] y) {{ {twins} }}"))
+    backends = {b.name: b for b in default_registry().available(["dnnl", "reference"])}
+
+    def key(
+        pins: dict[str, str] | None = None, group_ms: float = 0.0, searcher: OpLevelSearch | None = None
+    ) -> str:
+        found = generate_candidates(graph, backends.values(), _PLACEMENT.target, Constraints(pins or {}))
+        transitions = Transitions({"dnnl": group_ms})
+        return memory_key(found, backends, QUICK, "", transitions, searcher or OpLevelSearch()).structure
+
+    pinned = [key({name: "dnnl"}) for name in "abcd"]
+    keys = [key(), *pinned, key(group_ms=0.01), key(searcher=OpLevelSearch(beam=7))]
+    assert len(set(keys)) == len(keys)
+    assert key() == keys[0]
