@@ -26,6 +26,7 @@ __all__ = [
     "target_of",
 ]
 
+_MOST_ROUNDS = 10_000
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -118,8 +119,8 @@ def target_of(args: argparse.Namespace) -> Target:
 def rounds_of(args: argparse.Namespace) -> int | None:
     """What `add_rounds` asks for; CollageError if there are none."""
     rounds: int | None = args.rounds
-    if rounds is not None and rounds < 1:
-        raise CollageError("--rounds must be at least 1")
+    if rounds is not None and not 1 <= rounds <= _MOST_ROUNDS:
+        raise CollageError(f"--rounds must be 1 to {_MOST_ROUNDS}")
     return rounds
 
 

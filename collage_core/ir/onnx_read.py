@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from collage_core.ir.body_types import with_typed_bodies, yielded_types
 from collage_core.ir.deduction import deduced_types
 from collage_core.ir.graph import Graph
 from collage_core.ir.inference import inferred, is_doubtful
+from collage_core.ir.legacy import check_legacy_broadcasts
 from collage_core.ir.onnx_check import CHANGED_MEANING, check_texts, check_unique, check_versions, one_line
 from collage_core.ir.onnx_graph import GraphReader, declared_type
 from collage_core.ir.onnx_tensors import ExternalData, dtype_of, tensor_array
@@ -46,6 +48,8 @@ def load_model(
     except Exception as error:  # protobuf's own exception types differ between its implementations
         too_large = path.stat().st_size > _LARGEST_BYTES
         why = "over 2 GB: such a model needs external data" if too_large else one_line(error)
+        if zipfile.is_zipfile(path):
+            why = "a ZIP archive, as bundles are"
         raise ModelError(f"{path}: not an ONNX model ({why})") from None
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{path}: not an ONNX model (no graph in it)")
@@ -76,7 +80,9 @@ def from_model(
     reader = GraphReader(opsets, model.ir_version, external, trusts_shapes=not shapes)
     graph = reader.graph(proto, _specialise(values, shapes), constants)
     declared = {v.name: declared_type(v) for v in (*proto.value_info, *proto.output)} if not shapes else {}
-    return infer_types(graph, declared)
+    graph = infer_types(graph, declared)
+    check_legacy_broadcasts(graph)
+    return graph
 
 
 def infer_types(graph: Graph, declared: Mapping[str, TensorType] | None = None) -> Graph:

@@ -83,7 +83,7 @@ def calibrate(
     reference takes part, and where calibration fails, which is told.
     """
     eager = [name for name, b in backends.items() if b.info().kind is not BackendKind.REFERENCE]
-    if os.environ.get(_SWITCH) == "off" or not eager:
+    if _is_off() or not eager:
         return Transitions(), 0
     names, environment = _SEPARATOR.join(sorted(backends)), calibration_environment(backends, target)
     key = CostKey(TRANSITIONS, "", "", names, environment, Policy(max_seconds=_MAX_SECONDS))
@@ -101,6 +101,13 @@ def calibrate(
         database.put(key, known)
     details: Mapping[str, Any] = known.details
     return Transitions(details["group_ms"], details["crossing_ms"]), measured
+
+
+def _is_off() -> bool:
+    text = os.environ.get(_SWITCH, "")
+    if text not in ("", "on", "off"):
+        raise CollageError(f"{_SWITCH} must be on or off, not {text!r}")
+    return text == "off"
 
 
 def calibration_environment(backends: Mapping[str, Backend], target: Target) -> dict[str, str]:

@@ -76,7 +76,7 @@ class Found:
         new = [p for p in placements if p.digest not in opened_s]
         limits_s = [
             len(p.groups) * candidate_limit_s()
-            if self.known.unknown_kernels(p) == len(p.groups)
+            if p.groups and self.known.unknown_kernels(p) == len(p.groups)
             else OPEN_LIMIT_S
             for p in new
         ]

@@ -139,7 +139,8 @@ class OptimizationRun:
         if not self._bounds:
             found.known.ledger.measure_all()
             self._learn(found)
-            found.known.estimates = None
+            if not found.known.ledger.time_is_over:
+                found.known.estimates = None
         self._search(found)
         if self.runs and len(self.backends) > 1 and self.effort.turns:
             self._refine(found)

@@ -126,12 +126,16 @@ def standing_lines(
     return lines
 
 
+_TELLING = 2.0
+"""A bound further below than by this factor says nothing."""
+
+
 def proven_text(search: Mapping[str, Any]) -> str:
     """Whether the mix is the best of the measured candidates, or by how much it may miss that."""
     if search["optimal"]:
         return "optimal for the measured costs"
     bound_ms = search.get("lower_bound_ms")
-    if not bound_ms:
+    if not bound_ms or search["total_ms"] > _TELLING * bound_ms:
         return "not proven optimal"
     return f"not proven optimal, at most {search['total_ms'] / bound_ms - 1:.1%} above the best"
 

@@ -51,7 +51,11 @@ class RemoteError(WorkerError):
         self.type_name = type_name
         self.message = message
         self.traceback = traceback
-        super().__init__(f"{type_name}: {message}" if message else type_name)
+        # Collage's own errors say all that a person needs.
+        is_own = type_name.startswith(f"{WorkerError.__module__}.")
+        super().__init__(
+            message if is_own and message else f"{type_name}: {message}" if message else type_name
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.type_name, self.message, self.traceback)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ import pytest
 from collage_core import Bundle, Group, Placement, Subgraph, Target, plain_variant, save
 from collage_core.cli.commands.run import _summary
 from collage_core.cli.main import main
+from collage_core.cli.output import show
 from collage_core.formats import Array
 from collage_core.ir import from_model
 
@@ -70,13 +73,15 @@ def test_files_that_are_not_there_or_something_else(
         (["--exclude", "quick:Conv"], "unknown backend 'quick'; installed: dnnl, "),
         (["--device", "abacus"], "device 'abacus'"),
         (["--threads", "0"], "threads must be 1 to 1024, not 0"),
-        (["--rounds", "0"], "--rounds must be at least 1"),
+        (["--rounds", "0"], "--rounds must be 1 to 10000"),
+        (["--rounds", "1" + "0" * 20], "--rounds must be 1 to 10000"),
         (["--shape", "x=2,4"], "the model declares x=2,3"),
         (
             ["-o", "/no/such/folder/m.collage"],
             "cannot write /no/such/folder/m.collage: there is no such folder",
         ),
         (["-o", "/"], "cannot write /: it is a folder"),
+        (["-o", ""], "cannot write the bundle: its name is empty"),
         (["--costs", "/"], "cost database / cannot be opened"),
         (
             ["--exclude", "reference", "--backends", "dnnl", "--exclude", "dnnl"],
@@ -88,11 +93,32 @@ def test_options_of_optimize(options: list[str], said: str, model: Path, mistake
     assert said in mistake("optimize", model, *options)
 
 
+@pytest.mark.parametrize("way", ["itself", "another way", "a link"])
+def test_the_model_is_not_written_over(way: str, model: Path, tmp_path: Path, mistake: Mistake) -> None:
+    before = model.read_bytes()
+    (tmp_path / "link.collage").symlink_to(model)
+    ways = {
+        "itself": model,
+        "another way": model.parent / "." / ".." / model.parent.name / model.name,
+        "a link": tmp_path / "link.collage",
+    }
+    assert (
+        mistake("optimize", model, "-o", ways[way]) == f"collage: cannot write {ways[way]}: it is the model"
+    )
+    assert model.read_bytes() == before
+
+
+def test_calibration_is_on_or_off(model: Path, mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLLAGE_CALIBRATION", "nonsense")
+    said = mistake("optimize", model, "--backends", "dnnl", "--budget", "1s")
+    assert said.endswith("COLLAGE_CALIBRATION must be on or off, not 'nonsense'")
+
+
 def test_options_of_bench(bundle: Path, model: Path, mistake: Mistake) -> None:
     assert mistake("bench", bundle, "--against", "nobody") == (
         "collage: unknown peer 'nobody'; installed: onnxruntime, openvino"
     )
-    assert "--rounds must be at least 1" in mistake("bench", bundle, "--rounds", "0")
+    assert "--rounds must be 1 to 10000" in mistake("bench", bundle, "--rounds", "0")
     assert mistake("bench", bundle, "--original", "none.onnx") == "collage: none.onnx: no such file"
     assert f"--original goes with a bundle; {model} is none" in mistake("bench", model, "--original", model)
 
@@ -124,6 +150,8 @@ def test_inputs_of_run(bundle: Path, junk: Path, tmp_path: Path, mistake: Mistak
     assert "the model's outputs are y" in run(*right, "--output", f"q={tmp_path}/q.npy")
     assert "cannot write /no/such/folder/y.npy" in run(*right, "--output", "y=/no/such/folder/y.npy")
     assert "--repeat must be at least 1" in run(*right, "--repeat", "0")
+    assert run(*right, "--output", f"y={bundle}").endswith(f"cannot write {bundle}: it is read")
+    assert run(*right, "--output", f"y={files['right']}").endswith(f"{files['right']}: it is read")
 
 
 @pytest.mark.parametrize("entry", ["manifest.json", "placement.json", "model.onnx"])
@@ -191,3 +219,8 @@ def test_the_summary_of_an_output_with_both_infinities_warns_of_nothing() -> Non
     said = _summary(np.array([np.inf, -np.inf, 1], np.float32), None)
     assert (said["min"], said["max"]) == (-np.inf, np.inf)
     assert np.isnan(said["mean"])
+
+
+def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
+    show({"a": [math.nan, 1.5, -math.inf], "b": (math.inf, "NaN")}, True, str)
+    assert json.loads(capsys.readouterr().out) == {"a": [None, 1.5, None], "b": [None, "NaN"]}

@@ -184,6 +184,23 @@ def test_a_budget_of_nothing_still_gives_a_placement_that_runs(
     assert "in place" not in progress.compared
 
 
+@pytest.mark.usefixtures("libraries")
+def test_thorough_without_time_for_all_of_it_still_answers(
+    parse: Parse, answer: Answer, tmp_path: Path
+) -> None:
+    found = _optimize(parse, tmp_path / "c.sqlite", budget_s=0.0, effort=THOROUGH)
+    assert found.is_cut_short
+    assert found.counts["measured"] < found.counts["offered"]
+    assert _is_right(found, parse(_CHAIN), answer, np.linspace(-1.0, 1.0, 8, dtype=np.float32))
+
+
+def test_a_model_of_constants_alone_is_an_answer(parse: Parse, tmp_path: Path) -> None:
+    model = parse("(float[2] x) => (float[2] c) { [c] c = Constant<value_floats=[1.0, 2.0]>() }")
+    found = optimize(model, backends=["dnnl"], target=_TARGET, costs=tmp_path / "c.sqlite", effort=QUICK)
+    (c,) = build(found.graph, found.placement)({"x": np.zeros(2, np.float32)}).values()
+    assert c.tolist() == [1.0, 2.0]
+
+
 @pytest.mark.ci
 @pytest.mark.usefixtures("libraries")
 def test_what_a_budget_has_cut_short_is_gone_on_with(parse: Parse, tmp_path: Path) -> None:

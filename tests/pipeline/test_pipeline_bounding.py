@@ -21,6 +21,7 @@ from collage_core.costs.record import CostRecord
 from collage_core.errors import PlacementError, Refusal
 from collage_core.formats import Format, channels_last
 from collage_core.ir import Graph, Subgraph, TensorType, from_model
+from collage_core.pipeline import calibration
 from collage_core.pipeline.bounding import Known, search_placement
 from collage_core.pipeline.costing import Converter, Costs, identity
 from collage_core.pipeline.in_place import KernelKey, conversion_key, kernel_key
@@ -456,3 +457,21 @@ def test_a_second_search_measures_nothing() -> None:
             measured = known.ledger.counts()["measured"]
             assert known.search(OpLevelSearch()).placement == first.placement
             assert known.ledger.counts()["measured"] == measured
+
+
+def test_calibration_places_what_runs_and_has_been_measured() -> None:
+    """A kernel that was guessed to run and fails is out, and another one is looked for."""
+    failed = 0
+    for seed in range(_ORDINARY):
+        problem = _Problem.generated(seed)
+        guesses: Any = replace(problem.bounds(), guesses_ms=dict.fromkeys(problem.truth.kernels, 1.0))
+        with problem.known() as known:
+            known.estimates = guesses
+            placements = calibration._placements(known, ["red", "green", "blue"])
+            failed += sum(not r.ok for r in known.costs.kernels.values())
+        for placement in placements:
+            kernels, converters = _contents(problem.candidates.graph, placement)
+            assert all(problem.truth.kernels[k].ok for k in kernels)
+            assert all(problem.truth.conversion_records[c][b].ok for c, b in converters)
+            assert placement.predicted_ms is not None
+    assert failed > _ORDINARY

@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    if args.output:
-        _require_writable(args.output)
+    if args.output is not None:
+        _require_writable(args.output, args.model)
     rounds = rounds_of(args)
     best: Optimization | None = None
 
@@ -67,9 +67,13 @@ def _left(best: Optimization | None, output: str | None) -> str:
     return f"{where} the best so far, {best.chosen}{took}: {best.stage}; the next call goes on"
 
 
-def _require_writable(output: str) -> None:
-    """BundleError before minutes are spent on what could not be kept."""
+def _require_writable(output: str, model: str) -> None:
+    """BundleError before minutes are spent on what could not be kept, or would replace the model."""
     path = Path(output).resolve()
+    if not output:
+        raise BundleError("cannot write the bundle: its name is empty")
+    if path == Path(model).resolve():
+        raise BundleError(f"cannot write {output}: it is the model")
     if not path.parent.is_dir():
         raise BundleError(f"cannot write {output}: there is no such folder")
     if path.is_dir():

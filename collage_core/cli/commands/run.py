@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -45,6 +46,7 @@ def run(args: argparse.Namespace) -> None:
     if args.repeat < 1:
         raise CollageError("--repeat must be at least 1")
     files = pairs_of("--output", args.output, files=True)
+    _require_apart(files.values(), [args.bundle, *pairs_of("--input", args.input, files=True).values()])
     registry = default_registry()
     bundle = read(args.bundle, check_weights=True)
     for difference in differences_here(bundle, args.bundle, registry):
@@ -72,6 +74,16 @@ def run(args: argparse.Namespace) -> None:
         "outputs": {name: _summary(array, files.get(name)) for name, array in outputs.items()},
     }
     show(report, args.json, _text)
+
+
+def _require_apart(outputs: Iterable[str], read: Iterable[str]) -> None:
+    """CollageError where a file would be written twice, or over what is read."""
+    taken = {Path(file).resolve(): "it is read" for file in read}
+    for file in outputs:
+        path = Path(file).resolve()
+        if path in taken:
+            raise CollageError(f"cannot write {file}: {taken[path]}")
+        taken[path] = "another output is written there"
 
 
 def _inputs(executable: Executable, files: dict[str, str]) -> dict[str, Array]:

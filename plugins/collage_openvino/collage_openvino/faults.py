@@ -53,6 +53,20 @@ def _attention(op: Operator) -> str | None:
     return None
 
 
+def _average_pool(op: Operator) -> str | None:
+    if op.attribute("ceil_mode", 0) and op.attribute("count_include_pad", 0):
+        return "counts other zeros in AveragePool's last windows"
+    return None
+
+
+def _prelu(op: Operator) -> str | None:
+    data, slope = op.input_type(0), op.input_type(1)
+    if data is None or slope is None or len(slope.shape) != 1 or len(data.shape) <= 2:
+        return None
+    is_taken_so = slope.shape == data.shape[1:2] != (1,)
+    return "takes a row of PRelu's slopes for one of each channel" if is_taken_so else None
+
+
 def _bit_shift(op: Operator) -> str | None:
     type = op.input_type(0)
     if type is not None and type.dtype == "uint8" and _text(op, "direction", "") == "LEFT":
@@ -151,6 +165,7 @@ def _space_to_depth(op: Operator) -> str | None:
 
 _FAULTS: dict[str, Fault] = {
     "Attention": _attention,
+    "AveragePool": _average_pool,
     "BitShift": _bit_shift,
     "Cast": _cast,
     "CastLike": _cast,
@@ -165,6 +180,7 @@ _FAULTS: dict[str, Fault] = {
     "LpPool": _lp_pool,
     "MaxPool": _max_pool,
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum"), _reduction_of_nothing),
+    "PRelu": _prelu,
     "Pad": _pad,
     "Resize": _resize,
     "RoiAlign": _roi_align,

@@ -191,6 +191,27 @@ _CASES = {
         {},
         20,
     ),
+    "AveragePool's last windows": (
+        node(
+            "AveragePool",
+            ["x"],
+            "o",
+            kernel_shape=[3, 3],
+            ceil_mode=1,
+            strides=[2, 3],
+            pads=[1, 0, 1, 1],
+            count_include_pad=1,
+        ),
+        {"x": np.ones((1, 1, 10, 8), np.float32)},
+        {},
+        22,
+    ),
+    "PRelu's slopes": (
+        node("PRelu", ["x", "s"], "o"),
+        {"x": -np.ones((1, 3, 3, 3), np.float32)},
+        {"s": np.array([1, 10, 100], np.float32)},
+        16,
+    ),
     "LpPool's last windows": (
         node("LpPool", ["x"], "o", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1, p=1),
         {"x": _f(1, 1, 4, 5)},

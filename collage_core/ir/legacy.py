@@ -1,0 +1,56 @@
+"""Operators of before ONNX's opset 7, where these align operands otherwise than NumPy does."""
+
+from __future__ import annotations
+
+from collage_core.errors import ModelError
+from collage_core.ir.bodies import inner_nodes
+from collage_core.ir.graph import Graph
+from collage_core.ir.types import UNKNOWN, Node
+
+__all__ = ["check_legacy_broadcasts"]
+
+_NUMPY_FROM = 7
+"""The opset from which on operands are aligned by their last dimensions, whatever the operator."""
+_ALIGNED = frozenset(
+    ["Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "PRelu", "Sub", "Xor"]
+)
+
+
+def check_legacy_broadcasts(graph: Graph) -> None:
+    """ModelError for a node whose second operand is aligned by `axis` (or PRelu's slope by channels) so that
+    it does not come to its last dimensions. `onnx`'s own evaluator leaves the attribute out, and so would we.
+    """
+    if graph.opsets.get("", _NUMPY_FROM) >= _NUMPY_FROM:
+        return
+    for node in graph.nodes:
+        inside = (i for i in inner_nodes(node) if _is_aligned(i))
+        odd = node if _is_aligned(node) and not _comes_last(graph, node) else next(inside, None)
+        if odd is not None:
+            raise ModelError(
+                f"node {odd.name!r}: {odd.op_type} of opset {graph.opsets['']} aligns its operands otherwise "
+                "than by their last dimensions, which is not supported: export the model with opset 7 or later"
+            )
+
+
+def _is_aligned(node: Node) -> bool:
+    if node.domain or node.op_type not in _ALIGNED:
+        return False
+    return node.op_type == "PRelu" or (bool(node.attributes.get("broadcast")) and _axis(node) is not None)
+
+
+def _axis(node: Node) -> int | None:
+    """None where it is not set; -1 was written for that."""
+    axis = node.attributes.get("axis")
+    return axis if isinstance(axis, int) and axis >= 0 else None
+
+
+def _comes_last(graph: Graph, node: Node) -> bool:
+    first, second = (graph.type_of(v) for v in node.inputs[:2])
+    if UNKNOWN in (first, second):
+        return False
+    if second.is_static and second.size == 1:
+        return True
+    rank, second_rank = len(first.shape), len(second.shape)
+    if node.op_type == "PRelu":
+        return second_rank != 1 or rank == 2  # a slope for each channel, and channels come second
+    return (_axis(node) or 0) + second_rank == rank
