@@ -28,7 +28,7 @@ def check_legacy_broadcasts(graph: Graph) -> None:
         if odd is not None:
             raise ModelError(
                 f"node {odd.name!r}: {odd.op_type} of opset {graph.opsets['']} aligns its operands otherwise "
-                "than by their last dimensions, which is not supported: export the model with opset 7 or later"
+                "than by their last dimensions: export the model with opset 7 or later"
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -9,9 +10,11 @@ from collage_core.costs.limits import candidate_limit_s
 from collage_core.costs.rounds import OPEN_LIMIT_S
 from collage_core.pipeline.bounding import Known
 from collage_core.pipeline.comparison import Comparison
+from collage_core.pipeline.effort import Effort
 from collage_core.pipeline.memory import Memory
 from collage_core.pipeline.optimization import Optimization
 from collage_core.pipeline.proof import Single
+from collage_core.pipeline.singles import far_of
 from collage_core.placement import Placement
 from collage_core.search.candidates import Taken
 from collage_core.search.searcher import SearchResult
@@ -83,3 +86,16 @@ class Found:
         took_s = max(opened_s.values(), default=0.0)
         share_s = max(_OPENING_SHARE * left_s, _SLOWEST * took_s, _LEAST_OPENING_S)
         return round(min(max(limits_s), share_s, OPEN_LIMIT_S), 1) if new else OPEN_LIMIT_S
+
+    def left_out(self, effort: Effort) -> tuple[str, ...]:
+        """Digests of backends alone that are not compared: seen to take much longer than something else, or
+        never seen, and predicted to take very much longer than the mix.
+        """
+        behind = {
+            placements[name].digest
+            for comparison, placements in self.ran
+            for name, loss in comparison.losses().items()
+            if math.inf > loss >= effort.behind
+        }
+        far = far_of(self.singles, self.mix, effort.far) - self.opened_s().keys()
+        return tuple(sorted(behind | far))

@@ -42,7 +42,7 @@ from collage_core.pipeline.proof import (
     prove,
 )
 from collage_core.pipeline.refinement import anchor_of, refine
-from collage_core.pipeline.singles import far_of, measure_singles, single, singles_beside
+from collage_core.pipeline.singles import measure_singles, single, singles_beside
 from collage_core.pipeline.trials import Trials
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Placement
@@ -147,7 +147,9 @@ class OptimizationRun:
         if searcher is not None:
             self._search_further(found, searcher, seed)
         self._learn(found)
-        found.memory.left_out = self._left_out(found) if found.recalled is None else found.recalled.left_out
+        found.memory.left_out = (
+            found.left_out(self.effort) if found.recalled is None else found.recalled.left_out
+        )
         if self._bounds and found.recalled is None:
             found.memory.costs_digest = costs_digest(found.known.candidates, found.known.costs)
             self.database.put(self._memory_key(found), found.memory.to_record())
@@ -350,19 +352,6 @@ class OptimizationRun:
             most_standing=self.effort.most_standing,
             time_is_over=self.budget.is_over,
         )
-
-    def _left_out(self, found: Found) -> tuple[str, ...]:
-        """Digests of backends alone that are not compared: seen to take much longer than something else, or
-        never seen, and predicted to take very much longer than the mix.
-        """
-        behind = {
-            placements[name].digest
-            for comparison, placements in found.ran
-            for name, loss in comparison.losses().items()
-            if math.inf > loss >= self.effort.behind
-        }
-        far = far_of(found.singles, found.mix, self.effort.far) - found.opened_s().keys()
-        return tuple(sorted(behind | far))
 
     def _comparing(self, found: Found, plan_of: Callable[[str], Plan]) -> Compare:
         """Comparisons that keep the best up to date."""

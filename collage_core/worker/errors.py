@@ -52,10 +52,9 @@ class RemoteError(WorkerError):
         self.message = message
         self.traceback = traceback
         # Collage's own errors say all that a person needs.
-        is_own = type_name.startswith(f"{WorkerError.__module__}.")
-        super().__init__(
-            message if is_own and message else f"{type_name}: {message}" if message else type_name
-        )
+        is_told = bool(message) and type_name.startswith(f"{WorkerError.__module__}.")
+        said = f"{type_name}: {message}" if message else type_name
+        super().__init__(message if is_told else said)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.type_name, self.message, self.traceback)

@@ -264,9 +264,9 @@ def test_of_what_takes_long_a_turn_is_one_run(tmp_path: Path) -> None:
     ("do", "reason"),
     [
         ("crash", "SIGSEGV"),
-        ("raise", "BackendError: lost the device"),
+        ("raise", "lost the device"),
         ("hang", "no answer within 4 s"),
-        ("raise at open", "BackendError: cannot load"),
+        ("raise at open", "cannot load"),
     ],
 )
 def test_a_fault_costs_its_contender_only(do: str, reason: str) -> None:

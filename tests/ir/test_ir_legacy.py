@@ -13,8 +13,10 @@ from collage_core.reference.evaluator import evaluate
 
 
 def _graph(body: str, shape: str, opset: int = 6) -> Graph:
-    text = f'<ir_version: 8, opset_import: ["": {opset}]> g (float[2,3,4,5] x, float[{shape}] s) => (y) {{{body}}}'
-    return from_model(onnx.parser.parse_model(text))
+    head = f'<ir_version: 8, opset_import: ["": {opset}]>'
+    return from_model(
+        onnx.parser.parse_model(f"{head} g (float[2,3,4,5] x, float[{shape}] s) => (y) {{{body}}}")
+    )
 
 
 def _f(*shape: int) -> Array:
