@@ -62,6 +62,7 @@ _MOST_NODES = 8
 """Of a group: a library that took all of the network in one would tell nothing of its groups."""
 _ROUNDS, _RUNS_PER_ROUND = 4, 3
 _FEWEST_STEPS = 3
+_DIGITS = 6  # nanoseconds
 _SWEEPS = 100
 """Over the backends, until their shares of a crossing no longer move."""
 _MAX_SECONDS = 0.1
@@ -269,11 +270,16 @@ def _fit(excess: Sequence[_Excess], backends: Sequence[str]) -> CostRecord:
         every = [ms for b, _, ms in excess if b == name]
         if every:
             group_ms[name] = max(0.0, median(alone if len(alone) >= _FEWEST_STEPS else every))
-    rest = [(source, b, (ms - group_ms[b]) / len(left)) for b, left, ms in excess if left for source in left]
+    pairs: dict[tuple[str, str], list[float]] = {}
+    for backend, left, ms in excess:
+        for source in left:
+            pairs.setdefault((source, backend), []).append((ms - group_ms[backend]) / len(left))
+    seen = {pair: (median(found_ms), len(found_ms)) for pair, found_ms in pairs.items()}
     details: dict[str, object] = {
         "group_ms": _with_median(group_ms, backends),
-        "crossing_ms": _with_median(_crossing_ms(rest), backends),
+        "crossing_ms": _with_median(_crossing_ms(seen), backends),
         "steps": len(excess),
+        "pairs": [[*pair, *found] for pair, found in sorted(seen.items())],
     }
     return CostRecord("ok", runs=_ROUNDS * _RUNS_PER_ROUND, details=details)
 
@@ -283,21 +289,17 @@ def _with_median(seen_ms: Mapping[str, float], backends: Sequence[str]) -> dict[
     return {name: seen_ms.get(name, typical_ms) for name in backends}
 
 
-def _crossing_ms(rest: Sequence[tuple[str, str, float]]) -> dict[str, float]:
+def _crossing_ms(seen: Mapping[tuple[str, str], tuple[float, int]]) -> dict[str, float]:
     """What one costs on the way from one backend to another is taken to be the sum of a share of each: of
     stopping its threads, and of waking them. Who leaves a backend pays for both of its shares, for what is
     left has been entered.
 
-    Least squares, no share negative, over what pairs cost there and back: of each direction the median.
-    Where that leaves a choice, a pair's two have the same share.
-    rest: from, to, and what remains.
+    Least squares, no share negative, over what pairs cost there and back. Where that leaves a choice, a
+    pair's two have the same share. seen: by the two, from and to, the median of what remains, of how many.
     """
-    seen: dict[tuple[str, str], list[float]] = {}
-    for a, b, ms in rest:
-        seen.setdefault((a, b), []).append(ms)
     pairs: dict[tuple[str, str], list[tuple[float, int]]] = {}
-    for (a, b), found_ms in seen.items():
-        pairs.setdefault((min(a, b), max(a, b)), []).append((median(found_ms), len(found_ms)))
+    for (a, b), found in seen.items():
+        pairs.setdefault((min(a, b), max(a, b)), []).append(found)
     shares_ms = dict.fromkeys((name for pair in pairs for name in pair), 0.0)
     for _ in range(_SWEEPS):
         before_ms = dict(shares_ms)
@@ -311,4 +313,4 @@ def _crossing_ms(rest: Sequence[tuple[str, str, float]]) -> dict[str, float]:
                     count += seen_count
             # Half of the way, for the others move at the same time.
             shares_ms[name] = 0.5 * (before_ms[name] + max(0.0, weighted_ms / count))
-    return {name: 2.0 * ms for name, ms in shares_ms.items()}
+    return {name: round(2.0 * ms, _DIGITS) for name, ms in shares_ms.items()}
