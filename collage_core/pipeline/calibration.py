@@ -112,11 +112,12 @@ def _is_off() -> bool:
 
 
 def calibration_environment(backends: Mapping[str, Backend], target: Target) -> dict[str, str]:
-    """What a calibration is valid for: every backend's environment, the executables' own code, and the
-    pipeline's, which makes the network.
+    """What a calibration, and what an optimization has found, is valid for: every backend's environment, the
+    executables' own code, the pipeline's, which makes the network, and that of the search, which places it.
     """
     facts = {f"{name}.{k}": v for name, b in backends.items() for k, v in environment_of(b, target).items()}
-    return {**facts, **{part: source_hash(f"collage_core.{part}") for part in ("runtime", "pipeline")}}
+    parts = "runtime", "pipeline", "search"
+    return {**facts, **{part: source_hash(f"collage_core.{part}") for part in parts}}
 
 
 def calibrated_backends(key: CostKey) -> list[str]:

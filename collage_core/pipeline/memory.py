@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from collage_core.backend import Backend
-from collage_core.costs.fingerprint import source_hash
 from collage_core.costs.record import CostKey, CostRecord
 from collage_core.errors import PlacementError
 from collage_core.pipeline.calibration import calibration_environment
@@ -144,12 +143,11 @@ def memory_key(
     limits = searcher.cap, searcher.beam, searcher.budget
     constants = json.dumps(asdict(transitions), sort_keys=True)
     told = [graph_digest(graph), inputs_digest, constants, repr(limits), *offered]
-    environment = calibration_environment(backends, candidates.target)
     return CostKey(
         FOUND,
         hashlib.sha256("\n".join(told).encode()).hexdigest()[:32],
         repr(effort),
         "+".join(sorted(backends)),
-        {**environment, "search": source_hash("collage_core.search")},
+        calibration_environment(backends, candidates.target),
         default_policy(graph),
     )

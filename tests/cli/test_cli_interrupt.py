@@ -78,7 +78,7 @@ def test_interrupted_while_measuring(collage: Collage) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ("bench", "--against", "onnxruntime", "--rounds", "100000"),
+        ("bench", "--against", "onnxruntime", "--rounds", "10000"),
         ("check", "--backends", "onnxruntime", "--budget", "1h"),
     ],
     ids=["bench", "check"],
