@@ -23,8 +23,9 @@ def check_legacy_broadcasts(graph: Graph) -> None:
     if graph.opsets.get("", _NUMPY_FROM) >= _NUMPY_FROM:
         return
     for node in graph.nodes:
-        inside = (i for i in inner_nodes(node) if _is_aligned(i))
-        odd = node if _is_aligned(node) and not _comes_last(graph, node) else next(inside, None)
+        axis = _aligned_at(node)
+        inside = (i for i in inner_nodes(node) if _aligned_at(i) is not None)
+        odd = node if axis is not None and not _comes_last(graph, node, axis) else next(inside, None)
         if odd is not None:
             raise ModelError(
                 f"node {odd.name!r}: {odd.op_type} of opset {graph.opsets['']} aligns its operands otherwise "
@@ -32,25 +33,23 @@ def check_legacy_broadcasts(graph: Graph) -> None:
             )
 
 
-def _is_aligned(node: Node) -> bool:
+def _aligned_at(node: Node) -> int | None:
+    """The dimension of the first operand at which the second begins; None where the last ones are aligned."""
     if node.domain or node.op_type not in _ALIGNED:
-        return False
-    return node.op_type == "PRelu" or (bool(node.attributes.get("broadcast")) and _axis(node) is not None)
-
-
-def _axis(node: Node) -> int | None:
-    """None where it is not set; -1 was written for that."""
+        return None
+    if node.op_type == "PRelu":
+        return 1  # a slope for each channel
     axis = node.attributes.get("axis")
-    return axis if isinstance(axis, int) and axis >= 0 else None
+    is_set = isinstance(axis, int) and axis >= 0  # -1 was written for "not set"
+    return axis if is_set and node.attributes.get("broadcast") else None
 
 
-def _comes_last(graph: Graph, node: Node) -> bool:
+def _comes_last(graph: Graph, node: Node, axis: int) -> bool:
     first, second = (graph.type_of(v) for v in node.inputs[:2])
     if UNKNOWN in (first, second):
         return False
     if second.is_static and second.size == 1:
         return True
-    rank, second_rank = len(first.shape), len(second.shape)
-    if node.op_type == "PRelu":
-        return second_rank != 1 or rank == 2  # a slope for each channel, and channels come second
-    return (_axis(node) or 0) + second_rank == rank
+    if node.op_type == "PRelu" and len(second.shape) != 1:
+        return True
+    return axis + len(second.shape) == len(first.shape)

@@ -111,13 +111,10 @@ class Sightings:
         kernels were chosen whose costs are flattered most, which tells nothing of the others' pace.
         """
         took_ms = dict(zip((*placement.groups, *placement.conversions), parts_ms, strict=True))
-        crossing_ms = self._transitions.crossing_ms
+        group_ms, crossed_ms = self._transitions.group_ms, self._transitions.crossed_ms
         for part, left in crossings(self._graph, placement):
-            # The price of leaving a backend has both of its shares. One of them is paid when it is entered.
-            here_ms = self._transitions.group_ms.get(part.backend, 0.0) + math.fsum(
-                0.5 * crossing_ms.get(backend, 0.0) for source in left for backend in (source, part.backend)
-            )
-            own_ms = max(0.0, took_ms[part] * scale - here_ms)
+            entering_ms = math.fsum(crossed_ms(source, part.backend) for source in left)
+            own_ms = max(0.0, took_ms[part] * scale - group_ms.get(part.backend, 0.0) - entering_ms)
             if isinstance(part, Group):
                 self._kernels.setdefault(kernel_key(self._graph, part), []).append(own_ms)
             else:

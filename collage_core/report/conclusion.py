@@ -24,6 +24,9 @@ __all__ = [
 
 _MAX_REASON = 100
 
+_TELLING = 2.0
+"""A bound further below than by this factor says nothing."""
+
 
 def optimization_text(report: Mapping[str, Any]) -> str:
     """The contenders, then at most ten lines, each only where there is something to say: who runs what; how
@@ -124,10 +127,6 @@ def standing_lines(
         if names:
             lines.append(f"{what}: {', '.join(names)}")
     return lines
-
-
-_TELLING = 2.0
-"""A bound further below than by this factor says nothing."""
 
 
 def proven_text(search: Mapping[str, Any]) -> str:

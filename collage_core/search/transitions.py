@@ -16,3 +16,9 @@ class Transitions:
 
     group_ms: Mapping[str, float] = field(default_factory=dict)
     crossing_ms: Mapping[str, float] = field(default_factory=dict)
+
+    def crossed_ms(self, source: str, reader: str) -> float:
+        """What a value takes in place on its way from one backend to another: a share of each. Who leaves a
+        backend pays for both of its own (`crossing_ms`), having entered it for nothing.
+        """
+        return 0.5 * (self.crossing_ms.get(source, 0.0) + self.crossing_ms.get(reader, 0.0))

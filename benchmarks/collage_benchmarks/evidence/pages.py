@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ PAGES = (Path("README.md"), Path("docs/results/evidence.md"), Path("docs/results
 Records = Sequence[Mapping[str, Any]]
 _OF_RUNS: Mapping[str, Callable[[Records], str]] = {"figures": figures, "runs": all_runs}
 _OF_EFFORTS: Mapping[str, Callable[[Records], str]] = {"efforts": efforts_table, "bounds": bounds_table}
+_WIDTH = 120
+_ITEM = re.compile(r"\d+\. ")
 _BLOCK = re.compile(r"(<!-- evidence: (\S+) -->\n)(.*?)(<!-- /evidence -->)", re.DOTALL)
 
 
@@ -34,12 +37,26 @@ def filled(text: str, records: Records, efforts: Records = ()) -> str:
         if name not in tables:
             raise CollageError(f"there is no evidence {name!r}, only {', '.join(tables)}")
         table, its_records = tables[name]
-        return f"{begin}{table(its_records)}\n{end}"
+        return f"{begin}{_wrapped(table(its_records))}\n{end}"
 
     result, count = _BLOCK.subn(block, text)
     if not count:
         raise CollageError("a page has no block of evidence: <!-- evidence: NAME --> ... <!-- /evidence -->")
     return result
+
+
+def _wrapped(text: str) -> str:
+    """Lines of prose as long as those of other pages; of a list's items what follows is indented."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if line.startswith("|") or len(line) <= _WIDTH:
+            lines.append(line)
+            continue
+        indent = "   " if _ITEM.match(line) else ""
+        lines += textwrap.wrap(
+            line, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+    return "\n".join(lines)
 
 
 def stale_pages(root: Path, records: Records, efforts: Records = ()) -> dict[Path, str]:

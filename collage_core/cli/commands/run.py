@@ -46,7 +46,8 @@ def run(args: argparse.Namespace) -> None:
     if args.repeat < 1:
         raise CollageError("--repeat must be at least 1")
     files = pairs_of("--output", args.output, files=True)
-    _require_apart(files.values(), [args.bundle, *pairs_of("--input", args.input, files=True).values()])
+    given = pairs_of("--input", args.input, files=True)
+    _require_apart(files.values(), [args.bundle, *given.values()])
     registry = default_registry()
     bundle = read(args.bundle, check_weights=True)
     for difference in differences_here(bundle, args.bundle, registry):
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
     for name in files:
         if name not in executable.outputs:
             raise CollageError(f"--output {name}: the model's outputs are {', '.join(executable.outputs)}")
-    inputs = _inputs(executable, pairs_of("--input", args.input, files=True))
+    inputs = _inputs(executable, given)
     outputs = executable(inputs)
     times_ms = []
     for _ in range(args.repeat):
