@@ -199,8 +199,8 @@ class CostDatabase:
         deleted.
 
         older_than_s: measured longer ago than that. backend: of that backend. current: of keys for which it
-        says no. infeasible: of candidates that failed, which the next run
-        then tries again.
+        says no. infeasible: of candidates that failed, and answers found after something had: the next run then
+        tries again.
         """
         if older_than_s is None and backend is None and current is None and not infeasible:
             return 0
@@ -210,7 +210,7 @@ class CostDatabase:
             for c in self.items()
             if (limit is None or c.created_at < limit)
             and (backend is None or c.key.backend.lower() == backend.lower())
-            and not (infeasible and c.record.ok)
+            and not (infeasible and c.record.ok and not c.record.details.get("failed"))
             and (current is None or not current(c.key))
         ]
         return self._write("DELETE FROM costs WHERE digest = :digest AND created_at = :created_at", doomed)

@@ -8,7 +8,13 @@ from contextlib import suppress
 from collage_core.costs.control_groups import memory_limits_bytes
 from collage_core.errors import CollageError
 
-__all__ = ["candidate_limit_s", "machine_memory_bytes", "settling_limit_s", "worker_memory_bytes"]
+__all__ = [
+    "candidate_limit_s",
+    "check_limits",
+    "machine_memory_bytes",
+    "settling_limit_s",
+    "worker_memory_bytes",
+]
 
 _CANDIDATE_VARIABLE = "COLLAGE_CANDIDATE_LIMIT_S"
 _MEMORY_VARIABLE = "COLLAGE_WORKER_MEMORY_MIB"
@@ -52,6 +58,12 @@ def settling_limit_s() -> float:
     """
     limit_s = _positive(_SETTLING_VARIABLE, or_zero=True)
     return _SETTLING_LIMIT_S if limit_s is None else limit_s
+
+
+def check_limits() -> None:
+    """CollageError names a variable that none of these can read, before anything is done."""
+    for limit in (candidate_limit_s, worker_memory_bytes, settling_limit_s):
+        limit()
 
 
 def _positive(variable: str, *, or_zero: bool = False) -> float | None:

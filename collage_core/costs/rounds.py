@@ -158,7 +158,8 @@ def measure_rounds(
     turns in it, and its runs are in nobody's samples: of different minutes, they would not compare.
 
     Each lives in a worker that is stopped (SIGSTOP) while it is not its turn, so that no idle thread of one
-    spins into another's time. Who comes first and the direction change from round to round. A contender that
+    spins into another's time. Who comes first and the direction change from round to round; and, since whose process
+    is the first is slower by a percent (docs/adr/0020), from sitting to sitting. A contender that
     raises, crashes or takes longer than `open_limit_s` for opening (first runs included) or `run_limit_s` for
     a turn is out, with the reason; the others go on. Holds the machine's measuring lock. A turn during which
     the machine's processors were moved is taken again (`Processors`), and both are told of.
@@ -189,11 +190,12 @@ def measure_rounds(
                 if seat not in playing:
                     seat.rest(run_limit_s)
             start_s = time.monotonic()
-            for seat in playing:
+            opening = _order(playing, number)
+            for seat in opening:
                 seat.start()
-            for seat in playing:
+            for seat in opening:
                 seat.wait(open_limit_s)
-            _open_all(playing, max(warmup, 1) + 1, open_limit_s)
+            _open_all(opening, max(warmup, 1) + 1, open_limit_s)
             started_s = time.monotonic()
             enough_s = started_s + (started_s - start_s) - processors.waited_s
             for done in range(max(size, most_rounds)):

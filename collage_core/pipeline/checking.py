@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +11,6 @@ from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.ratio import unsettled
-from collage_core.costs.sittings import Sitting
 from collage_core.device import processor
 from collage_core.errors import BackendError, ModelError, PlacementError, Refusal
 from collage_core.ir import Graph, Subgraph
@@ -73,7 +72,8 @@ def check_bundle(
             title="check",
             plan=Plan(sittings=1, goes_on=False),
             fresh=True,
-            go_on=_Within(end_s),
+            go_on=unsettled,
+            has_time=lambda seconds: time.monotonic() + seconds <= end_s,
             expected=lambda: right,
         )
     record = comparison.records[COLLAGE]
@@ -94,18 +94,6 @@ def check_bundle(
         None if then is None else (then, processor().model),
         prediction,
     )
-
-
-class _Within:
-    """Who a comparison goes on with while another sitting like the last one fits before `end_s`."""
-
-    def __init__(self, end_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._end_s, self._clock, self._before_s = end_s, clock, clock()
-
-    def __call__(self, sittings: Mapping[str, Sequence[Sitting]]) -> set[str]:
-        now_s = self._clock()
-        took_s, self._before_s = now_s - self._before_s, now_s
-        return unsettled(sittings) if now_s + took_s <= self._end_s else set()
 
 
 def _shown(label: str, comparison: Comparison) -> Shown:

@@ -13,6 +13,7 @@ import onnx
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
+from collage_core.costs.limits import check_limits
 from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.ir import Graph
@@ -77,8 +78,11 @@ def optimize(
     The model as it was given is run beside what the passes made of it; a pass that changes an answer is left
     out, and `Optimization.original` says so.
     """
+    check_limits()
     registry = registry or default_registry()
     progress = Timed(progress or Silent())
+    for plugin, reason in registry.failures.items():
+        progress.note(f"plugin {plugin!r} is left out: {reason}")
     budget = _budget(effort, budget_s, progress)
     target = target or Target.default()
     chosen = registry.available(backends)

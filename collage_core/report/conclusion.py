@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from collage_core.costs.ratio import FEWEST_SITTINGS
 from collage_core.placement import VIEW
 from collage_core.printable import printable_line
 from collage_core.report.tables import table
@@ -113,6 +114,8 @@ def standing_lines(
     open_ = {name: c for name, c in others.items() if not c["is_slower"] and name not in beaten_by}
     if not open_ and not beaten_by:
         return ["faster than everything else that was measured, beyond what is uncertain"]
+    few = {name: c for name, c in open_.items() if not c["enough_sittings"]}
+    behind = [n for n, c in few.items() if c["sittings"] < FEWEST_SITTINGS and (c["ratio"] or 0.0) > 1.0]
     faster = {name: c for name, c in open_.items() if c["is_faster"]}
     moved = [n for n, c in faster.items() if (c["ratio_as_it_came"] or 0.0) > 1.0]
     for what, names in (
@@ -122,7 +125,8 @@ def standing_lines(
             "as fast, as far as can be told",
             [n for n, c in open_.items() if not c["is_faster"] and c["enough_sittings"]],
         ),
-        ("too few sittings to tell", [n for n, c in open_.items() if not c["enough_sittings"]]),
+        ("left out when it was behind", behind),
+        ("too few sittings to tell", [n for n in few if n not in behind]),
     ):
         if names:
             lines.append(f"{what}: {', '.join(names)}")

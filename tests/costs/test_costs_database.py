@@ -189,6 +189,12 @@ def test_prune_deletes_what_meets_all_conditions(tmp_path: Path) -> None:
     database = filled()
     assert database.prune(current=lambda key: key.environment == {"cpu": "x"}) == 1
     assert left(database) == [("new", "a"), ("old", "a"), ("old", "b")]
+    database = filled()
+    database.put(key("failed", "a"), CostRecord("crashed"))
+    database.put(key("answer", "a"), CostRecord("ok", details={"failed": {"digest": "it crashed"}}))
+    database.put(key("sure", "a"), CostRecord("ok", details={"failed": {}}))
+    assert database.prune(infeasible=True) == 2, "what failed, and what was found because it had"
+    assert len(database) == 5
 
 
 WRITER = """

@@ -157,6 +157,21 @@ def test_every_sitting_has_new_processes(tmp_path: Path) -> None:
     assert outcomes["b"].reason is not None, "out in one sitting is out in all"
 
 
+def test_everybody_is_the_first_to_start_equally_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    start = _Seat.start
+
+    def seen(seat: _Seat) -> None:
+        started.append(seat.contender.name)
+        start(seat)
+
+    monkeypatch.setattr(_Seat, "start", seen)
+    measure_rounds([contender(n) for n in "abc"], 6, 1, 1, sittings=6, warmup_s=0, turn_s=0)
+    orders = ["".join(started[k : k + 3]) for k in range(0, 18, 3)]
+    assert len(set(orders)) == 6
+    assert all({Counter(o[k] for o in orders)[n] for n in "abc"} == {2} for k in range(3))
+
+
 def test_a_sitting_goes_on_for_as_long_as_it_took_to_start() -> None:
     """Rounds of 2 x 2 ms and of 2 x 200 ms, beside the start of two processes."""
     done: list[int] = []

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from simulated_sittings import sittings_of_ms
 
 from collage_core.costs.ratio import Ratio
-from collage_core.pipeline.checking import _Within
 from collage_core.pipeline.verdicts import (
     Facts,
     Made,
@@ -225,18 +223,3 @@ def test_slower_comes_before_stale() -> None:
     assert status_of(verdicts(facts)) is _SLOWER
     assert verdicts(facts)[-1].about == "advice"
     assert status_of([]) is _BEST
-
-
-def test_sittings_go_on_while_another_one_fits() -> None:
-    """Two who cannot be told apart; each sitting takes 10 s of 35."""
-    now_s = 100.0
-    within = _Within(135.0, lambda: now_s)
-    close = {"a": sittings_of_ms([[1.0, 1.5]]), "b": sittings_of_ms([[1.5, 1.0]])}
-    asked = []
-    for _ in range(3):
-        now_s += 10.0
-        asked.append(within(close))
-    assert asked == [{"a", "b"}, {"a", "b"}, set()]
-    within = _Within(1000.0, lambda: now_s)
-    apart = {"a": sittings_of_ms([[1.0]]), "b": sittings_of_ms([[9.0]])}
-    assert not within(apart), "nothing is left to be told"

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 from collage_core.device import Target
 
-__all__ = ["IN_USE", "OPERATORS", "PIECES", "USES", "WHOLE", "Choice", "Use", "choices"]
+__all__ = ["IN_USE", "OPERATORS", "PIECES", "USES", "WHOLE", "WITHIN", "Choice", "Use", "choices"]
 
 IN_USE = "in use"
+WITHIN = 0.02
+"""Of the best that was found: settings need not be nearer."""
 WHOLE, PIECES = "whole graph", "pieces"
 OPERATORS = "operator libraries"
 _PEER = "called directly"

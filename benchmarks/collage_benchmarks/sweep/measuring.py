@@ -17,7 +17,7 @@ from collage_benchmarks.evidence.machine import os_version, processor_json
 from collage_benchmarks.evidence.repository import Commit
 from collage_benchmarks.networks import NETWORKS
 from collage_benchmarks.sweep.contending import contender, operators_contender
-from collage_benchmarks.sweep.grid import IN_USE, OPERATORS, Choice, Use, choices
+from collage_benchmarks.sweep.grid import IN_USE, OPERATORS, WITHIN, Choice, Use, choices
 from collage_core.backend import BackendKind
 from collage_core.costs.check import standards
 from collage_core.costs.ratio import ENOUGH_SITTINGS, FEWEST_SITTINGS, HOPELESS, ratio_of, sittings_of
@@ -109,14 +109,16 @@ def software(registry: Registry) -> dict[str, Any]:
 
 
 def may_be_faster(sittings: Mapping[str, Sequence[Sitting]]) -> set[str]:
-    """Choices of which further sittings would tell whether they are faster than those in use, and these."""
+    """Choices of which further sittings would tell whether they are faster by more than `WITHIN`, and those
+    in use.
+    """
     usual = sittings.get(IN_USE, ())
     ratios = {name: ratio_of(ours, usual) for name, ours in sittings.items() if name != IN_USE}
     going_on = {
         name
         for name, r in ratios.items()
         if r is not None
-        and not r.speaks_against
+        and r.value - r.half_interval < 1.0 - WITHIN
         and r.sittings < ENOUGH_SITTINGS
         and sum(bool(s.turns) for s in sittings[name]) < _MOST_SITTINGS
     }

@@ -7,17 +7,16 @@ from statistics import geometric_mean
 from typing import Any
 
 from collage_benchmarks.evidence.machine import title_of
-from collage_benchmarks.sweep.grid import IN_USE, Use
+from collage_benchmarks.sweep.grid import IN_USE, WITHIN, Use
 
 __all__ = ["conclusion", "page"]
 
-_WITHIN = 0.02
 _HEAD = """# Settings in use, beside others
 
 Written by `python -m collage_benchmarks.sweep` from the records beside this page. A figure is the time with
 other settings over that with those in use, between turns that found the processors as usual. Beside it
 stands half its 95 % confidence interval, from how the sittings differ. A sitting has processes of its own.
-All choices have three sittings; those that may be faster go on to eight.
+All choices have three sittings; those that may be faster by more than 2 % go on to eight.
 All answers are right, or the figure is `wrong`. The last column is the geometric mean.
 A choice that is in use anyway is in the grid as well: its figure tells how much is chance.
 Of twenty figures one lies beyond its interval by chance.
@@ -46,8 +45,8 @@ def conclusion(sweeps: Sequence[Sweep]) -> str:
     if not faster:
         text = "No other choice is faster beyond what is uncertain."
         return text if ratio >= 1.0 else f"{text} The most that is seen: {slower}."
-    verdict = "within" if 1.0 / ratio - 1.0 <= _WITHIN else "not within"
-    text = f"The settings in use are {verdict} {_WITHIN:.0%} of the best found: {slower}."
+    verdict = "within" if 1.0 / ratio - 1.0 <= WITHIN else "not within"
+    text = f"The settings in use are {verdict} {WITHIN:.0%} of the best found: {slower}."
     means = {label: m for label in _labels(sweeps) if (m := _mean(sweeps, label)) is not None}
     on_the_whole = min(means, key=means.__getitem__)
     if on_the_whole == IN_USE:
