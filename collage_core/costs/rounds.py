@@ -158,9 +158,8 @@ def measure_rounds(
     turns in it, and its runs are in nobody's samples: of different minutes, they would not compare.
 
     Each lives in a worker that is stopped (SIGSTOP) while it is not its turn, so that no idle thread of one
-    spins into another's time. Who comes first and the direction change from round to round; and, since whose process
-    is the first is slower by a percent (docs/adr/0020), from sitting to sitting. A contender that
-    raises, crashes or takes longer than `open_limit_s` for opening (first runs included) or `run_limit_s` for
+    spins into another's time. Who comes first and the direction change from round to round; who starts first, from
+    sitting to sitting, for that makes a difference (docs/adr/0020). A contender that raises, crashes or takes longer than `open_limit_s` for opening (first runs included) or `run_limit_s` for
     a turn is out, with the reason; the others go on. Holds the machine's measuring lock. A turn during which
     the machine's processors were moved is taken again (`Processors`), and both are told of.
 

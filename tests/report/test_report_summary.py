@@ -276,7 +276,11 @@ def _told(ratio: float, **others: object) -> dict[str, Any]:
         ([_told(1.1), _told(1.2)], [], "faster than everything else that was measured, beyond what is"),
         ([_told(1.1), _told(0.99)], [], "as fast, as far as can be told: b"),
         ([_told(1.03, enough_sittings=False), _told(1.2)], [], "too few sittings to tell: a"),
-        ([_told(3.4, enough_sittings=False, sittings=1, is_slower=False)], [], "left out when it was behind: a"),
+        (
+            [_told(3.4, enough_sittings=False, sittings=1, is_slower=False)],
+            [],
+            "left out when it was behind: a",
+        ),
         ([_told(0.995, is_faster=True)], [], "faster, by less than a simpler placement is worth: a"),
         (
             [_told(0.9, is_faster=True, ratio_as_it_came=1.3)],
