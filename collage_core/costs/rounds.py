@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from statistics import median
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -33,8 +33,11 @@ __all__ = [
     "GoOn",
     "Outcome",
     "Runnable",
+    "changing_order",
     "measure_rounds",
 ]
+
+_T = TypeVar("_T")
 
 _CONTENDER = "contender"
 _IS_LONG = "its runs are long"
@@ -158,8 +161,9 @@ def measure_rounds(
     turns in it, and its runs are in nobody's samples: of different minutes, they would not compare.
 
     Each lives in a worker that is stopped (SIGSTOP) while it is not its turn, so that no idle thread of one
-    spins into another's time. Who comes first and the direction change from round to round; who starts first, from
-    sitting to sitting, for that makes a difference (docs/adr/0020). A contender that raises, crashes or takes longer than `open_limit_s` for opening (first runs included) or `run_limit_s` for
+    spins into another's time. Who comes first and the direction change from round to round; who starts first,
+    from sitting to sitting, for that makes a difference (docs/adr/0020-comparisons.md). A contender that
+    raises, crashes or takes longer than `open_limit_s` for opening (first runs included) or `run_limit_s` for
     a turn is out, with the reason; the others go on. Holds the machine's measuring lock. A turn during which
     the machine's processors were moved is taken again (`Processors`), and both are told of.
 
@@ -189,7 +193,7 @@ def measure_rounds(
                 if seat not in playing:
                     seat.rest(run_limit_s)
             start_s = time.monotonic()
-            opening = _order(playing, number)
+            opening = changing_order(playing, number)
             for seat in opening:
                 seat.start()
             for seat in opening:
@@ -202,7 +206,7 @@ def measure_rounds(
                     break
                 if done >= (1 if number else size) and not has_time(0.0):
                     break
-                for seat in _order(playing, next(numbers)):
+                for seat in changing_order(playing, next(numbers)):
                     seat.turn((warmup, warmup_s), (runs_per_round, turn_s), run_limit_s, asked_for)
                 if on_round is not None and done < size and asked_for:
                     on_round(first + done + 1)
@@ -251,9 +255,10 @@ def _open_all(seats: Sequence[_Seat], first_runs: int, limit_s: float | None) ->
             future.result()
 
 
-def _order(seats: list[_Seat], number: int) -> list[_Seat]:
+def changing_order(seats: Sequence[_T], number: int) -> list[_T]:
+    """The order of that number: after twice as many as there are seats each has had each place twice."""
     start = number // 2 % max(len(seats), 1)
-    order = seats[start:] + seats[:start]
+    order = [*seats[start:], *seats[:start]]
     return order[::-1] if number % 2 else order
 
 

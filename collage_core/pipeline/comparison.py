@@ -12,9 +12,6 @@ from itertools import combinations
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-from weakref import WeakKeyDictionary
-
-import numpy as np
 
 from collage_core.backend import Backend, Peer
 from collage_core.costs.check import Difference, Standard, compare_all, standards
@@ -45,7 +42,8 @@ from collage_core.costs.rounds import (
 from collage_core.costs.sittings import SITTINGS, Sitting, sittings_to_json
 from collage_core.device import Target
 from collage_core.formats import Array
-from collage_core.ir import Graph, Subgraph
+from collage_core.ir import Graph
+from collage_core.ir.digests import graph_digest
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Placement
@@ -61,7 +59,6 @@ __all__ = [
     "Unsettled",
     "compare",
     "end_to_end_machine",
-    "graph_digest",
     "peer_entrant",
     "placement_entrant",
     "record_of_outcome",
@@ -363,27 +360,6 @@ def end_to_end_machine(target: Target) -> dict[str, str]:
         "runtime": source_hash("collage_core.runtime"),
         "threads": str(target.threads),
     }
-
-
-def graph_digest(graph: Graph) -> str:
-    """Of the structure and of every constant: equal graphs give equal answers. Taken once of each."""
-    if graph not in _digests:
-        _digests[graph] = _digest(graph)
-    return _digests[graph]
-
-
-_digests: WeakKeyDictionary[Graph, str] = WeakKeyDictionary()
-
-
-def _digest(graph: Graph) -> str:
-    digest = hashlib.sha256(Subgraph(graph, graph.all_nodes, graph.outputs).key.encode())
-    for n in graph.nodes:  # the key does not tell which of two constants of one shape is read where
-        digest.update(repr((n.inputs, n.outputs)).encode())
-    for name in sorted(graph.constants):
-        data = graph.constants[name]
-        digest.update(f"{name} {data.dtype} {data.shape}".encode())
-        digest.update(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()[:32]
 
 
 _BACKEND_FACTS = ("plugin", "source", "library", "handover")

@@ -16,8 +16,8 @@ from typing import Any
 from collage_core.backend import Backend
 from collage_core.costs.record import CostKey, CostRecord
 from collage_core.errors import PlacementError
+from collage_core.ir.digests import graph_digest
 from collage_core.pipeline.calibration import calibration_environment
-from collage_core.pipeline.comparison import graph_digest
 from collage_core.pipeline.costing import Costs, default_policy, identity
 from collage_core.pipeline.effort import Effort
 from collage_core.pipeline.proof import Single

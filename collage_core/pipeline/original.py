@@ -22,9 +22,9 @@ from collage_core.costs.recording import reference_values, reference_worker
 from collage_core.errors import ModelError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir import Graph, save_stored
+from collage_core.ir.digests import graph_digest
 from collage_core.ir.passes import Pass, PassFault, run_passes
 from collage_core.ir.verify import require_static
-from collage_core.pipeline.comparison import graph_digest
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.reading import Reading
 from collage_core.pipeline.temporary import TemporaryFolder

@@ -92,7 +92,11 @@ def _onnxruntime(target: Target) -> Sequence[Choice]:
         # It counts processors from 1, and the calling thread as none of its own.
         numbers = [n + 1 for n in sorted(os.sched_getaffinity(0))][1 : target.threads]
         pinned = ";".join(map(str, numbers))
-        found.append(Choice("pinned threads", {"session.intra_op_thread_affinities": pinned}))
+        affinities = "session.intra_op_thread_affinities"
+        found += [
+            Choice("pinned threads", {affinities: pinned}),
+            Choice("threads not pinned", {affinities: None}),
+        ]
     return found
 
 

@@ -61,6 +61,7 @@ _ALLOWED, _STOPPED, _DURATION_US = (
     "session.force_spinning_stop",
     "session.intra_op.spin_duration_us",
 )
+_AFFINITIES = "session.intra_op_thread_affinities"
 _SPINNING = {
     Waiting.SPIN: {_ALLOWED: "1"},
     Waiting.SPIN_WITHIN: {_ALLOWED: "1", _STOPPED: "1"},
@@ -96,10 +97,22 @@ def open_session(
     """
     options = _options(threads)
     with _told():
-        for name, value in {**_SPINNING[waiting], **settings}.items():
+        for name, value in {**_SPINNING[waiting], **_pinned(threads, waiting), **settings}.items():
             if value is not None:
                 _set(options, name, value)
         return _session(model, options, constants or {})
+
+
+def _pinned(threads: int, waiting: Waiting) -> dict[str, str]:
+    """Threads that are woken for every group get a processor each (docs/adr/0015): else the system may wake
+    them where the caller runs. Only where they take all that this process may use: with fewer, two processes
+    would have theirs on the same ones.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    if waiting is not Waiting.SPIN_WITHIN or not 1 < threads == len(allowed):
+        return {}
+    # The library counts processors from 1, and the calling thread as none of its own.
+    return {_AFFINITIES: ";".join(str(number + 1) for number in allowed[1:])}
 
 
 def _set(options: onnxruntime.SessionOptions, name: str, value: str | int) -> None:

@@ -83,6 +83,26 @@ print(tasks() - before)
     assert left == 0
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
+def test_threads_of_a_group_that_take_all_processors_have_one_each() -> None:
+    """Not those of the whole model, nor where there are more or fewer threads than processors."""
+    group, whole, more, allowed = _printed("""
+def most_processors(threads, **which):
+    known = {*os.listdir("/proc/self/task")}
+    call = built(threads, **which)
+    call()
+    started = {*os.listdir("/proc/self/task")} - known
+    return max(len(os.sched_getaffinity(int(task))) for task in started)
+
+allowed = len(os.sched_getaffinity(0))
+group = Subgraph(graph, [n.id for n in graph.nodes[1:]])
+print(most_processors(allowed, part=group), most_processors(allowed))
+print(most_processors(allowed + 1, part=group), allowed)
+""")
+    assert group == 1
+    assert whole == more == allowed
+
+
 def test_support_is_asked_without_threads() -> None:
     answers, started = _printed("""
 answers = backend.supported([part] * 3, Target("cpu", 3))

@@ -1,0 +1,91 @@
+"""Do equal contenders come out equal (docs/adr/0020-comparisons.md)? The same library on the same network,
+several times over, as in a comparison:
+
+    python benchmarks/equal_contenders.py resnext50 openvino --contenders 6 --sittings 18
+
+Printed is how far each is from the mean of its sittings, in percent, with the standard error of that mean;
+then the same by whose process started first, second and so on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, median, stdev
+
+import onnx
+from collage_benchmarks.networks import NETWORKS
+from collage_benchmarks.sweep.contending import contender
+from collage_benchmarks.sweep.grid import WHOLE, Choice, Use
+
+from collage_core.costs.ratio import HOPELESS
+from collage_core.costs.rounds import MOST_ROUNDS, Outcome, changing_order, measure_rounds
+from collage_core.device import Target, processor
+from collage_core.ir import load_model
+from collage_core.ir.passes import normalise
+from collage_core.pipeline.workspace import Workspace
+
+_ROUNDS_PER_SITTING = 2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("network", choices=sorted(NETWORKS))
+    parser.add_argument("library", help="a graph library, called by Collage with the whole graph")
+    parser.add_argument("--contenders", type=int, default=6)
+    parser.add_argument("--sittings", type=int, default=18)
+    args = parser.parse_args()
+    if args.contenders < 2 or args.sittings < 2:
+        parser.error("two contenders and two sittings at least")
+    target = Target.default()
+    outcomes = _outcomes(args.network, Use(args.library, WHOLE), target, args.contenders, args.sittings)
+    off = _off(outcomes)
+    names = list(off)
+    print(f"{args.network}, {args.library}, {processor().model}, {target.threads} threads\n")
+    print("| | off the mean, % | slower than the mean |\n|---|---|---|")
+    for name in names:
+        print(_row(f"contender {name}", off[name]))
+    orders = [changing_order(names, sitting) for sitting in range(args.sittings)]
+    for place in range(len(names)):
+        print(_row(f"started as number {place + 1}", [off[o[place]][s] for s, o in enumerate(orders)]))
+
+
+def _outcomes(
+    network: str, use: Use, target: Target, contenders: int, sittings: int
+) -> Mapping[str, Outcome]:
+    with tempfile.TemporaryDirectory(prefix="collage-equal-") as folder:
+        model = Path(folder) / f"{network}.onnx"
+        onnx.save(NETWORKS[network].build(), model)
+        with Workspace(normalise(load_model(model)), NETWORKS[network].inputs()) as workspace:
+            return measure_rounds(
+                [contender(use, Choice(str(n + 1)), target, model, workspace) for n in range(contenders)],
+                sittings * _ROUNDS_PER_SITTING,
+                runs_per_round=3,
+                sittings=sittings,
+                most_rounds=MOST_ROUNDS,
+                hopeless=HOPELESS,
+            )
+
+
+def _off(outcomes: Mapping[str, Outcome]) -> dict[str, list[float]]:
+    """By name, of each sitting: the logarithm of its median over the geometric mean of all."""
+    logs = {
+        name: [math.log(median([t.ms for t in s.kept] or [math.nan])) for s in outcome.sittings]
+        for name, outcome in outcomes.items()
+    }
+    means = [fmean(sitting) for sitting in zip(*logs.values(), strict=True)]
+    return {name: [ms - mean for ms, mean in zip(of, means, strict=True)] for name, of in logs.items()}
+
+
+def _row(title: str, off: Sequence[float]) -> str:
+    known = [o for o in off if not math.isnan(o)]
+    error = stdev(known) / math.sqrt(len(known))
+    slower = sum(o > 0 for o in known)
+    return f"| {title} | {100 * fmean(known):+.2f} +- {100 * error:.2f} | {slower} of {len(known)} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""What tells one graph from another, its constants' values included."""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from functools import partial
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from collage_core.formats import Array
+from collage_core.ir.graph import Graph
+from collage_core.ir.subgraph import Subgraph
+
+__all__ = ["graph_digest"]
+
+
+def graph_digest(graph: Graph) -> str:
+    """Of the structure and of every constant: equal graphs give equal answers. Taken once of each."""
+    if graph not in _graphs:
+        _graphs[graph] = _digest(graph)
+    return _graphs[graph]
+
+
+_graphs: WeakKeyDictionary[Graph, str] = WeakKeyDictionary()
+_arrays: dict[int, tuple[weakref.ref[Array], str]] = {}
+"""By the arrays' ids, of those that are alive: arrays are no keys."""
+
+
+def _digest(graph: Graph) -> str:
+    digest = hashlib.sha256(Subgraph(graph, graph.all_nodes, graph.outputs).key.encode())
+    for n in graph.nodes:  # the key does not tell which of two constants of one shape is read where
+        digest.update(repr((n.inputs, n.outputs)).encode())
+    for name in sorted(graph.constants):
+        data = graph.constants[name]
+        digest.update(f"{name} {data.dtype} {data.shape} {_data_digest(data)}".encode())
+    return digest.hexdigest()[:32]
+
+
+def _data_digest(data: Array) -> str:
+    """Taken once of an array that nobody writes to: a model and what the passes make of it share most weights."""
+    known = _arrays.get(id(data))
+    if known is not None and known[0]() is data:
+        return known[1]
+    found = hashlib.sha256(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data).hexdigest()
+    if not data.flags.writeable:
+        _arrays[id(data)] = (weakref.ref(data, partial(_forget, id(data))), found)
+    return found
+
+
+def _forget(number: int, gone: weakref.ref[Array]) -> None:
+    """Unless another array has that number by now."""
+    known = _arrays.get(number)
+    if known is not None and known[0] is gone:
+        del _arrays[number]
