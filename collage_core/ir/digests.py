@@ -39,7 +39,7 @@ def _digest(graph: Graph) -> str:
 
 
 def _data_digest(data: Array) -> str:
-    """Taken once of an array that nobody writes to: a model and what the passes make of it share most weights."""
+    """Taken once of an array that nobody writes to: a model and what passes make of it share most weights."""
     known = _arrays.get(id(data))
     if known is not None and known[0]() is data:
         return known[1]
