@@ -56,6 +56,9 @@ OPEN_LIMIT_S = 600.0
 _LONG_RUN_S = 1.0
 """A run of so long warms up for itself, and is enough for a turn."""
 
+_sittings_begun = count()
+"""By this process: comparisons of one sitting are not all to start with the first of their list."""
+
 GoOn = Callable[[Mapping[str, Sequence[Sitting]]], Collection[str]]
 """Asked after a sitting, with all sittings of those that still take part, who is to have another."""
 
@@ -193,7 +196,7 @@ def measure_rounds(
                 if seat not in playing:
                     seat.rest(run_limit_s)
             start_s = time.monotonic()
-            opening = changing_order(playing, number)
+            opening = changing_order(playing, next(_sittings_begun))
             for seat in opening:
                 seat.start()
             for seat in opening:

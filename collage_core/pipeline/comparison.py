@@ -252,7 +252,7 @@ def compare(
         "\n".join(
             [
                 title,
-                f"{plan}; one sitting in three as it comes",
+                f"{plan}; one sitting in three as it comes; started in changing order",
                 f"turns of {TURN_S} s",
                 graph_digest(graph),
                 workspace.inputs_digest,
