@@ -199,8 +199,8 @@ class CostDatabase:
         deleted.
 
         older_than_s: measured longer ago than that. backend: of that backend. current: of keys for which it
-        says no. infeasible: of candidates that failed, and answers found after something had: the next run
-        then tries again.
+        says no. infeasible: of candidates that failed, and answers found after something had: the next
+        run then tries again.
         """
         if older_than_s is None and backend is None and current is None and not infeasible:
             return 0

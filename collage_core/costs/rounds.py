@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +36,7 @@ __all__ = [
     "Runnable",
     "changing_order",
     "measure_rounds",
+    "starting_order",
 ]
 
 _T = TypeVar("_T")
@@ -55,9 +57,6 @@ OPEN_LIMIT_S = 600.0
 
 _LONG_RUN_S = 1.0
 """A run of so long warms up for itself, and is enough for a turn."""
-
-_sittings_begun = count()
-"""By this process: comparisons of one sitting are not all to start with the first of their list."""
 
 GoOn = Callable[[Mapping[str, Sequence[Sitting]]], Collection[str]]
 """Asked after a sitting, with all sittings of those that still take part, who is to have another."""
@@ -146,6 +145,7 @@ def measure_rounds(
     patience: float = PATIENCE,
     go_on: GoOn | None = None,
     has_time: Callable[[float], bool] = lambda seconds: True,
+    first_order: int | None = None,
     on_round: Callable[[int], object] | None = None,
     on_wait: Callable[[str], object] | None = None,
 ) -> dict[str, Outcome]:
@@ -165,15 +165,16 @@ def measure_rounds(
 
     Each lives in a worker that is stopped (SIGSTOP) while it is not its turn, so that no idle thread of one
     spins into another's time. Who comes first and the direction change from round to round; who starts first,
-    from sitting to sitting, for that makes a difference (docs/adr/0020-comparisons.md). A contender that
-    raises, crashes or takes longer than `open_limit_s` for opening (first runs included) or `run_limit_s` for
-    a turn is out, with the reason; the others go on. Holds the machine's measuring lock. A turn during which
-    the machine's processors were moved is taken again (`Processors`), and both are told of.
+    from sitting to sitting (`starting_order`), for that can make a difference (docs/adr/0020-comparisons.md).
+    A contender that raises, crashes or takes longer than `open_limit_s` for opening (first runs included) or
+    `run_limit_s` for a turn is out, with the reason; the others go on. Holds the machine's measuring lock. A
+    turn during which the machine's processors were moved is taken again (`Processors`), and both are told of.
 
-    on_round: called with the number of rounds done, of those asked for. patience: see `Processors`.
-    has_time: asked whether there are so many seconds. No sitting but the first begins unless there are as
-    many as the last one took. Once there are none, a sitting ends with its round; the first has all that it
-    is to have at least.
+    first_order: of starting, in the first sitting; drawn at random where None, for what is often compared in
+    few sittings. on_round: called with the number of rounds done, of those asked for. patience: see
+    `Processors`. has_time: asked whether there are so many seconds. No sitting but the first begins unless
+    there are as many as the last one took. Once there are none, a sitting ends with its round; the first has
+    all that it is to have at least.
     """
     names = [c.name for c in contenders]
     if len(set(names)) != len(names):
@@ -185,18 +186,20 @@ def measure_rounds(
         for seat in seats:
             stack.callback(seat.close)
         processors.look()  # its partner's start is not to count as the contenders'
+        if first_order is None:
+            first_order = random.randrange(2 * max(len(seats), 1))
         numbers = count()
         first = 0
         seated = _in_time(_sittings(seats, rounds, sittings, go_on), has_time)
         for number, (size, playing) in enumerate(seated):
             asked_for = first < rounds
-            as_it_comes = number % 3 == 1
+            as_it_comes = _is_as_it_comes(number)
             for seat in seats:
                 seat.sit(as_it_comes)
                 if seat not in playing:
                     seat.rest(run_limit_s)
             start_s = time.monotonic()
-            opening = changing_order(playing, next(_sittings_begun))
+            opening = starting_order(playing, number, first_order)
             for seat in opening:
                 seat.start()
             for seat in opening:
@@ -263,6 +266,18 @@ def changing_order(seats: Sequence[_T], number: int) -> list[_T]:
     start = number // 2 % max(len(seats), 1)
     order = [*seats[start:], *seats[:start]]
     return order[::-1] if number % 2 else order
+
+
+def starting_order(seats: Sequence[_T], sitting: int, first_order: int) -> list[_T]:
+    """Who starts first in that sitting, and so on. Sittings as they come are counted for themselves: their
+    ratio is told for itself. Each kind is balanced after twice as many of its own as there are seats.
+    """
+    before = sitting // 3 if _is_as_it_comes(sitting) else sitting - (sitting + 1) // 3
+    return changing_order(seats, first_order + before)
+
+
+def _is_as_it_comes(sitting: int) -> bool:
+    return sitting % 3 == 1
 
 
 def _hopeless(seats: Sequence[_Seat], factor: float) -> list[_Seat]:

@@ -39,14 +39,27 @@ def _digest(graph: Graph) -> str:
 
 
 def _data_digest(data: Array) -> str:
-    """Taken once of an array that nobody writes to: a model and what passes make of it share most weights."""
+    """Taken once of an array that is read-only down to its memory: a model and what passes make of it share
+    most weights.
+    """
+    is_fixed = _is_read_only(data)
     known = _arrays.get(id(data))
-    if known is not None and known[0]() is data:
+    if is_fixed and known is not None and known[0]() is data:
         return known[1]
     found = hashlib.sha256(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data).hexdigest()
-    if not data.flags.writeable:
+    if is_fixed:
         _arrays[id(data)] = (weakref.ref(data, partial(_forget, id(data))), found)
     return found
+
+
+def _is_read_only(data: Array) -> bool:
+    """A mapped file, which others may write to, is not."""
+    owner: object = data
+    while isinstance(owner, np.ndarray):
+        if owner.flags.writeable or isinstance(owner, np.memmap):
+            return False
+        owner = owner.base
+    return owner is None or isinstance(owner, bytes)
 
 
 def _forget(number: int, gone: weakref.ref[Array]) -> None:

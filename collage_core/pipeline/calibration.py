@@ -295,8 +295,8 @@ def _crossing_ms(seen: Mapping[tuple[str, str], tuple[float, int]]) -> dict[str,
     stopping its threads, and of waking them. Who leaves a backend pays for both of its shares, for what is
     left has been entered.
 
-    Least squares, no share negative, over what pairs cost there and back. Where that leaves a choice, a
-    pair's two have the same share. seen: by the two, from and to, the median of what remains, of how many.
+    Least squares, no share negative, over what pairs cost there and back, by so many sweeps; of a lone pair
+    both have the same share. seen: by the two, from and to, the median of what remains, of how many.
     """
     pairs: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for (a, b), found in seen.items():

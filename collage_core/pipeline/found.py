@@ -51,6 +51,10 @@ class Found:
     best: Placement | None = None
     untold: Optimization | None = None
 
+    def forget(self) -> None:
+        """What an earlier optimization has left."""
+        self.recalled, self.singles, self.failed = None, (), {}
+
     @property
     def singles_that_run(self) -> tuple[Single, ...]:
         """All but those that failed as a whole."""

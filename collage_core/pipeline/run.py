@@ -134,8 +134,13 @@ class OptimizationRun:
         if self.runs and found.known.estimates is not None:
             self._answer_at_once(found)
         if transitions is None:
+            before = found.known.transitions
             is_worth_it = self.effort.calibrates and self.budget.left_s() >= _CALIBRATED_FROM_S
             self._calibrate(found.known, measure=self.measured_here and is_worth_it)
+            if found.recalled is not None and found.known.transitions != before:
+                found.forget()  # what was found at other constants
+                self._recall(found)
+                self._estimate(found)
         if not self._bounds:
             found.known.ledger.measure_all()
             self._learn(found)

@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from collage_core.costs.ratio import FEWEST_SITTINGS
 from collage_core.placement import VIEW
 from collage_core.printable import printable_line
 from collage_core.report.tables import table
@@ -115,7 +114,8 @@ def standing_lines(
     if not open_ and not beaten_by:
         return ["faster than everything else that was measured, beyond what is uncertain"]
     few = {name: c for name, c in open_.items() if not c["enough_sittings"]}
-    behind = [n for n, c in few.items() if c["sittings"] < FEWEST_SITTINGS and (c["ratio"] or 0.0) > 1.0]
+    most = max(c["sittings"] for c in contenders.values())
+    behind = [n for n, c in few.items() if c["sittings"] < most and (c["ratio"] or 0.0) > 1.0]
     faster = {name: c for name, c in open_.items() if c["is_faster"]}
     moved = [n for n, c in faster.items() if (c["ratio_as_it_came"] or 0.0) > 1.0]
     for what, names in (

@@ -108,6 +108,25 @@ def test_the_model_is_not_written_over(way: str, model: Path, tmp_path: Path, mi
     assert model.read_bytes() == before
 
 
+def test_what_is_no_bundle_is_not_written_over(model: Path, tmp_path: Path, mistake: Mistake) -> None:
+    """Such as the model's external data."""
+    data = tmp_path / "model.data"
+    data.write_bytes(b"weights")
+    said = mistake("optimize", model, "-o", data)
+    assert said == f"collage: cannot write {data}: there is a file that is no bundle"
+    assert data.read_bytes() == b"weights"
+
+
+@pytest.mark.parametrize(
+    "variable", ["COLLAGE_WORKER_MEMORY_MIB", "COLLAGE_CANDIDATE_LIMIT_S", "COLLAGE_SETTLING_LIMIT_S"]
+)
+def test_what_the_environment_says_is_read_first(
+    variable: str, mistake: Mistake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "much")
+    assert variable in mistake("optimize", tmp_path / "there is no such model.onnx")
+
+
 def test_calibration_is_on_or_off(model: Path, mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLLAGE_CALIBRATION", "nonsense")
     said = mistake("optimize", model, "--backends", "dnnl", "--budget", "1s")

@@ -47,7 +47,7 @@ def test_bad_models(what: str, tmp_path: Path, mistake: Mistake) -> None:
 
 def test_as_processes(collage: Collage, refused: Refused) -> None:
     bundle = collage.folder / "m.collage"
-    bundle.write_bytes(b"what was there before")
+    bundle.write_bytes(b"PK\x03\x04 what was there before")
     for what in (
         "operator that does not exist",
         "open dimension",
@@ -58,7 +58,7 @@ def test_as_processes(collage: Collage, refused: Refused) -> None:
         path = collage.folder / "bad.onnx"
         path.write_bytes(make().SerializeToString())
         assert said in refused("optimize", path, "-o", bundle, "--backends", "reference")
-    assert bundle.read_bytes() == b"what was there before"
+    assert bundle.read_bytes() == b"PK\x03\x04 what was there before"
 
 
 def test_no_model_at_all(collage: Collage, refused: Refused) -> None:

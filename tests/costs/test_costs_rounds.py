@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from collage_core.costs import Contender, measure_rounds
-from collage_core.costs.rounds import _hopeless, _Seat
+from collage_core.costs.rounds import _hopeless, _Seat, starting_order
 from collage_core.costs.sittings import Sitting, Turn
 from collage_core.errors import WorkerError
 from collage_core.worker import Worker
@@ -157,10 +157,21 @@ def test_every_sitting_has_new_processes(tmp_path: Path) -> None:
     assert outcomes["b"].reason is not None, "out in one sitting is out in all"
 
 
-@pytest.mark.parametrize(("comparisons", "sittings"), [(1, 6), (6, 1)])
-def test_everybody_is_the_first_to_start_equally_often(
-    comparisons: int, sittings: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("first_order", [0, 3])
+@pytest.mark.parametrize("count", [2, 3, 6])
+def test_everybody_is_the_first_to_start_equally_often(count: int, first_order: int) -> None:
+    """Among the sittings as they come, too, which are every third."""
+    names = "abcdef"[:count]
+    orders = [starting_order(names, sitting, first_order) for sitting in range(6 * count)]
+    as_it_comes = orders[1::3]
+    others = [order for number, order in enumerate(orders) if number % 3 != 1]
+    for kind in (as_it_comes, others):
+        assert all(sorted(order) == list(names) for order in kind)
+        for place in range(count):
+            assert Counter(order[place] for order in kind) == dict.fromkeys(names, len(kind) // count)
+
+
+def test_processes_start_in_the_order_of_the_sitting(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
     start = _Seat.start
 
@@ -169,11 +180,12 @@ def test_everybody_is_the_first_to_start_equally_often(
         start(seat)
 
     monkeypatch.setattr(_Seat, "start", seen)
-    for _ in range(comparisons):
-        measure_rounds([contender(n) for n in "abc"], sittings, 1, 1, sittings=sittings, warmup_s=0, turn_s=0)
-    orders = ["".join(started[k : k + 3]) for k in range(0, 18, 3)]
-    assert len(set(orders)) == 6
-    assert all({Counter(o[k] for o in orders)[n] for n in "abc"} == {2} for k in range(3))
+    contenders = [contender(n) for n in "abc"]
+    measure_rounds(contenders, 3, 1, 1, sittings=3, warmup_s=0, turn_s=0, first_order=1)
+    assert "".join(started) == "cba" + "cba" + "bca"
+    monkeypatch.setattr("random.randrange", lambda end: end - 1)
+    measure_rounds(contenders, 1, 1, 1, warmup_s=0, turn_s=0)
+    assert "".join(started[9:]) == "bac", "no list's first is always the first"
 
 
 def test_a_sitting_goes_on_for_as_long_as_it_took_to_start() -> None:

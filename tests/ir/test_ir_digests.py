@@ -45,6 +45,21 @@ def test_what_was_written_to_is_read_again() -> None:
     assert graph_digest(_graph(weights)) != first
 
 
+def test_what_was_written_to_behind_a_view_or_between_is_read_again() -> None:
+    weights = _weights()
+    seen = weights[:]
+    seen.flags.writeable = False
+    first = graph_digest(_graph(seen))
+    weights[0] = 2.0
+    assert graph_digest(_graph(seen)) != first
+    frozen = _weights()
+    frozen.flags.writeable = False
+    first = graph_digest(_graph(frozen))
+    frozen.flags.writeable = True
+    frozen[0] = 2.0
+    assert graph_digest(_graph(frozen)) != first
+
+
 def test_arrays_are_remembered_while_they_live() -> None:
     gc.collect()
     before = len(_arrays)

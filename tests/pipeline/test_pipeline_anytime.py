@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -327,6 +328,28 @@ def test_what_is_recalled_is_of_the_same_constants(
         told = constants, 0
         monkeypatch.setattr("collage_core.pipeline.run.calibrate", lambda *_, measure, told=told: told)
         found.append(_optimize(parse, tmp_path / "c.sqlite", effort=QUICK, rounds=0))
+    assert found[0].mix.terms_ms["groups"] == 0.0
+    assert found[1].mix.terms_ms["groups"] >= 1.0
+    assert found[2].mix == found[1].mix
+
+
+@pytest.mark.usefixtures("libraries")
+def test_what_was_found_before_calibrating_is_not_recalled_after_it(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dear = Transitions(dict.fromkeys(_BACKENDS, 1.0))
+    calibrated: list[bool] = []
+
+    def calibrate(*_: object, measure: bool) -> tuple[Transitions, int]:
+        calibrated.extend([True] * measure)
+        return dear if calibrated else Transitions(), 0
+
+    monkeypatch.setattr("collage_core.pipeline.run.calibrate", calibrate)
+    found = []
+    for least_s in (math.inf, 90.0, 90.0):
+        monkeypatch.setattr("collage_core.pipeline.run._CALIBRATED_FROM_S", least_s)
+        options = {"effort": NORMAL, "budget_s": 600.0, "rounds": 2}
+        found.append(_optimize(parse, tmp_path / "c.sqlite", **options))
     assert found[0].mix.terms_ms["groups"] == 0.0
     assert found[1].mix.terms_ms["groups"] >= 1.0
     assert found[2].mix == found[1].mix

@@ -29,6 +29,7 @@ from collage_core import (
 from collage_core.errors import ModelError, PlacementError
 from collage_core.formats import Array
 from collage_core.ir import NodeSet, Subgraph
+from collage_core.pipeline.effort import NORMAL
 from collage_core.pipeline.original import ORIGINAL
 from collage_core.placement import VIEW
 from collage_core.search import OpLevelSearch
@@ -106,7 +107,10 @@ def test_predicted_is_the_cost_of_what_was_chosen(placed: Optimization) -> None:
     # Of what the last search has found for times in place it may fall short, but not by more than is told.
     best = OpLevelSearch().solve(formulation.problem)
     assert best.optimal
-    assert solution.lower_bound_ms == pytest.approx(best.total_ms)
+    assert solution.lower_bound_ms is not None
+    assert solution.lower_bound_ms <= best.total_ms * (1 + 1e-9), "it is a bound, be not all measured"
+    if solution.optimal:
+        assert solution.total_ms <= best.total_ms * (1 + NORMAL.gap + 1e-9)
 
 
 def test_views_are_free_and_the_numbers_right(

@@ -281,6 +281,7 @@ def _told(ratio: float, **others: object) -> dict[str, Any]:
             [],
             "left out when it was behind: a",
         ),
+        ([_told(1.02, enough_sittings=False, is_slower=False)], [], "too few sittings to tell: a"),
         ([_told(0.995, is_faster=True)], [], "faster, by less than a simpler placement is worth: a"),
         (
             [_told(0.9, is_faster=True, ratio_as_it_came=1.3)],

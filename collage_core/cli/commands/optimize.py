@@ -22,6 +22,8 @@ SUMMARY = (
     "Measure what is not known yet, find the fastest placement of a model, prove it end to end, "
     "and save it as a bundle."
 )
+_ARCHIVE = b"PK\x03\x04"
+"""How a bundle begins, as other ZIP archives."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +70,9 @@ def _left(best: Optimization | None, output: str | None) -> str:
 
 
 def _require_writable(output: str, model: str) -> None:
-    """BundleError before minutes are spent on what could not be kept, or would replace the model."""
+    """BundleError before minutes are spent on what could not be kept, or would replace the model, its data or
+    anything else that is no bundle.
+    """
     path = Path(output).resolve()
     if not output:
         raise BundleError("cannot write the bundle: its name is empty")
@@ -80,5 +84,16 @@ def _require_writable(output: str, model: str) -> None:
         raise BundleError(f"cannot write {output}: it is a folder")
     if path.exists() and not path.is_file():
         raise BundleError(f"cannot write {output}: it is no file")
+    if path.exists() and not _may_be_replaced(path):
+        raise BundleError(f"cannot write {output}: there is a file that is no bundle")
     if not os.access(path.parent, os.W_OK):
         raise BundleError(f"cannot write {output}: its folder may not be written to")
+
+
+def _may_be_replaced(path: Path) -> bool:
+    """Whether it is empty, or an archive as bundles are, whole or not. BundleError if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_ARCHIVE)) in (b"", _ARCHIVE)
+    except OSError as error:
+        raise BundleError(f"cannot write {path}: {error.strerror or error}") from None
