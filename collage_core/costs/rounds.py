@@ -34,7 +34,6 @@ __all__ = [
     "GoOn",
     "Outcome",
     "Runnable",
-    "changing_order",
     "measure_rounds",
     "starting_order",
 ]
@@ -212,7 +211,7 @@ def measure_rounds(
                     break
                 if done >= (1 if number else size) and not has_time(0.0):
                     break
-                for seat in changing_order(playing, next(numbers)):
+                for seat in _changing_order(playing, next(numbers)):
                     seat.turn((warmup, warmup_s), (runs_per_round, turn_s), run_limit_s, asked_for)
                 if on_round is not None and done < size and asked_for:
                     on_round(first + done + 1)
@@ -261,7 +260,7 @@ def _open_all(seats: Sequence[_Seat], first_runs: int, limit_s: float | None) ->
             future.result()
 
 
-def changing_order(seats: Sequence[_T], number: int) -> list[_T]:
+def _changing_order(seats: Sequence[_T], number: int) -> list[_T]:
     """The order of that number: after twice as many as there are seats each has had each place twice."""
     start = number // 2 % max(len(seats), 1)
     order = [*seats[start:], *seats[:start]]
@@ -273,7 +272,7 @@ def starting_order(seats: Sequence[_T], sitting: int, first_order: int) -> list[
     ratio is told for itself. Each kind is balanced after twice as many of its own as there are seats.
     """
     before = sitting // 3 if _is_as_it_comes(sitting) else sitting - (sitting + 1) // 3
-    return changing_order(seats, first_order + before)
+    return _changing_order(seats, first_order + before)
 
 
 def _is_as_it_comes(sitting: int) -> bool:

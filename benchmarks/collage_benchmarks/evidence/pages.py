@@ -13,7 +13,7 @@ from collage_benchmarks.evidence.tables import all_runs, figures
 from collage_core.errors import CollageError
 from collage_core.runtime.files import replacing
 
-__all__ = ["PAGES", "filled", "stale_pages", "write_pages"]
+__all__ = ["PAGES", "filled", "stale_pages", "wrapped", "write_pages"]
 
 PAGES = (Path("README.md"), Path("docs/results/evidence.md"), Path("docs/results/efforts.md"))
 """In the repository."""
@@ -37,7 +37,7 @@ def filled(text: str, records: Records, efforts: Records = ()) -> str:
         if name not in tables:
             raise CollageError(f"there is no evidence {name!r}, only {', '.join(tables)}")
         table, its_records = tables[name]
-        return f"{begin}{_wrapped(table(its_records))}\n{end}"
+        return f"{begin}{wrapped(table(its_records))}\n{end}"
 
     result, count = _BLOCK.subn(block, text)
     if not count:
@@ -45,7 +45,7 @@ def filled(text: str, records: Records, efforts: Records = ()) -> str:
     return result
 
 
-def _wrapped(text: str) -> str:
+def wrapped(text: str) -> str:
     """Lines of prose as long as those of other pages; of a list's items what follows is indented."""
     lines: list[str] = []
     for line in text.split("\n"):

@@ -7,6 +7,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from collage_benchmarks.evidence.machine import title_of
+from collage_benchmarks.evidence.pages import wrapped
 from collage_benchmarks.sweep.grid import IN_USE, WITHIN, Use
 
 __all__ = ["conclusion", "page"]
@@ -33,7 +34,7 @@ def page(sweeps: Sequence[Sweep]) -> str:
         for use, of_use in _grouped(of_processor, lambda s: str(Use(**s["use"]))):
             of_use = sorted(of_use, key=lambda s: str(s["network"]))
             parts += [f"### {use}\n", _table(of_use), f"\n{conclusion(of_use)} {_made(of_use)}\n"]
-    return "\n".join(parts)
+    return wrapped("\n".join(parts))
 
 
 def conclusion(sweeps: Sequence[Sweep]) -> str:

@@ -105,8 +105,8 @@ def open_session(
 
 def _pinned(threads: int, waiting: Waiting) -> dict[str, str]:
     """Threads that are woken for every group get a processor each (docs/adr/0015): else the system may wake
-    them where the caller runs. Only where they take all that this process may use: with fewer, two processes
-    would have theirs on the same ones.
+    them where the caller runs. Only where they take all that this process may use: processes with
+    fewer would all have the first ones.
     """
     allowed = sorted(os.sched_getaffinity(0))
     if waiting is not Waiting.SPIN_WITHIN or not 1 < threads == len(allowed):

@@ -85,7 +85,7 @@ print(tasks() - before)
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
 def test_threads_of_a_group_that_take_all_processors_have_one_each() -> None:
-    """Not those of the whole model, nor where there are more or fewer threads than processors."""
+    """Not those of the whole model, nor where there are more threads than processors."""
     group, whole, more, allowed = _printed("""
 def most_processors(threads, **which):
     known = {*os.listdir("/proc/self/task")}
