@@ -50,14 +50,12 @@ def main() -> None:
         if not outcome.ok:
             sys.exit(f"contender {name}: {outcome.reason}")
     off = _off(outcomes)
-    names = list(off)
     print(f"{args.network}, {args.library}, {processor().model}, {target.threads} threads\n")
     print("| | off the mean, % | slower than the mean |\n|---|---|---|")
-    for name in names:
-        print(_row(f"contender {name}", off[name]))
-    orders = [starting_order(names, sitting, _FIRST_ORDER) for sitting in range(args.sittings)]
-    for place in range(len(names)):
-        print(_row(f"started as number {place + 1}", [off[o[place]][s] for s, o in enumerate(orders)]))
+    for name, of in off.items():
+        print(_row(f"contender {name}", of))
+    for place, of in enumerate(_by_place(off), 1):
+        print(_row(f"started as number {place}", of))
 
 
 def _outcomes(
@@ -86,6 +84,13 @@ def _off(outcomes: Mapping[str, Outcome]) -> dict[str, list[float]]:
     }
     means = [fmean(sitting) for sitting in zip(*logs.values(), strict=True)]
     return {name: [ms - mean for ms, mean in zip(of, means, strict=True)] for name, of in logs.items()}
+
+
+def _by_place(off: Mapping[str, Sequence[float]]) -> list[list[float]]:
+    """The same by whose process started first, second and so on."""
+    names = list(off)
+    orders = [starting_order(names, sitting, _FIRST_ORDER) for sitting in range(len(off[names[0]]))]
+    return [[off[o[place]][s] for s, o in enumerate(orders)] for place in range(len(names))]
 
 
 def _row(title: str, off: Sequence[float]) -> str:

@@ -182,15 +182,21 @@ def test_conclusions() -> None:
     a, b = _sweep("a", slower, ("fast", 0.99, 0.005)), _sweep("b", slower, ("fast", 0.9, 0.01))
     assert conclusion([a]) == (
         "The settings in use are within 2% of the best found: 1.0% slower than with 'fast' on a. "
-        "The best one choice on the whole is 'fast': 0.990."
+        "The best one choice on the whole is 'fast': 0.990 +- 0.005."
     )
     assert conclusion([a, b]).startswith(
         "The settings in use are not within 2% of the best found: 11.1% slower"
     )
     harmed = _sweep("c", ("fast", 1.5, 0.01))
-    assert conclusion([a, harmed]).endswith("No one choice is faster on the whole.")
+    no_one = "No one choice is faster on the whole, beyond what is uncertain."
+    assert conclusion([a, harmed]).endswith(no_one)
     failing = copy.deepcopy(_sweep("c", ("fast", None, None)))
-    assert conclusion([a, failing]).endswith("No one choice is faster on the whole."), "it does not run there"
+    assert conclusion([a, failing]).endswith(
+        "No one choice is faster on the whole, beyond what is uncertain."
+    ), "it does not run there"
+    unsure = _sweep("c", ("fast", 0.995, 0.04))
+    assert conclusion([a, unsure]).endswith(no_one), "0.992 +- 0.020"
+    assert "| fast | 0.990 +- 0.005 | 0.995 +- 0.040 | 0.992 +- 0.020 |" in page([a, unsure]).splitlines()
     lines = page([a, failing]).splitlines()
     assert "| | a (5 ms) | c (5 ms) | all |" in lines
     assert "| fast | 0.990 +- 0.005 | wrong | - |" in lines

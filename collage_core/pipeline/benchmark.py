@@ -9,6 +9,7 @@ from pathlib import Path
 from collage_core.backend import Peer
 from collage_core.costs.check import Difference, compare_all, standards
 from collage_core.costs.database import CostDatabase
+from collage_core.costs.limits import check_limits
 from collage_core.device import Target
 from collage_core.ir import Graph
 from collage_core.pipeline.comparison import Comparison, Entrant, Plan, compare, peer_entrant
@@ -49,6 +50,7 @@ def benchmark(
     model_file: what the peers load; the graph itself where None. costs: the cost database's file, the user's
     own where None. rounds: of everybody; see `Plan` for None.
     """
+    check_limits()
     theirs = [peer_entrant(PEER + p.name, p, target, model_file) for p in peers]
     with Workspace(graph) as workspace, CostDatabase(costs) as database:
         comparison = compare(

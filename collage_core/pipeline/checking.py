@@ -9,6 +9,7 @@ from pathlib import Path
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
+from collage_core.costs.limits import check_limits
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.ratio import unsettled
 from collage_core.device import processor
@@ -51,6 +52,7 @@ def check_bundle(
 
     PlacementError where the placement does not fit the graph, BackendError where it does not run.
     """
+    check_limits()
     graph, placement = bundle.graph, bundle.placement
     schedule(graph, placement)
     if backends is not None:

@@ -12,6 +12,7 @@ import onnx
 
 from collage_core.backend import Backend, BackendKind, Tuned
 from collage_core.costs.database import CostDatabase
+from collage_core.costs.limits import check_limits
 from collage_core.costs.roofline import Peaks, Work, machine_peaks, work_of
 from collage_core.costs.tune import Tuner
 from collage_core.device import Target
@@ -109,6 +110,7 @@ def tune(
     arguments that both have. backends: names of those that tune, against: of those to be faster than; all
     available ones where None.
     """
+    check_limits()
     registry = registry or default_registry()
     progress = progress or Silent()
     tuners = registry.available(backends)

@@ -127,6 +127,15 @@ def test_what_the_environment_says_is_read_first(
     assert variable in mistake("optimize", tmp_path / "there is no such model.onnx")
 
 
+@pytest.mark.parametrize("command", ["check", "bench", "tune"])
+def test_what_the_environment_says_is_read_before_anything_runs(
+    command: str, bundle: Path, model: Path, mistake: Mistake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLAGE_WORKER_MEMORY_MIB", "much")
+    said = mistake(command, model if command == "tune" else bundle)
+    assert said == "collage: COLLAGE_WORKER_MEMORY_MIB must be a positive number; it is 'much'"
+
+
 def test_calibration_is_on_or_off(model: Path, mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLLAGE_CALIBRATION", "nonsense")
     said = mistake("optimize", model, "--backends", "dnnl", "--budget", "1s")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -89,13 +88,12 @@ def _onnxruntime(target: Target) -> Sequence[Choice]:
         Choice("no memory pattern", {"enable_mem_pattern": False}),
     ]
     if target.threads > 1:
-        # It counts processors from 1, and the calling thread as none of its own.
-        numbers = [n + 1 for n in sorted(os.sched_getaffinity(0))][1 : target.threads]
-        pinned = ";".join(map(str, numbers))
-        affinities = "session.intra_op_thread_affinities"
+        from collage_onnxruntime.session import affinities
+
+        pinned = affinities(target.threads)
         found += [
-            Choice("pinned threads", {affinities: pinned}),
-            Choice("threads not pinned", {affinities: None}),
+            Choice("pinned threads", pinned),
+            Choice("threads not pinned", dict.fromkeys(pinned)),
         ]
     return found
 

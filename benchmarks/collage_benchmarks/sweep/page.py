@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import hypot
 from statistics import geometric_mean
 from typing import Any
 
@@ -18,7 +19,8 @@ Written by `python -m collage_benchmarks.sweep` from the records beside this pag
 other settings over that with those in use, between turns that found the processors as usual. Beside it
 stands half its 95 % confidence interval, from how the sittings differ. A sitting has processes of its own.
 All choices have three sittings; those that may be faster by more than 2 % go on to eight.
-All answers are right, or the figure is `wrong`. The last column is the geometric mean.
+All answers are right, or the figure is `wrong`. The last column is the geometric mean; its
+interval follows from theirs.
 A choice that is in use anyway is in the grid as well: its figure tells how much is chance.
 Of twenty figures one lies beyond its interval by chance.
 """
@@ -49,10 +51,10 @@ def conclusion(sweeps: Sequence[Sweep]) -> str:
     verdict = "within" if 1.0 / ratio - 1.0 <= WITHIN else "not within"
     text = f"The settings in use are {verdict} {WITHIN:.0%} of the best found: {slower}."
     means = {label: m for label in _labels(sweeps) if (m := _mean(sweeps, label)) is not None}
-    on_the_whole = min(means, key=means.__getitem__)
-    if on_the_whole == IN_USE:
-        return f"{text} No one choice is faster on the whole."
-    return f"{text} The best one choice on the whole is {on_the_whole!r}: {means[on_the_whole]:.3f}."
+    on_the_whole = min(means, key=lambda label: means[label][0])
+    if sum(means[on_the_whole]) >= 1.0:
+        return f"{text} No one choice is faster on the whole, beyond what is uncertain."
+    return f"{text} The best one choice on the whole is {on_the_whole!r}: {_told(*means[on_the_whole])}."
 
 
 def _ran(sweep: Sweep) -> list[Mapping[str, Any]]:
@@ -66,7 +68,7 @@ def _table(sweeps: Sequence[Sweep]) -> str:
     for label in _labels(sweeps):
         mean = _mean(sweeps, label)
         cells = [_cell(_choice(s, label)) for s in sweeps]
-        lines.append([label, *cells, "-" if mean is None else f"{mean:.3f}"])
+        lines.append([label, *cells, "-" if mean is None else _told(*mean)])
     return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |", 1) for line in lines)
 
 
@@ -75,8 +77,11 @@ def _cell(choice: Mapping[str, Any] | None) -> str:
         return "-"
     if choice["ratio"] is None:
         return str(choice["status"])
-    half = choice["half_interval"]
-    return f"{choice['ratio']:.3f}" + (f" +- {half:.3f}" if half else "")
+    return _told(choice["ratio"], choice["half_interval"])
+
+
+def _told(ratio: float, half_interval: float | None) -> str:
+    return f"{ratio:.3f}" + (f" +- {half_interval:.3f}" if half_interval else "")
 
 
 def _made(sweeps: Sequence[Sweep]) -> str:
@@ -98,11 +103,15 @@ def _in_use_ms(sweep: Sweep) -> float:
     return float(next(c["median_ms"] for c in sweep["choices"] if c["label"] == IN_USE))
 
 
-def _mean(sweeps: Sequence[Sweep], label: str) -> float | None:
-    """None unless it ran on all of them."""
-    found = [_choice(s, label) for s in sweeps]
-    ratios = [c["ratio"] for c in found if c is not None and c["ratio"] is not None]
-    return geometric_mean(ratios) if len(ratios) == len(sweeps) else None
+def _mean(sweeps: Sequence[Sweep], label: str) -> tuple[float, float] | None:
+    """Of its ratios, the geometric one, with half its interval: networks err for themselves. None unless it
+    ran on all of them.
+    """
+    found = [c for s in sweeps if (c := _choice(s, label)) is not None and c["ratio"] is not None]
+    if len(found) < len(sweeps):
+        return None
+    mean = geometric_mean([c["ratio"] for c in found])
+    return mean, mean * hypot(*((c["half_interval"] or 0.0) / c["ratio"] for c in found)) / len(found)
 
 
 def _choice(sweep: Sweep, label: str) -> Mapping[str, Any] | None:

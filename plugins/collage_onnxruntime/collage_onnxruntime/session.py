@@ -28,6 +28,7 @@ __all__ = [
     "NOTHING_ELSE",
     "Setting",
     "Waiting",
+    "affinities",
     "bind",
     "check",
     "library_version",
@@ -108,11 +109,20 @@ def _pinned(threads: int, waiting: Waiting) -> dict[str, str]:
     them where the caller runs. Only where they take all that this process may use: processes with
     fewer would all have the first ones.
     """
-    allowed = sorted(os.sched_getaffinity(0))
-    if waiting is not Waiting.SPIN_WITHIN or not 1 < threads == len(allowed):
+    if waiting is not Waiting.SPIN_WITHIN or not 1 < threads == len(os.sched_getaffinity(0)):
         return {}
+    return affinities(threads)
+
+
+def affinities(threads: int) -> dict[str, str]:
+    """The setting that gives each of a session's own threads a processor of those this process may use; the
+    first is left to the caller.
+
+    threads: the caller's among them, from two to as many as there are processors.
+    """
     # The library counts processors from 1, and the calling thread as none of its own.
-    return {_AFFINITIES: ";".join(str(number + 1) for number in allowed[1:])}
+    numbers = [number + 1 for number in sorted(os.sched_getaffinity(0))]
+    return {_AFFINITIES: ";".join(map(str, numbers[1:threads]))}
 
 
 def _set(options: onnxruntime.SessionOptions, name: str, value: str | int) -> None:

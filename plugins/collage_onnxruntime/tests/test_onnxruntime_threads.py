@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from collage_onnxruntime import session
 
 _SCRIPT = """
 import gc, os, sys, time
@@ -101,6 +102,16 @@ print(most_processors(allowed + 1, part=group), allowed)
 """)
     assert group == 1
     assert whole == more == allowed
+
+
+@pytest.mark.parametrize(("threads", "pinned"), [(1, []), (3, []), (4, ["6;8;10"]), (5, [])])
+def test_only_threads_that_take_all_processors_are_pinned(
+    monkeypatch: pytest.MonkeyPatch, threads: int, pinned: list[str]
+) -> None:
+    """Processes with fewer would all be on the first ones."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {9, 3, 7, 5})
+    assert list(session._pinned(threads, session.Waiting.SPIN_WITHIN).values()) == pinned
+    assert session._pinned(threads, session.Waiting.SPIN) == {}
 
 
 def test_support_is_asked_without_threads() -> None:

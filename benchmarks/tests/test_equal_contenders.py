@@ -1,0 +1,61 @@
+"""The comparison of equal contenders: whom its tables call slow, and that it runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collage_core.costs.rounds import Outcome, starting_order
+from collage_core.costs.sittings import Sitting, Turn
+
+_SCRIPT = Path(__file__).parents[1] / "equal_contenders.py"
+
+
+@pytest.fixture(scope="module")
+def script() -> Any:
+    spec = importlib.util.spec_from_file_location("equal_contenders", _SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_who_starts_first_and_is_slow_is_seen_at_that_place(script: Any) -> None:
+    names, sittings = ["1", "2", "3"], 18
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for sitting in range(sittings):
+        for place, name in enumerate(starting_order(names, sitting, 0)):
+            times[name].append(10.3 if place == 0 else 10.0)
+    outcomes = {
+        name: Outcome(None, sittings=tuple(Sitting((Turn(ms),)) for ms in of)) for name, of in times.items()
+    }
+    by_place = script._by_place(script._off(outcomes))
+    slow = 100 * 2 / 3 * math.log(10.3 / 10.0)
+    assert script._row("first", by_place[0]) == f"| first | {slow:+.2f} +- 0.00 | 18 of 18 |"
+    for others in by_place[1:]:
+        assert script._row("later", others) == f"| later | {-slow / 2:+.2f} +- 0.00 | 0 of 18 |"
+
+
+def test_a_comparison_runs_and_is_told_by_name_and_by_place() -> None:
+    command = [
+        sys.executable,
+        str(_SCRIPT),
+        "tiny_encoder",
+        "onnxruntime",
+        "--contenders",
+        "2",
+        "--sittings",
+        "4",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^\| (.+) \| [+-][\d.]+ \+- [\d.]+ \| \d of 4 \|$", done.stdout, re.M)
+    assert rows == ["contender 1", "contender 2", "started as number 1", "started as number 2"]
