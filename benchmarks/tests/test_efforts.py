@@ -69,6 +69,12 @@ def test_each_effort_is_run_and_compared(
     measured, offered = replayed["proven"]["measured"], replayed["proven"]["offered"]
     assert cells[3:5] == [str(offered), f"{measured} ({measured / offered:.0%})"]
     assert cells[6] == "1.0000"
+    informed = replayed["informed"]
+    assert informed["ms"] == pytest.approx(replayed["full_ms"])
+    assert 0 < informed["measured"] <= measured
+    assert cells[-1] == f"{informed['measured']} ({informed['measured'] / offered:.0%})"
+    del replayed["informed"]  # of records from before
+    assert bounds_table([record]).endswith("| - |")
     path = write_record(tmp_path / "efforts", record)
     assert json.loads(path.read_text()) == record
 
