@@ -21,10 +21,10 @@ from collage_core.reference import evaluate
 from collage_core.report.summary import placement_json, shares
 
 QUICK = ["mnist", "tiny_conv", "tiny_encoder"]
-HUGE = pytest.param("bert_base", marks=pytest.mark.slow)  # takes ten seconds to build
+HUGE = [pytest.param(n, marks=pytest.mark.slow) for n in ("bert_base", "resnet1001")]  # ten seconds to build
 LARGE = ["bert_encoder", "dcgan", "mobilenet_v2", "nasnet_a", "resnext50"]
 TOLERANCE = 1e-4
-ALL = [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE), HUGE]
+ALL = [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE), *HUGE]
 
 
 def in_runtime(model: onnx.ModelProto, inputs: dict[str, Any]) -> list[npt.NDArray[Any]]:
@@ -37,7 +37,7 @@ def relative(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
 
 
 def test_catalogue_is_complete() -> None:
-    assert set(NETWORKS) == {*QUICK, *LARGE, "bert_base", *LIGHT_NETWORKS}
+    assert set(NETWORKS) == {*QUICK, *LARGE, "bert_base", "resnet1001", *LIGHT_NETWORKS}
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -90,7 +90,7 @@ def test_light_networks_have_weights_that_matter(name: str) -> None:
         assert relative(array, expected) < TOLERANCE
 
 
-@pytest.mark.parametrize("name", [*QUICK, *LARGE, HUGE])
+@pytest.mark.parametrize("name", [*QUICK, *LARGE, *HUGE])
 def test_inputs_fit_the_model(name: str) -> None:
     network = NETWORKS[name]
     model = network.builder()

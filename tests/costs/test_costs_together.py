@@ -169,7 +169,7 @@ def test_killed_at_any_moment(ready: Collage, moments_s: Sequence[float], number
     final = ready.stored()
     assert kept.items() <= final.items(), "what was known is not measured again"
     told = len(final) - len(kept) - report["search"]["measured"]
-    assert told in (0, 1), "what was found is kept, too"
+    assert told in range(3), "what the machine can do, and what was found, is kept, too"
     read(bundle)
     assert list(ready.temporary.iterdir()) == []
     assert {p.name for p in ready.folder.iterdir()} <= {"m.onnx", "m.collage", "home", "tmp", "lock", "log"}

@@ -36,7 +36,7 @@ from collage_core.report.text import table
 __all__ = ["main"]
 
 _NETWORKS = ("resnext50", "bert_base", "dcgan", "squeezenet", "densenet121", "inception_v2")
-_OF_EFFORTS = (*_NETWORKS, "mobilenet_v2", "nasnet_a")
+_OF_EFFORTS = (*_NETWORKS, "mobilenet_v2", "nasnet_a", "resnet1001")
 _RUNS = 5
 _INTERRUPTED = 130
 

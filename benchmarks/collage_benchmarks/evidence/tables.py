@@ -43,6 +43,7 @@ _NETWORKS = {
     "inception_v2": "Inception v2",
     "mobilenet_v2": "MobileNet v2",
     "nasnet_a": "NASNet-A",
+    "resnet1001": "ResNet-1001",
 }
 _OURS = ("operator", "graph")
 """Kinds of backends that a library stands behind."""

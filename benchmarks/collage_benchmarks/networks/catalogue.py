@@ -16,7 +16,7 @@ from collage_benchmarks.networks.light import LIGHT_NETWORKS, light_network
 from collage_benchmarks.networks.mnist import mnist
 from collage_benchmarks.networks.mobilenet import mobilenet_v2
 from collage_benchmarks.networks.nasnet import nasnet_a
-from collage_benchmarks.networks.resnet import resnext50
+from collage_benchmarks.networks.resnet import resnet1001, resnext50
 from collage_benchmarks.networks.tiny import tiny_conv, tiny_encoder
 from collage_core.formats import Array
 
@@ -104,6 +104,7 @@ NETWORKS: Mapping[str, Network] = {
         ),
         _image("mobilenet_v2", "MobileNetV2, batch 1, 224x224", mobilenet_v2, 1, 3, 224, 224),
         _image("nasnet_a", "NASNet-A's normal cells, six of them, 56x56", nasnet_a, 1, 3, 56, 56),
+        _image("resnet1001", "ResNet-1001, 3,339 nodes, batch 1, 32x32", resnet1001, 1, 3, 32, 32),
         _image("mnist", "the example of TVM's RFC 0062", mnist, 1, 1, 28, 28),
         _image("tiny_conv", "a residual block, for tests", tiny_conv, 1, 3, 16, 16),
         *map(_light, LIGHT_NETWORKS),

@@ -1,13 +1,13 @@
-"""ResNeXt (Xie et al., arXiv 1611.05431) as torchvision has it."""
+"""ResNeXt (Xie et al., arXiv 1611.05431) as torchvision has it; ResNet-1001 (He et al., arXiv 1603.05027)."""
 
 from __future__ import annotations
 
 import onnx
 
 from collage_benchmarks.networks.builder import GraphBuilder
-from collage_benchmarks.networks.layers import classifier, conv_norm
+from collage_benchmarks.networks.layers import batch_norm, classifier, conv, conv_norm
 
-__all__ = ["resnext50"]
+__all__ = ["resnet1001", "resnext50"]
 
 
 def resnext50(*, image: int = 224, classes: int = 1000, seed: int = 0) -> onnx.ModelProto:
@@ -41,3 +41,44 @@ def _bottleneck(g: GraphBuilder, path: str, x: str, channels: int, width: int, s
             g, f"{down}/downsample.0", f"{down}/downsample.1", x, channels, 2 * width, 1, stride=stride
         )
     return g.op(f"{path}/relu_2", "Relu", g.op(path, "Add", y, x))
+
+
+def resnet1001(*, blocks: int = 111, image: int = 32, classes: int = 10, seed: int = 0) -> onnx.ModelProto:
+    """The pre-activation network for CIFAR: three stages of `blocks` bottlenecks, 9 * `blocks` + 2 layers.
+    `image` [1, 3, S, S] -> `logits` [1, classes].
+    """
+    g = GraphBuilder(f"resnet{9 * blocks + 2}", seed=seed)
+    x = conv(g, "conv1", g.input("image", [1, 3, image, image]), 3, 16, 3)
+    channels = 16
+    for stage in range(3):
+        for block in range(blocks):
+            stride = 2 if stage > 0 and block == 0 else 1
+            path = f"layer{stage + 1}/layer{stage + 1}.{block}"
+            x = _preactivated(g, path, x, channels, 16 << stage, stride)
+            channels = 64 << stage
+    x = g.op("relu", "Relu", batch_norm(g, "bn", x, channels))
+    classifier(g, "avgpool", "fc", x, channels, classes)
+    return g.model()
+
+
+def _preactivated(g: GraphBuilder, path: str, x: str, channels: int, width: int, stride: int) -> str:
+    """Normalised and rectified before each of 1x1, 3x3 and 1x1 to four times the width. The shortcut is the
+    sum of what came before, as it is, or projected where shapes differ.
+    """
+    first = g.op(f"{path}/relu", "Relu", batch_norm(g, f"{path}/bn1", x, channels))
+    y = conv_norm(g, f"{path}/conv1", f"{path}/bn2", first, channels, width, 1)
+    y = conv_norm(
+        g,
+        f"{path}/conv2",
+        f"{path}/bn3",
+        g.op(f"{path}/relu_1", "Relu", y),
+        width,
+        width,
+        3,
+        stride=stride,
+        gain=0.1,  # more, and 333 blocks magnify rounding
+    )
+    y = conv(g, f"{path}/conv3", g.op(f"{path}/relu_2", "Relu", y), width, 4 * width, 1)
+    if channels != 4 * width:
+        x = conv(g, f"{path}/downsample", first, channels, 4 * width, 1, stride=stride)
+    return g.op(path, "Add", y, x)
