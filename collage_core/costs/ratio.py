@@ -34,8 +34,8 @@ ENOUGH_SITTINGS = 8
 FEWEST_SITTINGS = 3
 """Of fewer, how they differ says next to nothing."""
 HOPELESS = 4.0
-"""What takes so many times as long as another is behind, be it seen once: no state of the processors costs as
-much (docs/adr/0025).
+"""What takes so many times as long as another is behind (`Ratio.is_beyond`), be it in a single sitting: no
+state of the processors costs as much (docs/adr/0025).
 """
 _PRECISE = 0.01
 """An interval that need not be narrower, relative."""
@@ -52,18 +52,38 @@ class Ratio:
 
     half_interval: half of its 95 % confidence interval, from how the sittings differ and nothing else
     (Student's t of the logarithms): value + half_interval is the upper limit. inf for a single sitting.
+    rounds: the least and the greatest quotient of one; None where they are not known.
     """
 
     value: float
     half_interval: float
     sittings: int
+    rounds: tuple[float, float] | None = None
+
+    @property
+    def inverse(self) -> Ratio:
+        """The other's time over the one's; the interval to the first order."""
+        rounds = None if self.rounds is None else (1.0 / self.rounds[1], 1.0 / self.rounds[0])
+        return Ratio(1.0 / self.value, self.half_interval / self.value**2, self.sittings, rounds)
+
+    def times(self, factor: float) -> Ratio:
+        """Beside what takes so many times less."""
+        rounds = None if self.rounds is None else (factor * self.rounds[0], factor * self.rounds[1])
+        return Ratio(factor * self.value, factor * self.half_interval, self.sittings, rounds)
+
+    def is_beyond(self, factor: float) -> bool:
+        """Whether the first took at least so many times as long, and in no round less than the square root of
+        that: threads that wait for a taken processor take a thousand times as long, but not always.
+        """
+        least = self.value if self.rounds is None else self.rounds[0]
+        return self.value >= factor and least >= math.sqrt(factor)
 
     @property
     def is_clear(self) -> bool:
         """Whether the two are so far apart that few sittings do."""
-        apart = abs(math.log(self.value))
-        if apart >= math.log(HOPELESS):
+        if self.is_beyond(HOPELESS) or self.inverse.is_beyond(HOPELESS):
             return True
+        apart = abs(math.log(self.value))
         return self.sittings >= FEWEST_SITTINGS and apart >= _FAR * math.log1p(
             self.half_interval / self.value
         )
@@ -111,7 +131,7 @@ def ratio_of(sittings: Sequence[Sitting], others: Sequence[Sitting]) -> Ratio | 
     """
     quotients = [steady_quotients(*both) for both in _paired(sittings, others)]
     logs = [math.log(median(q)) for q in quotients if q]
-    return _ratio(math.exp(fmean(logs)), logs) if logs else None
+    return _ratio(math.exp(fmean(logs)), logs, [q for of in quotients for q in of]) if logs else None
 
 
 def ratio_as_it_came(sittings: Sequence[Sitting], others: Sequence[Sitting]) -> Ratio | None:
@@ -131,7 +151,8 @@ def ratio_as_it_came(sittings: Sequence[Sitting], others: Sequence[Sitting]) -> 
         return None
     one, other = fmean(ones), fmean(theirs)
     # What a sitting adds to the logarithm of the quotient, to the first order.
-    return _ratio(one / other, [a / one - b / other for a, b in zip(ones, theirs, strict=True)])
+    parts = [a / one - b / other for a, b in zip(ones, theirs, strict=True)]
+    return _ratio(one / other, parts, [a.ms / b.ms for sitting in rounds for a, b in sitting])
 
 
 def _paired(sittings: Sequence[Sitting], others: Sequence[Sitting]) -> list[tuple[Sitting, Sitting]]:
@@ -150,12 +171,13 @@ def steady_quotients(one: Sitting, other: Sitting) -> list[float]:
     return steady if steady or one.as_it_comes else [a.ms / b.ms for a, b in rounds]
 
 
-def _ratio(value: float, parts: Sequence[float]) -> Ratio:
-    """parts: what each sitting says of the logarithm of the value, from anywhere."""
-    if len(parts) < 2:
-        return Ratio(value, math.inf, len(parts))
-    half = student_t(len(parts) - 1) * float(np.std(parts, ddof=1)) / math.sqrt(len(parts))
-    return Ratio(value, value * math.expm1(half), len(parts))
+def _ratio(value: float, parts: Sequence[float], rounds: Sequence[float]) -> Ratio:
+    """parts: what each sitting says of the logarithm of the value, from anywhere. rounds: their quotients."""
+    half = math.inf
+    if len(parts) >= 2:
+        spread = student_t(len(parts) - 1) * float(np.std(parts, ddof=1)) / math.sqrt(len(parts))
+        half = value * math.expm1(spread)
+    return Ratio(value, half, len(parts), (min(rounds), max(rounds)))
 
 
 @cache
@@ -195,7 +217,7 @@ def unsettled(sittings: Mapping[str, Sequence[Sitting]], most: int | None = None
     nearest = min(behind, key=lambda n: behind[n].value, default=None)
     if nearest is not None:
         ratio = behind[nearest]
-        if ratio.sittings < ENOUGH_SITTINGS and ratio.value < HOPELESS:
+        if ratio.sittings < ENOUGH_SITTINGS and not ratio.is_beyond(HOPELESS):
             close.add(nearest)
     if not close:
         return close

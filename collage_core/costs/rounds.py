@@ -280,10 +280,10 @@ def _is_as_it_comes(sitting: int) -> bool:
 
 
 def _hopeless(seats: Sequence[_Seat], factor: float) -> list[_Seat]:
-    """Those that took `factor` times as long as another."""
+    """Those that took `factor` times as long as another (`Ratio.is_beyond`)."""
     sat = {s: s.sittings() for s in seats if s.is_in}
     ratios = {s: [ratio_of(ours, theirs) for theirs in sat.values()] for s, ours in sat.items()}
-    return [s for s, found in ratios.items() if any(r is not None and r.value >= factor for r in found)]
+    return [s for s, found in ratios.items() if any(r is not None and r.is_beyond(factor) for r in found)]
 
 
 class _Seat:
@@ -364,7 +364,7 @@ class _Seat:
                 times_ms, parts_ms = worker.call(_run, warmup, timed, self.contender.parts, timeout_s=limit_s)
                 taken.append((attempt, median(times_ms)))
             if is_everybodys and not (as_it_comes and attempt.moved):
-                self._times_ms += times_ms
+                self._times_ms += _alike(times_ms, timed[0])
                 self._parts_ms += parts_ms
             turns.extend(Turn(ms, a.before, a.after, a.waited_s, a.moved, a.taken_again) for a, ms in taken)
 
@@ -417,6 +417,14 @@ class _Seat:
         if self._worker is not None:
             self._worker.kill()
             self._worker = None
+
+
+def _alike(times_ms: Sequence[float], count: int) -> list[float]:
+    """So many of a turn's runs, from the quickest to the slowest. Each turn is to count as much as another:
+    in a bad state there are fewer runs, and what all of them say would be too good.
+    """
+    ordered, runs = sorted(times_ms), len(times_ms)
+    return ordered if runs <= count else [ordered[(2 * k + 1) * runs // (2 * count)] for k in range(count)]
 
 
 def _additive(runs_ms: Sequence[Sequence[float]]) -> list[float]:

@@ -235,7 +235,7 @@ def _faster_than(ours: str, comparison: Comparison, alone: Collection[str]) -> l
 def _not_hopeless(choosing: Comparison, order: Sequence[str]) -> list[str]:
     """Of those in order, those who come near the first."""
     ratios = {label: choosing.ratio(label, order[0]) for label in order[1:]}
-    near = [label for label, r in ratios.items() if r is None or r.value < HOPELESS]
+    near = [label for label, r in ratios.items() if r is None or not r.is_beyond(HOPELESS)]
     return [*order[:1], *near]
 
 

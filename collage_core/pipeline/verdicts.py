@@ -195,11 +195,11 @@ def _since_then(facts: Facts) -> Iterator[Verdict]:
 
 def _has_fallen(then: Ratio, now: Ratio) -> bool:
     """Whether less is left of an advantage, beyond what is uncertain of both."""
-    apart = math.log(then.value / now.value)
-    if apart >= math.log(HOPELESS):
+    if now.inverse.times(then.value).is_beyond(HOPELESS):
         return True
     if min(then.sittings, now.sittings) < FEWEST_SITTINGS:
         return False
+    apart = math.log(then.value / now.value)
     uncertain = sum(math.log1p(r.half_interval / r.value) for r in (then, now))
     return apart > max(uncertain, math.log1p(_DAYS))
 

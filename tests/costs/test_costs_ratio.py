@@ -106,6 +106,19 @@ def test_of_few_sittings_only_much_is_told() -> None:
     assert math.isinf(ratio(0.3, 1).half_interval)
 
 
+def test_what_waited_for_a_processor_now_and_then_is_not_hopeless() -> None:
+    """As threads do that find a processor taken: a thousand times as long, in one of two rounds."""
+    waited = _ratio([[1.0, 1000.0]], [[1.0, 1.0]])
+    assert not waited.is_told
+    assert not waited.is_above_one
+    assert unsettled({"waited": sat([[1.0, 1000.0]]), "other": sat([[1.0, 1.0]])}) == {"waited", "other"}
+    back = _ratio([[1.0, 1.0]], [[1.0, 1000.0]])
+    assert not back.is_below_one
+    assert back.inverse.rounds == pytest.approx(waited.rounds)
+    assert _ratio([[4.5, 3.6]], [[1.0, 1.0]]).is_above_one
+    assert _ratio([[1.0, 1.0]], [[4.5, 3.6]]).is_below_one
+
+
 def test_what_is_far_apart_or_known_well_is_settled() -> None:
     def turns(factor: float, sittings: int, seed: int) -> tuple[Sitting, ...]:
         random = np.random.default_rng(seed)

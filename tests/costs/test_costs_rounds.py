@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from collage_core.costs import Contender, measure_rounds
-from collage_core.costs.rounds import _hopeless, _Seat, starting_order
+from collage_core.costs.rounds import _alike, _hopeless, _Seat, starting_order
 from collage_core.costs.sittings import Sitting, Turn
 from collage_core.errors import WorkerError
 from collage_core.worker import Worker
@@ -116,14 +116,22 @@ def test_once_time_is_over_a_sitting_ends_with_its_round() -> None:
         assert len(second.turns) == 1
 
 
-def test_short_runs_fill_their_turns() -> None:
-    contenders = [contender("short", seconds=0.001), contender("long", seconds=0.2)]
-    outcomes = measure_rounds(contenders, 2, 3, turn_s=0.5)
-    short, long = outcomes["short"].samples, outcomes["long"].samples
-    assert short is not None
-    assert long is not None
-    assert short.runs == 2 * 16
-    assert long.runs == 2 * 3
+def test_short_runs_fill_their_turns(tmp_path: Path) -> None:
+    logs = {"short": tmp_path / "short", "long": tmp_path / "long"}
+    seconds = {"short": 0.001, "long": 0.2}
+    contenders = [contender(n, log, seconds=seconds[n]) for n, log in logs.items()]
+    outcomes = measure_rounds(contenders, 2, 3, warmup_s=0, turn_s=0.5)
+    runs = {name: len(log.read_text().splitlines()) for name, log in logs.items()}
+    assert runs == {"short": 2 + 2 * (1 + 16), "long": 2 + 2 * (1 + 3)}
+    assert [o.samples.runs for o in outcomes.values() if o.samples] == [2 * 3] * 2
+
+
+def test_a_turn_of_few_runs_counts_as_much_as_one_of_many() -> None:
+    many, few = [1.0 + k / 100 for k in range(16)], [1000.0, 1002.0, 1001.0]
+    assert _alike(many, 3) == [1.02, 1.08, 1.13]
+    assert _alike(few, 3) == [1000.0, 1001.0, 1002.0]
+    assert _alike(many, 1) == [1.08]
+    assert _alike(few, 5) == sorted(few)
 
 
 def test_times_are_those_of_the_runs() -> None:
