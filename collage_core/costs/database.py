@@ -6,14 +6,15 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from collage_core.costs.record import CostKey, CostRecord, Policy, digests_of
+from collage_core.costs.failures import may_do_now
+from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.errors import CostDatabaseError
 from collage_core.folders import user_folder
 
@@ -22,8 +23,6 @@ __all__ = ["CostDatabase", "StoredCost", "default_path"]
 _T = TypeVar("_T")
 _SCHEMA_VERSION = 2
 _BUSY_MS = 30_000
-_AT_ONCE = 500
-"""Keys that one query asks for: any SQLite takes so many."""
 _CREATE = """
 CREATE TABLE IF NOT EXISTS costs (
     digest TEXT PRIMARY KEY,
@@ -121,30 +120,20 @@ class CostDatabase:
             raise CostDatabaseError(f"cost database {self.path} {what}: {_cause(error)}") from error
 
     def get(self, key: CostKey) -> CostRecord | None:
-        """The record of `key`; None if it was never measured."""
+        """The record of `key`; None as with `stored`."""
         stored = self.stored(key)
         return None if stored is None else stored.record
 
     def stored(self, key: CostKey) -> StoredCost | None:
-        """The record of `key`, and when it was measured; None if it never was."""
+        """The record of `key`, and when it was measured; None if it never was, or failed for want of time or
+        memory and would have more of it now.
+        """
         with self._lock, self._errors("cannot be read"):
             row = self._connection.execute(
                 "SELECT record, created_at FROM costs WHERE digest = ?", [key.digest]
             ).fetchone()
-        return None if row is None else StoredCost(key, self._record(row[0]), row[1])
-
-    def get_many(self, keys: Sequence[CostKey]) -> list[CostRecord | None]:
-        """The record of each key; None where it was never measured. Many at once are had much faster."""
-        digests = digests_of(keys)
-        texts: dict[str, str] = {}
-        with self._lock, self._errors("cannot be read"):
-            for first in range(0, len(digests), _AT_ONCE):
-                asked = digests[first : first + _AT_ONCE]
-                places = ", ".join("?" * len(asked))
-                query = f"SELECT digest, record FROM costs WHERE digest IN ({places})"
-                texts.update(self._connection.execute(query, asked).fetchall())
-        records = {digest: self._record(text) for digest, text in texts.items()}
-        return [records.get(digest) for digest in digests]
+        found = None if row is None else StoredCost(key, self._record(row[0]), row[1])
+        return None if found is None or may_do_now(found.record) else found
 
     def put(self, key: CostKey, record: CostRecord, created_at: float | None = None) -> None:
         """Store a record at once; it replaces an older one of the same key. created_at: None for now."""

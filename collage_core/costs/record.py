@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from collage_core.costs.samples import median_uncertainty
@@ -19,7 +19,6 @@ __all__ = [
     "CostRecord",
     "Policy",
     "Status",
-    "digests_of",
 ]
 
 MOVED = "moved"
@@ -85,29 +84,10 @@ class CostKey:
     @property
     def digest(self) -> str:
         """Of the key as a JSON list."""
-        return self._digest(self._shared_text())
-
-    def _digest(self, shared: str) -> str:
-        own = json.dumps([self.kind, self.structure, self.variant, self.backend])
-        return hashlib.sha256(f"{own[:-1]}, {shared[1:]}".encode()).hexdigest()[:32]
-
-    def _shared_text(self) -> str:
-        """What the keys of all kernels of one backend have in common, as a JSON list."""
         policy = [getattr(self.policy, f) for f in sorted(self.policy.__slots__)]
-        return json.dumps([sorted(self.environment.items()), policy])
-
-
-def digests_of(keys: Sequence[CostKey]) -> list[str]:
-    """The digest of each, made faster where they have the same objects for environment and policy."""
-    shared: dict[tuple[int, int], str] = {}
-    found = []
-    for key in keys:
-        objects = id(key.environment), id(key.policy)
-        text = shared.get(objects)
-        if text is None:
-            text = shared[objects] = key._shared_text()
-        found.append(key._digest(text))
-    return found
+        own = [self.kind, self.structure, self.variant, self.backend]
+        content = json.dumps([*own, sorted(self.environment.items()), policy])
+        return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def run(
             return Outcome(None, dropped_ms, False, history.count)
         raise PlacementError(
             f"no legal placement: whatever is chosen before, node {layout.order[furthest]} cannot be placed "
-            "without a conversion that nobody offers, or groups that wait for each other"
+            "without a conversion that nobody offers or that failed, or groups that wait for each other"
         )
     return Outcome(history.walk_back(shapes[0].first_id), dropped_ms, exact, history.count)
 

@@ -15,17 +15,19 @@ class WorkerCrash(WorkerError):  # noqa: N818  (a public name that reads as what
     """The worker process died during a call.
 
     cause: "killed by SIGSEGV (segmentation fault)", "exit code 3", or what the supervisor killed it for.
-    output: the end of what it wrote to stdout and stderr.
+    output: the end of what it wrote to stdout and stderr. memory_limit_bytes: of which it used more; None for
+    other causes.
     """
 
-    def __init__(self, cause: str, output: str = "") -> None:
+    def __init__(self, cause: str, output: str = "", memory_limit_bytes: int | None = None) -> None:
         self.cause = cause
         self.output = output
+        self.memory_limit_bytes = memory_limit_bytes
         said = _excerpt(output)
         super().__init__(f"the worker process died: {cause}" + (f"; it said: {said}" if said else ""))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.cause, self.output)
+        return type(self), (self.cause, self.output, self.memory_limit_bytes)
 
 
 class WorkerTimeout(WorkerError):  # noqa: N818

@@ -172,8 +172,9 @@ class Worker:
         if self._exited() and not self._connection.poll(0):
             raise self._crash()
         if self._memory_limit_bytes is not None and self.memory_bytes > self._memory_limit_bytes:
+            limit_bytes = self._memory_limit_bytes
             raise WorkerCrash(
-                f"it used more than {self._memory_limit_bytes >> 20} MiB of memory", self._tail()
+                f"it used more than {limit_bytes >> 20} MiB of memory", self._tail(), limit_bytes
             )
         self._limit_output()
         if deadline is not None and timeout_s is not None and time.monotonic() >= deadline:

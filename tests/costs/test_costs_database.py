@@ -15,7 +15,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -24,8 +23,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_core.costs import CostDatabase, CostKey, CostRecord, Policy, default_path
-from collage_core.costs.record import digests_of
+from collage_core.costs.failures import infeasible
 from collage_core.errors import CostDatabaseError
+from collage_core.worker import WorkerCrash, WorkerTimeout
 
 floats = st.floats(allow_nan=False, allow_infinity=False)
 json_values = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | floats | st.text()
@@ -91,8 +91,7 @@ def test_it_is_a_dictionary_in_which_the_newest_stays(written: list[Write]) -> N
         assert len(database) == len(expected)
         for k, r, _ in expected.values():
             assert database.get(k) == r
-        asked = [k for k, _, _ in written] + [key("never measured")]
-        assert database.get_many(asked) == [database.get(k) for k in asked]
+        assert database.get(key("never measured")) is None
         with CostDatabase(database.path) as again:
             assert contents(again) == expected
 
@@ -105,26 +104,18 @@ def test_a_digest_is_of_a_json_list(k: CostKey) -> None:
     assert k.digest == hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
-@given(st.lists(keys, max_size=4))
-def test_digests_of_many_are_the_digests_of_each(several: list[CostKey]) -> None:
-    """Where environments and policies are the same objects as well, and where they are equal, but written
-    otherwise.
-    """
-    alike = [replace(k, structure="another") for k in several]
-    whole = [replace(k, policy=replace(k.policy, max_seconds=1)) for k in several]
-    pointed = [replace(k, policy=replace(k.policy, max_seconds=1.0)) for k in several]
-    asked = [*several, *alike, *whole, *pointed]
-    assert digests_of(asked) == [k.digest for k in asked]
-
-
-def test_more_keys_than_one_query_takes(tmp_path: Path) -> None:
+def test_what_had_too_little_is_tried_again_where_there_is_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, large = infeasible(WorkerTimeout(5.0)), infeasible(WorkerCrash("too large", "", 1 << 30))
     with CostDatabase(tmp_path / "costs") as database:
-        for n in range(0, 1200, 2):
-            database.put(key(str(n)), CostRecord("ok", n))
-        asked = [key(str(n)) for n in range(1200)]
-        measured = [CostRecord("ok", n) if n % 2 == 0 else None for n in range(1200)]
-        assert database.get_many(asked) == measured
-        assert database.get_many([]) == []
+        database.put(key("late"), late)
+        database.put(key("large"), large)
+        for seconds, mebibytes, expected in (("5", "1024", (late, large)), ("6", "1025", (None, None))):
+            monkeypatch.setenv("COLLAGE_CANDIDATE_LIMIT_S", seconds)
+            monkeypatch.setenv("COLLAGE_WORKER_MEMORY_MIB", mebibytes)
+            assert (database.get(key("late")), database.get(key("large"))) == expected
+        assert len(contents(database)) == 2
 
 
 @settings(max_examples=20, deadline=None)
