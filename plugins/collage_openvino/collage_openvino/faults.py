@@ -114,8 +114,27 @@ def _lstm(op: Operator) -> str | None:
     return "leaves out LSTM's input_forget" if op.attribute("input_forget", 0) else None
 
 
-def _hard_sigmoid(op: Operator) -> str | None:
-    return "takes the default for HardSigmoid's beta of 0" if not op.attribute("beta", 0.5) else None
+def _defaults(*names: str) -> Fault:
+    """Of an operator whose attributes of 0 are taken for left out; no default of theirs is 0."""
+
+    def fault(op: Operator) -> str | None:
+        zero = next((name for name in names if not op.attribute(name, 1.0)), None)
+        return None if zero is None else f"takes the default for {op.op_type}'s {zero} of 0"
+
+    return fault
+
+
+def _greater(op: Operator) -> str | None:
+    return f"takes {op.op_type} of a NaN for true" if _of_floats(op) else None
+
+
+def _mod(op: Operator) -> str | None:
+    return "rounds the quotient of floats in Mod, and leaves another rest" if _of_floats(op) else None
+
+
+def _of_floats(op: Operator) -> bool:
+    type = op.input_type(0)
+    return type is not None and type.dtype.startswith("float")
 
 
 def _pad(op: Operator) -> str | None:
@@ -169,21 +188,27 @@ _FAULTS: dict[str, Fault] = {
     "BitShift": _bit_shift,
     "Cast": _cast,
     "CastLike": _cast,
+    "Celu": lambda op: "takes Celu of a NaN for 0",
     **dict.fromkeys(("Conv", "ConvTranspose"), _convolution),
     "DFT": _dft,
     "DynamicQuantizeLinear": lambda op: (
         "multiplies where DynamicQuantizeLinear divides, and rounds otherwise"
     ),
-    "HardSigmoid": _hard_sigmoid,
+    **dict.fromkeys(("Greater", "GreaterOrEqual"), _greater),
+    "HardSigmoid": _defaults("alpha", "beta"),
+    "Hardmax": lambda op: "takes others than the first of equal maxima in Hardmax",
     "LRN": _lrn,
     "LSTM": _lstm,
     "LpPool": _lp_pool,
     "MaxPool": _max_pool,
+    "Mod": _mod,
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum"), _reduction_of_nothing),
     "PRelu": _prelu,
     "Pad": _pad,
     "Resize": _resize,
     "RoiAlign": _roi_align,
+    "Selu": _defaults("alpha", "gamma"),
+    **dict.fromkeys(("Shrink", "ThresholdedRelu"), lambda op: f"makes NaNs of infinities in {op.op_type}"),
     "SpaceToDepth": _space_to_depth,
     "Upsample": _resize,
 }

@@ -40,6 +40,8 @@ _IMAGE = {"x": _f(1, 2, 5, 6)}
 _DOWN = {"s": np.array([1, 1, 0.6, 0.7], np.float32)}
 _U8, _I32 = np.array([5, 254, 128], np.uint8), np.array([879336155, 1193874959], np.int32)
 _I24 = np.array([2**24], np.int32)
+_TIES = np.round(_f(64, 64))
+_NO_NUMBER = np.array([np.nan, 1, 2], np.float32)
 _CASES = {
     "lets Attention see": (node("Attention", ["q", "k", "v"], "o", left_window_size=1), _HEADS, {}, 25),
     "shifts signed": (
@@ -80,6 +82,37 @@ _CASES = {
         _LSTM,
         20,
     ),
+    "HardSigmoid's alpha": (node("HardSigmoid", ["x"], "o", alpha=0.0), {"x": _f(5)}, {}, 22),
+    "Selu's alpha": (node("Selu", ["x"], "o", alpha=0.0), {"x": -np.ones(5, np.float32)}, {}, 22),
+    "Selu's gamma": (node("Selu", ["x"], "o", gamma=0.0), {"x": _f(5)}, {}, 22),
+    "equal maxima in Hardmax": (node("Hardmax", ["x"], "o", axis=1), {"x": _TIES}, {}, 13),
+    "maxima in Hardmax": (node("Hardmax", ["x"], "o", axis=1), {"x": _TIES}, {}, 11),
+    "the quotient of floats in Mod": (
+        node("Mod", ["x", "y"], "o", fmod=1),
+        {"x": np.array([-1964.8, 1304.5, -64.5], np.float32)},
+        {"y": np.array([0.1], np.float32)},
+        20,
+    ),
+    "takes Greater of": (node("Greater", ["x", "y"], "o"), {"x": _NO_NUMBER, "y": _f(3)}, {}, 20),
+    "takes GreaterOrEqual of": (
+        node("GreaterOrEqual", ["x", "y"], "o"),
+        {"x": _f(3), "y": _NO_NUMBER},
+        {},
+        20,
+    ),
+    "NaNs of infinities in ThresholdedRelu": (
+        node("ThresholdedRelu", ["x"], "o"),
+        {"x": np.array([-np.inf, 2], np.float32)},
+        {},
+        22,
+    ),
+    "NaNs of infinities in Shrink": (
+        node("Shrink", ["x"], "o"),
+        {"x": np.array([-np.inf, np.inf, 2], np.float32)},
+        {},
+        20,
+    ),
+    "takes Celu of": (node("Celu", ["x"], "o"), {"x": _NO_NUMBER}, {}, 20),
     "HardSigmoid's beta": (node("HardSigmoid", ["x"], "o", beta=0.0), {"x": _f(5)}, {}, 22),
     "what ReduceL1 without axes": (
         node("ReduceL1", ["x"], "o", noop_with_empty_axes=1),

@@ -59,8 +59,6 @@ UNARY += [
     "Tanh",
     "Cos",
     "Atan",
-    "Celu",
-    "ThresholdedRelu",
 ]
 
 
