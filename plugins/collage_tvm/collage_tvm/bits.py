@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tvm import tirx
 
-__all__ = ["is_nan", "is_zero"]
+__all__ = ["is_nan", "is_zero", "without_zero"]
 
 Expr = Any
 
@@ -21,6 +22,15 @@ def is_nan(x: Expr, dtype: str) -> Expr:
 def is_zero(x: Expr, dtype: str) -> Expr:
     """TVM's x != 0 does not hold for a NaN."""
     return tirx.EQ(_magnitude(x, dtype), tirx.const(0, dtype.replace("float", "int")))
+
+
+def without_zero(x: Expr) -> Expr:
+    """`x`, of floats; a zero that TVM knows as one that it does not: it would take 0 * y and 0 / y for 0,
+    which of infinities and NaNs are NaN."""
+    if not isinstance(x, tirx.FloatImm) or x.value:
+        return x
+    below = tirx.reinterpret(x.ty.dtype, tirx.min_value(x.ty.dtype.replace("float", "int")))
+    return below if math.copysign(1.0, x.value) < 0 else tirx.abs(below)  # it reinterprets no integer 0
 
 
 def _magnitude(x: Expr, dtype: str) -> Expr:

@@ -174,6 +174,21 @@ def test_a_division_by_a_constant_zero(check: Check, divisor: float, dtype: str)
     check([node("Div", ["x", "zero"], "o")], {"x": x}, constants={"zero": np.array(divisor, dtype)})
 
 
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("op", ["Mul", "Div", "PRelu"])
+def test_zero_times_what_is_no_number(check: Check, op: str, dtype: str, zero: float) -> None:
+    x, constants = _inputs(dtype)["x"], {"zero": np.array(zero, dtype)}
+    for read in (["x", "zero"],) if op == "PRelu" else (["x", "zero"], ["zero", "x"]):
+        check([node(op, read, "o")], {"x": x}, constants=constants)
+    check([node(op, ["x", "zero"], "h"), node("Add", ["h", "x"], "o")], {"x": x}, constants=constants)
+
+
+@pytest.mark.parametrize("op", ["HardSigmoid", "LeakyRelu"])
+def test_a_slope_of_zero(check: Check, op: str) -> None:
+    check([node(op, ["x"], "o", alpha=0.0)], {"x": _inputs("float32")["x"]})
+
+
 def test_the_error_function_ends_at_one() -> None:
     # a little more than 1 would make a large number of what Gelu is of a very negative one
     x = np.array([-1e30, -1e6, -20.0, 1e6], np.float32)

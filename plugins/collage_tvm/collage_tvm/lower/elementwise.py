@@ -115,7 +115,8 @@ def _selu(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
 
 
 def _hard_sigmoid(s: Scope, x: Expr, t: str, alpha: float, beta: float) -> Expr:
-    return tirx.max(constant(0, t), tirx.min(_one(t), constant(alpha, t) * x + constant(beta, t)))
+    line = mathlib.times(constant(alpha, t), x) + constant(beta, t)
+    return tirx.max(constant(0, t), tirx.min(_one(t), line))
 
 
 def _hard_swish(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
@@ -145,7 +146,7 @@ def _swish(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
 
 def _leaky(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
     x = s.let(x)
-    return _select(x < constant(0, t), constant(n.attribute("alpha", 0.01), t) * x, x)
+    return _select(x < constant(0, t), mathlib.times(constant(n.attribute("alpha", 0.01), t), x), x)
 
 
 def _thresholded(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
@@ -218,7 +219,7 @@ for _op, _function in _COSTLY.items():
 
 _nary("Add", lambda s, x, y, t: x + y)
 _nary("Sub", lambda s, x, y, t: x - y)
-_nary("Mul", lambda s, x, y, t: x * y)
+_nary("Mul", lambda s, x, y, t: mathlib.times(x, y))
 _nary("Max", mathlib.maximum)
 _nary("Min", mathlib.minimum)
 _nary("Sum", lambda s, x, y, t: x + y)
@@ -283,7 +284,7 @@ def _prelu(node: LoweringContext) -> list[Tensor]:
 
     def combine(s: Scope, a: Expr, b: Expr) -> Expr:
         a = s.let(a)
-        return _select(a < constant(0, x.dtype), a * b, a)
+        return _select(a < constant(0, x.dtype), mathlib.times(a, b), a)
 
     return [pointwise(node, [x, slope], ARITHMETIC, combine)]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import tirx
 
-from collage_tvm.bits import is_nan
+from collage_tvm.bits import is_nan, without_zero
 from collage_tvm.tensor import Scope
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "round_even",
     "sigmoid",
     "tanh",
+    "times",
 ]
 
 Expr = Any
@@ -81,8 +82,13 @@ def round_even(x: Expr, dtype: str) -> Expr:
 def divide(x: Expr, y: Expr) -> Expr:
     """x / y, of floats. TVM refuses to divide by a zero that it knows."""
     if isinstance(y, tirx.FloatImm) and y.value == 0:
-        return x * tirx.const(math.copysign(math.inf, y.value), y.ty.dtype)
-    return x / y
+        return times(x, tirx.const(math.copysign(math.inf, y.value), y.ty.dtype))
+    return without_zero(x) / y
+
+
+def times(x: Expr, y: Expr) -> Expr:
+    """x * y, where either may be a zero that TVM knows."""
+    return without_zero(x) * without_zero(y)
 
 
 def exp(scope: Scope, x: Expr, dtype: str) -> Expr:
