@@ -147,8 +147,8 @@ def _places(axis: _Axis, coordinates: str) -> Tensor:
         case "half_pixel":
             return (out + 0.5) / axis.scale - 0.5
         case "half_pixel_symmetric":
-            offset = axis.size / 2 * (1 - axis.output / length)
-            return offset + (out + 0.5) / axis.scale - 0.5
+            # size / 2 * (1 - output / length) + half_pixel, which is rounded so often that it misses elements
+            return (last + (2 * out + 1 - axis.output) / axis.scale) / 2
         case "pytorch_half_pixel":
             return (out + 0.5) / axis.scale - 0.5 if axis.output > 1 else np.zeros_like(out)
         case "align_corners":

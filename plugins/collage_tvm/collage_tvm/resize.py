@@ -45,8 +45,9 @@ def _half_pixel(o: Array, scale: float, size: int, outputs: int) -> Array:
 
 
 def _half_pixel_symmetric(o: Array, scale: float, size: int, outputs: int) -> Array:
-    # the middle of the output lies over the middle of the input, although the output's length was rounded
-    return size / 2 * (1 - outputs / (scale * size)) + _half_pixel(o, scale, size, outputs)
+    # The middle of the output lies over the middle of the input, although the output's length was rounded.
+    # size / 2 * (1 - outputs / (scale * size)) + half_pixel, rounded once: sizes are small whole numbers.
+    return (size - 1 + (2 * o + 1 - outputs) / scale) / 2
 
 
 def _pytorch_half_pixel(o: Array, scale: float, size: int, outputs: int) -> Array:

@@ -370,6 +370,20 @@ def test_old_resizing_takes_the_pixel_below(
         check([old], {"x": x}, constants={"s": factors}, opset=opset, measure=today)
 
 
+@pytest.mark.parametrize("rounding", ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
+@pytest.mark.parametrize(("size", "places"), [(5, [1, 3]), (7, [1, 3, 5]), (11, [1, 3, 5, 7, 9])])
+def test_symmetric_pixels_that_lie_on_elements(size: int, places: list[int], rounding: str) -> None:
+    """All lie there, so rounding changes none. ONNX: `adjustment` is 0.8 of 5 elements, the offset 0.5."""
+    how = {"coordinate_transformation_mode": "half_pixel_symmetric", "nearest_mode": rounding}
+    x = _f(2, size)
+    group = make_group(
+        [node("Resize", ["x", "", "s"], "o", **how)],
+        {"x": x},
+        {"s": np.array([1, 0.5], np.float32)},
+    )
+    check_group(TvmBackend(), group, {"x": x}, Target("cpu", 2), expected={"o": x[:, places]})
+
+
 def test_of_nans_the_first_is_the_largest_and_the_smallest(check: Check) -> None:
     x = np.array([[1, np.nan, np.inf, -np.nan], [-np.inf, 3, 3, -np.inf]], np.float32)
     for op in ("ArgMax", "ArgMin"):
