@@ -11,6 +11,8 @@ __all__ = ["doubtful_resize"]
 
 _NEAR = 1e-4
 """Of an element's distance: closer to the border between two elements, float32 may fall on the other side."""
+_KNOWN = ("align_corners", "asymmetric", "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
+"""Transformations of coordinates whose positions are told here."""
 
 
 def doubtful_resize(op: Operator) -> str | None:
@@ -40,9 +42,10 @@ def doubtful_resize(op: Operator) -> str | None:
         to_one = outputs == 1 and how == "pytorch_half_pixel"
         if to_one and (mode == "cubic" or op.attribute("antialias", 0)):
             return "pytorch_half_pixel down to one element"
-        if mode == "nearest" and how in ("half_pixel", "asymmetric", "pytorch_half_pixel", "align_corners"):
+        if mode == "nearest" and how in _KNOWN:
             positions = _positions(how, size, outputs, scale)
-            if _near_borders(positions, _text(op, "nearest_mode", "round_prefer_floor")):
+            on_borders = how == "half_pixel_symmetric" and scale * size != outputs  # its offset is rounded
+            if _near_borders(positions, _text(op, "nearest_mode", "round_prefer_floor"), on_borders):
                 return f"the nearest elements at a scale of {scale:g} hang on the last bits of positions"
     return None
 
@@ -77,14 +80,19 @@ def _positions(
         return o / scale
     if how == "pytorch_half_pixel" and outputs == 1:
         return np.zeros(1)
+    if how == "half_pixel_symmetric":
+        return (size - 1 + (2 * o + 1 - outputs) / scale) / 2
     return (o + 0.5) / scale - 0.5
 
 
-def _near_borders(positions: np.ndarray[tuple[int], np.dtype[np.float64]], rounding: str) -> bool:
-    """Whether any lies close to, but not on, a place where rounding changes."""
+def _near_borders(
+    positions: np.ndarray[tuple[int], np.dtype[np.float64]], rounding: str, on_borders: bool
+) -> bool:
+    """Whether any lies close to a place where rounding changes; just on it counts if `on_borders`."""
     shifted = positions - (0.5 if rounding.startswith("round") else 0.0)
     distance = np.abs(shifted - np.round(shifted))
-    return bool(np.any((distance > 0) & (distance < _NEAR * np.maximum(1.0, np.abs(positions)))))
+    near = distance < _NEAR * np.maximum(1.0, np.abs(positions))
+    return bool(np.any(near & ((distance > 0) | on_borders)))
 
 
 def _text(op: Operator, name: str, default: str) -> str:

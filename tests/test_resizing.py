@@ -12,6 +12,7 @@ from collage_core.resizing import doubtful_resize
 from collage_core.testing import make_graph, node
 
 _X = {"x": np.zeros((1, 1, 5, 6), np.float32)}
+_SYMMETRIC = {"coordinate_transformation_mode": "half_pixel_symmetric"}
 
 
 def _said(scales: Any = None, sizes: Any = None, opset: int = 19, **attributes: Any) -> str | None:
@@ -28,6 +29,8 @@ def _said(scales: Any = None, sizes: Any = None, opset: int = 19, **attributes: 
         ("down to one", {"sizes": [1, 1, 1, 6], "mode": "cubic"}),
         ("last bits", {"scales": [1, 1, 0.6, 1], "nearest_mode": "floor"}),
         ("last bits", {"scales": [1, 1, 1.7, 2.3]}),
+        ("last bits", {"scales": [1, 1, 0.5, 1], "nearest_mode": "floor", **_SYMMETRIC}),
+        ("last bits", {"scales": [1, 1, 0.3, 1], "nearest_mode": "floor", **_SYMMETRIC}),
         ("last bits", {"scales": [0.6], "axes": [2], "nearest_mode": "floor"}),
     ],
 )
@@ -44,6 +47,8 @@ def test_it_says_why(reason: str, arguments: Any) -> None:
         {"scales": [1, 1, 2, 3], "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"},
         {"scales": [1, 1, 0.6, 0.7], "mode": "linear"},
         {"scales": [1, 1, 0.5, 0.5], "mode": "cubic"},
+        {"scales": [1, 1, 2, 0.5], **_SYMMETRIC},
+        {"scales": [1, 1, 0.5, 1], "mode": "linear", **_SYMMETRIC},
         {"sizes": [1, 1, 9, 11], "mode": "linear", "coordinate_transformation_mode": "align_corners"},
         {"scales": [1, 1, 2, 2], "mode": "linear", "coordinate_transformation_mode": "align_corners"},
         {"sizes": [1, 1, 1, 1], "mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"},

@@ -83,6 +83,12 @@ _CASES = {
         20,
     ),
     "ReduceLogSumExp of int64": (node("ReduceLogSumExp", ["x"], "o"), {"x": np.array([4, 3, 3, 4])}, {}, 20),
+    "a scale of 0.5 hang on": (
+        _resize(nearest_mode="floor", coordinate_transformation_mode="half_pixel_symmetric"),
+        {"x": _f(11)},
+        {"s": np.array([0.5], np.float32)},
+        20,
+    ),
     "hang on the last bits": (_resize(nearest_mode="floor"), _IMAGE, _DOWN, 20),
 }
 
