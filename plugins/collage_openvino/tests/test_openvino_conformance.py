@@ -23,8 +23,6 @@ from collage_core.formats import Array
 from collage_core.ir import Subgraph, from_model
 from collage_core.testing import bind, make_group, node
 
-_ROUNDED = {"test_averagepool_2d_ceil_last_window_starts_on_pad"}
-"""ONNX's answers have four places."""
 _EXCLUSIONS = Path(__file__).parents[3] / "tests" / "onnx_backend" / "exclusions.json"
 
 TARGET = Target("cpu", 2)
@@ -81,8 +79,7 @@ def test_node_cases() -> None:
     taken = [case for case, refusal in zip(cases, refusals, strict=True) if refusal is None]
     assert len(taken) > 610
     faults = {name: _fault(group, inputs, outputs) for name, group, inputs, outputs in taken}
-    wrong = {name: fault for name, fault in faults.items() if fault}
-    assert wrong.keys() == _ROUNDED, wrong
+    assert not {name: fault for name, fault in faults.items() if fault}
 
 
 def test_a_refused_group_does_not_spoil_the_others() -> None:
