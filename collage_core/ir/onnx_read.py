@@ -11,6 +11,7 @@ import onnx
 import onnx.inliner
 
 from collage_core.errors import ModelError
+from collage_core.files import regular
 from collage_core.ir.bodies import inner_nodes
 from collage_core.ir.body_types import with_typed_bodies, yielded_types
 from collage_core.ir.deduction import deduced_types
@@ -39,12 +40,11 @@ def load_model(
     not supported.
     """
     path = Path(path)
-    if not path.is_file():
-        raise ModelError(f"{path}: {'no file' if path.exists() else 'no such file'}")
     try:
-        model = onnx.load(str(path), load_external_data=False)
+        with open(path, "rb", opener=regular) as file:
+            model = onnx.load(file, load_external_data=False)
     except OSError as error:
-        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise ModelError(f"{path}: {error.strerror or error}") from None
     except Exception as error:  # protobuf's own exception types differ between its implementations
         too_large = path.stat().st_size > _LARGEST_BYTES
         why = "over 2 GB: such a model needs external data" if too_large else one_line(error)

@@ -24,6 +24,7 @@ import numpy as np
 import onnx
 
 from collage_core.errors import BundleError, CollageError
+from collage_core.files import regular
 from collage_core.formats import Array, empty, plain
 from collage_core.ir import MODEL_FILE, WEIGHTS_FILE, ExternalData, Graph, from_model, write_external
 from collage_core.ir.onnx_check import one_line
@@ -104,10 +105,10 @@ def read(path: str | Path, *, check_weights: bool = False) -> Bundle:
     for looking at what is placed: if somebody cuts the file short, using them ends the process.
     """
     path = Path(path)
-    if not path.exists():
-        raise BundleError(f"{path}: no such file")
     try:
-        file = path.open("rb", buffering=0)
+        file = FileIO(path, opener=regular)
+    except FileNotFoundError as error:
+        raise BundleError(f"{path}: {error.strerror}") from None
     except OSError as error:
         raise BundleError(f"{path}: not a bundle ({error.strerror or error})") from None
     try:

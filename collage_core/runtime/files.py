@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import glob
 import os
@@ -9,9 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["hold", "replacing"]
+__all__ = ["destination", "hold", "replacing"]
 
 _ATTEMPTS = 10
+
+
+def destination(path: str | Path) -> Path:
+    """The file that writing to `path` would write, links followed; it need not be there. OSError where links
+    lead in a circle, of which `realpath` says nothing.
+    """
+    with suppress(FileNotFoundError):
+        os.stat(path)
+    return Path(os.path.realpath(path))
 
 
 @contextmanager
@@ -19,14 +29,14 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """A path beside `path` to write to. What is there takes the place of `path` when the block ends well;
     after an error nothing of it is left, and `path` is as it was. OSError as from writing.
 
-    Devices and pipes are no files to replace: they are written to directly. What killed processes have left
-    of the same file is removed.
+    Devices and pipes are no files to replace: they are written to directly, if somebody reads from the pipe.
+    What killed processes have left of the same file is removed.
     """
-    path = Path(path)
+    path = destination(path)  # a link stays a link
     if path.exists() and not path.is_file():
-        yield path
+        with _open_to_others(path):
+            yield path
         return
-    path = path.resolve()  # a link stays a link
     start = f".{path.name[:200]}."
     for left in path.parent.glob(f"{glob.escape(start)}*.partial"):
         if (descriptor := hold(left)) is not None:
@@ -48,6 +58,21 @@ def replacing(path: str | Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
         if held is not None:
             os.close(held)
+
+
+@contextmanager
+def _open_to_others(path: Path) -> Iterator[None]:
+    """Keeps a device or pipe open, so that opening it once more does not wait. OSError where it cannot be."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.ENXIO, "nobody reads from it", str(path)) from None
+        raise
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _sync(path: Path) -> None:

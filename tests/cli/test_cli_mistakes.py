@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
+import threading
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,6 +56,19 @@ def junk(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    """A folder of what is no regular file."""
+    path = tmp_path / "odd"
+    path.mkdir()
+    os.mkfifo(path / "pipe")
+    (path / "folder").mkdir()
+    (path / "device").symlink_to(os.devnull)
+    (path / "loop").symlink_to(path / "back")
+    (path / "back").symlink_to(path / "loop")
+    return path
+
+
 @pytest.mark.parametrize("command", ["optimize", "bench", "run", "explain"])
 def test_files_that_are_not_there_or_something_else(
     command: str, junk: Path, tmp_path: Path, mistake: Mistake
@@ -64,6 +80,40 @@ def test_files_that_are_not_there_or_something_else(
     (tmp_path / "empty").touch()
     assert f"not a{'n' * what.startswith('O')} {what}" in mistake(command, tmp_path / "empty")
     assert str(tmp_path) in mistake(command, tmp_path)
+
+
+@pytest.mark.parametrize("command", ["optimize", "tune", "bench", "run", "explain", "check"])
+def test_what_is_read_is_a_regular_file(command: str, odd: Path, mistake: Mistake) -> None:
+    for name in ("pipe", "folder", "device"):
+        said = mistake(command, odd / name)
+        assert said.startswith(f"collage: {odd / name}: ")
+        assert "no regular file" in said
+    assert os.strerror(errno.ELOOP) in mistake(command, odd / "loop")
+
+
+def test_what_is_written_is_a_file_or_takes_it_at_once(
+    odd: Path, bundle: Path, model: Path, mistake: Mistake, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((2, 3), np.float32))
+    run = ("run", bundle, "--input", f"x={tmp_path}/x.npy", "--output")
+    for name, said, of_bundle in (
+        ("pipe", "nobody reads from it", "it is no file"),
+        ("folder", os.strerror(errno.EISDIR), "it is a folder"),
+        ("loop", os.strerror(errno.ELOOP), os.strerror(errno.ELOOP)),
+    ):
+        refusal = f"collage: cannot write {odd / name}: "
+        assert mistake(*run, f"y={odd / name}") == refusal + said
+        assert mistake("costs", "export", odd / name) == refusal + said
+        assert mistake("optimize", model, "-o", odd / name) == refusal + of_bundle
+    assert (odd / "loop").is_symlink()
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append((odd / "pipe").read_bytes()))
+    reader.start()
+    while not read:  # until the reader is there
+        if main([str(a) for a in (*run, f"y={odd / 'pipe'}")]) == 0:
+            break
+    reader.join()
+    assert read[0].startswith(b"\x93NUMPY")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +201,7 @@ def test_options_of_bench(bundle: Path, model: Path, mistake: Mistake) -> None:
     assert f"--original goes with a bundle; {model} is none" in mistake("bench", model, "--original", model)
 
 
-def test_inputs_of_run(bundle: Path, junk: Path, tmp_path: Path, mistake: Mistake) -> None:
+def test_inputs_of_run(bundle: Path, junk: Path, odd: Path, tmp_path: Path, mistake: Mistake) -> None:
     arrays: dict[str, Array] = {
         "right": np.zeros((2, 3), np.float32),
         "wide": np.zeros((2, 4), np.float32),
@@ -174,6 +224,8 @@ def test_inputs_of_run(bundle: Path, junk: Path, tmp_path: Path, mistake: Mistak
     assert "not a .npy file" in run("--input", f"x={junk}")
     assert "input" in run("--input", f"x={tmp_path}/many.npz")
     assert "no such file" in run("--input", f"x={tmp_path}/none.npy")
+    for name in ("pipe", "folder", "device"):
+        assert run("--input", f"x={odd / name}").endswith(f"{odd / name}: no regular file")
     assert "expected NAME=VALUE" in run("--input", "x")
     assert "the model's outputs are y" in run(*right, "--output", f"q={tmp_path}/q.npy")
     assert "cannot write /no/such/folder/y.npy" in run(*right, "--output", "y=/no/such/folder/y.npy")

@@ -71,7 +71,7 @@ def test_no_model_at_all(collage: Collage, refused: Refused) -> None:
         assert str(path) in said or "does not say which opset" in said
         with pytest.raises(ModelError):
             require_static(load_model(path))
-    assert refused("optimize", collage.folder) == f"collage: {collage.folder}: no file"
+    assert refused("optimize", collage.folder) == f"collage: {collage.folder}: no regular file"
 
 
 def _external(rows: int = 2, **entries: object) -> onnx.ModelProto:
@@ -151,7 +151,8 @@ def test_external_data_that_shrinks_or_lies_badly(tmp_path: Path, monkeypatch: p
 
     def before_it_shrinks(descriptor: int) -> os.stat_result:
         found = facts(descriptor)
-        os.truncate(weights, 9)
+        if os.path.samestat(found, weights.stat()):
+            os.truncate(weights, 9)
         return found
 
     with monkeypatch.context() as patch:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import zipfile
-from pathlib import Path
 
 from collage_core.cli.arguments import add_json, add_placing, add_rounds, names_of, rounds_of
 from collage_core.cli.output import show
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
 from collage_core.errors import CollageError
+from collage_core.files import regular
 from collage_core.ir import Graph
 from collage_core.pipeline.benchmark import benchmark
 from collage_core.pipeline.comparison import placement_entrant
@@ -77,8 +77,10 @@ def _placed(
     given here or nobody says where a bundle's is.
     """
     for file in filter(None, [args.model, args.original]):
-        if not Path(file).is_file():
-            raise CollageError(f"{file}: no such file")
+        try:
+            open(file, "rb", opener=regular).close()
+        except OSError as error:
+            raise CollageError(f"{file}: {error.strerror or error}") from None
     if zipfile.is_zipfile(args.model):
         bundle = read(args.model, check_weights=True)
         for difference in differences_here(bundle, args.model, default_registry()):

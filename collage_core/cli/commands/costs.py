@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from collage_core.cli.output import show
@@ -16,6 +15,7 @@ from collage_core.costs.record import CostKey
 from collage_core.costs.roofline import PEAKS, peaks_environment
 from collage_core.device import Target
 from collage_core.errors import CostDatabaseError
+from collage_core.files import regular
 from collage_core.pipeline.calibration import TRANSITIONS, calibrated_backends, calibration_environment
 from collage_core.pipeline.memory import FOUND
 from collage_core.pipeline.original import ORIGINAL, original_environment
@@ -85,10 +85,11 @@ def _export(args: argparse.Namespace, database: CostDatabase) -> None:
 
 def _import(args: argparse.Namespace, database: CostDatabase) -> None:
     try:
-        with Path(args.file).open() as file:
+        with open(args.file, opener=regular) as file:
             stored = database.import_(file)
     except (OSError, UnicodeDecodeError) as error:
-        raise CostDatabaseError(f"cannot read {args.file}: {error}") from None
+        said = getattr(error, "strerror", None) or error
+        raise CostDatabaseError(f"cannot read {args.file}: {said}") from None
     print(f"{stored} costs merged into {database.path}")
 
 

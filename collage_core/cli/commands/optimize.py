@@ -16,6 +16,7 @@ from collage_core.pipeline.optimize import COLLAGE, Optimization
 from collage_core.report.summary import optimization_json
 from collage_core.report.text import optimization_text
 from collage_core.runtime.bundle import Bundle, save
+from collage_core.runtime.files import destination
 
 NAME = "optimize"
 SUMMARY = (
@@ -73,10 +74,13 @@ def _require_writable(output: str, model: str) -> None:
     """BundleError before minutes are spent on what could not be kept, or would replace the model, its data or
     anything else that is no bundle.
     """
-    path = Path(output).resolve()
     if not output:
         raise BundleError("cannot write the bundle: its name is empty")
-    if path == Path(model).resolve():
+    try:
+        path = destination(output)
+    except OSError as error:
+        raise BundleError(f"cannot write {output}: {error.strerror or error}") from None
+    if path == Path(os.path.realpath(model)):
         raise BundleError(f"cannot write {output}: it is the model")
     if not path.parent.is_dir():
         raise BundleError(f"cannot write {output}: there is no such folder")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ import numpy as np
 from collage_core.cli.arguments import add_json, pairs_of
 from collage_core.cli.output import show
 from collage_core.errors import CollageError, InputError
+from collage_core.files import regular
 from collage_core.formats import Array
 from collage_core.ir import TensorType
 from collage_core.plugins import default_registry
@@ -22,7 +24,7 @@ from collage_core.printable import printable
 from collage_core.report.text import table
 from collage_core.runtime import Executable, build, read
 from collage_core.runtime.bundle import differences_here
-from collage_core.runtime.files import replacing
+from collage_core.runtime.files import destination, replacing
 
 NAME = "run"
 SUMMARY = "Run a bundle on inputs from .npy files and save or summarise its outputs."
@@ -79,9 +81,12 @@ def run(args: argparse.Namespace) -> None:
 
 def _require_apart(outputs: Iterable[str], read: Iterable[str]) -> None:
     """CollageError where a file would be written twice, or over what is read."""
-    taken = {Path(file).resolve(): "it is read" for file in read}
+    taken = {Path(os.path.realpath(file)): "it is read" for file in read}
     for file in outputs:
-        path = Path(file).resolve()
+        try:
+            path = destination(file)
+        except OSError as error:
+            raise CollageError(f"cannot write {file}: {error.strerror or error}") from None
         if path in taken:
             raise CollageError(f"cannot write {file}: {taken[path]}")
         taken[path] = "another output is written there"
@@ -98,13 +103,11 @@ def _inputs(executable: Executable, files: dict[str, str]) -> dict[str, Array]:
             )
     arrays = {}
     for name, file in files.items():
-        if not Path(file).is_file():
-            raise InputError(f"--input {name}: {file}: no such file")
         try:
-            with Path(file).open("rb") as opened:
+            with open(file, "rb", opener=regular) as opened:
                 array = np.lib.format.read_array(opened, allow_pickle=False)
         except OSError as error:
-            raise InputError(f"--input {name}: cannot read {file}: {error.strerror or error}") from None
+            raise InputError(f"--input {name}: {file}: {error.strerror or error}") from None
         except Exception as error:  # a damaged header makes numpy raise anything
             raise InputError(f"--input {name}: {file}: not a .npy file ({error})") from None
         arrays[name] = _as_declared(array, executable.inputs[name])
