@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from collage_core.device import Target
 from collage_core.errors import CollageError
@@ -13,11 +15,13 @@ from collage_core.plugins import Registry
 from collage_core.search.candidates import Constraints
 
 __all__ = [
+    "add_costs",
     "add_json",
     "add_placing",
     "add_rounds",
     "add_target",
     "constraints_of",
+    "costs_of",
     "names_of",
     "pairs_of",
     "rounds_of",
@@ -28,6 +32,14 @@ __all__ = [
 
 _MOST_ROUNDS = 10_000
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def add_costs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--costs",
+        metavar="FILE",
+        help="cost database, in a folder that is there (default: in the user's cache folder)",
+    )
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -109,11 +121,25 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skip-pass", action="append", default=[], metavar="NAME", help="leave out a normalising pass"
     )
-    parser.add_argument("--costs", metavar="FILE", help="cost database (default: in the user's cache folder)")
+    add_costs(parser)
 
 
 def target_of(args: argparse.Namespace) -> Target:
     return Target(args.device, Target.default().threads if args.threads is None else args.threads)
+
+
+def costs_of(args: argparse.Namespace, *, there: bool = False) -> str | None:
+    """The cost database that `add_costs` asks for; None for the default one, whose folders are made.
+
+    CollageError where a mistyped name would make folders. there: for what only reads or deletes, also where
+    it would make a file.
+    """
+    file: str | None = args.costs
+    if file is not None and not Path(file).parent.is_dir():
+        raise CollageError(f"--costs {file}: there is no such folder")
+    if file is not None and there and not os.path.lexists(file):
+        raise CollageError(f"--costs {file}: no such file")
+    return file
 
 
 def rounds_of(args: argparse.Namespace) -> int | None:

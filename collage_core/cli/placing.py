@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from collage_core.cli.arguments import constraints_of, names_of, seconds_of, shapes_of, target_of
+from collage_core.cli.arguments import (
+    constraints_of,
+    costs_of,
+    names_of,
+    seconds_of,
+    shapes_of,
+    target_of,
+)
 from collage_core.pipeline.effort import effort_named
 from collage_core.pipeline.optimize import Optimization, optimize
 from collage_core.pipeline.progress import Progress
@@ -28,7 +35,7 @@ def optimize_from(
         backends=names_of(args.backends),
         target=target_of(args),
         shapes=shapes_of(args),
-        costs=args.costs,
+        costs=costs_of(args),
         skip_passes=args.skip_pass,
         constraints=constraints_of(args, registry),
         searcher=search_named(args.level, registry),

@@ -68,6 +68,8 @@ class CostDatabase:
         self.path = default_path() if path is None else Path(path)
         self._lock = threading.Lock()
         with self._errors("cannot be opened"):
+            if self.path.exists() and not self.path.is_file():
+                raise OSError("no regular file")  # SQLite would leave a journal beside it
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(
                 self.path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False

@@ -20,6 +20,7 @@ from collage_core import Bundle, Group, Placement, Subgraph, Target, plain_varia
 from collage_core.cli.commands.run import _summary
 from collage_core.cli.main import main
 from collage_core.cli.output import show
+from collage_core.costs import CostDatabase, CostKey, CostRecord, Policy
 from collage_core.formats import Array
 from collage_core.ir import from_model
 
@@ -133,6 +134,7 @@ def test_what_is_written_is_a_file_or_takes_it_at_once(
         (["-o", "/"], "cannot write /: it is a folder"),
         (["-o", ""], "cannot write the bundle: its name is empty"),
         (["--costs", "/"], "cost database / cannot be opened"),
+        (["--costs", "/no/such/folder/c"], "--costs /no/such/folder/c: there is no such folder"),
         (
             ["--exclude", "reference", "--backends", "dnnl", "--exclude", "dnnl"],
             "no backend offers to run node 'relu'",
@@ -263,6 +265,34 @@ def test_costs(junk: Path, tmp_path: Path, mistake: Mistake) -> None:
     assert "cannot write" in mistake("costs", "export", tmp_path)
     assert "say what to prune" in mistake("costs", "prune")
     assert "cannot be opened" in mistake("costs", "--costs", junk, "show")
+
+
+@pytest.mark.parametrize("days", ["-5", "nan", "inf"])
+def test_days_that_mean_nothing_prune_nothing(days: str, tmp_path: Path, mistake: Mistake) -> None:
+    key = CostKey("kernel", "k", "v", "a", {}, Policy())
+    with CostDatabase(tmp_path / "costs") as database:
+        database.put(key, CostRecord("ok", 1.0))
+        said = mistake("costs", "--costs", tmp_path / "costs", "prune", "--older-than", days)
+        assert said == f"collage: --older-than {days}: expected a number of days, 0 or more"
+        assert len(database) == 1
+    assert main(["costs", "--costs", str(tmp_path / "costs"), "prune", "--older-than", "0"]) == 0
+
+
+@pytest.mark.parametrize("action", [["show"], ["export"], ["prune", "--failed"]])
+def test_a_mistyped_database_is_not_made(action: list[str], tmp_path: Path, mistake: Mistake) -> None:
+    for name, said in (("typo", "no such file"), ("none/costs", "there is no such folder")):
+        path = tmp_path / name
+        assert mistake("costs", "--costs", path, *action) == f"collage: --costs {path}: {said}"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_database_is_a_regular_file(odd: Path, mistake: Mistake) -> None:
+    before = sorted(odd.iterdir())
+    for name in ("pipe", "device", "folder"):
+        assert mistake("costs", "--costs", odd / name, "show") == (
+            f"collage: cost database {odd / name} cannot be opened: no regular file"
+        )
+    assert sorted(odd.iterdir()) == before
 
 
 @pytest.mark.parametrize(

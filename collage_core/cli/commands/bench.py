@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import zipfile
 
-from collage_core.cli.arguments import add_json, add_placing, add_rounds, names_of, rounds_of
+from collage_core.cli.arguments import add_json, add_placing, add_rounds, costs_of, names_of, rounds_of
 from collage_core.cli.output import show
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    rounds = rounds_of(args)
+    rounds, costs = rounds_of(args), costs_of(args)
     registry = default_registry()
     peers = registry.available_peers(names_of(args.against))
     with ProgressBars() as progress:
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
             peers,
             placement.target,
             model_file,
-            costs=args.costs,
+            costs=costs,
             rounds=rounds,
             progress=progress,
         )

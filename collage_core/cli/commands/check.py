@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from collage_core.cli.arguments import add_json, names_of, seconds_of
+from collage_core.cli.arguments import add_costs, add_json, costs_of, names_of, seconds_of
 from collage_core.cli.output import show
 from collage_core.cli.progress import ProgressBars
 from collage_core.errors import BundleError, CollageError
@@ -31,13 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget", metavar="TIME", default="30s", help="how long it may take, as in 30s or 2m (default: 30s)"
     )
-    parser.add_argument("--costs", metavar="FILE", help="cost database (default: in the user's cache folder)")
+    add_costs(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     budget_s = seconds_of("--budget", args.budget)
     assert budget_s is not None
+    costs = costs_of(args)
     names, registry = names_of(args.backends), default_registry()
     bundle = read(args.bundle, check_weights=True)
     made = _made(bundle, args.bundle)
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
             made,
             registry,
             backends=names,
-            costs=args.costs,
+            costs=costs,
             budget_s=budget_s,
             progress=progress,
         )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from collage_core.cli.arguments import add_costs, costs_of
 from collage_core.cli.output import show
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, environment_of, source_hash
@@ -28,7 +30,7 @@ SUMMARY = "Show, export, import or prune the measured costs."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--costs", metavar="FILE", help="cost database (default: in the user's cache folder)")
+    add_costs(parser)
     actions = parser.add_subparsers(metavar="ACTION", required=True, dest="action")
     show = actions.add_parser("show", help="what is in it, by kind, backend and status")
     show.add_argument("--json", action="store_true", help="print JSON on standard output")
@@ -54,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    with CostDatabase(args.costs) as database:
+    with CostDatabase(costs_of(args, there=args.action != "import")) as database:
         _ACTIONS[args.action](args, database)
 
 
@@ -121,6 +123,8 @@ def _is_current(key: CostKey) -> bool:
 def _prune(args: argparse.Namespace, database: CostDatabase) -> None:
     if args.backend is None and args.older_than is None and not (args.failed or args.stale):
         raise CostDatabaseError("say what to prune: --backend, --failed, --stale or --older-than")
+    if args.older_than is not None and not 0 <= args.older_than < math.inf:
+        raise CostDatabaseError(f"--older-than {args.older_than:g}: expected a number of days, 0 or more")
     older_than_s = None if args.older_than is None else args.older_than * 86400
     current = _is_current if args.stale else None
     pruned = database.prune(

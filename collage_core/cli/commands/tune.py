@@ -7,6 +7,7 @@ import argparse
 from collage_core.cli.arguments import (
     add_json,
     add_target,
+    costs_of,
     names_of,
     seconds_of,
     shapes_of,
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
             budget_s=seconds_of("--budget", args.budget),
             target=target_of(args),
             shapes=shapes_of(args),
-            costs=args.costs,
+            costs=costs_of(args),
             skip_passes=args.skip_pass,
             progress=progress,
         )
