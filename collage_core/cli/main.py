@@ -24,6 +24,7 @@ from collage_core.worker import RemoteError
 __all__ = ["main"]
 
 _INTERRUPTED = 130
+_NO_THREAD = "can't start new thread"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,6 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"{error.filename}: {said}" if error.filename else said)
     except MemoryError as error:
         return _fail(f"out of memory: {error}".removesuffix(": "))
+    except RuntimeError as error:  # Python has no class of its own for this one
+        if str(error) != _NO_THREAD:
+            raise
+        return _fail(f"out of memory or of processes: {error}")
     except SystemExit:
         with suppress(OSError):  # argparse's own output
             sys.stdout.flush()

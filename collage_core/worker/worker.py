@@ -86,7 +86,7 @@ class Worker:
                     self._process = submit(self._start, theirs.fileno(), guardians, name, variables).result()
                 finally:
                     os.close(guardians)
-            except OSError as error:
+            except (OSError, RuntimeError) as error:  # the second where there is no room for a thread
                 raise WorkerError(f"a worker process cannot be started: {error}") from error
             theirs.close()
             opened.pop_all()
@@ -314,6 +314,9 @@ def _spawner(pid: int) -> ThreadPoolExecutor:
     """The thread that starts all workers of process `pid`.
 
     The kernel's parent-death signal is sent when the *thread* that started a child ends, so the threads of
-    callers will not do.
+    callers will not do. RuntimeError where there is no room for a thread.
     """
-    return ThreadPoolExecutor(1, thread_name_prefix="collage-spawn")
+    spawner = ThreadPoolExecutor(1, thread_name_prefix="collage-spawn")
+    # It starts its thread now: a call that finds none stays in its queue, and would run after it has failed.
+    spawner.submit(int).result()
+    return spawner

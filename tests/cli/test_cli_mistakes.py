@@ -23,6 +23,7 @@ from collage_core.cli.output import show
 from collage_core.costs import CostDatabase, CostKey, CostRecord, Policy
 from collage_core.formats import Array
 from collage_core.ir import from_model
+from collage_core.worker.worker import _spawner
 
 if TYPE_CHECKING:
     from collage_command import Collage
@@ -293,6 +294,19 @@ def test_a_database_is_a_regular_file(odd: Path, mistake: Mistake) -> None:
             f"collage: cost database {odd / name} cannot be opened: no regular file"
         )
     assert sorted(odd.iterdir()) == before
+
+
+def test_no_room_for_a_thread(model: Path, mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    _spawner.cache_clear()
+    said = mistake("optimize", model, "--backends", "reference")
+    assert said == "collage: a worker process cannot be started: can't start new thread"
+    monkeypatch.setattr("collage_core.cli.commands.explain.read", none_left)
+    said = mistake("explain", model)
+    assert said == "collage: out of memory or of processes: can't start new thread"
 
 
 @pytest.mark.parametrize(

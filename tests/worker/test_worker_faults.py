@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from processes import children, gone, wait_until
 
 from collage_core.errors import WorkerError
 from collage_core.worker import Worker, WorkerCrash, WorkerTimeout
+from collage_core.worker.worker import _spawner
 
 _LONG_S = 120.0
 """What is waited for comes long before, on whatever machine."""
@@ -68,6 +70,24 @@ def test_without_descriptors_it_cannot_be_started_and_leaves_none(
     with pytest.raises(WorkerError, match=r"cannot be started: .*Too many open files"):
         Worker()
     assert os.listdir("/proc/self/fd") == before
+
+
+def test_without_a_thread_it_cannot_be_started_and_the_next_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    _spawner.cache_clear()
+    gc.collect()  # not in between
+    before = os.listdir("/proc/self/fd")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none_left)
+        with pytest.raises(WorkerError, match="cannot be started: can't start new thread"):
+            Worker()
+    assert os.listdir("/proc/self/fd") == before
+    with Worker() as worker:
+        assert worker.call(abs, -1) == 1
+        tasks = [Path(f"/proc/self/task/{t.native_id}/children") for t in _spawner(os.getpid())._threads]
+        assert [t.read_text().split() for t in tasks] == [[str(worker.pid)]], "nor is another started now"
 
 
 def test_death_between_calls_is_told_by_the_next() -> None:
