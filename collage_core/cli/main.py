@@ -13,11 +13,12 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from types import FrameType
-from typing import TextIO
+from typing import TextIO, cast
 
 from collage_core.cli import commands
+from collage_core.cli.output import Dispensable, drop
 from collage_core.errors import CollageError
 from collage_core.worker import RemoteError
 
@@ -50,6 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Whoever started us may have closed them; `print` would write what is for the one to the other.
     sys.stdout = sys.stdout or _nowhere()
     sys.stderr = sys.stderr or _nowhere()
+    # No answer is lost for progress that cannot be written.
+    with redirect_stderr(cast(TextIO, Dispensable(sys.stderr))):
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         args = _parser().parse_args(arguments)
         if threading.current_thread() is threading.main_thread():
@@ -63,10 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _tell("interrupted; what was measured is kept")
         return _INTERRUPTED
     except BrokenPipeError:
-        _drop_output()  # the reader of our output is gone (`| head`)
+        drop(sys.stdout)  # its reader is gone (`| head`)
         return 1
     except OSError as error:
-        _drop_output()
+        drop(sys.stdout)
         said = error.strerror or str(error)
         return _fail(f"{error.filename}: {said}" if error.filename else said)
     except MemoryError as error:
@@ -79,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with suppress(OSError):  # argparse's own output
             sys.stdout.flush()
             raise
-        _drop_output()
+        drop(sys.stdout)
         return 1
     return code or 0
 
@@ -92,8 +99,7 @@ def _text(error: CollageError) -> str:
 
 
 def _tell(message: str) -> None:
-    with suppress(OSError):
-        print("collage:", " ".join(message.split("\n")), file=sys.stderr)
+    print("collage:", " ".join(message.split("\n")), file=sys.stderr)
 
 
 def _fail(message: str) -> int:
@@ -103,12 +109,6 @@ def _fail(message: str) -> int:
 
 def _nowhere() -> TextIO:
     return open(os.devnull, "w")  # closed by the interpreter, when nobody writes any more
-
-
-def _drop_output() -> None:
-    """What cannot be written is dropped, or the interpreter would complain when it flushes at exit."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

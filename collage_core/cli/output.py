@@ -1,15 +1,55 @@
-"""What commands print on standard output."""
+"""What commands print on standard output, and what becomes of what cannot be printed."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
-from typing import Any
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
 
 from collage_core.printable import printable
 
-__all__ = ["show"]
+__all__ = ["Dispensable", "drop", "show"]
+
+
+def drop(stream: TextIO) -> None:
+    """From now on what is written to a file goes nowhere, or the interpreter would complain when it flushes
+    at exit.
+    """
+    with suppress(OSError, ValueError):
+        descriptor, nowhere = stream.fileno(), os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+
+
+class Dispensable:
+    """A stream of text that may be lost, as progress: what cannot be written is dropped, and so is all that
+    comes after. Whatever else it is asked, the stream answers.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with self._dropped():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._dropped():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @contextmanager
+    def _dropped(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            drop(self._stream)
 
 
 def show(report: Any, as_json: bool, as_text: Callable[[Any], str]) -> None:

@@ -22,6 +22,7 @@ from bad_models import relu_model, vector
 from onnx import TensorProto, helper
 
 from collage_core import Bundle, BundleError, Group, Placement, Subgraph, Target, plain_variant, save
+from collage_core.cli.main import main
 from collage_core.costs import CostDatabase, CostKey, CostRecord, Policy
 from collage_core.errors import CostDatabaseError
 from collage_core.ir import from_model, to_model
@@ -314,6 +315,19 @@ def test_a_database_that_is_locked_for_long(
         f"collage: cost database {path} cannot be opened: database is locked"
     )
     holder.close()
+
+
+def test_progress_that_cannot_be_written_is_dropped(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = model.with_suffix(".collage")
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        assert main(["optimize", str(model), *_OPTIONS, "--budget", "1s", "-o", str(bundle)]) == 0
+        assert main(["explain", str(model)]) == 1
+        assert sys.stderr is full
+    assert "saved as" in capsys.readouterr().out
+    read(bundle)
 
 
 @pytest.mark.parametrize(
