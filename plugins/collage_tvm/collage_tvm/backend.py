@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import ctypes.util
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Tuned, Variant
 from collage_core.device import Target
@@ -22,6 +24,7 @@ __all__ = ["TvmBackend"]
 
 _TVM = "0.27."
 _FFI = "0.1.14"
+_OPENMP = "libgomp.so.1"
 
 
 def _unavailable() -> str | None:
@@ -39,8 +42,22 @@ def _unavailable() -> str | None:
         return f"apache-tvm {tvm} crashes with apache-tvm-ffi {ffi}: pip install apache-tvm-ffi==0.1.14.post1"
     if installed_version("llvmlite") is None:
         return "llvmlite is not installed: pip install llvmlite"
-    if ctypes.util.find_library("gomp") is None:
-        return "GNU OpenMP (libgomp.so.1) is not installed; Debian: apt install libgomp1"
+    return _without_openmp()
+
+
+def _without_openmp() -> str | None:
+    """Why GNU OpenMP cannot be loaded. `find_library` runs other programs, and has no answer where it cannot:
+    then the loader is asked.
+    """
+    with suppress(OSError):
+        if ctypes.util.find_library("gomp") is not None:
+            return None
+    try:
+        ctypes.CDLL(_OPENMP)
+    except OSError as error:
+        if "No such file" in str(error):
+            return f"GNU OpenMP ({_OPENMP}) is not installed; Debian: apt install libgomp1"
+        return f"GNU OpenMP cannot be loaded: {error}"
     return None
 
 

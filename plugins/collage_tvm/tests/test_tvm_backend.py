@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import itertools
 import subprocess
 import sys
@@ -67,6 +68,31 @@ def test_unusable_versions_are_named(
     info = TvmBackend().info()
     assert not info.available
     assert reason in str(info.reason)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("libgomp.so.1: cannot open shared object file: No such file or directory", "is not installed"),
+        ("libgomp.so.1: cannot open shared object file: Too many open files", "Too many open files"),
+        (None, None),
+    ],
+)
+def test_why_openmp_is_not_there_is_what_the_loader_says(
+    monkeypatch: pytest.MonkeyPatch, said: str | None, reason: str | None
+) -> None:
+    def load(name: str) -> None:
+        if said is not None:
+            raise OSError(said)
+
+    def not_found(name: str) -> None:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    for answer in (lambda name: None, not_found):
+        monkeypatch.setattr(ctypes.util, "find_library", answer)
+        found = TvmBackend().info().reason
+        assert found is None if reason is None else reason in str(found)
 
 
 def _kernel(nodes: list[Any], inputs: dict[str, Any]) -> Kernel:
