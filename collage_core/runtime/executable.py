@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
 from types import TracebackType
 
@@ -209,6 +209,11 @@ class Executable:
         """The inputs by name, checked; InputError says what is wrong with which."""
         if isinstance(inputs, np.ndarray):
             inputs = [inputs]
+        if not isinstance(inputs, Collection):
+            raise InputError(
+                f"inputs are a {inputs.__class__.__name__}, neither arrays by name nor in order; the model "
+                f"has {len(self.inputs)}: {', '.join(self.inputs)}"
+            )
         if not isinstance(inputs, Mapping):
             if len(inputs) != len(self.inputs):
                 raise InputError(

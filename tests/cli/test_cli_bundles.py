@@ -420,6 +420,7 @@ def test_wrong_inputs_from_python(bundle: Path) -> None:
     wrong: list[tuple[Any, str]] = [
         ({}, "input 'x' (float32[2,3]) is missing"),
         ([], "0 inputs given; the model has 1: x"),
+        (None, "inputs are a NoneType, neither arrays by name nor in order; the model has 1: x"),
         ([x, x], "2 inputs given; the model has 1: x"),
         ({"x": x, "q": x}, "the model has no input 'q'; its inputs: x"),
         ({"x": x.astype(np.float64)}, "input 'x' has dtype float64; the model's is float32"),
