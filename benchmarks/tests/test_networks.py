@@ -14,7 +14,7 @@ from collage_benchmarks.networks import NETWORKS, bert_encoder
 from collage_benchmarks.networks.__main__ import main
 from collage_benchmarks.networks.light import LIGHT_NETWORKS
 
-from collage_core import build, optimize
+from collage_core import Target, build, optimize
 from collage_core.ir import from_model
 from collage_core.ir.passes import normalise
 from collage_core.reference import evaluate
@@ -141,7 +141,13 @@ def test_command_line_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
 def test_networks_place_and_agree_with_onnx_runtime(name: str, tmp_path: Path) -> None:
     network = NETWORKS[name]
     model = network.build()
-    placed = optimize(model, inputs=network.inputs(0), costs=tmp_path / "costs.sqlite", rounds=0)
+    placed = optimize(
+        model,
+        inputs=network.inputs(0),
+        costs=tmp_path / "costs.sqlite",
+        target=Target("cpu", 1),  # as in other tests: libraries of one process have one number of threads
+        rounds=0,
+    )
     groups = placement_json(placed.graph, placed.placement)
     found = shares(groups)
     assert found.get("reference", {"share": 0.0})["share"] < 0.01

@@ -235,6 +235,7 @@ def test_two_hundred_evaluations_leave_nothing_behind(
         costs=tmp_path / "c.sqlite",
         searcher=search,
         constraints=_NO_REFERENCE,
+        effort=THOROUGH,
         rounds=2,
     )
     assert search.resident_mib[-1][0] >= 200
