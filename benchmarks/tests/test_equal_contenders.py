@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import re
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts import script
 
 from collage_core.costs.rounds import Outcome, starting_order
 from collage_core.costs.sittings import Sitting, Turn
@@ -19,16 +19,12 @@ _SCRIPT = Path(__file__).parents[1] / "equal_contenders.py"
 
 
 @pytest.fixture(scope="module")
-def script() -> Any:
-    spec = importlib.util.spec_from_file_location("equal_contenders", _SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def equal() -> Any:
+    """The script, as a module."""
+    return script("equal_contenders")
 
 
-def test_who_starts_first_and_is_slow_is_seen_at_that_place(script: Any) -> None:
+def test_who_starts_first_and_is_slow_is_seen_at_that_place(equal: Any) -> None:
     names, sittings = ["1", "2", "3"], 18
     times: dict[str, list[float]] = {name: [] for name in names}
     for sitting in range(sittings):
@@ -37,11 +33,11 @@ def test_who_starts_first_and_is_slow_is_seen_at_that_place(script: Any) -> None
     outcomes = {
         name: Outcome(None, sittings=tuple(Sitting((Turn(ms),)) for ms in of)) for name, of in times.items()
     }
-    by_place = script._by_place(script._off(outcomes))
+    by_place = equal._by_place(equal._off(outcomes))
     slow = 100 * 2 / 3 * math.log(10.3 / 10.0)
-    assert script._row("first", by_place[0]) == f"| first | {slow:+.2f} +- 0.00 | 18 of 18 |"
+    assert equal._row("first", by_place[0]) == f"| first | {slow:+.2f} +- 0.00 | 18 of 18 |"
     for others in by_place[1:]:
-        assert script._row("later", others) == f"| later | {-slow / 2:+.2f} +- 0.00 | 0 of 18 |"
+        assert equal._row("later", others) == f"| later | {-slow / 2:+.2f} +- 0.00 | 0 of 18 |"
 
 
 def test_a_comparison_runs_and_is_told_by_name_and_by_place() -> None:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx.parser
 import pytest
+from scripts import script
 
 from collage_core.ir import Graph, from_model
-
-_SCRIPT = Path(__file__).parents[1] / "two_level.py"
 
 
 @pytest.fixture(scope="module")
 def two_level() -> Any:
     """The script, as a module."""
-    spec = importlib.util.spec_from_file_location("two_level", _SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("two_level")
 
 
 @pytest.fixture
