@@ -16,7 +16,7 @@ def regular(path: str, flags: int) -> int:
     OSError, whose `strerror` says in a few words why it cannot be opened.
     """
     try:
-        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
     except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: a name that no file can have
         raise FileNotFoundError(errno.ENOENT, "no such file", path) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

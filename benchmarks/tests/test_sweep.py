@@ -194,6 +194,10 @@ def test_conclusions() -> None:
     assert conclusion([a, failing]).endswith(
         "No one choice is faster on the whole, beyond what is uncertain."
     ), "it does not run there"
+    both = [_sweep(n, ("unsure", 0.97, 0.05), ("sure", 0.985, 0.002)) for n in "ab"]
+    assert "on the whole is 'sure': 0.985 +- 0.001" in conclusion(both), "though another is seen faster"
+    once = [_sweep("a", ("fast", 0.9, 0.01)), _sweep("b", ("fast", 0.9, None))]
+    assert conclusion(once).endswith(no_one), "of one it is not known how sure"
     unsure = _sweep("c", ("fast", 0.995, 0.04))
     assert conclusion([a, unsure]).endswith(no_one), "0.992 +- 0.020"
     assert "| fast | 0.990 +- 0.005 | 0.995 +- 0.040 | 0.992 +- 0.020 |" in page([a, unsure]).splitlines()

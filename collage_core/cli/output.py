@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
 import os
@@ -20,17 +21,19 @@ def drop(stream: TextIO) -> None:
     """
     with suppress(OSError, ValueError):
         descriptor, nowhere = stream.fileno(), os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, descriptor)
-        os.close(nowhere)
+        if nowhere != descriptor:  # which was closed
+            os.dup2(nowhere, descriptor)
+            os.close(nowhere)
 
 
 class Dispensable:
-    """A stream of text that may be lost, as progress: what cannot be written is dropped, and so is all that
-    comes after. Whatever else it is asked, the stream answers.
+    """A stream of text that may be lost, as progress: what cannot be written is dropped. Whatever else it is
+    asked, the stream answers.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._has_lost = False
 
     def write(self, text: str) -> int:
         with self._dropped():
@@ -49,7 +52,9 @@ class Dispensable:
         try:
             yield
         except OSError:
-            drop(self._stream)
+            if not self._has_lost:
+                self._has_lost = True
+                atexit.register(drop, self._stream)  # not before: a caller may have more to say
 
 
 def show(report: Any, as_json: bool, as_text: Callable[[Any], str]) -> None:

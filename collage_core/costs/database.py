@@ -128,7 +128,7 @@ class CostDatabase:
 
     def stored(self, key: CostKey) -> StoredCost | None:
         """The record of `key`, and when it was measured; None if it never was, or failed for want of time or
-        memory and would have more of it now.
+        memory and would have more of it now. CollageError where the environment says how much, unreadably.
         """
         with self._lock, self._errors("cannot be read"):
             row = self._connection.execute(

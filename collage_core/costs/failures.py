@@ -11,6 +11,8 @@ __all__ = ["infeasible", "may_do_now"]
 
 _LIMIT_S, _LIMIT_BYTES = "limit_s", "limit_bytes"
 """Among a record's details: what was not enough."""
+_MORE = 1.1
+"""So many times as much memory is more: what a machine has differs by some pages from start to start."""
 
 
 def infeasible(error: WorkerError) -> CostRecord:
@@ -33,4 +35,4 @@ def may_do_now(record: CostRecord) -> bool:
     limit_s, limit_bytes = record.details.get(_LIMIT_S), record.details.get(_LIMIT_BYTES)
     if isinstance(limit_s, int | float):
         return limit_s < candidate_limit_s()
-    return isinstance(limit_bytes, int) and limit_bytes < worker_memory_bytes()
+    return isinstance(limit_bytes, int) and _MORE * limit_bytes < worker_memory_bytes()

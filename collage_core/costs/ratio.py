@@ -34,8 +34,8 @@ ENOUGH_SITTINGS = 8
 FEWEST_SITTINGS = 3
 """Of fewer, how they differ says next to nothing."""
 HOPELESS = 4.0
-"""What takes so many times as long as another is behind (`Ratio.is_beyond`), be it in a single sitting: no
-state of the processors costs as much (docs/adr/0025).
+"""What takes so many times as long as another is behind (`Ratio.is_beyond`), be it in a single sitting.
+No state of the processors that docs/adr/0025 tells of costs as much.
 """
 _PRECISE = 0.01
 """An interval that need not be narrower, relative."""
@@ -62,18 +62,19 @@ class Ratio:
 
     @property
     def inverse(self) -> Ratio:
-        """The other's time over the one's; the interval to the first order."""
+        """The other's time over the one's; its upper limit is as far above, as a factor."""
         rounds = None if self.rounds is None else (1.0 / self.rounds[1], 1.0 / self.rounds[0])
         return Ratio(1.0 / self.value, self.half_interval / self.value**2, self.sittings, rounds)
 
     def times(self, factor: float) -> Ratio:
-        """Beside what takes so many times less."""
+        """The ratio to something that takes 1 / factor of the other's time."""
         rounds = None if self.rounds is None else (factor * self.rounds[0], factor * self.rounds[1])
         return Ratio(factor * self.value, factor * self.half_interval, self.sittings, rounds)
 
     def is_beyond(self, factor: float) -> bool:
-        """Whether the first took at least so many times as long, and in no round less than the square root of
-        that: threads that wait for a taken processor take a thousand times as long, but not always.
+        """Whether the first took at least so many times as long, and in no round less than its square root.
+
+        Threads that wait for a taken processor take a thousand times as long, but not in every round.
         """
         least = self.value if self.rounds is None else self.rounds[0]
         return self.value >= factor and least >= math.sqrt(factor)

@@ -420,11 +420,13 @@ class _Seat:
 
 
 def _alike(times_ms: Sequence[float], count: int) -> list[float]:
-    """So many of a turn's runs, from the quickest to the slowest. Each turn is to count as much as another:
-    in a bad state there are fewer runs, and what all of them say would be too good.
+    """So many times for all of a turn's runs: quantiles, spread evenly. Each turn is to count as much as
+    another. In a bad state there are fewer runs, and what all of them say would be too good.
     """
-    ordered, runs = sorted(times_ms), len(times_ms)
-    return ordered if runs <= count else [ordered[(2 * k + 1) * runs // (2 * count)] for k in range(count)]
+    if len(times_ms) <= count:
+        return list(times_ms)
+    times: list[float] = np.quantile(times_ms, (np.arange(count) + 0.5) / count).tolist()
+    return times
 
 
 def _additive(runs_ms: Sequence[Sequence[float]]) -> list[float]:

@@ -253,7 +253,7 @@ def compare(
             [
                 title,
                 f"{plan}; one sitting in three as it comes; started in changing order",
-                f"turns of {TURN_S} s",
+                f"turns of {TURN_S} s, each counts alike",
                 graph_digest(graph),
                 workspace.inputs_digest,
                 str(target),

@@ -28,7 +28,7 @@ __all__ = ["Trials"]
 
 _ROUNDS, _RUNS_PER_ROUND = 10, 3
 _WARMUP_RUNS = 1
-_LAYOUT = f"one sitting, started in changing order, turns of {TURN_S} s, intervals of ratios"
+_LAYOUT = f"one sitting, started in changing order, turns of {TURN_S} s that count alike, intervals of ratios"
 _BETWEEN_PROCESSES = 0.02
 """By how much two processes of one placement are taken to differ, relative to either (docs/adr/0020). An
 assumption, for a try has one process only; no figure that is told rests on it: the proof measures anew.

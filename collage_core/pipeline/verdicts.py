@@ -195,7 +195,7 @@ def _since_then(facts: Facts) -> Iterator[Verdict]:
 
 def _has_fallen(then: Ratio, now: Ratio) -> bool:
     """Whether less is left of an advantage, beyond what is uncertain of both."""
-    if now.inverse.times(then.value).is_beyond(HOPELESS):
+    if now.inverse.times(then.value).is_beyond(HOPELESS) and then.times(1.0 / now.value).is_beyond(HOPELESS):
         return True
     if min(then.sittings, now.sittings) < FEWEST_SITTINGS:
         return False

@@ -79,9 +79,14 @@ def _singles(singles: Mapping[str, Shown]) -> dict[str, dict[str, Any]]:
 
 def _ratio(ratio: Ratio | None) -> dict[str, Any]:
     if ratio is None:
-        return {"ratio": None, "half_interval": None, "sittings": 0}
+        return {"ratio": None, "half_interval": None, "sittings": 0, "ratio_of_rounds": None}
     half = ratio.half_interval if math.isfinite(ratio.half_interval) else None
-    return {"ratio": ratio.value, "half_interval": half, "sittings": ratio.sittings}
+    return {
+        "ratio": ratio.value,
+        "half_interval": half,
+        "sittings": ratio.sittings,
+        "ratio_of_rounds": None if ratio.rounds is None else list(ratio.rounds),
+    }
 
 
 def _shown(contender: Mapping[str, Any]) -> Shown:
@@ -89,7 +94,11 @@ def _shown(contender: Mapping[str, Any]) -> Shown:
     sittings = contender["sittings"]
     if type(sittings) is not int:
         raise TypeError(f"{sittings!r} sittings")
-    ratio = None if value is None else Ratio(value, math.inf if half is None else half, sittings)
+    rounds = None
+    if (told := contender.get("ratio_of_rounds")) is not None:  # older reports do not say
+        least, most = told
+        rounds = _time(least), _time(most)
+    ratio = None if value is None else Ratio(value, math.inf if half is None else half, sittings, rounds)
     return Shown(ratio, _positive(contender["median_ms"]))
 
 
@@ -101,8 +110,10 @@ def _text(value: object) -> str | None:
 
 def _positive(value: object) -> float | None:
     """A time or a ratio, or that there is none."""
-    if value is None:
-        return None
+    return None if value is None else _time(value)
+
+
+def _time(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ValueError(f"{value!r} is no time")
     return float(value)

@@ -271,7 +271,8 @@ def _contenders(comparisons: Sequence[Comparison]) -> dict[str, dict[str, Any]]:
 
     ratio: its time over Collage's while the processors are as usual; ratio_as_it_came: the same from sittings
     in which nothing was waited for or taken again. half_interval, of each: half the 95 % confidence interval,
-    None where a single sitting tells nothing of that. sittings: of which the ratio is. retaken: turns that
+    None where a single sitting tells nothing of that. ratio_of_rounds: the least and the greatest of one
+    round. sittings: of which the ratio is. retaken: turns that
     were thrown away because the processors had been moved. reason: why it did not run.
     """
     found: dict[str, dict[str, Any]] = {}
@@ -293,6 +294,7 @@ def _contender(comparison: Comparison, name: str, record: CostRecord) -> dict[st
         "runs": record.runs,
         "ratio": ratio.value if ratio else None,
         "half_interval": _finite(ratio.half_interval) if ratio else None,
+        "ratio_of_rounds": list(ratio.rounds) if ratio and ratio.rounds else None,
         "is_slower": ratio.is_above_one if ratio else False,
         "is_faster": ratio.is_below_one if ratio else False,
         "enough_sittings": ratio.is_told if ratio else False,

@@ -32,11 +32,12 @@ def replacing(path: str | Path) -> Iterator[Path]:
     Devices and pipes are no files to replace: they are written to directly, if somebody reads from the pipe.
     What killed processes have left of the same file is removed.
     """
-    path = destination(path)  # a link stays a link
-    if path.exists() and not path.is_file():
+    path = Path(path)
+    if path.exists() and not path.is_file():  # asked of the path itself: what it leads to may have no name
         with _open_to_others(path):
             yield path
         return
+    path = destination(path)  # a link stays a link
     start = f".{path.name[:200]}."
     for left in path.parent.glob(f"{glob.escape(start)}*.partial"):
         if (descriptor := hold(left)) is not None:

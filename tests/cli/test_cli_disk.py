@@ -23,6 +23,7 @@ from onnx import TensorProto, helper
 
 from collage_core import Bundle, BundleError, Group, Placement, Subgraph, Target, plain_variant, save
 from collage_core.cli.main import main
+from collage_core.cli.output import drop
 from collage_core.costs import CostDatabase, CostKey, CostRecord, Policy
 from collage_core.errors import CostDatabaseError
 from collage_core.ir import from_model, to_model
@@ -321,11 +322,13 @@ def test_progress_that_cannot_be_written_is_dropped(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bundle = model.with_suffix(".collage")
-    with open("/dev/full", "w", buffering=1) as full:
-        monkeypatch.setattr(sys, "stderr", full)
-        assert main(["optimize", str(model), *_OPTIONS, "--budget", "1s", "-o", str(bundle)]) == 0
-        assert main(["explain", str(model)]) == 1
-        assert sys.stderr is full
+    full = open("/dev/full", "w", buffering=1)  # noqa: SIM115  (closed when it is full no more)
+    monkeypatch.setattr(sys, "stderr", full)
+    assert main(["optimize", str(model), *_OPTIONS, "--budget", "1s", "-o", str(bundle)]) == 0
+    assert main(["explain", str(model)]) == 1
+    assert sys.stderr is full
+    drop(full)
+    full.close()
     assert "saved as" in capsys.readouterr().out
     read(bundle)
 

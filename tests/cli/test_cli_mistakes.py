@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import math
 import os
 import threading
 import zipfile
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from processes import wait_until
 
 from collage_core import Bundle, Group, Placement, Subgraph, Target, plain_variant, save
 from collage_core.cli.commands.run import _summary
@@ -109,13 +112,12 @@ def test_what_is_written_is_a_file_or_takes_it_at_once(
         assert mistake("optimize", model, "-o", odd / name) == refusal + of_bundle
     assert (odd / "loop").is_symlink()
     read: list[bytes] = []
-    reader = threading.Thread(target=lambda: read.append((odd / "pipe").read_bytes()))
+    reader = threading.Thread(target=lambda: read.append((odd / "pipe").read_bytes()), daemon=True)
     reader.start()
-    while not read:  # until the reader is there
-        if main([str(a) for a in (*run, f"y={odd / 'pipe'}")]) == 0:
-            break
-    reader.join()
-    assert read[0].startswith(b"\x93NUMPY")
+    # Until the reader is there.
+    assert wait_until(lambda: main([str(a) for a in (*run, f"y={odd / 'pipe'}")]) == 0)
+    assert wait_until(lambda: bool(read))
+    assert np.load(io.BytesIO(read[0])).shape == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -301,7 +303,7 @@ def test_no_room_for_a_thread(model: Path, mistake: Mistake, monkeypatch: pytest
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", none_left)
-    _spawner.cache_clear()
+    monkeypatch.setattr("collage_core.worker.worker._spawner", cache(_spawner.__wrapped__))
     said = mistake("optimize", model, "--backends", "reference")
     assert said == "collage: a worker process cannot be started: can't start new thread"
     monkeypatch.setattr("collage_core.cli.commands.explain.read", none_left)

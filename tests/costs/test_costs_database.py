@@ -111,7 +111,11 @@ def test_what_had_too_little_is_tried_again_where_there_is_more(
     with CostDatabase(tmp_path / "costs") as database:
         database.put(key("late"), late)
         database.put(key("large"), large)
-        for seconds, mebibytes, expected in (("5", "1024", (late, large)), ("6", "1025", (None, None))):
+        for seconds, mebibytes, expected in (
+            ("5", "1024", (late, large)),
+            ("6", "1100", (None, large)),  # some pages more are no more
+            ("6", "1130", (None, None)),
+        ):
             monkeypatch.setenv("COLLAGE_CANDIDATE_LIMIT_S", seconds)
             monkeypatch.setenv("COLLAGE_WORKER_MEMORY_MIB", mebibytes)
             assert (database.get(key("late")), database.get(key("large"))) == expected

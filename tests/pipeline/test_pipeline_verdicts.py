@@ -125,6 +125,9 @@ _FEW = {"sittings": 2}
         (_shown(1.2, sittings=2), _shown(1.06), False),
         (_shown(9.0, half=math.inf, sittings=1), _shown(2.0, half=math.inf, sittings=1), True),
         (_shown(1.2), _shown(1.5), False),
+        # One of two rounds waited for a taken processor.
+        (Shown(Ratio(500.0, math.inf, 1, (1.0, 1000.0)), 10.0), _shown(1.2), False),
+        (_shown(1.2, sittings=1), Shown(Ratio(0.03, math.inf, 1, (0.001, 1.0)), 10.0), False),
     ],
 )
 def test_beside_what_it_was(then: Shown, now: Shown, has_fallen: bool) -> None:

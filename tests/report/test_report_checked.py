@@ -107,7 +107,7 @@ def test_as_json_and_as_text() -> None:
         0.0,
         10.0,
         ("c",),
-        {"a": Shown(Ratio(1.1, math.inf, 1), 11.0)},
+        {"a": Shown(Ratio(1.1, math.inf, 1, (0.9, 1.3)), 11.0)},
         {"b": "it is not installed here"},
         (VersionChange("a", "library", "1", "2"),),
         ("Abacus", "Abacus 2"),
@@ -116,7 +116,10 @@ def test_as_json_and_as_text() -> None:
     report = check_json(facts, verdicts(facts))
     assert json.loads(json.dumps(report, allow_nan=False)) == report
     assert report["status"] == 4
-    assert report["singles"] == {"a": {"median_ms": 11.0, "ratio": 1.1, "half_interval": None, "sittings": 1}}
+    single = {"ratio": 1.1, "half_interval": None, "sittings": 1, "ratio_of_rounds": [0.9, 1.3]}
+    assert report["singles"] == {"a": {"median_ms": 11.0, **single}}
+    contender = {**single, "median_ms": 11.0}
+    assert made_from(_report(contenders={"a": contender}), {}).singles["a"] == facts.singles["a"]
     assert report["versions"] == [{"backend": "a", "what": "library", "then": "1", "now": "2"}]
     assert report["processor"] == {"then": "Abacus", "now": "Abacus 2"}
     assert report["prediction"] == {"placement_ms": 10.0, "least_ms": 5.0, "nodes": {"a": 3}, "newer": 2}

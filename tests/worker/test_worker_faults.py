@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -73,10 +73,13 @@ def test_without_descriptors_it_cannot_be_started_and_leaves_none(
 
 
 def test_without_a_thread_it_cannot_be_started_and_the_next_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    # One of its own: that of other tests' workers must not end.
+    spawner = cache(_spawner.__wrapped__)
+    monkeypatch.setattr("collage_core.worker.worker._spawner", spawner)
+
     def none_left(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    _spawner.cache_clear()
     gc.collect()  # not in between
     before = os.listdir("/proc/self/fd")
     with monkeypatch.context() as patch:
@@ -86,7 +89,7 @@ def test_without_a_thread_it_cannot_be_started_and_the_next_can(monkeypatch: pyt
     assert os.listdir("/proc/self/fd") == before
     with Worker() as worker:
         assert worker.call(abs, -1) == 1
-        tasks = [Path(f"/proc/self/task/{t.native_id}/children") for t in _spawner(os.getpid())._threads]
+        tasks = [Path(f"/proc/self/task/{t.native_id}/children") for t in spawner(os.getpid())._threads]
         assert [t.read_text().split() for t in tasks] == [[str(worker.pid)]], "nor is another started now"
 
 

@@ -50,11 +50,13 @@ def conclusion(sweeps: Sequence[Sweep]) -> str:
         return text if ratio >= 1.0 else f"{text} The most that is seen: {slower}."
     verdict = "within" if 1.0 / ratio - 1.0 <= WITHIN else "not within"
     text = f"The settings in use are {verdict} {WITHIN:.0%} of the best found: {slower}."
-    means = {label: m for label in _labels(sweeps) if (m := _mean(sweeps, label)) is not None}
-    on_the_whole = min(means, key=lambda label: means[label][0])
-    if sum(means[on_the_whole]) >= 1.0:
+    means = {label: _mean(sweeps, label) for label in _labels(sweeps)}
+    known = [(*m, label) for label, m in means.items() if m is not None]
+    sure = [(mean, half, label) for mean, half, label in known if half is not None and mean + half < 1.0]
+    if not sure:
         return f"{text} No one choice is faster on the whole, beyond what is uncertain."
-    return f"{text} The best one choice on the whole is {on_the_whole!r}: {_told(*means[on_the_whole])}."
+    mean, half, on_the_whole = min(sure)
+    return f"{text} The best one choice on the whole is {on_the_whole!r}: {_told(mean, half)}."
 
 
 def _ran(sweep: Sweep) -> list[Mapping[str, Any]]:
@@ -103,15 +105,17 @@ def _in_use_ms(sweep: Sweep) -> float:
     return float(next(c["median_ms"] for c in sweep["choices"] if c["label"] == IN_USE))
 
 
-def _mean(sweeps: Sequence[Sweep], label: str) -> tuple[float, float] | None:
-    """Of its ratios, the geometric one, with half its interval: networks err for themselves. None unless it
-    ran on all of them.
+def _mean(sweeps: Sequence[Sweep], label: str) -> tuple[float, float | None] | None:
+    """Of its ratios, the geometric one, with half its interval, where all have one: networks err for
+    themselves. None unless it ran on all of them.
     """
     found = [c for s in sweeps if (c := _choice(s, label)) is not None and c["ratio"] is not None]
     if len(found) < len(sweeps):
         return None
     mean = geometric_mean([c["ratio"] for c in found])
-    return mean, mean * hypot(*((c["half_interval"] or 0.0) / c["ratio"] for c in found)) / len(found)
+    if any(c["half_interval"] is None for c in found):
+        return mean, None
+    return mean, mean * hypot(*(c["half_interval"] / c["ratio"] for c in found)) / len(found)
 
 
 def _choice(sweep: Sweep, label: str) -> Mapping[str, Any] | None:

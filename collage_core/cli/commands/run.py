@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,9 @@ def run(args: argparse.Namespace) -> None:
     for name, file in files.items():
         try:
             with replacing(file) as partial, partial.open("wb") as written:
-                np.save(written, outputs[name], allow_pickle=False)
+                # Of a file NumPy asks the position, and a pipe has none.
+                stream: Any = SimpleNamespace(write=written.write)
+                np.save(stream, outputs[name], allow_pickle=False)
         except OSError as error:
             raise CollageError(f"cannot write {file}: {error.strerror or error}") from None
     report = {

@@ -25,8 +25,10 @@ def is_zero(x: Expr, dtype: str) -> Expr:
 
 
 def without_zero(x: Expr) -> Expr:
-    """`x`, of floats; a zero that TVM knows as one that it does not: it would take 0 * y and 0 / y for 0,
-    which of infinities and NaNs are NaN."""
+    """`x`, of floats; a zero that TVM knows as one that it does not know.
+
+    It would take 0 * y and 0 / y for 0, which of infinities and NaNs are NaN.
+    """
     if not isinstance(x, tirx.FloatImm) or x.value:
         return x
     below = tirx.reinterpret(x.ty.dtype, tirx.min_value(x.ty.dtype.replace("float", "int")))

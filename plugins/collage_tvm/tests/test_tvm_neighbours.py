@@ -184,9 +184,17 @@ def test_zero_times_what_is_no_number(check: Check, op: str, dtype: str, zero: f
     check([node(op, ["x", "zero"], "h"), node("Add", ["h", "x"], "o")], {"x": x}, constants=constants)
 
 
-@pytest.mark.parametrize("op", ["HardSigmoid", "LeakyRelu"])
-def test_a_slope_of_zero(check: Check, op: str) -> None:
-    check([node(op, ["x"], "o", alpha=0.0)], {"x": _inputs("float32")["x"]})
+@pytest.mark.parametrize(
+    ("op", "attribute"),
+    [(op, "alpha") for op in ("Elu", "HardSigmoid", "LeakyRelu", "Selu")] + [("Selu", "gamma")],
+)
+def test_a_slope_of_zero(check: Check, op: str, attribute: str) -> None:
+    check([node(op, ["x"], "o", **{attribute: 0.0})], {"x": _inputs("float32")["x"]})
+
+
+def test_a_product_times_zero(check: Check) -> None:
+    x = np.array([[1.0, np.nan], [np.inf, 2.0]], np.float32)
+    check([node("Gemm", ["x", "x"], "o", alpha=0.0)], {"x": x})
 
 
 def test_the_error_function_ends_at_one() -> None:

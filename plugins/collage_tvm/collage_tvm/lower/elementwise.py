@@ -97,8 +97,8 @@ def _gelu(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
 def _elu(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
     x = s.let(x)
     zero = constant(0, t)
-    negative = constant(n.attribute("alpha", 1.0), t) * (mathlib.exp(s, tirx.min(zero, x), t) - _one(t))
-    return _select(x > zero, x, negative)
+    below = mathlib.exp(s, tirx.min(zero, x), t) - _one(t)
+    return _select(x > zero, x, mathlib.times(constant(n.attribute("alpha", 1.0), t), below))
 
 
 def _celu(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
@@ -110,8 +110,9 @@ def _celu(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
 def _selu(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
     x = s.let(x)
     zero, alpha = constant(0, t), n.attribute("alpha", 1.67326319217681884765625)
-    negative = constant(alpha, t) * (mathlib.exp(s, tirx.min(zero, x), t) - _one(t))
-    return constant(n.attribute("gamma", 1.05070102214813232421875), t) * _select(x > zero, x, negative)
+    negative = mathlib.times(constant(alpha, t), mathlib.exp(s, tirx.min(zero, x), t) - _one(t))
+    gamma = constant(n.attribute("gamma", 1.05070102214813232421875), t)
+    return mathlib.times(gamma, _select(x > zero, x, negative))
 
 
 def _hard_sigmoid(s: Scope, x: Expr, t: str, alpha: float, beta: float) -> Expr:
@@ -141,7 +142,7 @@ def _mish(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
 
 def _swish(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:
     x = s.let(x)
-    return x * mathlib.sigmoid(s, constant(n.attribute("alpha", 1.0), t) * x, t)
+    return x * mathlib.sigmoid(s, mathlib.times(constant(n.attribute("alpha", 1.0), t), x), t)
 
 
 def _leaky(s: Scope, x: Expr, t: str, n: LoweringContext) -> Expr:

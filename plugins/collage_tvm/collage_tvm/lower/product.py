@@ -8,6 +8,7 @@ import numpy as np
 
 from collage_core.formats import Array
 from collage_tvm.contraction import Contraction, Kept, Summed
+from collage_tvm.lower import mathlib
 from collage_tvm.lower.context import LoweringContext, lowering
 from collage_tvm.lower.reduction import elementwise
 from collage_tvm.tensor import ARITHMETIC, Expr, Index, Memory, Scope, Tensor, constant, make
@@ -94,7 +95,7 @@ def _gemm(node: LoweringContext) -> list[Tensor]:
     result = contracted((rows, columns), a.dtype, inputs, how)
     alpha, beta = node.attribute("alpha", 1.0), node.attribute("beta", 1.0)
     if alpha != 1:
-        result = elementwise(ARITHMETIC, lambda s, v: v * constant(alpha, a.dtype), result)
+        result = elementwise(ARITHMETIC, lambda s, v: mathlib.times(v, constant(alpha, a.dtype)), result)
     if not node.has(2) or beta == 0:
         return [result]
     scale = constant(beta, a.dtype)

@@ -1,0 +1,43 @@
+"""What is written takes the place of a file, or goes to the device or pipe that a name stands for."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from collage_core.runtime.files import destination, replacing
+
+
+def test_a_pipe_without_a_name_is_written_to() -> None:
+    """As of /dev/stdout, where somebody reads it."""
+    theirs, ours = os.pipe()
+    try:
+        with replacing(f"/dev/fd/{ours}") as path:
+            path.write_bytes(b"answer")
+        assert os.read(theirs, 100) == b"answer"
+    finally:
+        os.close(theirs)
+        os.close(ours)
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"before")
+    (tmp_path / "link").symlink_to("file")
+    with replacing(tmp_path / "link") as path:
+        path.write_bytes(b"after")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"after"
+    assert {p.name for p in tmp_path.iterdir()} == {"file", "link"}
+
+
+def test_links_in_a_circle_lead_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "one").symlink_to("other")
+    (tmp_path / "other").symlink_to("one")
+    with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
+        destination(tmp_path / "one")
+    with pytest.raises(OSError, match=os.strerror(errno.ELOOP)), replacing(tmp_path / "one"):
+        pass
+    assert (tmp_path / "one").is_symlink()
