@@ -240,5 +240,6 @@ def test_two_hundred_evaluations_leave_nothing_behind(
     )
     assert search.resident_mib[-1][0] >= 200
     early = next(mib for done, mib in search.resident_mib if done >= 50)
-    assert search.resident_mib[-1][1] < early + 5
+    # Of each its turns are kept, some 40 KiB; what a process takes would be many times that.
+    assert search.resident_mib[-1][1] < early + 15
     assert children(os.getpid()) == []
