@@ -59,3 +59,13 @@ def test_alike_reasons_share_a_number() -> None:
     assert "1. … is int8, not float32" in text
     assert "Versions: one 1.0, two 2.1." in text
     assert text.endswith(f"{DECISIONS_HEADING}\n\ndecided\n")
+
+
+def test_what_libraries_say_at_length_takes_several_lines() -> None:
+    said = "onnxruntime: /a/very/long/path.cc:59 " + "the layout was not what this kernel takes " * 6
+    text = page([_trial("declined", said)], ["one"], {f"library{n}": "1.0.0" for n in range(12)}, "decided")
+    lines = [line for line in text.splitlines() if not line.startswith("|")]
+    assert max(map(len, lines)) <= 120
+    first = next(n for n, line in enumerate(lines) if line.startswith("1. onnxruntime"))
+    assert lines[first + 1].startswith("   ")
+    assert " ".join(" ".join(lines[first : first + 3]).split()) == f"1. {said.strip()}"

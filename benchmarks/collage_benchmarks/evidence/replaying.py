@@ -5,7 +5,7 @@ Printed in JSON: what is offered, and what full measuring finds at these costs. 
 what it had to measure and what it found: until that is proven, and until it is within the gap of `normal`.
 And what it had found after some seconds of measuring.
 
-In the end the same until it is proven, with bounds that nobody can draw: 10 % below what each kernel costs.
+In the end the same until it is proven, with bounds that nobody can draw: shares of what each kernel costs.
 What must be measured even then says how much better bounds could do.
 """
 
@@ -44,21 +44,24 @@ __all__ = ["main", "replayed"]
 
 _SECONDS = (15, 30, 60)
 """Of measuring, after which its answer is told of, too."""
-_BELOW = 0.9
-"""Of what a kernel costs: an `_Informed` bound."""
+_SHARES = (0.8, 0.9, 1.0)
+"""Of what a kernel costs: `_Informed` bounds."""
 _NEEDLESS = CostRecord("failed", reason="not recorded: no kernel that runs needs it")
 
 
 class _Informed(Estimates):
-    """Bounds and guesses of one who knows the costs; of what fails, which only trying tells, as of others."""
+    """Guesses of one who knows the costs, and bounds that are a `share` of each. Of what fails, which only
+    trying tells, as of others.
+    """
 
-    def __init__(self, candidates: CandidateSet, peaks: Peaks, truth: Costs) -> None:
+    def __init__(self, candidates: CandidateSet, peaks: Peaks, truth: Costs, share: float) -> None:
         super().__init__(candidates, peaks)
+        self._share = share
         self._truth = {k: r.median_ms for k, r in truth.kernels.items() if r.ok and r.median_ms is not None}
 
     def bound(self, costs: Costs, converters: Iterable[Converter]) -> None:
         super().bound(costs, converters)
-        self._know(costs, _BELOW)
+        self._know(costs, self._share)
 
     def guess(self, costs: Costs, converters: Iterable[Converter]) -> None:
         super().guess(costs, converters)
@@ -81,7 +84,7 @@ def replayed(bundle: Bundle, database: CostDatabase) -> dict[str, Any]:
     full = search_placement(known.candidates, known.costs, OpLevelSearch(), None, transitions)
     fallback = next(name for name, b in backends.items() if b.info().kind is BackendKind.REFERENCE)
     peaks = machine_peaks(target, database)
-    plain, informed = Estimates(known.candidates, peaks), _Informed(known.candidates, peaks, known.costs)
+    plain = Estimates(known.candidates, peaks)
 
     def bounded(gap: float, most_s: float = math.inf, estimates: Estimates = plain) -> dict[str, Any]:
         recorded = RecordedCosts(graph, known.costs)
@@ -105,7 +108,10 @@ def replayed(bundle: Bundle, database: CostDatabase) -> dict[str, Any]:
         "constants": transitions != Transitions(),
         "proven": bounded(0.0),
         "within": bounded(NORMAL.gap),
-        "informed": bounded(0.0, estimates=informed),
+        "informed": {
+            str(share): bounded(0.0, estimates=_Informed(known.candidates, peaks, known.costs, share))
+            for share in _SHARES
+        },
         "after_s": {str(s): bounded(NORMAL.gap, s)["ms"] for s in _SECONDS},
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 from collage_benchmarks.operators.evidence import Trial
@@ -22,6 +23,8 @@ without measuring. The [Python API](python-api.md#as-an-onnx-backend) says how.
 brackets, the shortest first. `no`: all were declined. `wrong`: at least one answer was not ONNX's. `view`:
 nothing is computed, so that no backend is asked. `-`: core declines the model, for the reason in brackets.
 """
+_MOST_CHARACTERS = 120
+"""In a line of Markdown."""
 _MOST_REASONS = 2
 _QUOTED = re.compile(r"'[^']*'|(?<=\])\[[\d,]*\]")
 _SHAPE = re.compile(r"(?<=[a-z0-9])\[[\d,x ]*\]")
@@ -41,10 +44,11 @@ def page(
         + f" | {max(map(len, by_backend.values()))} |"
         for (operator, since), by_backend in sorted(cells.items())
     ]
+    asked = ", ".join(f"{name} {version}" for name, version in versions.items())
     return "\n".join(
         [
             _HEAD,
-            "Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
+            *_wrapped(f"Versions: {asked}."),
             "",
             f"| operator | since | {' | '.join(backends)} | cases |",
             f"|---|---|{'---|' * len(backends)}---|",
@@ -52,13 +56,20 @@ def page(
             "",
             "Reasons:",
             "",
-            *(f"{number}. {text}" for text, number in notes.items()),
+            *(line for text, number in notes.items() for line in _wrapped(f"{number}. {text}", "   ")),
             "",
             DECISIONS_HEADING,
             "",
             decisions,
             "",
         ]
+    )
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    """Lines of a paragraph, of which all but the first are indented. No word of a message is broken."""
+    return textwrap.wrap(
+        text, _MOST_CHARACTERS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
 
 
