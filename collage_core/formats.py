@@ -71,6 +71,10 @@ class Format:
         """Whether the elements lie in the logical (row-major) order."""
         return self.layout == tuple(range(len(self.layout)))
 
+    def size_bytes(self, shape: Sequence[int]) -> int:
+        """What a value of logical `shape` takes in memory."""
+        return math.prod(shape) * np.dtype(self.dtype).itemsize
+
     def __str__(self) -> str:
         order = "plain" if self.is_plain else "".join(map(str, self.layout))
         return f"{self.dtype}:{order}" + ("" if self.device == "cpu" else f"@{self.device}")
@@ -94,16 +98,14 @@ def view(buffer: Array, shape: Sequence[int], format: Format) -> Array:
     """`buffer` (uint8, 1-D, at least as large as needed) as an array of logical `shape` whose strides follow
     `format`.
     """
-    dtype = np.dtype(format.dtype)
-    count = math.prod(shape)
-    flat = buffer[: count * dtype.itemsize].view(dtype)
+    flat = buffer[: format.size_bytes(shape)].view(np.dtype(format.dtype))
     stored = flat.reshape([shape[d] for d in format.layout])
     return stored.transpose(np.argsort(format.layout)) if format.layout else stored
 
 
 def empty(shape: Sequence[int], format: Format, alignment: int = 64) -> Array:
     """A new uninitialised array of logical `shape`, its first element aligned to `alignment` bytes."""
-    size_bytes = math.prod(shape) * np.dtype(format.dtype).itemsize
+    size_bytes = format.size_bytes(shape)
     raw = np.empty(size_bytes + alignment, np.uint8)
     offset = -raw.ctypes.data % alignment
     return view(raw[offset : offset + size_bytes], shape, format)

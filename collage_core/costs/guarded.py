@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import mmap
 import os
 from collections.abc import Sequence
@@ -46,7 +45,7 @@ class GuardedBuffers:
 
     def array(self, shape: Sequence[int], format: Format, name: str) -> Array:
         """A new uninitialised array of logical `shape`; `name` says what it is, as in "output 'y'"."""
-        return view(self.bytes(math.prod(shape) * np.dtype(format.dtype).itemsize, name), shape, format)
+        return view(self.bytes(format.size_bytes(shape), name), shape, format)
 
     def bytes(self, size_bytes: int, name: str) -> Array:
         """A new uninitialised uint8 array, as close to the guard region behind it as alignment allows."""

@@ -53,8 +53,7 @@ def _permutation(graph: Graph, node: Node) -> tuple[int, ...]:
 
 def _stored(shape: tuple[int, ...], format: Format) -> Array:
     """An array of that shape and format whose memory is reserved but never touched."""
-    size_bytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(format.dtype).itemsize
-    return view(np.empty(size_bytes, np.uint8), shape, format)
+    return view(np.empty(format.size_bytes(shape), np.uint8), shape, format)
 
 
 def _reshaped(shape: tuple[int, ...], new_shape: tuple[int, ...], format: Format) -> Format | None:

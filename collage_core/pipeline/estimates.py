@@ -21,6 +21,7 @@ from collage_core.pipeline.costing import Converter, Costs, identity
 from collage_core.pipeline.in_place import KernelKey
 from collage_core.placement import VIEW
 from collage_core.search.candidates import Candidate, CandidateSet
+from collage_core.search.formulate import ConversionKey
 
 __all__ = ["Estimates"]
 
@@ -143,9 +144,7 @@ class Estimates:
     ) -> None:
         unknown = [kernel for key, kernel in self._kernels.items() if key not in costs.kernels]
         costs.kernel_bounds_ms = {kernel.key: estimate(kernel) for kernel in unknown}
-        costs.converter_bounds_ms = {
-            c: self._peaks.least_ms(Work(0, 2 * c[0][0].size_bytes)) for c in converters
-        }
+        costs.converter_bounds_ms = {c: self._peaks.least_ms(Work(0, _moved_bytes(c[0]))) for c in converters}
 
     def _draw(self, costs: Costs) -> None:
         self._shares, self._relative = {}, {}
@@ -243,6 +242,12 @@ def _layouts(candidate: Candidate) -> _Kind:
         tuple(str(f.layout) for f in v.outputs[:1]),
         tuple(name for name, _ in v.options),
     )
+
+
+def _moved_bytes(conversion: ConversionKey) -> int:
+    """What is read and written, at least."""
+    type, source, destination = conversion
+    return source.size_bytes(type.static_shape) + destination.size_bytes(type.static_shape)
 
 
 def _groups_by_heaviest(candidates: Iterable[Candidate]) -> _Groups:

@@ -129,9 +129,9 @@ class Context:
 
     def _view(self, slot: Slot) -> Array:
         value, format = slot
-        type = self._executable.type_of(value)
+        shape = self._executable.type_of(value).static_shape
         offset = self._executable.plan.offsets[slot]
-        return view(self._arena.piece(offset, type.size_bytes), type.static_shape, format)
+        return view(self._arena.piece(offset, format.size_bytes(shape)), shape, format)
 
     def _check_outputs(self, outputs: Mapping[str, Array]) -> None:
         for name, array in outputs.items():

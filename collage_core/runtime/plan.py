@@ -140,7 +140,7 @@ def lay_out(graph: Graph, steps: Sequence[Step], kernels: Sequence[Kernel | None
     blocks: dict[Slot, Block] = {}
     for slot in first:
         root = owner.get(slot, slot)
-        size_bytes = graph.type_of(slot[0]).size_bytes
+        size_bytes = slot[1].size_bytes(graph.shape_of(slot[0]))
         known = blocks.get(root)
         if known is None:
             blocks[root] = Block(size_bytes, first[slot], last[slot])
