@@ -129,6 +129,10 @@ _FACES = (
 """Where public names come from; whatever else core has is private to its package."""
 
 
+def _module_name(path: Path) -> str:
+    return ".".join(path.relative_to(_ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
 def _relative(path: Path) -> str:
     return str(path.relative_to(_ROOT))
 
@@ -178,6 +182,16 @@ def test_import_direction_is_a_direction() -> None:
     assert set(_MAY_IMPORT) == there - {"__init__"}
 
 
+def test_modules_import_in_one_direction() -> None:
+    """No two need each other, be it inside of functions or for types only. Packages, which collect, do not
+    count.
+    """
+    of_name = {_module_name(path): path for path in _MODULES if path.name != "__init__.py"}
+    needed = {name: {i for i in _imports_of(path) if i in of_name} for name, path in of_name.items()}
+    assert sum(map(len, needed.values())) > len(needed)
+    tuple(graphlib.TopologicalSorter(needed).static_order())
+
+
 def test_the_ir_stands_at_the_bottom() -> None:
     above = set(_MAY_IMPORT) - {"ir", "errors", "files", "formats", "operators"}
     for path in (_CORE / "ir").rglob("*.py"):
@@ -216,8 +230,7 @@ def _imports_of(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", _MODULES, ids=_relative)
 def test_what_a_module_offers_is_there(path: Path) -> None:
-    parts = path.relative_to(_ROOT).with_suffix("").parts
-    module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
+    module = importlib.import_module(_module_name(path))
     for name in getattr(module, "__all__", ()):
         assert hasattr(module, name), f"{module.__name__} has no {name}"
 

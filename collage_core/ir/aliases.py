@@ -14,11 +14,11 @@ from functools import cache
 import onnx
 
 from collage_core.errors import CollageError
-from collage_core.ir.operator import Operator
+from collage_core.ir.occurrence import Occurrence
 
 __all__ = ["OpName", "op_name_of", "resolve_op"]
 
-Condition = Callable[[Operator], "str | None"]
+Condition = Callable[[Occurrence], "str | None"]
 """None when the operator is meant; otherwise what it lacks."""
 
 
@@ -33,7 +33,7 @@ class OpName:
     domain: str = ""
     alias: str = ""
 
-    def refuses(self, op: Operator) -> str | None:
+    def refuses(self, op: Occurrence) -> str | None:
         """None if `op` is meant by this name, otherwise why not."""
         if op.node.op_type not in self.op_types or op.node.domain != self.domain:
             return f"it is a {_full_name(op.node.op_type, op.node.domain)}"
@@ -63,7 +63,7 @@ def resolve_op(name: str, domain: str = "") -> OpName:
     raise CollageError(f"no operator is called {name!r}{hint}")
 
 
-def op_name_of(op: Operator) -> str:
+def op_name_of(op: Occurrence) -> str:
     """The alias that fits `op` best (`conv2d`, `dense`, `add`, `relu`), else its ONNX type."""
     if op.node.domain:
         return op.node.op_type
@@ -83,13 +83,13 @@ def _full_name(op_type: str, domain: str) -> str:
     return f"{domain}.{op_type}" if domain else op_type
 
 
-def _rank(op: Operator, index: int) -> int | None:
+def _rank(op: Occurrence, index: int) -> int | None:
     type = op.input_type(index)
     return None if type is None else len(type.shape)
 
 
 def _spatial(rank: int) -> Condition:
-    def condition(op: Operator) -> str | None:
+    def condition(op: Occurrence) -> str | None:
         found = _rank(op, 0)
         if found == rank + 2:
             return None
@@ -98,20 +98,20 @@ def _spatial(rank: int) -> Condition:
     return condition
 
 
-def _is_dense(op: Operator) -> str | None:
+def _is_dense(op: Occurrence) -> str | None:
     if op.node.op_type == "MatMul" and not (op.graph.is_constant(op.node.inputs[1]) and _rank(op, 1) == 2):
         return "its second operand is not a constant matrix"
     return None
 
 
-def _is_batch_matmul(op: Operator) -> str | None:
+def _is_batch_matmul(op: Occurrence) -> str | None:
     ranks = (_rank(op, 0) or 0, _rank(op, 1) or 0)
     return (
         None if min(ranks) >= 3 else f"its operands have {ranks[0]} and {ranks[1]} dimensions, not 3 or more"
     )
 
 
-def _is_bias_add(op: Operator) -> str | None:
+def _is_bias_add(op: Occurrence) -> str | None:
     for v in op.node.inputs:
         if op.graph.is_constant(v):
             shape = op.graph.type_of(v).shape

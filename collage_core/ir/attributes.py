@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from collage_core.ir.derived import DERIVED, ONNX_NAMES, plain_value
-from collage_core.ir.operator import Operator
+from collage_core.ir.occurrence import Occurrence
 from collage_core.ir.types import Attribute
 
 __all__ = ["Attributes", "matches_attribute", "schema_of"]
@@ -25,7 +25,7 @@ def _schema(op_type: str, version: int, domain: str) -> onnx.defs.OpSchema | Non
         return None
 
 
-def schema_of(op: Operator) -> onnx.defs.OpSchema | None:
+def schema_of(op: Occurrence) -> onnx.defs.OpSchema | None:
     """The schema that the graph's opset gives the operator; None where ONNX has none (other domains)."""
     version = op.graph.opsets.get(op.node.domain)
     return None if version is None else _schema(op.node.op_type, version, op.node.domain)
@@ -40,7 +40,7 @@ class Attributes(Mapping[str, Attribute]):
     those in effect, whatever `auto_pad` says. Iteration yields ONNX's names only.
     """
 
-    def __init__(self, op: Operator) -> None:
+    def __init__(self, op: Occurrence) -> None:
         self._op = op
 
     def __getitem__(self, name: str) -> Attribute:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from collage_core.ir.operator import Operator
+from collage_core.ir.occurrence import Occurrence
 from collage_core.ir.types import Attribute
 
 __all__ = ["DERIVED", "ONNX_NAMES", "plain_value"]
@@ -32,12 +32,12 @@ _IMAGE_OPS = (
 _SPATIAL = {0: "", 1: "W", 2: "HW", 3: "DHW"}
 
 
-def _spatial_rank(op: Operator) -> int:
+def _spatial_rank(op: Occurrence) -> int:
     type = op.input_type(0)
     return -1 if type is None else len(type.shape) - 2
 
 
-def _kernel_shape(op: Operator) -> Attribute:
+def _kernel_shape(op: Occurrence) -> Attribute:
     if op.op_type not in _WINDOWED:
         return None
     stated = op.attribute("kernel_shape")
@@ -45,10 +45,10 @@ def _kernel_shape(op: Operator) -> Attribute:
     return stated if stated is not None or weights is None else weights.shape[2:]
 
 
-def _windowed(onnx_name: str) -> Callable[[Operator], Attribute]:
+def _windowed(onnx_name: str) -> Callable[[Occurrence], Attribute]:
     """Strides or dilations, which are 1 along each spatial dimension where they are not stated."""
 
-    def value(op: Operator) -> Attribute:
+    def value(op: Occurrence) -> Attribute:
         if op.op_type not in _WINDOWED:
             return None
         stated = op.attribute(onnx_name)
@@ -57,7 +57,7 @@ def _windowed(onnx_name: str) -> Callable[[Operator], Attribute]:
     return value
 
 
-def _pads(op: Operator) -> Attribute:
+def _pads(op: Occurrence) -> Attribute:
     rank = _spatial_rank(op)
     if op.op_type not in _WINDOWED or rank < 0:
         return None
@@ -90,30 +90,30 @@ def _pads(op: Operator) -> Attribute:
     return small + large if mode == "SAME_UPPER" else large + small
 
 
-def _data_layout(op: Operator) -> Attribute:
+def _data_layout(op: Occurrence) -> Attribute:
     rank = _spatial_rank(op)
     return f"NC{_SPATIAL[rank]}" if op.op_type in _IMAGE_OPS and rank in _SPATIAL else None
 
 
-def _kernel_layout(op: Operator) -> Attribute:
+def _kernel_layout(op: Occurrence) -> Attribute:
     rank = _spatial_rank(op)
     if op.op_type not in _CONVOLUTIONS or rank not in _SPATIAL:
         return None
     return ("OI" if op.op_type == "Conv" else "IO") + _SPATIAL[rank]
 
 
-def _channels(op: Operator) -> Attribute:
+def _channels(op: Occurrence) -> Attribute:
     return op.output_type().shape[1] if op.op_type in _CONVOLUTIONS else None
 
 
-def _units(op: Operator) -> Attribute:
+def _units(op: Occurrence) -> Attribute:
     return op.output_type().shape[-1] if op.op_type in ("Gemm", "MatMul") else None
 
 
-def _constant_input(index: int, *op_types: str) -> Callable[[Operator], Attribute]:
+def _constant_input(index: int, *op_types: str) -> Callable[[Occurrence], Attribute]:
     """The values of a constant input, which Relay has as an attribute."""
 
-    def value(op: Operator) -> Attribute:
+    def value(op: Occurrence) -> Attribute:
         inputs = op.node.inputs
         if op.op_type not in op_types or index >= len(inputs) or inputs[index] not in op.graph.constants:
             return None
@@ -123,14 +123,14 @@ def _constant_input(index: int, *op_types: str) -> Callable[[Operator], Attribut
     return value
 
 
-def _axes(op: Operator) -> Attribute:
+def _axes(op: Occurrence) -> Attribute:
     stated = op.attribute("axes")
     if stated is not None or not (op.op_type.startswith("Reduce") or op.op_type in ("Squeeze", "Unsqueeze")):
         return stated
     return _constant_input(1, op.op_type)(op)
 
 
-def _axis(op: Operator) -> Attribute:
+def _axis(op: Occurrence) -> Attribute:
     """Relay says axis where ONNX says axes."""
     return _axes(op) if op.op_type.startswith("Reduce") or op.op_type in ("Squeeze", "Unsqueeze") else None
 
@@ -146,7 +146,7 @@ ONNX_NAMES = {
 }
 """Relay's name -> ONNX's name of the same attribute."""
 
-DERIVED: dict[str, Callable[[Operator], Attribute]] = {
+DERIVED: dict[str, Callable[[Occurrence], Attribute]] = {
     "kernel_shape": _kernel_shape,
     "strides": _windowed("strides"),
     "dilations": _windowed("dilations"),

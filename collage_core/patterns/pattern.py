@@ -20,6 +20,7 @@ from collage_core.errors import CollageError
 from collage_core.ir import Attribute
 from collage_core.ir.aliases import OpName, resolve_op
 from collage_core.patterns.constraints import Constraint, HasAttr, HasDtype, HasShape
+from collage_core.patterns.printing import Text, to_code
 
 __all__ = [
     "Alternatives",
@@ -112,19 +113,32 @@ class Pattern:
         return hash(self.form)
 
     def __repr__(self) -> str:
-        from collage_core.patterns.printing import to_code
-
         return to_code(self)
+
+    @property
+    def option(self) -> tuple[Pattern, Pattern] | None:
+        """What `optional` extends it to, and what it is without that."""
+        return None
+
+    def code(self, text: Text) -> str:
+        """As it is written, without its constraints. text: of the patterns that it is made of."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Wildcard(Pattern):
     """Any value. Whatever computes it is not part of the match."""
 
+    def code(self, text: Text) -> str:
+        return "wildcard()"
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ConstantPattern(Pattern):
     """Any constant of the graph."""
+
+    def code(self, text: Text) -> str:
+        return "is_constant()"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -165,6 +179,13 @@ class OpPattern(Pattern):
     def children(self) -> tuple[Pattern, ...]:
         return tuple(a for a in self.args or () if a is not None)
 
+    def code(self, text: Text) -> str:
+        domain = f", {self.domain!r}" if self.domain else ""
+        head = f"is_op({self.name!r}{domain})"
+        if self.args is None:
+            return head
+        return f"{head}({', '.join('None' if a is None else text(a) for a in self.args)})"
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Alternatives(Pattern):
@@ -177,6 +198,13 @@ class Alternatives(Pattern):
     def children(self) -> tuple[Pattern, ...]:
         return self.choices
 
+    @property
+    def option(self) -> tuple[Pattern, Pattern] | None:
+        return (self.choices[0], self.choices[1]) if self.is_optional else None
+
+    def code(self, text: Text) -> str:
+        return f"({' | '.join(map(text, self.choices))})"
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OutputOf(Pattern):
@@ -188,6 +216,10 @@ class OutputOf(Pattern):
     @property
     def children(self) -> tuple[Pattern, ...]:
         return (self.operator,)
+
+    def code(self, text: Text) -> str:
+        index = "" if self.index is None else f", {self.index}"
+        return f"is_tuple_get_item({text(self.operator)}{index})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -202,6 +234,10 @@ class Dominator(Pattern):
     def children(self) -> tuple[Pattern, ...]:
         return tuple(p for p in (self.parent, self.path, self.end) if p is not None)
 
+    def code(self, text: Text) -> str:
+        parts = (self.parent, self.path, self.end)
+        return f"dominates({', '.join('None' if p is None else text(p) for p in parts)})"
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Outputs(Pattern):
@@ -212,6 +248,9 @@ class Outputs(Pattern):
     @property
     def children(self) -> tuple[Pattern, ...]:
         return self.fields
+
+    def code(self, text: Text) -> str:
+        return f"outputs({', '.join(map(text, self.fields))})"
 
 
 def is_op(name: str, domain: str = "") -> OpPattern:

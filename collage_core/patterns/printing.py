@@ -3,74 +3,66 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
-from collage_core.patterns.pattern import (
-    Alternatives,
-    ConstantPattern,
-    Dominator,
-    OpPattern,
-    OutputOf,
-    Outputs,
-    Pattern,
-    Wildcard,
-)
-
-__all__ = ["to_code"]
+__all__ = ["Printable", "Text", "to_code"]
 
 
-def to_code(pattern: Pattern) -> str:
+class Printable(Protocol):
+    """What is printed: it contains others, and knows how it is written itself."""
+
+    @property
+    def children(self) -> Iterable[Printable]:
+        """Those that it is made of, outermost level only."""
+
+    @property
+    def constraints(self) -> Iterable[object]:
+        """Printed behind it."""
+
+    @property
+    def option(self) -> tuple[Printable, Printable] | None:
+        """What it may be extended to, and what it is without that; None where it is no option."""
+
+    def walk(self) -> Iterator[Printable]:
+        """This one and all that it contains, each object once."""
+
+    def code(self, text: Text) -> str:
+        """As it is written, without its constraints. text: of what it is made of."""
+
+
+Text = Callable[[Printable], str]
+
+
+def to_code(pattern: Printable) -> str:
     """One expression; what is used again is named: `is_op('add')((p0 := wildcard()), p0)`."""
     return _Printer(pattern).text(pattern)
 
 
 class _Printer:
-    def __init__(self, root: Pattern) -> None:
+    def __init__(self, root: Printable) -> None:
         self._uses = _uses(root)
         self._names: dict[int, str] = {}
         self._named = 0
         self._lambdas = 0
 
-    def text(self, pattern: Pattern) -> str:
+    def text(self, pattern: Printable) -> str:
         if id(pattern) in self._names:
             return self._names[id(pattern)]
         name = f"p{self._named}" if self._uses[id(pattern)] > 1 else ""
         self._named += bool(name)
-        if isinstance(pattern, Alternatives) and self._is_printable_option(pattern):
-            body = self._option(pattern)
+        option = pattern.option
+        if option is not None and self._is_printable(*option):
+            body = self._option(pattern, *option)
         else:
-            body = self._body(pattern)
+            body = pattern.code(self.text)
         body += "".join(map(str, pattern.constraints))
         if not name:
             return body
         self._names[id(pattern)] = name
         return f"({name} := {body})"
 
-    def _body(self, pattern: Pattern) -> str:
-        match pattern:
-            case Wildcard():
-                return "wildcard()"
-            case ConstantPattern():
-                return "is_constant()"
-            case OpPattern():
-                domain = f", {pattern.domain!r}" if pattern.domain else ""
-                head = f"is_op({pattern.name!r}{domain})"
-                if pattern.args is None:
-                    return head
-                return f"{head}({', '.join('None' if a is None else self.text(a) for a in pattern.args)})"
-            case Alternatives():
-                return f"({' | '.join(self.text(c) for c in pattern.choices)})"
-            case OutputOf():
-                index = "" if pattern.index is None else f", {pattern.index}"
-                return f"is_tuple_get_item({self.text(pattern.operator)}{index})"
-            case Dominator():
-                parts = (pattern.parent, pattern.path, pattern.end)
-                return f"dominates({', '.join('None' if p is None else self.text(p) for p in parts)})"
-            case Outputs():
-                return f"outputs({', '.join(self.text(f) for f in pattern.fields)})"
-        raise TypeError(f"{type(pattern).__name__} has no printed form")
-
-    def _option(self, pattern: Alternatives) -> str:
-        extended, base = pattern.choices
+    def _option(self, pattern: Printable, extended: Printable, base: Printable) -> str:
         # Its uses inside are the lambda's parameter: the base needs a name only for uses elsewhere.
         self._uses[id(base)] -= _uses(pattern)[id(base)] - 1
         head = self.text(base)
@@ -86,15 +78,12 @@ class _Printer:
             self._names[id(base)] = outer
         return text
 
-    def _is_printable_option(self, pattern: Alternatives) -> bool:
+    def _is_printable(self, extended: Printable, base: Printable) -> bool:
         """Whether the extension's own parts stay inside it: a name given in a lambda ends with it."""
-        if not pattern.is_optional:
-            return False
-        extended, base = pattern.choices
         inside, in_base = _uses(extended), {id(p) for p in base.walk()}
         inside[id(extended)] = 1
         return all(self._uses[id(p)] == inside[id(p)] for p in extended.walk() if id(p) not in in_base)
 
 
-def _uses(root: Pattern) -> Counter[int]:
+def _uses(root: Printable) -> Counter[int]:
     return Counter(id(child) for pattern in root.walk() for child in pattern.children)
