@@ -2,7 +2,6 @@
 
 from collage_core.search.cost import Conversion, CostBreakdown, breakdown, total_ms
 from collage_core.search.evolution import Evaluation, Evolution, Evolved, StoppedBy, evolve
-from collage_core.search.exhaustive import ExhaustiveSearch
 from collage_core.search.fitness import Fitness, Genome
 from collage_core.search.graph_level import GraphLevelSearch
 from collage_core.search.offload import offloaded_groups
@@ -18,7 +17,6 @@ __all__ = [
     "Evaluation",
     "Evolution",
     "Evolved",
-    "ExhaustiveSearch",
     "Fitness",
     "Genome",
     "GraphLevelSearch",

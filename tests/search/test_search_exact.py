@@ -9,6 +9,7 @@ import random
 
 import numpy as np
 import pytest
+from exhaustive_search import ExhaustiveSearch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from search_problems import random_problem
@@ -16,7 +17,6 @@ from search_problems import random_problem
 from collage_core.errors import PlacementError
 from collage_core.search import (
     NO_BACKEND,
-    ExhaustiveSearch,
     OpLevelSearch,
     Problem,
     ProblemValue,

@@ -9,12 +9,12 @@ import random
 from dataclasses import replace
 
 import pytest
+from exhaustive_search import ExhaustiveSearch
 
 from collage_core.errors import PlacementError
 from collage_core.search import (
     NO_BACKEND,
     Choice,
-    ExhaustiveSearch,
     OpLevelSearch,
     Problem,
     ProblemValue,

@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterator
 
 from collage_core.errors import PlacementError
-from collage_core.search.cost import breakdown, check_problem, total_ms
+from collage_core.search import total_ms
+from collage_core.search.cost import breakdown, check_problem
 from collage_core.search.problem import Problem, Solution
-
-__all__ = ["ExhaustiveSearch"]
 
 
 class ExhaustiveSearch:
