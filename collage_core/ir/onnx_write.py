@@ -44,9 +44,9 @@ def to_node_proto(node: Node, outside: Collection[str] = ()) -> onnx.NodeProto:
     proto = onnx.NodeProto(op_type=node.op_type, name=node.name, domain=node.domain)
     proto.input.extend(node.formal_inputs)
     proto.output.extend(node.outputs)
-    known = {*outside, *node.inputs, *node.outputs}
     for name, attribute in node.attributes.items():
         if isinstance(attribute, Graph):
+            known = {*outside, *node.inputs, *node.outputs}
             proto.attribute.append(helper.make_attribute(name, _body_proto(attribute, node.captured, known)))
         else:
             proto.attribute.append(_attribute_proto(node, name, attribute))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from collage_core.backend import BackendKind
 from collage_core.errors import PlacementError
-from collage_core.pipeline.costing import Converter, Costs, Ledger, identity
+from collage_core.pipeline.costing import Converter, Costs, Ledger
 from collage_core.pipeline.estimates import Estimates
 from collage_core.pipeline.in_place import KernelKey, conversion_key, kernel_key
 from collage_core.pipeline.proof import Single
@@ -140,9 +140,11 @@ class Known:
             self.ledger.measure_kernels(_MEASURING, self.estimates.scouts(self.costs))
 
     def measure(self, placement: Placement, *, whatever: bool = False, races: bool = True) -> bool:
-        """What it contains that has no record. Whether there was any. whatever: even where time is over.
+        """What it contains that has no record. Whether any was measured. whatever: even where time is over.
         races: whether what is clearly slower than another of the same nodes leaves after few runs.
         """
+        if self.ledger.time_is_over and not whatever:
+            return False
         kernels, converters = self._unknown(placement)
         enough_ms = self.estimates.enough_ms if races and self.estimates is not None else lambda key: math.inf
         self.ledger.measure_kernels(_MEASURING, kernels, whatever=whatever, enough_ms=enough_ms)
@@ -177,7 +179,7 @@ class Known:
         others = {
             _place(c)
             for c in self.candidates.candidates
-            if c.backend != VIEW and kinds[c.backend] is not BackendKind.REFERENCE and identity(c) in unknown
+            if c.backend != VIEW and kinds[c.backend] is not BackendKind.REFERENCE and c.kernel_key in unknown
         }
         kept = tuple(
             c

@@ -29,7 +29,7 @@ from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.formulate import ConversionKey, needed_conversions
 from collage_core.search.transitions import Transitions
 
-__all__ = ["Converter", "Costs", "Ledger", "collect_costs", "default_policy", "identity", "policy_for"]
+__all__ = ["Converter", "Costs", "Ledger", "collect_costs", "default_policy", "policy_for"]
 
 Converter = tuple[ConversionKey, str]
 """A conversion, and the backend that offers it."""
@@ -85,7 +85,7 @@ class Costs:
 
     def record_of(self, candidate: Candidate) -> CostRecord | None:
         """As far as is known, what it costs in an executable; of what has no record, its bound."""
-        return self._record_of(identity(candidate))
+        return self._record_of(candidate.kernel_key)
 
     def _record_of(self, key: KernelKey) -> CostRecord | None:
         record = self.kernels.get(key) or _bound(self.kernel_bounds_ms.get(key))
@@ -315,7 +315,7 @@ class Ledger:
         """Look up or measure further candidates, which a search has made."""
         more = list(candidates)
         self._want_kernels(more)
-        self.measure_kernels("measuring kernels", map(identity, more), whatever=True)
+        self.measure_kernels("measuring kernels", (c.kernel_key for c in more), whatever=True)
 
     def close(self) -> None:
         """End the workers."""
@@ -328,7 +328,7 @@ class Ledger:
         # speed of a machine drifts over minutes, by more than what tells them apart.
         position = self.candidates.graph.positions
         for c in sorted(candidates, key=lambda c: position[c.subgraph.nodes[0].id]):
-            what = identity(c)
+            what = c.kernel_key
             if c.backend == VIEW or what in self._kernels or what in self.costs.kernels:
                 continue
             key = self._key(c.backend, "kernel", what[0], what[1])
@@ -474,11 +474,6 @@ class Ledger:
         if text not in self._noted:
             self._noted.add(text)
             self._progress.note(text)
-
-
-def identity(candidate: Candidate) -> KernelKey:
-    """Of its kernel, wherever in the graph it stands."""
-    return candidate.subgraph.key, str(candidate.variant), candidate.backend
 
 
 def _is_ok(record: CostRecord | None) -> bool:

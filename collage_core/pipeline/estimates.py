@@ -17,7 +17,7 @@ from types import MappingProxyType
 from collage_core.backend import BackendKind
 from collage_core.costs.roofline import Peaks, Work, work_of
 from collage_core.ir import Graph, Node, NodeSet, Subgraph
-from collage_core.pipeline.costing import Converter, Costs, identity
+from collage_core.pipeline.costing import Converter, Costs
 from collage_core.pipeline.in_place import KernelKey
 from collage_core.placement import VIEW
 from collage_core.search.candidates import Candidate, CandidateSet
@@ -78,12 +78,13 @@ class Estimates:
         self._operator_libraries = {n for n, k in candidates.kinds.items() if k is BackendKind.OPERATOR}
         kept = [c for c in candidates.candidates if c.backend != VIEW]
         self._kernels: dict[KernelKey, _Kernel] = {}
-        groups = _groups_by_heaviest(kept)
+        heaviest = _Heaviest()
+        groups = _groups_by_heaviest(kept, heaviest)
         for c in kept:
-            key = identity(c)
+            key = c.kernel_key
             if key in self._kernels:
                 continue
-            work, node = work_of(c.subgraph), _heaviest(c.subgraph)
+            work, node = work_of(c.subgraph), heaviest.of(c.subgraph)
             near = c.backend, *_kind_of(self._graph, node)
             self._kernels[key] = _Kernel(
                 key,
@@ -215,12 +216,26 @@ def _told(kind: _Kind) -> str:
     return str([*kind[1:]])
 
 
-def _heaviest(subgraph: Subgraph) -> Node:
-    """The node that decides what a group takes: the most arithmetic, or the most bytes where all have
-    little.
+class _Heaviest:
+    """Of each group the node that decides what it takes: the most arithmetic, or the most bytes where all
+    have little. A node is in many groups, and a group is offered by many.
     """
-    works = {n.id: work_of(Subgraph(subgraph.graph, NodeSet([n.id]))) for n in subgraph.nodes}
-    return max(subgraph.nodes, key=lambda n: (works[n.id].flops, works[n.id].bytes))
+
+    def __init__(self) -> None:
+        self._works: dict[int, Work] = {}
+        self._found: dict[NodeSet, Node] = {}
+
+    def of(self, subgraph: Subgraph) -> Node:
+        if subgraph.node_set not in self._found:
+            self._found[subgraph.node_set] = max(
+                subgraph.nodes, key=lambda n: self._weight(subgraph.graph, n)
+            )
+        return self._found[subgraph.node_set]
+
+    def _weight(self, graph: Graph, node: Node) -> tuple[int, int]:
+        if node.id not in self._works:
+            self._works[node.id] = work_of(Subgraph(graph, NodeSet([node.id])))
+        return self._works[node.id].flops, self._works[node.id].bytes
 
 
 def _kind_of(graph: Graph, node: Node) -> _Kind:
@@ -250,11 +265,11 @@ def _moved_bytes(conversion: ConversionKey) -> int:
     return source.size_bytes(type.static_shape) + destination.size_bytes(type.static_shape)
 
 
-def _groups_by_heaviest(candidates: Iterable[Candidate]) -> _Groups:
+def _groups_by_heaviest(candidates: Iterable[Candidate], heaviest: _Heaviest) -> _Groups:
     found: _Groups = {}
     for c in candidates:
-        place = c.backend, _heaviest(c.subgraph).id
-        found.setdefault(place, {}).setdefault(c.subgraph.node_set, {})[identity(c)] = None
+        place = c.backend, heaviest.of(c.subgraph).id
+        found.setdefault(place, {}).setdefault(c.subgraph.node_set, {})[c.kernel_key] = None
     return found
 
 

@@ -18,7 +18,7 @@ from collage_core.costs.record import CostKey, CostRecord
 from collage_core.errors import PlacementError
 from collage_core.ir.digests import graph_digest
 from collage_core.pipeline.calibration import calibration_environment
-from collage_core.pipeline.costing import Costs, default_policy, identity
+from collage_core.pipeline.costing import Costs, default_policy
 from collage_core.pipeline.effort import Effort
 from collage_core.pipeline.proof import Single
 from collage_core.placement import VIEW, Placement
@@ -111,7 +111,7 @@ def _search(told: Mapping[str, Any]) -> SearchResult:
 
 def costs_digest(candidates: CandidateSet, costs: Costs) -> str:
     """Of the costs of these candidates that are known, and of the conversions between them."""
-    offered = {identity(c) for c in candidates.candidates}
+    offered = {c.kernel_key for c in candidates.candidates}
     usable = [
         c for c in candidates.candidates if c.backend == VIEW or (r := costs.record_of(c)) is None or r.ok
     ]
@@ -139,7 +139,9 @@ def memory_key(
     the search goes by.
     """
     graph = candidates.graph
-    offered = sorted(f"{sorted(n.id for n in c.subgraph.nodes)} {identity(c)}" for c in candidates.candidates)
+    offered = sorted(
+        f"{sorted(n.id for n in c.subgraph.nodes)} {c.kernel_key}" for c in candidates.candidates
+    )
     limits = searcher.cap, searcher.beam, searcher.budget
     constants = json.dumps(asdict(transitions), sort_keys=True)
     told = [graph_digest(graph), inputs_digest, constants, repr(limits), *offered]

@@ -74,7 +74,7 @@ def measure_singles(names: Sequence[str], fallback: str, known: Known, searcher:
     A mix is proven against that, and mostly made of it. Graph libraries come first, where they take the
     whole: that is one kernel. Without any of theirs their guesses would be below everybody else's.
     """
-    if known.estimates is not None:
+    if known.estimates is not None and not known.ledger.time_is_over:
         for name in names:
             if known.candidates.kinds[name] is BackendKind.GRAPH:
                 with suppress(PlacementError):  # it does not take it all

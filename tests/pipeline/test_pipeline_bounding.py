@@ -23,7 +23,7 @@ from collage_core.formats import Format, channels_last
 from collage_core.ir import Graph, Subgraph, TensorType, from_model
 from collage_core.pipeline import calibration
 from collage_core.pipeline.bounding import Known, search_placement
-from collage_core.pipeline.costing import Converter, Costs, identity
+from collage_core.pipeline.costing import Converter, Costs
 from collage_core.pipeline.in_place import KernelKey, conversion_key, kernel_key
 from collage_core.placement import Placement
 from collage_core.search import OpLevelSearch
@@ -205,7 +205,7 @@ def _truth(candidates: CandidateSet, rng: random.Random) -> Costs:
             * rng.uniform(0.8, 1.0)
         )
         fails = c.backend != "ref" and rng.random() < 0.1
-        kernels.setdefault(identity(c), _FAILED if fails else _ok(ms))
+        kernels.setdefault(c.kernel_key, _FAILED if fails else _ok(ms))
     conversions: dict[ConversionKey, dict[str, CostRecord]] = {}
     for conversion in needed_conversions(candidates.graph, candidates.candidates):
         conversions[conversion] = {
@@ -275,7 +275,7 @@ def test_nothing_is_measured_that_no_placement_as_good_could_hold(seeds: range) 
             kernel: min(
                 _least_ms_with(c, problem, bounds)
                 for c in problem.candidates.candidates
-                if identity(c) == kernel
+                if c.kernel_key == kernel
             )
             for kernel in problem.recorded.kernels
         }
@@ -356,7 +356,7 @@ def _found(
 ) -> tuple[SearchResult, list[str]]:
     """Of one node what the search finds, and which backends were measured. known: backends whose cost is."""
     candidates = _alone(_one_node(), costs_ms)
-    costs = {identity(c): costs_ms[c.backend] for c in candidates.candidates}
+    costs = {c.kernel_key: costs_ms[c.backend] for c in candidates.candidates}
     problem = _Problem(
         candidates, Costs({k: _ok(ms) for k, ms in costs.items()}, {}), Transitions(), lambda: 1.0
     )
@@ -408,7 +408,7 @@ def test_where_time_is_short_the_likely_best_is_measured_first() -> None:
     """Green's bound is the lower one, and it does not come near that."""
     costs_ms = {"red": 1.0, "green": 3.0}
     candidates = _alone(_one_node(), costs_ms)
-    costs = {identity(c): costs_ms[c.backend] for c in candidates.candidates}
+    costs = {c.kernel_key: costs_ms[c.backend] for c in candidates.candidates}
     truth = Costs({k: _ok(ms) for k, ms in costs.items()}, {})
     for guesses_ms, first in (({}, "green"), (costs, "red")):
         problem = _Problem(candidates, truth, Transitions(), lambda: 1.0)
@@ -440,12 +440,12 @@ def test_where_nobody_runs_a_node_all_that_might_was_tried() -> None:
     for seed in range(20):
         problem = _Problem.generated(seed)
         node = problem.candidates.graph.nodes[-1].id
-        doomed = {identity(c) for c in problem.candidates.candidates if node in c.subgraph.node_set}
+        doomed = {c.kernel_key for c in problem.candidates.candidates if node in c.subgraph.node_set}
         kernels = {k: _FAILED if k in doomed else r for k, r in problem.truth.kernels.items()}
         problem.truth = Costs(kernels, problem.truth.conversion_records)
         with problem.known() as known, pytest.raises(PlacementError):
             known.search(OpLevelSearch())
-        alone = {identity(c) for c in problem.candidates.candidates if set(c.subgraph.node_set) == {node}}
+        alone = {c.kernel_key for c in problem.candidates.candidates if set(c.subgraph.node_set) == {node}}
         assert alone <= set(problem.recorded.kernels), seed
 
 

@@ -18,7 +18,7 @@ from collage_core.costs.record import RACED_OUT, UNAVAILABLE, CostRecord, Policy
 from collage_core.errors import Refusal
 from collage_core.formats import Format, channels_last
 from collage_core.ir import Graph, Subgraph, TensorType, from_model
-from collage_core.pipeline.costing import Ledger, identity
+from collage_core.pipeline.costing import Ledger
 from collage_core.pipeline.in_place import KernelKey
 from collage_core.pipeline.progress import Silent
 from collage_core.search.candidates import Candidate, CandidateSet
@@ -108,7 +108,7 @@ def _ledger(graph: Graph, database: CostDatabase, **options: Any) -> Ledger:
 
 
 def _kernels(graph: Graph) -> list[KernelKey]:
-    return [identity(c) for c in _candidates(graph).candidates]
+    return [c.kernel_key for c in _candidates(graph).candidates]
 
 
 def test_nothing_is_measured_that_nobody_asks_for(

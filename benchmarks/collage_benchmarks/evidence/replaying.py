@@ -25,7 +25,7 @@ from collage_core.costs.roofline import Peaks, machine_peaks
 from collage_core.errors import CollageError
 from collage_core.pipeline.bounding import Known, search_placement
 from collage_core.pipeline.calibration import calibrate
-from collage_core.pipeline.costing import Converter, Costs, identity
+from collage_core.pipeline.costing import Converter, Costs
 from collage_core.pipeline.effort import NORMAL
 from collage_core.pipeline.estimates import Estimates
 from collage_core.pipeline.known_costs import KnownCosts, look_up
@@ -120,7 +120,9 @@ def _require_all(known: KnownCosts) -> None:
     if not known.costs.kernels:
         raise CollageError("no cost of this model is known here")
     missing = [
-        c for c in known.candidates.candidates if c.backend != VIEW and identity(c) not in known.costs.kernels
+        c
+        for c in known.candidates.candidates
+        if c.backend != VIEW and c.kernel_key not in known.costs.kernels
     ]
     if missing:
         raise CollageError(

@@ -13,7 +13,7 @@ from collage_core.errors import Refusal
 from collage_core.ir import Node, Subgraph
 from collage_tvm.groups import check_group
 from collage_tvm.operand_layouts import contraction_variants
-from collage_tvm.tuning.records import tuned_variant
+from collage_tvm.tuning.records import is_any_kept, tuned_variant
 
 __all__ = ["anchor_of", "tunable_variants", "tuned_variants", "untunable"]
 
@@ -33,6 +33,8 @@ def tunable_variants(subgraph: Subgraph, target: Target) -> list[Variant] | Refu
 
 def tuned_variants(subgraph: Subgraph, target: Target) -> list[Variant]:
     """What the tuner has found for this group so far."""
+    if not is_any_kept():
+        return []
     anchor = anchor_of(subgraph)
     if isinstance(anchor, Refusal):
         return []
@@ -58,12 +60,12 @@ def _missing_package() -> Refusal | None:
 
 def anchor_of(subgraph: Subgraph) -> Node | Refusal:
     """The one convolution or product of a group that can be tuned, which must be a kernel untuned, too."""
-    if (refusal := check_group(subgraph)) is not None:
-        return refusal
     graph = subgraph.graph
     anchor = next((n for n in subgraph.nodes if n.op_type in _ANCHORS), None)
     if anchor is None:
         return Refusal("only groups with a convolution or matrix product are tuned", subgraph.nodes[0].name)
+    if (refusal := check_group(subgraph)) is not None:
+        return refusal
     for value in (*subgraph.inputs, *subgraph.constants, *subgraph.outputs):
         type = graph.type_of(value)
         if type.dtype != _DTYPE or type.size == 0:

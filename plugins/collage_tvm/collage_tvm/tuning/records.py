@@ -23,7 +23,17 @@ from collage_core.folders import user_folder
 from collage_core.ir import Subgraph
 from collage_core.runtime.files import replacing
 
-__all__ = ["BEST", "TUNED", "Best", "Schedule", "folder_of", "read_best", "tuned_variant", "write_best"]
+__all__ = [
+    "BEST",
+    "TUNED",
+    "Best",
+    "Schedule",
+    "folder_of",
+    "is_any_kept",
+    "read_best",
+    "tuned_variant",
+    "write_best",
+]
 
 TUNED = "tuned"
 """The option of a variant that holds its schedule. It travels with the placement, so that a bundle runs where
@@ -95,7 +105,16 @@ def folder_of(subgraph: Subgraph, variant: Variant, target: Target) -> Path:
         *here.instructions,
     ]
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
-    return user_folder() / "tvm" / "tuning" / digest
+    return _all_folders() / digest
+
+
+def is_any_kept() -> bool:
+    """Whether anything was ever tuned: else nobody need look for single kernels."""
+    return _all_folders().is_dir()
+
+
+def _all_folders() -> Path:
+    return user_folder() / "tvm" / "tuning"
 
 
 def read_best(folder: Path) -> Best | None:
