@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from collage_core.costs.limits import candidate_limit_s
 from collage_core.costs.rounds import OPEN_LIMIT_S
@@ -13,7 +13,7 @@ from collage_core.pipeline.comparison import Comparison
 from collage_core.pipeline.effort import Effort
 from collage_core.pipeline.memory import Memory
 from collage_core.pipeline.optimization import Optimization
-from collage_core.pipeline.proof import Single
+from collage_core.pipeline.proof import COLLAGE, MIX, Single, label_of
 from collage_core.pipeline.singles import far_of
 from collage_core.placement import Placement
 from collage_core.search.candidates import Taken
@@ -103,3 +103,23 @@ class Found:
         }
         far = far_of(self.singles, self.mix, effort.far) - self.opened_s().keys()
         return tuple(sorted(behind | far))
+
+    def compared(self, chosen: Placement) -> tuple[Comparison, ...]:
+        """All comparisons, by the names that what is `chosen` and the backends alone have now."""
+        singles = {s.label: s.placement.digest for s in self.singles if s.placement is not None}
+        kept = {chosen.digest, *singles.values()}
+
+        def named(comparison: Comparison, placements: Mapping[str, Placement]) -> Comparison:
+            # What a library was guessed to do best at first, and has another way now, speaks for nothing.
+            stale = {n for n, p in placements.items() if n in singles and p.digest not in kept}
+            current = replace(
+                comparison, records={n: r for n, r in comparison.records.items() if n not in stale}
+            )
+            return current.renamed(
+                {
+                    name: COLLAGE if p.digest == chosen.digest else label_of(p, self.singles, MIX)
+                    for name, p in placements.items()
+                }
+            )
+
+        return tuple(named(*ran) for ran in self.ran)

@@ -32,7 +32,6 @@ from collage_core.pipeline.priors import keep_priors, known_priors
 from collage_core.pipeline.progress import Timed
 from collage_core.pipeline.proof import (
     CHOOSING,
-    COLLAGE,
     IN_PLACE,
     MIX,
     Compare,
@@ -160,8 +159,22 @@ class OptimizationRun:
             self.database.put(self._memory_key(found), found.memory.to_record())
         if not self.runs:
             return self._outcome(found, Proof(found.mix, MIX), Stage.SEARCHED)
+        if (unproven := self._unproven(found)) is not None:
+            return unproven
         proof = self._prove(found)
         return self._outcome(found, proof, Stage.CONFIRMED if self.effort.confirms else Stage.CHOSEN)
+
+    def _unproven(self, found: Found) -> Optimization | None:
+        """The fastest so far, where there is no time to open what would be compared. The next call compares
+        it: what was found is recalled.
+        """
+        if found.best is None or found.recalled is not None:
+            return None
+        if self.budget.left_s() >= max(found.opened_s().values()):
+            return None
+        self.progress.note("no time is left to compare what was found; the next call does")
+        proof = Proof(found.best, label_of(found.best, found.singles, MIX))
+        return replace(self._outcome(found, proof, Stage.RUN), is_cut_short=True)
 
     @property
     def _bounds(self) -> bool:
@@ -455,22 +468,6 @@ class OptimizationRun:
 
     def _outcome(self, found: Found, proof: Proof, stage: Stage) -> Optimization:
         known = found.known
-        singles = {s.label: s.placement.digest for s in found.singles if s.placement is not None}
-        kept = {proof.placement.digest, *singles.values()}
-
-        def named(comparison: Comparison, placements: Mapping[str, Placement]) -> Comparison:
-            # What a library was guessed to do best at first, and has another way now, speaks for nothing.
-            stale = {n for n, p in placements.items() if n in singles and p.digest not in kept}
-            current = replace(
-                comparison, records={n: r for n, r in comparison.records.items() if n not in stale}
-            )
-            return current.renamed(
-                {
-                    name: COLLAGE if p.digest == proof.placement.digest else label_of(p, found.singles, MIX)
-                    for name, p in placements.items()
-                }
-            )
-
         return Optimization(
             self.workspace.graph,
             proof.placement,
@@ -481,7 +478,7 @@ class OptimizationRun:
             known.transitions,
             found.op_level or SearchResult(proof.placement),
             found.second_level,
-            tuple(named(*ran) for ran in found.ran),
+            found.compared(proof.placement),
             tuple(dict.fromkeys([*found.failed.values(), *proof.rejected])),
             proof.beaten_by,
             found.search_s,

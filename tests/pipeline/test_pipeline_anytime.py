@@ -182,7 +182,9 @@ def test_a_budget_of_nothing_still_gives_a_placement_that_runs(
     assert found.comparison is not None
     assert found.comparison.records["collage"].ok
     assert found.counts["measured"] < found.counts["offered"]
-    assert "in place" not in progress.compared
+    assert progress.compared == ["first answer"], "what cannot even open in time is not compared"
+    assert found.stage is Stage.RUN
+    assert found.chosen == told[-1].chosen
 
 
 @pytest.mark.usefixtures("libraries")
@@ -206,10 +208,14 @@ def test_a_model_of_constants_alone_is_an_answer(parse: Parse, tmp_path: Path) -
 @pytest.mark.usefixtures("libraries")
 def test_what_a_budget_has_cut_short_is_gone_on_with(parse: Parse, tmp_path: Path) -> None:
     found = _optimize(parse, tmp_path / "c.sqlite", budget_s=0.0)
+    assert found.stage is Stage.RUN
+    compared = _optimize(parse, tmp_path / "c.sqlite", budget_s=0.0)
+    assert compared.is_cut_short
+    assert compared.stage is Stage.CONFIRMED
+    assert compared.counts["measured"] == 0
     same = _optimize(parse, tmp_path / "c.sqlite", budget_s=0.0)
-    assert same.is_cut_short
     assert not any(c.measured for c in same.comparisons), "it has no more time than before"
-    assert same.placement.digest == found.placement.digest
+    assert same.placement.digest == compared.placement.digest
     again = _optimize(parse, tmp_path / "c.sqlite", rounds=2)
     assert not again.is_cut_short
     assert again.counts["known"] == found.counts["measured"], "it goes on from there"
