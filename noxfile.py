@@ -47,9 +47,9 @@ def ci(session: nox.Session) -> None:
 @nox.session
 def nightly(session: nox.Session) -> None:
     """All tests, the slow ones too, in processes; then the fuzz."""
+    session.notify("fuzz", [])  # first: it runs whatever the tests say
     _install_editable(session, *TEST_TOOLS)
     session.run("pytest", *IN_PROCESSES, "--hypothesis-profile=exploring", *session.posargs)
-    session.notify("fuzz", [])
 
 
 @nox.session

@@ -89,6 +89,11 @@ class Optimization:
         return self.comparisons[-1] if self.comparisons else None
 
     @property
+    def is_recalled(self) -> bool:
+        """Whether nothing was measured now: all of it was known."""
+        return not self.costs.measured and not any(c.measured for c in self.comparisons)
+
+    @property
     def rivals(self) -> dict[str, Placement]:
         """What other backends made of the graph on their own and ran in some comparison, by label."""
         ran = {name for c in self.comparisons for name, record in c.records.items() if record.ok}

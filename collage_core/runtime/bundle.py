@@ -14,11 +14,11 @@ import struct
 import warnings
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import onnx
@@ -37,7 +37,7 @@ from collage_core.runtime.executable import Executable
 from collage_core.runtime.files import replacing
 from collage_core.runtime.origin import differences, origin_here
 
-__all__ = ["FORMAT_VERSION", "Bundle", "differences_here", "load", "read", "save"]
+__all__ = ["FORMAT_VERSION", "Bundle", "differences_here", "holds", "load", "read", "save"]
 
 FORMAT_VERSION = 1
 _MANIFEST = "manifest.json"
@@ -46,6 +46,7 @@ _SINGLES = "singles.json"
 _MOST_JSON_BYTES = 64 << 20
 """The placement of a model of 10,000 nodes takes some two MB."""
 _MOST_SINGLES = 64
+_CHUNK_BYTES = 4 << 20
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 
 
@@ -72,15 +73,6 @@ def save(bundle: Bundle, path: str | Path) -> None:
     """
     if Path(path).exists() and not Path(path).is_file():
         raise BundleError(f"cannot write {path}: it is no file")
-    placements = [bundle.placement, *bundle.singles.values()]
-    origin = dict(bundle.origin) or origin_here(placements, default_registry())
-    singles = json.dumps({label: p.to_json() for label, p in bundle.singles.items()})
-    manifest = {
-        "format": "collage-bundle",
-        "version": FORMAT_VERSION,
-        "origin": origin,
-        "report": dict(bundle.report),
-    }
     try:
         with (
             replacing(path) as partial,
@@ -89,12 +81,36 @@ def save(bundle: Bundle, path: str | Path) -> None:
             with archive.open(WEIGHTS_FILE, "w", force_zip64=True) as weights:
                 model = write_external(bundle.graph, weights)
             archive.writestr(MODEL_FILE, model.SerializeToString())
-            archive.writestr(_PLACEMENT, json.dumps(bundle.placement.to_json()))
-            if bundle.singles and len(singles) <= _MOST_JSON_BYTES:  # more would not be read
-                archive.writestr(_SINGLES, singles)
-            archive.writestr(_MANIFEST, json.dumps(manifest))
+            for name, text in _texts(bundle).items():
+                archive.writestr(name, text)
     except OSError as error:
         raise BundleError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def holds(path: str | Path, bundle: Bundle, *, whatever: Collection[str] = ()) -> bool:
+    """Whether a file is this bundle, whole, as `save` would write it here: a model of gigabytes is written no
+    faster than it is compared. whatever: parts of the report that are not looked at.
+    """
+    try:
+        with FileIO(path, opener=regular) as file, zipfile.ZipFile(file) as archive:
+            size_bytes = os.fstat(file.fileno()).st_size
+            for info in archive.infolist():
+                _check_size(info, size_bytes)
+            with archive.open(WEIGHTS_FILE) as weights:
+                model = write_external(bundle.graph, _Compared(weights))  # type: ignore[arg-type]  # it writes
+                if weights.read(1):
+                    return False
+            held = {name: archive.read(name) for name in archive.namelist() if name != WEIGHTS_FILE}
+        wanted = {MODEL_FILE: model.SerializeToString(), **_texts(bundle)}
+        if held.keys() != wanted.keys():
+            return False
+        manifests = [json.loads(m.pop(_MANIFEST)) for m in (held, wanted)]
+        for manifest in manifests:
+            for part in whatever:
+                manifest["report"].pop(part, None)
+        return held == wanted and manifests[0] == manifests[1]
+    except Exception:  # a damaged file makes readers of ZIP and JSON raise anything
+        return False
 
 
 def read(path: str | Path, *, check_weights: bool = False) -> Bundle:
@@ -163,6 +179,38 @@ def differences_here(bundle: Bundle, path: str | Path, registry: Registry) -> li
         raise BundleError(f"{path}: its manifest is damaged ({error!r})") from None
     except BundleError as error:
         raise BundleError(f"{path}: {error}") from None
+
+
+def _texts(bundle: Bundle) -> dict[str, bytes]:
+    """What is written besides the graph, by the file's name."""
+    placements = [bundle.placement, *bundle.singles.values()]
+    origin = dict(bundle.origin) or origin_here(placements, default_registry())
+    manifest = {
+        "format": "collage-bundle",
+        "version": FORMAT_VERSION,
+        "origin": origin,
+        "report": dict(bundle.report),
+    }
+    texts = {_PLACEMENT: json.dumps(bundle.placement.to_json()).encode()}
+    singles = json.dumps({label: p.to_json() for label, p in bundle.singles.items()}).encode()
+    if bundle.singles and len(singles) <= _MOST_JSON_BYTES:  # more would not be read
+        texts[_SINGLES] = singles
+    return {**texts, _MANIFEST: json.dumps(manifest).encode()}
+
+
+class _Compared:
+    """Takes what would be written, and raises ValueError where a file has something else."""
+
+    def __init__(self, held: IO[bytes]) -> None:
+        self._held = held
+
+    def write(self, data: bytes | memoryview) -> int:
+        wanted = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
+        for start in range(0, len(wanted), _CHUNK_BYTES):
+            part = wanted[start : start + _CHUNK_BYTES]
+            if not np.array_equal(np.frombuffer(self._held.read(len(part)), np.uint8), part):
+                raise ValueError("it is another one")
+        return len(wanted)
 
 
 def _model(data: bytes) -> onnx.ModelProto:

@@ -41,8 +41,11 @@ def test_a_network_is_optimized_run_and_explained(collage: Collage, monkeypatch:
     assert report["max_rel_error"] < 1e-4
     assert report["errors"] == []
 
-    again = collage.json("optimize", model)
+    written = bundle.stat()
+    again = collage.json("optimize", model, "-o", bundle)
     assert again["search"]["measured"] == 0
+    left = bundle.stat()
+    assert (left.st_ino, left.st_mtime_ns) == (written.st_ino, written.st_mtime_ns), "it is there already"
     assert again["groups"] == report["groups"]
 
     given = network.inputs()

@@ -25,11 +25,12 @@ from collage_core.pipeline import calibration
 from collage_core.pipeline.bounding import Known, search_placement
 from collage_core.pipeline.costing import Converter, Costs
 from collage_core.pipeline.in_place import KernelKey, conversion_key, kernel_key
+from collage_core.pipeline.singles import measure_singles, single
 from collage_core.placement import Placement
 from collage_core.search import OpLevelSearch
 from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.formulate import ConversionKey, needed_conversions
-from collage_core.search.searcher import SearchResult
+from collage_core.search.searcher import SearchResult, SearchTask
 from collage_core.search.transitions import Transitions
 
 _TARGET = Target("cpu", 1)
@@ -434,6 +435,26 @@ def test_when_time_is_over_there_is_a_measured_placement(after: int) -> None:
                 problem.candidates, known.costs, OpLevelSearch(), None, problem.transitions
             )
             assert _ms(found) == pytest.approx(_ms(of_measured))
+
+
+def test_when_time_is_over_nothing_is_guessed_twice() -> None:
+    asked: list[str] = []
+
+    class Counted(OpLevelSearch):
+        def search(self, task: SearchTask) -> SearchResult:
+            asked.append("")
+            return super().search(task)
+
+    problem = _Problem.generated(3)
+    with problem.known(time_is_over=lambda: True) as known:
+        bounds = problem.bounds()
+        known.estimates = replace(bounds, guesses_ms=bounds.kernels_ms)
+        measure_singles([*_KINDS], "ref", known, Counted())
+        assert not asked, "it would only be done to measure"
+        placed = single("ref", "ref", known, Counted())
+        assert placed.placement is not None
+        assert len(asked) == 1
+    assert not problem.recorded.kernels
 
 
 def test_where_nobody_runs_a_node_all_that_might_was_tried() -> None:

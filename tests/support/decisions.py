@@ -53,19 +53,28 @@ def _padding_alone(inputs: Tensors, stated: dict[str, Any]) -> bool:
     return any(d > 1 and n < d for n, _, _, d in _span(inputs, stated))
 
 
-def _scales(inputs: Tensors) -> Tensors:
-    """The scales of a Resize of all axes: as many floats as there are dimensions."""
-    return [v for v in inputs[1:] if v.dtype == np.float32 and v.size == inputs[0].ndim]
+def _scales(inputs: Tensors, stated: dict[str, Any]) -> Tensors:
+    """The scales of a Resize, of every dimension: 1 for those that are not among its axes."""
+    rank = inputs[0].ndim
+    axes = list(stated.get("axes", range(rank)))
+    found = []
+    for v in inputs[1:]:
+        if v.dtype == np.float32 and v.size == len(axes):  # a region has two numbers for each
+            scales = np.ones(rank, np.float32)
+            scales[axes] = v
+            found.append(scales)
+    return found
 
 
 def _aligned_corners_of_a_fraction(inputs: Tensors, stated: dict[str, Any]) -> bool:
     aligned = stated.get("coordinate_transformation_mode") == b"align_corners"
-    return aligned and any((v * inputs[0].shape % 1).any() for v in _scales(inputs))
+    return aligned and any((v * inputs[0].shape % 1).any() for v in _scales(inputs, stated))
 
 
 def _length_kept(inputs: Tensors, stated: dict[str, Any]) -> bool:
     """A scale that is not 1 keeps a length."""
-    return any(((v != 1) & (np.floor(v * inputs[0].shape) == inputs[0].shape)).any() for v in _scales(inputs))
+    shape = inputs[0].shape
+    return any(((v != 1) & (np.floor(v * shape) == shape)).any() for v in _scales(inputs, stated))
 
 
 def _cropped_length_kept(inputs: Tensors, stated: dict[str, Any]) -> bool:

@@ -15,7 +15,7 @@ from collage_core.errors import BundleError
 from collage_core.pipeline.optimize import COLLAGE, Optimization
 from collage_core.report.summary import optimization_json
 from collage_core.report.text import optimization_text
-from collage_core.runtime.bundle import Bundle, save
+from collage_core.runtime.bundle import Bundle, holds, save
 from collage_core.runtime.files import destination
 
 NAME = "optimize"
@@ -44,8 +44,10 @@ def run(args: argparse.Namespace) -> None:
     def keep(found: Optimization) -> dict[str, Any]:
         nonlocal best
         report = optimization_json(found, args.model)
-        if args.output:
-            save(Bundle(found.graph, found.placement, report, singles=found.rivals), args.output)
+        bundle = Bundle(found.graph, found.placement, report, singles=found.rivals)
+        # What was found before, and is there, stays as it is: with when and how long it was measured.
+        if args.output and not (found.is_recalled and holds(args.output, bundle, whatever=["search"])):
+            save(bundle, args.output)
         best = found
         return report
 
