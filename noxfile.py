@@ -62,7 +62,7 @@ def operators(session: nox.Session) -> None:
 @nox.session
 def fuzz(session: nox.Session) -> None:
     """1,000 random models of our own and 500 of NNSmith's through every backend, new ones with `-- SEED`."""
-    _install_editable(session, "./benchmarks[fuzz]")
+    _install_editable(session, extras={**EXTRAS, "benchmarks": "[fuzz]"})
     seed = session.posargs[0] if session.posargs else "1"
     folder = Path(session.create_tmp())
     models = str(folder / "nnsmith")
@@ -153,7 +153,7 @@ def _run_tier(session: nox.Session, marked: str) -> None:
     session.run(*command, success_codes=[0, 5] if session.posargs else [0])
 
 
-def _install_editable(session: nox.Session, *tools: str) -> None:
+def _install_editable(session: nox.Session, *tools: str, extras: dict[str, str] = EXTRAS) -> None:
     """All packages in one go, so that they find each other rather than something on an index."""
-    packages = (f"./{p}{EXTRAS.get(p.name, '')}" for p in PACKAGES)
+    packages = (f"./{p}{extras.get(p.name, '')}" for p in PACKAGES)
     session.install(*(argument for p in packages for argument in ("-e", p)), *tools)

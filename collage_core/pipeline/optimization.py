@@ -44,8 +44,8 @@ class Optimization:
     total_s: everything. original: how the graph compares with the model as it was given, None where a graph
     was. opinion: of the peer that was asked for one. seconds: by phase. counts: of
     kernels and conversions, what became of them. effort: its name. is_cut_short:
-    whether the budget has ended it. constraints: what the
-    search was asked to keep to.
+    whether the budget has ended it. is_recalled: whether an earlier one of the same had found it all.
+    constraints: what the search was asked to keep to.
     """
 
     graph: Graph
@@ -67,6 +67,7 @@ class Optimization:
     effort: str = ""
     stage: Stage = Stage.CONFIRMED
     is_cut_short: bool = False
+    is_recalled: bool = False
     constraints: Constraints = field(default_factory=Constraints)
     original: OriginalCheck | None = None
     opinion: SecondOpinion | None = None
@@ -87,11 +88,6 @@ class Optimization:
     def comparison(self) -> Comparison | None:
         """The confirmation run, in which `placement` goes by the name "collage"; None when not asked for."""
         return self.comparisons[-1] if self.comparisons else None
-
-    @property
-    def is_recalled(self) -> bool:
-        """Whether nothing was measured now: all of it was known."""
-        return not self.costs.measured and not any(c.measured for c in self.comparisons)
 
     @property
     def rivals(self) -> dict[str, Placement]:

@@ -488,5 +488,8 @@ class OptimizationRun:
             effort=self.effort.name,
             stage=stage,
             is_cut_short=self.budget.is_over() or any(c.is_cut_short for c, _ in found.ran),
+            is_recalled=found.recalled is not None
+            and not known.costs.measured
+            and not any(c.measured for c, _ in found.ran),
             constraints=self.constraints,
         )

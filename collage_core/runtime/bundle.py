@@ -89,7 +89,7 @@ def save(bundle: Bundle, path: str | Path) -> None:
 
 def holds(path: str | Path, bundle: Bundle, *, whatever: Collection[str] = ()) -> bool:
     """Whether a file is this bundle, whole, as `save` would write it here: a model of gigabytes is written no
-    faster than it is compared. whatever: parts of the report that are not looked at.
+    faster than it is compared. Not looked at: when it was made, and `whatever` parts of the report.
     """
     try:
         with FileIO(path, opener=regular) as file, zipfile.ZipFile(file) as archive:
@@ -106,6 +106,7 @@ def holds(path: str | Path, bundle: Bundle, *, whatever: Collection[str] = ()) -
             return False
         manifests = [json.loads(m.pop(_MANIFEST)) for m in (held, wanted)]
         for manifest in manifests:
+            manifest["origin"].pop("made_at", None)
             for part in whatever:
                 manifest["report"].pop(part, None)
         return held == wanted and manifests[0] == manifests[1]

@@ -104,7 +104,7 @@ def _inputs(dtype: str) -> dict[str, Any]:
     x = (3 * _random.standard_normal((5, 37))).astype(dtype)
     x[0, :6] = [np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0]
     x[1, 33:] = [np.nan, np.inf, 0.5, 2.5]
-    # One row lies above 0: of the least of all the others Gelu is a difference of equal numbers, and nothing else
+    # One row lies above 0: of the least of all others Gelu is a difference of equal numbers, and nothing else
     # would say how large errors may be.
     x[4] = np.abs(x[4]) + 0.5
     return {
