@@ -26,7 +26,7 @@ from collage_benchmarks.evidence.pages import filled, stale_pages
 from collage_benchmarks.evidence.records import RUNS_FOLDER, counted, due, read_records, write_record
 from collage_benchmarks.evidence.repository import commit_of
 from collage_benchmarks.evidence.running import Tools
-from collage_benchmarks.evidence.runs import FASTER, ITSELF, SLOWER, TIE, Run
+from collage_benchmarks.evidence.runs import AHEAD, FASTER, ITSELF, SLOWER, TIE, Run
 from collage_benchmarks.evidence.tables import all_runs, figures
 from fake_collage import BACKENDS, BENCHED, COMMIT, OPTIMIZED, calls, contender
 
@@ -232,6 +232,11 @@ def test_verdicts() -> None:
     assert verdict({}) == FASTER
     assert verdict({"tvm": {"ratio": 1.009, "is_slower": False}}) == TIE
     assert verdict({"tvm": {"ratio_as_it_came": 0.99}}) == TIE
+    left_out = {"ratio": 1.18, "is_slower": False, "sittings": 1, "ratio_of_rounds": [1.1, 1.2]}
+    assert verdict({"tvm": left_out}) == AHEAD
+    assert verdict({"tvm": {**left_out, "ratio_of_rounds": [0.99, 1.2]}}) == TIE, "it was not in every round"
+    assert verdict({"tvm": {**left_out, "ratio": 1.12}}) == TIE
+    assert verdict({"tvm": {**left_out, "sittings": 3}}) == TIE, "that is enough for an interval"
     assert verdict({}, beaten_by=["tvm"]) == SLOWER
     assert verdict({}, beaten_by=["mix"]) == FASTER, "another mix is no library alone"
     assert verdict({}, chosen="dnnl+reference") == ITSELF

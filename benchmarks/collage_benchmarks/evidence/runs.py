@@ -8,10 +8,12 @@ from functools import cached_property
 from typing import Any
 
 from collage_benchmarks.evidence.machine import MOST_BUSY, slug_of, title_of
+from collage_core.costs.ratio import FEWEST_SITTINGS
 from collage_core.pipeline.benchmark import PEER
+from collage_core.pipeline.effort import NORMAL
 from collage_core.pipeline.proof import COLLAGE
 
-__all__ = ["ENOUGH_RUNS", "FASTER", "ITSELF", "SLOWER", "TIE", "Beside", "Run"]
+__all__ = ["AHEAD", "ENOUGH_RUNS", "FASTER", "ITSELF", "SLOWER", "TIE", "Beside", "Run"]
 
 REFERENCE = "+reference"
 """Ends the label of a backend for which the reference ran what it declines."""
@@ -19,6 +21,8 @@ REAL_SHARE = 0.03
 """Of the time: a library with less is not named as part of a mix."""
 
 FASTER, TIE, SLOWER, ITSELF = "faster", "too close to call", "may be slower", "one library alone"
+AHEAD = "faster than all that came near"
+"""Others were left out behind, after too few sittings for an interval."""
 ENOUGH_RUNS = 3
 """Of a network, from as many different hours."""
 
@@ -27,7 +31,7 @@ ENOUGH_RUNS = 3
 class Beside:
     """A contender beside Collage in one run: its time over Collage's, between steady turns and as it came,
     None where unknown. half_interval: of `ratio`, half its 95 % confidence interval. is_slower: than Collage,
-    beyond what is uncertain.
+    beyond what is uncertain. was_behind: left out after too few sittings to say so, slower in each round.
     """
 
     name: str
@@ -35,6 +39,7 @@ class Beside:
     half_interval: float | None
     as_it_came: float | None
     is_slower: bool
+    was_behind: bool = False
 
     @property
     def backend(self) -> str:
@@ -138,13 +143,19 @@ class Run:
             return SLOWER
         if self.is_single:
             return ITSELF
-        is_faster = self.singles and all(b.is_slower for b in self.singles)
-        return FASTER if is_faster and (self.best_as_it_came or 1.0) >= 1.0 else TIE
+        is_ahead = all(b.is_slower or b.was_behind for b in self.singles) and any(
+            b.is_slower for b in self.singles
+        )
+        if not is_ahead or (self.best_as_it_came or 1.0) < 1.0:
+            return TIE
+        return AHEAD if any(b.was_behind for b in self.singles) else FASTER
 
     def _beside(self, report: str, is_wanted: Any) -> tuple[Beside, ...]:
         contenders = self.record[report]["contenders"]
         return tuple(
-            Beside(name, c["ratio"], c["half_interval"], c["ratio_as_it_came"], c["is_slower"])
+            Beside(
+                name, c["ratio"], c["half_interval"], c["ratio_as_it_came"], c["is_slower"], _was_behind(c)
+            )
             for name, c in contenders.items()
             if is_wanted(name) and c["ratio"] is not None
         )
@@ -152,6 +163,12 @@ class Run:
     def _is_of_one(self, name: str) -> bool:
         backends = [b["name"] for b in self.record["software"]["backends"] if b["kind"] not in _NO_BACKENDS]
         return name.removesuffix(REFERENCE) in backends
+
+
+def _was_behind(contender: Mapping[str, Any]) -> bool:
+    rounds = contender.get("ratio_of_rounds")  # older records have none
+    is_behind = contender["ratio"] >= NORMAL.behind and rounds is not None and rounds[0] > 1.0
+    return is_behind and contender["sittings"] < FEWEST_SITTINGS
 
 
 _NO_BACKENDS = ("peer", "plugin")

@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from collage_benchmarks.evidence.runs import (
+    AHEAD,
     ENOUGH_RUNS,
     FASTER,
     ITSELF,
@@ -20,6 +21,7 @@ from collage_benchmarks.evidence.runs import (
     Run,
 )
 from collage_core.pipeline.benchmark import PEER
+from collage_core.pipeline.effort import NORMAL
 
 __all__ = ["all_runs", "figures", "grouped", "markdown", "network_name"]
 
@@ -131,6 +133,10 @@ def _sentence(runs: Sequence[Run]) -> str:
         f"in {verdicts[FASTER]} of {_runs(count)}"
     )
     others = [
+        f"in {verdicts[AHEAD]} more faster than all that came near, the others being left out when they took "
+        f"at least {NORMAL.behind:g} times as long"
+        if verdicts[AHEAD]
+        else "",
         f"{verdicts[TIE]} too close to call" if verdicts[TIE] else "",
         f"one library alone chosen in {verdicts[ITSELF]}" if verdicts[ITSELF] else "",
         f"a library alone may be faster in {verdicts[SLOWER]}" if verdicts[SLOWER] else "",
