@@ -42,22 +42,22 @@ def _reason(op: Operator) -> str | None:
         return f"{op.op_type} is not lowered to TVM"
     for name in [*op.node.inputs, *op.node.outputs]:
         # an empty constant is a parameter that says nothing
-        if name and (reason := _check_type(op.graph.type_of(name), op.graph.is_constant(name))):
-            return reason.format(repr(name))
+        if name and (fault := _fault_of(op.graph.type_of(name), op.graph.is_constant(name))):
+            return f"{name!r} {fault}"
     return check(op)
 
 
 @lru_cache(maxsize=4096)
-def _check_type(type: TensorType, may_be_empty: bool) -> str | None:
+def _fault_of(type: TensorType, may_be_empty: bool) -> str | None:
     """Asked for each value of each group: of a large network a million times, of few types."""
     if type.symbolic_dims:
-        return f"dimension {type.symbolic_dims[0]!r} of {{}} is not known"
+        return f"has the dimension {type.symbolic_dims[0]!r}, which is not known"
     if type.size == 0 and not may_be_empty:
-        return "{} is empty"
+        return "is empty"
     if type.size > _MAX_ELEMENTS:
-        return "{} has more elements than 32-bit indices reach"
+        return "has more elements than 32-bit indices reach"
     if len(type.shape) > _MAX_RANK:
-        return f"{{}} has more than {_MAX_RANK} dimensions"
+        return f"has more than {_MAX_RANK} dimensions"
     return None
 
 
