@@ -259,7 +259,7 @@ def test_the_table_of_figures() -> None:
     lines = figures([_record(), second, third, *others, *of_no_table]).splitlines()
     assert lines[0] == (
         "**AMD EPYC (Zen 4; family 25, model 17), 2 cores**, 2 threads, fp32, batch 1. Collage was faster "
-        "than every backend alone, beyond what is uncertain, in 3 of 4 runs; 1 too close to call."
+        "than every backend alone, beyond what is uncertain, in 3 of 4 runs. The rest: 1 too close to call."
     )
     assert lines[4:7] == [
         "| ResNeXt50-32x4d, 224 x 224 | 3 | TVM + oneDNN 2 of 3, TVM 1 of 3 | 11.0 (10.0 to 12.0) | "

@@ -122,7 +122,7 @@ class Pattern:
 
     def code(self, text: Text) -> str:
         """As it is written, without its constraints. text: of the patterns that it is made of."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no printed form")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -140,7 +140,8 @@ class Known:
             self.ledger.measure_kernels(_MEASURING, self.estimates.scouts(self.costs))
 
     def measure(self, placement: Placement, *, whatever: bool = False, races: bool = True) -> bool:
-        """What it contains that has no record. Whether any was measured. whatever: even where time is over.
+        """What it contains that has no record. Whether there was any, and time for it. whatever: even where
+        time is over.
         races: whether what is clearly slower than another of the same nodes leaves after few runs.
         """
         if self.ledger.time_is_over and not whatever:

@@ -32,9 +32,9 @@ what the slowest of the others took.
 @dataclass(slots=True)
 class Found:
     """How far the steps have come. op_level: None before the search. best: what is the fastest of all that
-    was run; untold: what is to be told of it, None where it has been. ran: comparisons, with the placements
-    by contender's name. failed: why, by digest, of what failed as a whole. memory: what the next optimization
-    of the same will recall; recalled: what an earlier one has left, None for nothing.
+    was run; best_told: what is told of it; untold: the same, None where it has been told. ran: comparisons,
+    with the placements by contender's name. failed: why, by digest, of what failed as a whole. memory: what
+    the next optimization of the same will recall; recalled: what an earlier one has left, None for nothing.
     """
 
     known: Known
@@ -49,6 +49,7 @@ class Found:
     memory: Memory = field(default_factory=Memory)
     recalled: Memory | None = None
     best: Placement | None = None
+    best_told: Optimization | None = None
     untold: Optimization | None = None
 
     def forget(self) -> None:
@@ -74,6 +75,13 @@ class Found:
             for name, record in comparison.records.items()
             if record.ok
         }
+
+    def to_open_s(self) -> float:
+        """What the slowest took to open of what is to be compared, as far as that has run."""
+        opened_s = self.opened_s()
+        alone = {s.placement.digest for s in self.singles_that_run if s.placement is not None}
+        compared = {self.mix.digest, *alone} - {*self.memory.left_out}
+        return max((opened_s[d] for d in compared & opened_s.keys()), default=0.0)
 
     def open_limit_s(self, placements: Iterable[Placement], left_s: float) -> float:
         """What any of these may take to open. What has run is waited for; what has not, no longer than its

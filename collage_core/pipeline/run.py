@@ -168,13 +168,18 @@ class OptimizationRun:
         """The fastest so far, where there is no time to open what would be compared. The next call compares
         it: what was found is recalled.
         """
-        if found.best is None or found.recalled is not None:
+        if found.best_told is None or found.recalled is not None or not self._bounds:
             return None
-        if self.budget.left_s() >= max(found.opened_s().values()):
+        if self.budget.left_s() > found.to_open_s():
             return None
         self.progress.note("no time is left to compare what was found; the next call does")
-        proof = Proof(found.best, label_of(found.best, found.singles, MIX))
-        return replace(self._outcome(found, proof, Stage.RUN), is_cut_short=True)
+        return replace(
+            found.best_told,
+            total_s=self.budget.spent_s,
+            seconds=self.progress.seconds,
+            counts=found.known.ledger.counts(),
+            is_cut_short=True,
+        )
 
     @property
     def _bounds(self) -> bool:
@@ -450,7 +455,7 @@ class OptimizationRun:
         }
         single = min(singles, key=singles.__getitem__, default=None)
         self.progress.best(label, took_ms, single, None if single is None else singles[single])
-        found.untold = self._outcome(found, Proof(placement, label), Stage.RUN)
+        found.untold = found.best_told = self._outcome(found, Proof(placement, label), Stage.RUN)
         # Where all was found before, what is recalled is followed by better at once.
         if comparison.measured or found.recalled is None:
             self._tell(found)

@@ -88,8 +88,8 @@ def save(bundle: Bundle, path: str | Path) -> None:
 
 
 def holds(path: str | Path, bundle: Bundle, *, whatever: Collection[str] = ()) -> bool:
-    """Whether a file is this bundle, whole, as `save` would write it here: a model of gigabytes is written no
-    faster than it is compared. Not looked at: when it was made, and `whatever` parts of the report.
+    """Whether a file has what `save` would write, all of it and nothing else: to compare gigabytes takes less
+    time than to write them. Not looked at: when it was made, and `whatever` parts of the report.
     """
     try:
         with FileIO(path, opener=regular) as file, zipfile.ZipFile(file) as archive:
@@ -100,10 +100,10 @@ def holds(path: str | Path, bundle: Bundle, *, whatever: Collection[str] = ()) -
                 model = write_external(bundle.graph, _Compared(weights))  # type: ignore[arg-type]  # it writes
                 if weights.read(1):
                     return False
-            held = {name: archive.read(name) for name in archive.namelist() if name != WEIGHTS_FILE}
-        wanted = {MODEL_FILE: model.SerializeToString(), **_texts(bundle)}
-        if held.keys() != wanted.keys():
-            return False
+            wanted = {MODEL_FILE: model.SerializeToString(), **_texts(bundle)}
+            if sorted(archive.namelist()) != sorted([WEIGHTS_FILE, *wanted]):  # before any of it is read
+                return False
+            held = {name: archive.read(name) for name in wanted}
         manifests = [json.loads(m.pop(_MANIFEST)) for m in (held, wanted)]
         for manifest in manifests:
             manifest["origin"].pop("made_at", None)

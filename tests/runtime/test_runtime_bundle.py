@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +21,9 @@ _MODEL = """<ir_version: 10, opset_import: ["" : 20]> g (float[8,600] x) => (flo
 }"""
 
 
-def _graph(least: float = 0.0) -> Graph:
-    model = onnx.parser.parse_model(_MODEL)
-    weights = np.linspace(least, 1.0, 600, dtype=np.float32)
+def _graph(least: float = 0.0, count: int = 600) -> Graph:
+    model = onnx.parser.parse_model(_MODEL.replace("600", str(count)))
+    weights = np.linspace(least, 1.0, count, dtype=np.float32)
     model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
     return from_model(model)
 
@@ -53,8 +54,10 @@ def test_a_file_holds_what_was_saved_there(tmp_path: Path) -> None:
         lambda: replace(_bundle(_graph()), singles={}),
         lambda: replace(_bundle(_graph()), report={"groups": ["another"], "search": {}}),
         lambda: replace(_bundle(_graph()), origin={"processor": "another"}),
+        lambda: _bundle(_graph(count=1200)),
+        lambda: _bundle(_graph(count=300)),
     ],
-    ids=["weights", "costs", "singles", "report", "origin"],
+    ids=["weights", "costs", "singles", "report", "origin", "more weights", "fewer weights"],
 )
 def test_it_holds_nothing_else(tmp_path: Path, other: Callable[[], Bundle]) -> None:
     save(_bundle(_graph()), tmp_path / "m.collage")
@@ -65,6 +68,10 @@ def test_what_is_damaged_or_no_bundle_holds_nothing(tmp_path: Path) -> None:
     path = tmp_path / "m.collage"
     bundle = _bundle(_graph())
     assert not holds(path, bundle), "it is not there"
+    save(bundle, path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("further", b"")
+    assert not holds(path, bundle), "there is something else in it"
     assert not holds(tmp_path, bundle), "it is a folder"
     os.mkfifo(tmp_path / "pipe")
     assert not holds(tmp_path / "pipe", bundle), "nobody waits for a pipe"

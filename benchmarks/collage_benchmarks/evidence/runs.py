@@ -10,7 +10,7 @@ from typing import Any
 from collage_benchmarks.evidence.machine import MOST_BUSY, slug_of, title_of
 from collage_core.costs.ratio import FEWEST_SITTINGS
 from collage_core.pipeline.benchmark import PEER
-from collage_core.pipeline.effort import NORMAL
+from collage_core.pipeline.effort import effort_named
 from collage_core.pipeline.proof import COLLAGE
 
 __all__ = ["AHEAD", "ENOUGH_RUNS", "FASTER", "ITSELF", "SLOWER", "TIE", "Beside", "Run"]
@@ -137,7 +137,8 @@ class Run:
     @property
     def verdict(self) -> str:
         """Collage beside every backend alone, as far as that is certain. Faster is what was so while the
-        processors were as usual, beyond what is uncertain, and no slower as it came.
+        processors were as usual, beyond what is uncertain, and no slower as it came. `AHEAD`: some have too
+        few sittings for that, and were behind in every round.
         """
         if any(self._is_of_one(name) for name in self.record["optimize"]["beaten_by"]):
             return SLOWER
@@ -154,21 +155,27 @@ class Run:
         contenders = self.record[report]["contenders"]
         return tuple(
             Beside(
-                name, c["ratio"], c["half_interval"], c["ratio_as_it_came"], c["is_slower"], _was_behind(c)
+                name,
+                c["ratio"],
+                c["half_interval"],
+                c["ratio_as_it_came"],
+                c["is_slower"],
+                self._was_behind(c),
             )
             for name, c in contenders.items()
             if is_wanted(name) and c["ratio"] is not None
         )
 
+    def _was_behind(self, contender: Mapping[str, Any]) -> bool:
+        rounds = contender.get("ratio_of_rounds")  # older records have none
+        if rounds is None or contender["sittings"] >= FEWEST_SITTINGS:
+            return False
+        behind = effort_named(self.record["settings"]["effort"]).behind
+        return bool(contender["ratio"] >= behind and rounds[0] > 1.0)
+
     def _is_of_one(self, name: str) -> bool:
         backends = [b["name"] for b in self.record["software"]["backends"] if b["kind"] not in _NO_BACKENDS]
         return name.removesuffix(REFERENCE) in backends
-
-
-def _was_behind(contender: Mapping[str, Any]) -> bool:
-    rounds = contender.get("ratio_of_rounds")  # older records have none
-    is_behind = contender["ratio"] >= NORMAL.behind and rounds is not None and rounds[0] > 1.0
-    return is_behind and contender["sittings"] < FEWEST_SITTINGS
 
 
 _NO_BACKENDS = ("peer", "plugin")

@@ -128,20 +128,23 @@ def _processor(title: str, rows: Sequence[Sequence[Run]]) -> str:
 def _sentence(runs: Sequence[Run]) -> str:
     verdicts = Counter(r.verdict for r in runs)
     count = len(runs)
-    said = (
+    said = [
         "Collage was faster than every backend alone, beyond what is uncertain, "
-        f"in {verdicts[FASTER]} of {_runs(count)}"
-    )
+        f"in {verdicts[FASTER]} of {_runs(count)}."
+    ]
+    if verdicts[AHEAD]:
+        said.append(
+            f"In {verdicts[AHEAD]} more it was faster than all that came near. "
+            f"The others took at least {NORMAL.behind:g} times as long, in too few sittings to say more."
+        )
     others = [
-        f"in {verdicts[AHEAD]} more faster than all that came near, the others being left out when they took "
-        f"at least {NORMAL.behind:g} times as long"
-        if verdicts[AHEAD]
-        else "",
         f"{verdicts[TIE]} too close to call" if verdicts[TIE] else "",
         f"one library alone chosen in {verdicts[ITSELF]}" if verdicts[ITSELF] else "",
         f"a library alone may be faster in {verdicts[SLOWER]}" if verdicts[SLOWER] else "",
     ]
-    return "; ".join([said, *filter(None, others)]) + "."
+    if any(others):
+        said.append(f"The rest: {'; '.join(filter(None, others))}.")
+    return " ".join(said)
 
 
 def _row(runs: Sequence[Run]) -> list[str]:

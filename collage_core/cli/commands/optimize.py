@@ -23,6 +23,8 @@ SUMMARY = (
     "Measure what is not known yet, find the fastest placement of a model, prove it end to end, "
     "and save it as a bundle."
 )
+_OF_ONE_CALL = ("is_cut_short", "original", "search")
+"""Parts of a report that say what a call had to do for its answer."""
 _ARCHIVE = b"PK\x03\x04"
 """How a bundle begins, as other ZIP archives."""
 
@@ -46,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
         report = optimization_json(found, args.model)
         bundle = Bundle(found.graph, found.placement, report, singles=found.rivals)
         # What was found before, and is there, stays as it is: with when and how long it was measured.
-        if args.output and not (found.is_recalled and holds(args.output, bundle, whatever=["search"])):
+        if args.output and not (found.is_recalled and holds(args.output, bundle, whatever=_OF_ONE_CALL)):
             save(bundle, args.output)
         best = found
         return report
