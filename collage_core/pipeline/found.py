@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from collage_core.costs.limits import candidate_limit_s
 from collage_core.costs.rounds import OPEN_LIMIT_S
+from collage_core.pipeline.best import BestSoFar
 from collage_core.pipeline.bounding import Known
 from collage_core.pipeline.comparison import Comparison
 from collage_core.pipeline.effort import Effort
 from collage_core.pipeline.memory import Memory
-from collage_core.pipeline.optimization import Optimization
 from collage_core.pipeline.proof import COLLAGE, MIX, Single, label_of
 from collage_core.pipeline.singles import far_of
 from collage_core.placement import Placement
@@ -31,14 +31,14 @@ what the slowest of the others took.
 
 @dataclass(slots=True)
 class Found:
-    """How far the steps have come. op_level: None before the search. best: what is the fastest of all that
-    was run; best_told: what is told of it; untold: the same, None where it has been told. ran: comparisons,
-    with the placements by contender's name. failed: why, by digest, of what failed as a whole. memory: what
-    the next optimization of the same will recall; recalled: what an earlier one has left, None for nothing.
+    """How far the steps have come. op_level: None before the search. ran: comparisons, with the placements by
+    contender's name. failed: why, by digest, of what failed as a whole. memory: what the next optimization of
+    the same will recall; recalled: what an earlier one has left, None for nothing.
     """
 
     known: Known
     taken: Mapping[str, Taken]
+    best: BestSoFar
     op_level: SearchResult | None = None
     singles: tuple[Single, ...] = ()
     failed: dict[str, str] = field(default_factory=dict)
@@ -48,9 +48,6 @@ class Found:
     search_s: float = 0.0
     memory: Memory = field(default_factory=Memory)
     recalled: Memory | None = None
-    best: Placement | None = None
-    best_told: Optimization | None = None
-    untold: Optimization | None = None
 
     def forget(self) -> None:
         """What an earlier optimization has left."""

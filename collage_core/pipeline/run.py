@@ -17,6 +17,7 @@ from collage_core.costs.roofline import machine_peaks
 from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.ir import NodeSet, Subgraph
+from collage_core.pipeline.best import BestSoFar
 from collage_core.pipeline.bounding import Known
 from collage_core.pipeline.budget import Budget
 from collage_core.pipeline.calibration import calibrate
@@ -55,8 +56,6 @@ __all__ = ["OptimizationRun"]
 
 _SECOND_LEVEL_SHARE = 0.8
 """Of the budget, after which a further search ends."""
-_WORTH = 0.98
-"""What takes more than this of what the best before takes is no better, as far as one comparison tells."""
 _CALIBRATED_FROM_S = 90.0
 """Calibrating takes 30 s on two cores: what is left of a budget must be worth it."""
 _FIRST = "first answer"
@@ -116,11 +115,12 @@ class OptimizationRun:
             self.effort.patience,
         )
         with closing(ledger):
-            found = Found(Known(ledger, transitions or Transitions(), self.effort.gap), taken)
+            known = Known(ledger, transitions or Transitions(), self.effort.gap)
+            found = Found(known, taken, BestSoFar(self.on_best, self.progress))
             try:
                 return self._steps(found, transitions, searcher, seed)
             except BaseException:  # an interrupt, too
-                self._tell(found)
+                found.best.tell()
                 raise
 
     def _steps(
@@ -168,13 +168,13 @@ class OptimizationRun:
         """The fastest so far, where there is no time to open what would be compared. The next call compares
         it: what was found is recalled.
         """
-        if found.best_told is None or found.recalled is not None or not self._bounds:
+        if found.best.known is None or found.recalled is not None or not self._bounds:
             return None
         if self.budget.left_s() > found.to_open_s():
             return None
         self.progress.note("no time is left to compare what was found; the next call does")
         return replace(
-            found.best_told,
+            found.best.known,
             total_s=self.budget.spent_s,
             seconds=self.progress.seconds,
             counts=found.known.ledger.counts(),
@@ -407,7 +407,15 @@ class OptimizationRun:
             )
             found.ran.append((comparison, placements))
             self._keep_failures(found, comparison, placements)
-            self._keep_best(found, comparison, placements)
+            found.best.keep(
+                comparison,
+                placements,
+                found.singles,
+                lambda placement, label: self._outcome(found, Proof(placement, label), Stage.RUN),
+            )
+            # Where all was found before, what is recalled is followed by better at once.
+            if comparison.measured or found.recalled is None:
+                found.best.tell()
             return comparison
 
         return run
@@ -426,49 +434,9 @@ class OptimizationRun:
                 found.failed[placement.digest] = reason
                 self.progress.note(f"failed as a whole, {reason}")
 
-    def _keep_best(self, found: Found, comparison: Comparison, placements: Mapping[str, Placement]) -> None:
-        """Tell of the fastest of a comparison, unless what was the best before took no part in it."""
-        losses = comparison.losses()
-        right = [name for name, record in comparison.records.items() if record.ok]
-        if not right:
-            return
-        fastest = min(right, key=lambda n: losses[n] if len(right) > 1 else 0.0)
-        placement, best = placements[fastest], found.best
-        if best is not None and (
-            best.digest == placement.digest or all(best.digest != p.digest for p in placements.values())
-        ):
-            return
-        if best is not None:
-            before = next(name for name, p in placements.items() if p.digest == best.digest)
-            ratio = comparison.ratio(fastest, before)
-            if ratio is not None and ratio.value > _WORTH:
-                return
-        found.best = placement
-        label = label_of(placement, found.singles, MIX)
-        took_ms = comparison.median_ms(fastest)
-        assert took_ms is not None  # of one that ran
-        alone = {s.placement.digest: s.label for s in found.singles if s.placement is not None}
-        singles = {
-            alone[p.digest]: ms
-            for name, p in placements.items()
-            if p.digest in alone and (ms := comparison.median_ms(name)) is not None
-        }
-        single = min(singles, key=singles.__getitem__, default=None)
-        self.progress.best(label, took_ms, single, None if single is None else singles[single])
-        found.untold = found.best_told = self._outcome(found, Proof(placement, label), Stage.RUN)
-        # Where all was found before, what is recalled is followed by better at once.
-        if comparison.measured or found.recalled is None:
-            self._tell(found)
-
-    def _tell(self, found: Found) -> None:
-        """Of the best, unless that has been done."""
-        if found.untold is not None:
-            self.on_best(found.untold)
-            found.untold = None
-
     def _expected(self, found: Found) -> Mapping[str, Array]:
         """The right outputs. Something is about to be measured: what is the best till then is kept first."""
-        self._tell(found)
+        found.best.tell()
         return self.workspace.expected_outputs()
 
     def _outcome(self, found: Found, proof: Proof, stage: Stage) -> Optimization:
