@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from collage_core.costs.limits import candidate_limit_s
+from collage_core.costs.ratio import FEWEST_SITTINGS
 from collage_core.costs.rounds import OPEN_LIMIT_S
 from collage_core.pipeline.best import BestSoFar
 from collage_core.pipeline.bounding import Known
 from collage_core.pipeline.comparison import Comparison
 from collage_core.pipeline.effort import Effort
 from collage_core.pipeline.memory import Memory
-from collage_core.pipeline.proof import COLLAGE, MIX, Single, label_of
+from collage_core.pipeline.proof import COLLAGE, LONGEST_MS, MIX, Single, label_of
 from collage_core.pipeline.singles import far_of
 from collage_core.placement import Placement
 from collage_core.search.candidates import Taken
@@ -27,6 +29,9 @@ _SLOWEST = 3.0
 """Opening what has not run yet may take a share of the time that is left, so many seconds, or so many times
 what the slowest of the others took.
 """
+
+_STARTING_S = 2.0
+"""What a process takes in a sitting beside opening: its start, and two rounds."""
 
 
 @dataclass(slots=True)
@@ -108,6 +113,41 @@ class Found:
         }
         far = far_of(self.singles, self.mix, effort.far) - self.opened_s().keys()
         return tuple(sorted(behind | far))
+
+    def untold_beside(self, chosen: Placement, left_s: float) -> dict[str, Placement]:
+        """Backends alone, by label, that had too few sittings beside the chosen placement to tell which is
+        faster: as many as may have enough in the time that is left, those who came nearest first. Not what
+        failed, nor what takes too long to be run.
+        """
+        ratios = {
+            name: ratio
+            for comparison in self.compared(chosen)
+            for name in comparison.records
+            if (ratio := comparison.ratio(name, COLLAGE)) is not None
+        }
+        told = {name for name, ratio in ratios.items() if ratio.is_told}
+        untold = {
+            s.label: s.placement
+            for s in self.singles_that_run
+            if s.placement is not None
+            and s.label not in told
+            and s.placement.digest != chosen.digest
+            and (s.placement.predicted_ms or 0.0) <= LONGEST_MS
+        }
+        opened_s = self.opened_s()
+
+        def to_seat_s(placement: Placement) -> float:
+            one_s = _STARTING_S + opened_s.get(placement.digest, max(opened_s.values(), default=0.0))
+            return FEWEST_SITTINGS * one_s / max(1, len(os.sched_getaffinity(0)))
+
+        found: dict[str, Placement] = {}
+        left_s -= to_seat_s(chosen)
+        for label in sorted(untold, key=lambda n: ratios[n].value if n in ratios else math.inf):
+            left_s -= to_seat_s(untold[label])
+            if left_s < 0.0:
+                break
+            found[label] = untold[label]
+        return found
 
     def compared(self, chosen: Placement) -> tuple[Comparison, ...]:
         """All comparisons, by the names that what is `chosen` and the backends alone have now."""

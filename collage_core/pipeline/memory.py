@@ -39,8 +39,9 @@ FOUND = "found"
 class Memory:
     """Answers of the op level's searches, in their order, and every backend alone: before anything was run in
     place, and after that. turns: how often something was run in place. failed: why, by digest, of what had
-    failed as a whole before. left_out: digests of backends alone that were not compared. costs_digest: of the
-    costs that were known in the end (`costs_digest`); with others, there may be better answers.
+    failed as a whole before. left_out: digests of backends alone that were not compared. seated: of those,
+    and of others, who sat beside the choice in the end. costs_digest: of the costs that were known in the end
+    (`costs_digest`); with others, there may be better answers.
     """
 
     searches: list[SearchResult] = field(default_factory=list)
@@ -49,6 +50,7 @@ class Memory:
     turns: int = 0
     failed: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    seated: tuple[str, ...] = ()
     costs_digest: str = ""
 
     def to_record(self) -> CostRecord:
@@ -68,6 +70,7 @@ class Memory:
             "singles_after": [_single_json(s) for s in self.singles_after],
             "turns": self.turns,
             "left_out": list(self.left_out),
+            "seated": list(self.seated),
         }
         return CostRecord("ok", details=details)
 
@@ -85,6 +88,7 @@ class Memory:
                 int(details["turns"]),
                 dict(details["failed"]),
                 tuple(map(str, details["left_out"])),
+                tuple(map(str, details["seated"])),
                 str(details["costs"]),
             )
         except (AttributeError, KeyError, TypeError, ValueError, PlacementError):

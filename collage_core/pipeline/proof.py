@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from collage_core.costs.ratio import FEWEST_SITTINGS, HOPELESS, Ratio, losses_of, ratios_between, sittings_of
@@ -18,6 +18,7 @@ __all__ = [
     "CHOOSING",
     "COLLAGE",
     "IN_PLACE",
+    "LEFT_OUT",
     "LONGEST_MS",
     "MIX",
     "Compare",
@@ -26,6 +27,7 @@ __all__ = [
     "distinct",
     "label_of",
     "prove",
+    "prove_beside_left_out",
 ]
 
 COLLAGE = "collage"
@@ -33,6 +35,7 @@ COLLAGE = "collage"
 
 IN_PLACE, CHOOSING = "in place", "choosing"
 _CONFIRMING, _CONFIRMING_AGAIN = "confirming", "confirming again"
+LEFT_OUT = "beside those left out"
 """Titles of comparisons: what teaches costs in place, what chooses, and what comes after that."""
 
 MIX = "mix"
@@ -176,6 +179,24 @@ def prove(
             tuple(beaten_by),
         )
     raise BackendError(f"no placement runs as a whole: {'; '.join(reasons)}")
+
+
+def prove_beside_left_out(
+    proof: Proof,
+    left_out: Mapping[str, Placement],
+    compare: Compare,
+    note: Callable[[str], object],
+) -> Proof:
+    """What was chosen beside what left after too few sittings to tell how far behind it is, by label.
+
+    The confirmation stays the last of the comparisons. What is faster after all is told of (`beaten_by`).
+    """
+    comparison = compare(LEFT_OUT, {COLLAGE: proof.placement, **left_out}, ())
+    faster = _faster_than(COLLAGE, comparison, left_out)
+    if faster:
+        note(f"{', '.join(faster)} was left out when it was behind, and is faster after all")
+    comparisons = (*proof.comparisons[:-1], comparison, *proof.comparisons[-1:])
+    return replace(proof, comparisons=comparisons, beaten_by=(*proof.beaten_by, *faster))
 
 
 def _decided(

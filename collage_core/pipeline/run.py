@@ -12,6 +12,7 @@ from itertools import count
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
+from collage_core.costs.ratio import HOPELESS
 from collage_core.costs.record import UNAVAILABLE, CostKey
 from collage_core.costs.roofline import machine_peaks
 from collage_core.device import Target
@@ -40,6 +41,7 @@ from collage_core.pipeline.proof import (
     Single,
     label_of,
     prove,
+    prove_beside_left_out,
 )
 from collage_core.pipeline.refinement import anchor_of, refine
 from collage_core.pipeline.singles import measure_singles, single, singles_beside
@@ -161,7 +163,7 @@ class OptimizationRun:
             return self._outcome(found, Proof(found.mix, MIX), Stage.SEARCHED)
         if (unproven := self._unproven(found)) is not None:
             return unproven
-        proof = self._prove(found)
+        proof = self._beside_left_out(found, self._prove(found))
         return self._outcome(found, proof, Stage.CONFIRMED if self.effort.confirms else Stage.CHOSEN)
 
     def _unproven(self, found: Found) -> Optimization | None:
@@ -375,6 +377,29 @@ class OptimizationRun:
             most_standing=self.effort.most_standing,
             time_is_over=self.budget.is_over,
         )
+
+    def _beside_left_out(self, found: Found, proof: Proof) -> Proof:
+        """A mix is to be shown faster than every library alone: those that left after too few sittings to
+        tell sit beside it in the end, while there is time. Of a recalled one, those who did then.
+        """
+        if not self.effort.confirms or proof.label in {s.label for s in found.singles}:
+            return proof
+        recalled = found.recalled
+        left_out = found.untold_beside(
+            proof.placement, self.budget.left_s() if recalled is None else math.inf
+        )
+        if recalled is not None:
+            left_out = {n: p for n, p in left_out.items() if p.digest in recalled.seated}
+        elif self._bounds:
+            found.memory.seated = tuple(sorted(p.digest for p in left_out.values()))
+            self.database.put(self._memory_key(found), found.memory.to_record())
+        if not left_out:
+            return proof
+        plan = replace(self.effort.confirming, goes_on=False, hopeless=HOPELESS, most_rounds=0)
+        comparing = self._comparing(found, lambda title: plan)
+        proof = prove_beside_left_out(proof, left_out, comparing, self.progress.note)
+        found.ran.insert(-1, found.ran.pop())  # what confirms stays the last
+        return proof
 
     def _comparing(self, found: Found, plan_of: Callable[[str], Plan]) -> Compare:
         """Comparisons that keep the best up to date."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -15,9 +15,19 @@ from simulated_sittings import details_of_ms
 from collage_core import Constraints, CostDatabase, CostRecord, Optimization, Placement, Target, optimize
 from collage_core.costs.sittings import SITTINGS, Sitting, Turn, sittings_to_json
 from collage_core.errors import BackendError
-from collage_core.pipeline.comparison import Comparison
+from collage_core.ir import Graph
+from collage_core.pipeline.comparison import Comparison, Entrant
 from collage_core.pipeline.effort import NORMAL, THOROUGH, Effort
-from collage_core.pipeline.proof import COLLAGE, MIX, Single, prove
+from collage_core.pipeline.proof import (
+    COLLAGE,
+    IN_PLACE,
+    LEFT_OUT,
+    MIX,
+    Proof,
+    Single,
+    prove,
+    prove_beside_left_out,
+)
 from collage_core.report.summary import optimization_json
 
 if TYPE_CHECKING:
@@ -338,3 +348,57 @@ def test_a_mix_that_is_one_library_is_as_simple_as_another() -> None:
 
     singles = [Single("one", ours, alone=True), Single("two", theirs, alone=True)]
     assert prove({MIX: ours}, singles, compare, lambda _: None).label == "one"
+
+
+@pytest.mark.parametrize(("took_ms", "beaten_by"), [(1.2, ()), (0.9, ("one",))])
+def test_what_was_left_out_sits_beside_a_mix_in_the_end(took_ms: float, beaten_by: tuple[str, ...]) -> None:
+    ours, theirs = _placements(2)
+    notes: list[str] = []
+
+    def compare(
+        title: str, placements: Mapping[str, Placement], timed: Collection[str], *, thorough: bool = False
+    ) -> Comparison:
+        takes = {ours.digest: np.linspace(0.99, 1.01, 9), theirs.digest: np.full(9, took_ms)}
+        return Comparison({n: _record(takes[p.digest]) for n, p in placements.items()}, True)
+
+    confirmed = Comparison({COLLAGE: _record([1.0] * 9)}, True)
+    proof = prove_beside_left_out(Proof(ours, MIX, (confirmed,)), {"one": theirs}, compare, notes.append)
+    assert proof.beaten_by == beaten_by
+    assert [set(c.records) for c in proof.comparisons] == [{COLLAGE, "one"}, {COLLAGE}]
+    assert notes == ["one was left out when it was behind, and is faster after all"] * len(beaten_by)
+
+
+class _Compared:
+    """In place of `compare`: everything takes what it takes, in as many sittings as a title has."""
+
+    def __init__(self) -> None:
+        self.ran: dict[str, list[str]] = {}
+
+    def __call__(
+        self, graph: Graph, entrants: Sequence[Entrant], *_: object, title: str, **__: object
+    ) -> Comparison:
+        self.ran[title] = sorted(e.name for e in entrants)
+        sittings = 1 if title == IN_PLACE else 3 if title == LEFT_OUT else 9
+        takes = {e.name: 1.0 if e.name in (COLLAGE, MIX) else 1.3 for e in entrants}
+        return Comparison({n: _record(np.linspace(ms, 1.01 * ms, sittings)) for n, ms in takes.items()}, True)
+
+
+@pytest.mark.parametrize("has_time", [True, False])
+def test_a_second_call_has_those_sit_who_sat_in_the_first(
+    has_time: bool, parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`left` and `right` leave each operator of the other to the reference, and are behind at once."""
+    compared: list[dict[str, list[str]]] = []
+    for starting_s in (0.1 if has_time else 1e6, 0.1):
+        monkeypatch.setattr("collage_core.pipeline.found._STARTING_S", starting_s)
+        monkeypatch.setattr("collage_core.pipeline.run.compare", compare := _Compared())
+        result = optimize(
+            parse(_EACH_ITS_OWN), backends=["left", "right"], target=_TARGET, costs=tmp_path / "c.sqlite"
+        )
+        compared.append(compare.ran)
+        assert result.chosen == MIX
+        contenders = optimization_json(result, "m.onnx")["contenders"]
+        assert contenders[COLLAGE]["sittings"] == 9, "of the run that confirms"
+        assert contenders["left+reference"]["sittings"] == (3 if has_time else 1)
+    everybody = sorted([COLLAGE, "left+reference", "reference", "right+reference"])
+    assert [c.get(LEFT_OUT) for c in compared] == [everybody if has_time else None] * 2
