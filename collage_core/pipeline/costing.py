@@ -21,12 +21,12 @@ from collage_core.costs.measure import Measuring, run_job
 from collage_core.costs.processors import PATIENCE
 from collage_core.costs.record import RACED_OUT, UNAVAILABLE, CostKey, CostRecord, Policy
 from collage_core.ir import Graph
-from collage_core.pipeline.in_place import InPlace, KernelKey, constants_ms, conversion_key, kernel_key
+from collage_core.pipeline.in_place import InPlace, KernelKey, conversion_key, kernel_key
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.search.candidates import Candidate, CandidateSet
-from collage_core.search.formulate import ConversionKey, needed_conversions
+from collage_core.search.formulate import ConversionKey, needed_conversions, terms_ms
 from collage_core.search.transitions import Transitions
 
 __all__ = ["Converter", "Costs", "Ledger", "collect_costs", "default_policy", "policy_for"]
@@ -104,17 +104,8 @@ class Costs:
         priced = replace(placement, groups=groups, conversions=conversions, predicted_ms=None, terms_ms={})
         if any(g.cost_ms is None for g in groups) or any(c.cost_ms is None for c in conversions):
             return priced
-        constants = list(constants_ms(graph, priced, transitions))
-        converted = [part for part, _, _ in constants if isinstance(part, Conversion)]
-        terms_ms = {
-            "kernels": math.fsum(g.cost_ms or 0.0 for g in groups),
-            "conversions": math.fsum(
-                (c.cost_ms or 0.0) + transitions.group_ms.get(c.backend, 0.0) for c in converted
-            ),
-            "groups": math.fsum(ms for part, ms, _ in constants if isinstance(part, Group)),
-            "crossings": math.fsum(ms for _, _, ms in constants),
-        }
-        return replace(priced, predicted_ms=math.fsum(terms_ms.values()), terms_ms=terms_ms)
+        found_ms = terms_ms(graph, priced, transitions)
+        return replace(priced, predicted_ms=math.fsum(found_ms.values()), terms_ms=found_ms)
 
     def _priced_group(self, graph: Graph, group: Group) -> Group:
         if group.backend == VIEW:

@@ -16,7 +16,7 @@ from collage_core.runtime.plan import schedule
 from collage_core.search.formulate import ConversionKey
 from collage_core.search.transitions import Transitions
 
-__all__ = ["InPlace", "KernelKey", "Sightings", "constants_ms", "conversion_key", "crossings", "kernel_key"]
+__all__ = ["InPlace", "KernelKey", "Sightings", "conversion_key", "crossings", "kernel_key"]
 
 KernelKey = tuple[str, str, str]
 """Structural key, variant and backend of a kernel: wherever in a graph it stands."""
@@ -60,17 +60,6 @@ def kernel_key(graph: Graph, group: Group) -> KernelKey:
 
 def conversion_key(graph: Graph, conversion: Conversion) -> ConversionKey:
     return graph.type_of(conversion.value), conversion.source, conversion.destination
-
-
-def constants_ms(
-    graph: Graph, placement: Placement, transitions: Transitions
-) -> Iterator[tuple[Group | Conversion, float, float]]:
-    """Of each group and conversion that computes something, in the order of execution, what it costs beyond
-    its kernel: its backend's constant, and its crossings.
-    """
-    for part, left in crossings(graph, placement):
-        crossing_ms = math.fsum(transitions.crossing_ms.get(backend, 0.0) for backend in left)
-        yield part, transitions.group_ms.get(part.backend, 0.0), crossing_ms
 
 
 def crossings(graph: Graph, placement: Placement) -> Iterator[tuple[Group | Conversion, tuple[str, ...]]]:

@@ -44,8 +44,17 @@ class CostBreakdown:
         return math.fsum(c.ms for c in self.conversions)
 
     @property
+    def terms_ms(self) -> dict[str, float]:
+        return {
+            "kernels": self.kernels_ms,
+            "conversions": self.conversions_ms,
+            "groups": self.group_ms,
+            "crossings": self.crossing_ms,
+        }
+
+    @property
     def total_ms(self) -> float:
-        return math.fsum((self.kernels_ms, self.conversions_ms, self.group_ms, self.crossing_ms))
+        return math.fsum(self.terms_ms.values())
 
 
 def total_ms(problem: Problem, choices: Sequence[int]) -> float:

@@ -9,14 +9,14 @@ from collage_core.backend import BackendKind
 from collage_core.costs.record import CostRecord
 from collage_core.errors import PlacementError
 from collage_core.formats import Format
-from collage_core.ir import Graph, TensorType
+from collage_core.ir import Graph, NodeSet, Subgraph, TensorType
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.cost import breakdown
 from collage_core.search.problem import NO_BACKEND, Choice, Problem, ProblemValue, Solution
 from collage_core.search.transitions import Transitions
 
-__all__ = ["ConversionKey", "Formulation", "formulate", "needed_conversions"]
+__all__ = ["ConversionKey", "Formulation", "formulate", "needed_conversions", "terms_ms"]
 
 ConversionKey = tuple[TensorType, Format, Format]
 """Type of the value, source, destination."""
@@ -90,12 +90,7 @@ class Formulation:
             solution.total_ms,
             solution.optimal,
             solution.method,
-            {
-                "kernels": parts.kernels_ms,
-                "conversions": parts.conversions_ms,
-                "groups": parts.group_ms,
-                "crossings": parts.crossing_ms,
-            },
+            parts.terms_ms,
         )
 
 
@@ -134,76 +129,106 @@ def formulate(
     PlacementError names the first node that no feasible candidate covers.
     """
     graph = candidates.graph
-    position = {n.id: i for i, n in enumerate(graph.nodes)}
-    backends: dict[str, int] = {}
-    formats: dict[Format, int] = {}
-    names = [*graph.inputs, *(v for v in graph.intermediates())]
-    index = {v: i for i, v in enumerate(names)}
-
-    def format_index(f: Format) -> int:
-        return formats.setdefault(f, len(formats))
-
-    choices: list[Choice] = []
-    kept: list[Candidate] = []
-    records: list[CostRecord | None] = []
-    masks: dict[object, int] = {}
-    for c, record in _feasible(candidates, cost_of):
-        mask = masks.get(c.subgraph.node_set)
-        if mask is None:
-            mask = masks[c.subgraph.node_set] = sum(1 << position[i] for i in c.subgraph.node_set)
-        choices.append(
-            Choice(
-                nodes=mask,
-                backend=NO_BACKEND if c.backend == VIEW else backends.setdefault(c.backend, len(backends)),
-                reads={
-                    index[v]: format_index(f)
-                    for v, f in zip(c.subgraph.inputs, c.variant.inputs, strict=True)
-                },
-                writes={
-                    index[v]: format_index(f)
-                    for v, f in zip(c.subgraph.outputs, c.variant.outputs, strict=True)
-                },
-                cost_ms=record.median_ms if record and record.median_ms is not None else 0.0,
-            )
-        )
-        kept.append(c)
-        records.append(record)
-    _require_cover(graph, choices)
-    values = tuple(_value(graph, v, position, format_index) for v in names)
     transitions = transitions or Transitions()
-    by_type: dict[TensorType, list[tuple[int, int, float]]] = {}
+    feasible = _feasible(candidates, cost_of)
+    builder = _Builder(graph, transitions)
+    for c, record in feasible:
+        builder.choose(c, record.median_ms if record and record.median_ms is not None else 0.0)
+    _require_cover(graph, builder.choices)
+    by_type: dict[TensorType, list[tuple[Format, Format, str, float]]] = {}
     for (type, source, destination), (backend, cost_ms) in converters.items():
-        if source in formats and destination in formats:
-            in_place_ms = cost_ms + transitions.group_ms.get(backend, 0.0)
-            by_type.setdefault(type, []).append((formats[source], formats[destination], in_place_ms))
-    conversion_ms = {
-        (index[v], source, destination): cost_ms
-        for v in names
-        for source, destination, cost_ms in by_type.get(graph.type_of(v), ())
-    }
-    problem = Problem(
-        len(graph.nodes),
-        values,
-        tuple(choices),
-        conversion_ms,
-        {index: transitions.group_ms.get(name, 0.0) for name, index in backends.items()},
-        {index: transitions.crossing_ms.get(name, 0.0) for name, index in backends.items()},
-    )
+        by_type.setdefault(type, []).append((source, destination, backend, cost_ms))
+    for v in builder.values:
+        for source, destination, backend, cost_ms in by_type.get(graph.type_of(v), ()):
+            builder.convert(v, source, destination, backend, cost_ms)
+    problem = builder.problem()  # before its formats are told: this one may bring more
     return Formulation(
-        candidates, problem, tuple(kept), tuple(records), tuple(names), tuple(formats), converters
+        candidates,
+        problem,
+        tuple(c for c, _ in feasible),
+        tuple(record for _, record in feasible),
+        tuple(builder.values),
+        tuple(builder.formats),
+        converters,
     )
 
 
-def _value(
-    graph: Graph, name: str, position: Mapping[int, int], format_index: Callable[[Format], int]
-) -> ProblemValue:
-    producer = graph.producer(name)
-    return ProblemValue(
-        producer=None if producer is None else position[producer.id],
-        consumers=tuple(sorted(position[n.id] for n in graph.consumers(name))),
-        input_format=format_index(graph.plain_format(name)) if producer is None else None,
-        output_format=format_index(graph.plain_format(name)) if graph.is_output(name) else None,
-    )
+def terms_ms(graph: Graph, placement: Placement, transitions: Transitions) -> dict[str, float]:
+    """What a placement is predicted to take, term by term, at the costs of its groups and conversions: just
+    what a search that found it would say. All of them have a cost.
+    """
+    builder = _Builder(graph, transitions)
+    for g in placement.groups:
+        assert g.cost_ms is not None
+        builder.choose(Candidate(Subgraph(graph, g.nodes), g.backend, g.variant, "placement"), g.cost_ms)
+    for c in placement.conversions:
+        assert c.cost_ms is not None
+        builder.convert(c.value, c.source, c.destination, c.backend, c.cost_ms)
+    return breakdown(builder.problem(), range(len(builder.choices))).terms_ms
+
+
+class _Builder:
+    """Numbers what a problem is made of, in the order in which it is told of it."""
+
+    def __init__(self, graph: Graph, transitions: Transitions) -> None:
+        self.values = {v: i for i, v in enumerate((*graph.inputs, *graph.intermediates()))}
+        self.choices: list[Choice] = []
+        self.formats: dict[Format, int] = {}
+        self._graph, self._transitions = graph, transitions
+        self._position = {n.id: i for i, n in enumerate(graph.nodes)}
+        self._backends: dict[str, int] = {}
+        self._masks: dict[NodeSet, int] = {}
+        self._conversions: list[tuple[str, Format, Format, float]] = []
+
+    def choose(self, c: Candidate, cost_ms: float) -> None:
+        """One that may be chosen."""
+        nodes = c.subgraph.node_set
+        if nodes not in self._masks:
+            self._masks[nodes] = sum(1 << self._position[i] for i in nodes)
+        backend = NO_BACKEND
+        if c.backend != VIEW:
+            backend = self._backends.setdefault(c.backend, len(self._backends))
+        reads = self._numbered(c.subgraph.inputs, c.variant.inputs)
+        writes = self._numbered(c.subgraph.outputs, c.variant.outputs)
+        self.choices.append(Choice(self._masks[nodes], backend, reads, writes, cost_ms))
+
+    def convert(self, value: str, source: Format, destination: Format, backend: str, cost_ms: float) -> None:
+        """A conversion that may be had."""
+        in_place_ms = cost_ms + self._transitions.group_ms.get(backend, 0.0)
+        self._conversions.append((value, source, destination, in_place_ms))
+
+    def problem(self) -> Problem:
+        """Of what it has been told. What converts formats that nobody knows is left out."""
+        values = tuple(map(self._value, self.values))
+        known, group_ms, crossing_ms = self.formats, self._transitions.group_ms, self._transitions.crossing_ms
+        return Problem(
+            len(self._graph.nodes),
+            values,
+            tuple(self.choices),
+            {
+                (self.values[v], known[source], known[destination]): ms
+                for v, source, destination, ms in self._conversions
+                if source in known and destination in known
+            },
+            {index: group_ms.get(name, 0.0) for name, index in self._backends.items()},
+            {index: crossing_ms.get(name, 0.0) for name, index in self._backends.items()},
+        )
+
+    def _numbered(self, values: Sequence[str], formats: Sequence[Format]) -> dict[int, int]:
+        return {self.values[v]: self._format(f) for v, f in zip(values, formats, strict=True)}
+
+    def _format(self, format: Format) -> int:
+        return self.formats.setdefault(format, len(self.formats))
+
+    def _value(self, name: str) -> ProblemValue:
+        graph = self._graph
+        producer = graph.producer(name)
+        return ProblemValue(
+            None if producer is None else self._position[producer.id],
+            tuple(sorted(self._position[n.id] for n in graph.consumers(name))),
+            self._format(graph.plain_format(name)) if producer is None else None,
+            self._format(graph.plain_format(name)) if graph.is_output(name) else None,
+        )
 
 
 def _require_cover(graph: Graph, choices: Sequence[Choice]) -> None:

@@ -20,12 +20,13 @@ from collage_core.formats import channels_last, plain
 from collage_core.ir import Graph, Subgraph, TensorType, from_model
 from collage_core.pipeline.comparison import PARTS, Comparison
 from collage_core.pipeline.costing import Costs
-from collage_core.pipeline.in_place import InPlace, Sightings, constants_ms
+from collage_core.pipeline.in_place import InPlace, Sightings, crossings
 from collage_core.pipeline.optimize import search_placement
 from collage_core.pipeline.proof import MIX, Compare, Single
 from collage_core.pipeline.refinement import Refined, anchor_of, refine
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.search.candidates import Candidate, CandidateSet
+from collage_core.search.formulate import terms_ms
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.searcher import SearchResult
 from collage_core.search.transitions import Transitions
@@ -335,14 +336,16 @@ def test_a_value_crosses_once_however_many_read_it(parse: Parse) -> None:
       [f] v = Add(u, t) [g] y = Mul(v, t) }"""
     graph = from_model(parse(text, s=np.array([6]), z=np.array([2, 3])))
     placement = _in_turn(graph, "one", VIEW, "two", "two", VIEW, "one", "one")
-    constants = constants_ms(graph, placement, Transitions({"one": 0.25}, {"one": 1.0, "two": 3.0}))
-    assert [(part.nodes, *terms_ms) for part, *terms_ms in constants if isinstance(part, Group)] == [
-        ((graph.nodes[0].id,), 0.25, 0.0),
-        ((graph.nodes[2].id,), 0.0, 0.0),  # through a view
-        ((graph.nodes[3].id,), 0.0, 1.0),
-        ((graph.nodes[5].id,), 0.25, 3.0),  # one operand comes through a view
-        ((graph.nodes[6].id,), 0.25, 0.0),  # has crossed before
-    ]
+    left = {part.nodes: left for part, left in crossings(graph, placement) if isinstance(part, Group)}
+    assert left == {
+        (graph.nodes[0].id,): (),
+        (graph.nodes[2].id,): (),  # through a view
+        (graph.nodes[3].id,): ("one",),
+        (graph.nodes[5].id,): ("two",),  # one operand comes through a view
+        (graph.nodes[6].id,): (),  # has crossed before
+    }
+    found_ms = terms_ms(graph, placement, Transitions({"one": 0.25}, {"one": 1.0, "two": 3.0}))
+    assert found_ms == {"kernels": 7.0, "conversions": 0.0, "groups": 0.75, "crossings": 4.0}
 
 
 def test_where_a_part_has_no_cost_nothing_is_predicted(graph: Graph) -> None:
