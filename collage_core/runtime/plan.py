@@ -54,7 +54,8 @@ class Plan:
 
 
 def schedule(graph: Graph, placement: Placement) -> tuple[Step, ...]:
-    """The placement's groups, each conversion right before the first group that needs it.
+    """The placement's groups, each conversion right before the first group that needs it, be it by way of
+    another conversion.
 
     PlacementError unless shapes are static, every node is covered once, every group finds what it reads, and
     the outputs are delivered row-major.
@@ -68,13 +69,19 @@ def schedule(graph: Graph, placement: Placement) -> tuple[Step, ...]:
     steps: list[Step] = []
 
     def need(slot: Slot, who: str) -> None:
-        if slot in ready:
-            return
-        c = conversions.get(slot)
-        if c is None or (c.value, c.source) not in ready:
-            raise PlacementError(f"{who} reads {slot[0]!r} as {slot[1]}, which nothing before it provides")
-        steps.append(Step(c, ((c.value, c.source),), (slot,)))
-        ready.add(slot)
+        route: list[Conversion] = []
+        wanted = slot
+        while wanted not in ready:
+            c = conversions.get(wanted)
+            if c is None or c in route:
+                raise PlacementError(
+                    f"{who} reads {slot[0]!r} as {slot[1]}, which nothing before it provides"
+                )
+            route.append(c)
+            wanted = c.value, c.source
+        for c in reversed(route):
+            steps.append(Step(c, ((c.value, c.source),), ((c.value, c.destination),)))
+            ready.add((c.value, c.destination))
 
     for group in placement.groups:
         if not group.nodes or not set(group.nodes) <= graph.positions.keys():

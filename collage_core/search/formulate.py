@@ -14,12 +14,17 @@ from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.cost import breakdown
 from collage_core.search.problem import NO_BACKEND, Choice, Problem, ProblemValue, Solution
+from collage_core.search.routes import Routes, cheapest_routes
 from collage_core.search.transitions import Transitions
 
 __all__ = ["ConversionKey", "Formulation", "formulate", "needed_conversions", "terms_ms"]
 
 ConversionKey = tuple[TensorType, Format, Format]
 """Type of the value, source, destination."""
+
+_HopsMs = dict[tuple[Format, Format], float]
+"""By source and destination: what a conversion takes in place."""
+_NO_HOPS: _HopsMs = {}
 
 
 def needed_conversions(graph: Graph, candidates: Sequence[Candidate]) -> dict[ConversionKey, str]:
@@ -47,7 +52,7 @@ def needed_conversions(graph: Graph, candidates: Sequence[Candidate]) -> dict[Co
 @dataclass(frozen=True, slots=True)
 class Formulation:
     """A problem and what its numbers stand for. `choices[i]` is the candidate behind choice i of the
-    problem.
+    problem; `routes[v]` are the ways of value v from one format to another.
     """
 
     candidates: CandidateSet
@@ -57,6 +62,7 @@ class Formulation:
     value_names: tuple[str, ...]
     formats: tuple[Format, ...]
     converters: Mapping[ConversionKey, tuple[str, float]]
+    routes: Sequence[Routes]
 
     def placement(self, solution: Solution) -> Placement:
         """The solution with names, formats and costs."""
@@ -74,18 +80,16 @@ class Formulation:
                     record.spread_ms if record else 0.0,
                 )
             )
-        conversions = []
+        conversions: dict[tuple[str, Format], Conversion] = {}
         for c in parts.conversions:
-            value, source, destination = (
-                self.value_names[c.value],
-                self.formats[c.source],
-                self.formats[c.destination],
-            )
-            backend, cost_ms = self.converters[graph.type_of(value), source, destination]
-            conversions.append(Conversion(value, source, destination, backend, cost_ms))
+            value = self.value_names[c.value]
+            for hop in self.routes[c.value][c.source, c.destination][1]:
+                source, destination = (self.formats[f] for f in hop)
+                backend, cost_ms = self.converters[graph.type_of(value), source, destination]
+                conversions[value, destination] = Conversion(value, source, destination, backend, cost_ms)
         return Placement(
             tuple(groups),
-            tuple(conversions),
+            tuple(conversions.values()),
             self.candidates.target,
             solution.total_ms,
             solution.optimal,
@@ -135,13 +139,11 @@ def formulate(
     for c, record in feasible:
         builder.choose(c, record.median_ms if record and record.median_ms is not None else 0.0)
     _require_cover(graph, builder.choices)
-    by_type: dict[TensorType, list[tuple[Format, Format, str, float]]] = {}
+    by_type: dict[TensorType, _HopsMs] = {}
     for (type, source, destination), (backend, cost_ms) in converters.items():
-        by_type.setdefault(type, []).append((source, destination, backend, cost_ms))
-    for v in builder.values:
-        for source, destination, backend, cost_ms in by_type.get(graph.type_of(v), ()):
-            builder.convert(v, source, destination, backend, cost_ms)
-    problem = builder.problem()  # before its formats are told: this one may bring more
+        in_place_ms = cost_ms + transitions.group_ms.get(backend, 0.0)
+        by_type.setdefault(type, {})[source, destination] = in_place_ms
+    problem, routes = builder.problem({v: by_type.get(graph.type_of(v), {}) for v in builder.values})
     return Formulation(
         candidates,
         problem,
@@ -150,6 +152,7 @@ def formulate(
         tuple(builder.values),
         tuple(builder.formats),
         converters,
+        routes,
     )
 
 
@@ -161,10 +164,13 @@ def terms_ms(graph: Graph, placement: Placement, transitions: Transitions) -> di
     for g in placement.groups:
         assert g.cost_ms is not None
         builder.choose(Candidate(Subgraph(graph, g.nodes), g.backend, g.variant, "placement"), g.cost_ms)
+    hops_ms: dict[str, _HopsMs] = {}
     for c in placement.conversions:
         assert c.cost_ms is not None
-        builder.convert(c.value, c.source, c.destination, c.backend, c.cost_ms)
-    return breakdown(builder.problem(), range(len(builder.choices))).terms_ms
+        in_place_ms = c.cost_ms + transitions.group_ms.get(c.backend, 0.0)
+        hops_ms.setdefault(c.value, {})[c.source, c.destination] = in_place_ms
+    problem, _ = builder.problem(hops_ms)
+    return breakdown(problem, range(len(builder.choices))).terms_ms
 
 
 class _Builder:
@@ -178,7 +184,6 @@ class _Builder:
         self._position = {n.id: i for i, n in enumerate(graph.nodes)}
         self._backends: dict[str, int] = {}
         self._masks: dict[NodeSet, int] = {}
-        self._conversions: list[tuple[str, Format, Format, float]] = []
 
     def choose(self, c: Candidate, cost_ms: float) -> None:
         """One that may be chosen."""
@@ -192,26 +197,34 @@ class _Builder:
         writes = self._numbered(c.subgraph.outputs, c.variant.outputs)
         self.choices.append(Choice(self._masks[nodes], backend, reads, writes, cost_ms))
 
-    def convert(self, value: str, source: Format, destination: Format, backend: str, cost_ms: float) -> None:
-        """A conversion that may be had."""
-        in_place_ms = cost_ms + self._transitions.group_ms.get(backend, 0.0)
-        self._conversions.append((value, source, destination, in_place_ms))
-
-    def problem(self) -> Problem:
-        """Of what it has been told. What converts formats that nobody knows is left out."""
+    def problem(self, hops_ms: Mapping[str, _HopsMs]) -> tuple[Problem, tuple[Routes, ...]]:
+        """Of what it has been told, and each value's routes. hops_ms: by value, conversions that may be had;
+        values that are alike should have the same mapping.
+        """
         values = tuple(map(self._value, self.values))
-        known, group_ms, crossing_ms = self.formats, self._transitions.group_ms, self._transitions.crossing_ms
-        return Problem(
+        routes_of: dict[int, Routes] = {}
+        routes: list[Routes] = []
+        for v in self.values:
+            hops = hops_ms.get(v, _NO_HOPS)
+            if id(hops) not in routes_of:
+                routes_of[id(hops)] = self._routes(hops)
+            routes.append(routes_of[id(hops)])
+        group_ms, crossing_ms = self._transitions.group_ms, self._transitions.crossing_ms
+        problem = Problem(
             len(self._graph.nodes),
             values,
             tuple(self.choices),
-            {
-                (self.values[v], known[source], known[destination]): ms
-                for v, source, destination, ms in self._conversions
-                if source in known and destination in known
-            },
+            {(v, *ends): ms for v, of in enumerate(routes) for ends, (ms, _) in of.items()},
             {index: group_ms.get(name, 0.0) for name, index in self._backends.items()},
             {index: crossing_ms.get(name, 0.0) for name, index in self._backends.items()},
+        )
+        return problem, tuple(routes)
+
+    def _routes(self, hops_ms: _HopsMs) -> Routes:
+        """By way of formats that somebody reads or writes."""
+        known = self.formats
+        return cheapest_routes(
+            {(known[p], known[q]): ms for (p, q), ms in hops_ms.items() if {p, q} <= known.keys()}
         )
 
     def _numbered(self, values: Sequence[str], formats: Sequence[Format]) -> dict[int, int]:

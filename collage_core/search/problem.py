@@ -52,8 +52,9 @@ class Problem:
     (`search.cost.total_ms`).
 
     nodes are 0..node_count-1, topologically ordered (a value's producer is smaller than its consumers).
-    conversion_ms[(value, from, to)]: cost of the cheapest conversion; a pair that is missing is impossible.
-    conversions belong to no backend's crossing. group_ms[backend]: constant per group of a backend.
+    conversion_ms[(value, from, to)]: cost of the cheapest route (`search.routes`), each for itself, whatever
+    hops they share; a pair that is missing is impossible. Conversions belong to no backend's crossing.
+    group_ms[backend]: constant per group of a backend.
     crossing_ms[backend]: once per value that this backend produces and of which some consumer's backend is
     another one (neither being NO_BACKEND; model inputs and outputs belong to NO_BACKEND).
     """

@@ -213,6 +213,25 @@ def test_one_conversion_serves_all_readers(registry: Registry) -> None:
     assert len(executable.plan.steps) == 5
 
 
+def test_a_conversion_may_come_by_another_one(registry: Registry) -> None:
+    graph = _graph([("Relu", ["x"], "a"), ("Relu", ["a"], "b")], ["b"])
+    shape = graph.shape_of("x")
+    row, last = plain("float32", shape), channels_last("float32", shape)
+    way = Format.of("float32", shape, (1, 0, 2, 3))
+    groups = (
+        Group("numpy", (0,), Variant((row,), (row,))),
+        Group("numpy", (1,), Variant((last,), (row,))),
+    )
+    conversions = (Conversion("a", way, last, "numpy"), Conversion("a", row, way, "numpy"))
+    executable = build(graph, Placement(groups, conversions, _TARGET), registry)
+    x = _x(graph)
+    np.testing.assert_array_equal(executable(x)["b"], np.maximum(x, 0))
+    assert [step.writes for step in executable.plan.steps[1:3]] == [(("a", way),), (("a", last),)]
+    circle = Conversion("a", way, last, "numpy"), Conversion("a", last, way, "numpy")
+    with pytest.raises(PlacementError, match=r"reads 'a' as .*, which nothing before it provides"):
+        build(graph, Placement(groups, circle, _TARGET), registry)
+
+
 def test_results_are_left_alone_by_later_calls_and_run_writes_into_the_callers_arrays(
     registry: Registry,
 ) -> None:
