@@ -37,21 +37,25 @@ FOUND = "found"
 
 @dataclass(slots=True)
 class Memory:
-    """Answers of the op level's searches, in their order, and every backend alone: before anything was run in
-    place, and after that. turns: how often something was run in place. failed: why, by digest, of what had
-    failed as a whole before. left_out: digests of backends alone that were not compared. seated: of those,
-    and of others, who sat beside the choice in the end. costs_digest: of the costs that were known in the end
-    (`costs_digest`); with others, there may be better answers.
-    """
+    """What is recalled of an optimization."""
 
     searches: list[SearchResult] = field(default_factory=list)
+    """Answers of the op level's searches, in their order."""
     singles: tuple[Single, ...] = ()
     singles_after: tuple[Single, ...] = ()
+    """Every backend alone: before anything was run in place, and after that."""
     turns: int = 0
+    """How often something was run in place."""
     failed: Mapping[str, str] = field(default_factory=dict)
+    """Why, by digest, of what had failed as a whole before."""
     left_out: tuple[str, ...] = ()
+    """Digests of backends alone that were not compared."""
     seated: tuple[str, ...] = ()
+    """Of those, and of others, who sat beside the choice in the end."""
     costs_digest: str = ""
+    """Of the costs that were known in the end (`costs_digest`); with others, there may be better answers."""
+    first: Mapping[str, Placement] = field(default_factory=dict)
+    """What ran at once, by label."""
 
     def to_record(self) -> CostRecord:
         """As the database keeps it."""
@@ -71,6 +75,7 @@ class Memory:
             "turns": self.turns,
             "left_out": list(self.left_out),
             "seated": list(self.seated),
+            "first": {label: p.to_json() for label, p in self.first.items()},
         }
         return CostRecord("ok", details=details)
 
@@ -90,6 +95,7 @@ class Memory:
                 tuple(map(str, details["left_out"])),
                 tuple(map(str, details["seated"])),
                 str(details["costs"]),
+                {label: Placement.from_json(told) for label, told in details["first"].items()},
             )
         except (AttributeError, KeyError, TypeError, ValueError, PlacementError):
             return None

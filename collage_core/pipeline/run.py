@@ -142,6 +142,8 @@ class OptimizationRun:
                 found.forget()  # what was found at other constants
                 self._recall(found)
                 self._estimate(found)
+        if self.runs and found.recalled is not None and found.recalled.first:
+            self._runs_at_once(found, found.recalled.first)
         if not self._bounds:
             found.known.ledger.measure_all()
             self._learn(found)
@@ -237,9 +239,14 @@ class OptimizationRun:
                 placements = {s.label: s.placement for s in singles if s.placement is not None}
             if placements:
                 found.singles = tuple(singles)
-                comparison = self._comparing(found, lambda title: _AT_ONCE)(_FIRST, placements, ())
-                if any(r.ok for r in comparison.records.values()):
+                if self._runs_at_once(found, placements):
                     return
+
+    def _runs_at_once(self, found: Found, placements: Mapping[str, Placement]) -> bool:
+        """Whether any of these runs."""
+        found.memory.first = placements
+        comparison = self._comparing(found, lambda title: _AT_ONCE)(_FIRST, placements, ())
+        return any(r.ok for r in comparison.records.values())
 
     def _calibrate(self, known: Known, *, measure: bool) -> None:
         known.transitions, measured = calibrate(

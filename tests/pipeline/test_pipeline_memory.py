@@ -30,6 +30,7 @@ _MEMORY = Memory(
     ("89ab",),
     ("cdef",),
     "4567",
+    {"a": _PLACEMENT},
 )
 
 
