@@ -271,4 +271,5 @@ def test_what_a_user_has_optimised(optimised: Optimised) -> None:
     prediction = report["prediction"]
     chosen, least = (optimised.second["search"]["alone_ms"][k] for k in ("chosen", "least"))
     assert prediction["placement_ms"] == pytest.approx(chosen)
-    assert prediction["least_ms"] == pytest.approx(least)
+    # What was measured after the search had ended may make a better one known, by less than is told of.
+    assert 0.98 * least < prediction["least_ms"] <= 1.0001 * least

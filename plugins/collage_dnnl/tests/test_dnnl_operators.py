@@ -11,7 +11,7 @@ from collage_dnnl.backend import DnnlBackend
 
 from collage_core.backend import plain_variant
 from collage_core.costs.check import compare
-from collage_core.device import Target
+from collage_core.device import Target, processor
 from collage_core.reference import evaluate
 from collage_core.testing import bind, make_group, node
 
@@ -188,11 +188,15 @@ def test_layer_normalization_of_a_constant(run_group: Any) -> None:
 
 @pytest.mark.parametrize(("op", "strange"), [("Gelu", np.inf), ("HardSigmoid", np.nan), ("Log", 1e-40)])
 def test_what_is_said_to_be_otherwise_still_is(op: str, strange: float) -> None:
-    """It is not declined: docs/measuring.md says so, and measuring finds it where there are such numbers."""
+    """It is not declined: docs/measuring.md says so, and measuring finds it where there are such numbers.
+    Gelu makes NaN of infinity in AVX-512's code only.
+    """
     x = np.array([strange, 1, 2], np.float32)
     group = make_group([node(op, ["x"], ["y"])], {"x": x})
     variant, target = plain_variant(group), Target("cpu", 1)
     bound = bind(DnnlBackend().build(group, variant, target), group, variant, {"x": x})
     assert not bound.call()
     expected = evaluate(group.graph, {"x": x}, keep=group.outputs)["y"]
-    assert compare("y", bound.outputs[0], expected)[1] is not None, "it is right by now"
+    is_there = op != "Gelu" or "avx512f" in processor().instructions
+    is_wrong = compare("y", bound.outputs[0], expected)[1] is not None
+    assert is_wrong == is_there, "it is wrong here, too" if is_wrong else "it is right by now"

@@ -125,6 +125,7 @@ def _defaults(*names: str) -> Fault:
 
 
 def _greater(op: Operator) -> str | None:
+    # So does its code for AVX-512; which code runs is its own to decide.
     return f"takes {op.op_type} of a NaN for true" if _of_floats(op) else None
 
 

@@ -13,7 +13,7 @@ from onnx import TensorProto
 
 from collage_core.backend import plain_variant
 from collage_core.costs.check import compare
-from collage_core.device import Target
+from collage_core.device import Target, processor
 from collage_core.errors import Refusal
 from collage_core.ir import Subgraph, from_model
 from collage_core.reference import evaluate
@@ -268,6 +268,9 @@ _CASES = {
     "Div of int32": (node("Div", ["x", "y"], "o"), {"x": _I32, "y": np.array([3, 5], np.int32)}, {}, 20),
 }
 
+_OF_AVX512 = ("takes Greater of", "takes GreaterOrEqual of")
+"""Declined everywhere: which code runs is the library's to decide."""
+
 
 @pytest.mark.parametrize("reason", _CASES)
 def test_a_fault_is_declined_and_still_there(reason: str) -> None:
@@ -284,7 +287,9 @@ def test_a_fault_is_declined_and_still_there(reason: str) -> None:
         assert not bound.call()
     expected = evaluate(group.graph, inputs, keep=group.outputs)
     found = dict(zip(group.outputs, bound.outputs, strict=True))
-    assert any(compare(v, found[v], expected[v])[1] is not None for v in group.outputs), "it is right by now"
+    is_there = reason not in _OF_AVX512 or "avx512f" in processor().instructions
+    is_wrong = any(compare(v, found[v], expected[v])[1] is not None for v in group.outputs)
+    assert is_wrong == is_there, "it is wrong here, too" if is_wrong else "it is right by now"
 
 
 def test_an_if_does_not_write_over_what_is_returned() -> None:
