@@ -118,6 +118,30 @@ def test_a_wrong_answer_is_neither_opinion() -> None:
     assert "missing" in str(found.why_wrong({}))
 
 
+def test_a_half_is_no_more_precise_for_being_cast() -> None:
+    x = np.linspace(0.1, 0.9, 7, dtype=np.float16)
+    model = make_model(
+        [node("Sigmoid", ["x"], "s"), node("Cast", ["s"], "y", to=onnx.TensorProto.DOUBLE)], {"x": x}
+    )
+    found = ask(model.SerializeToString(), {"x": x})
+    assert found.reference is not None
+    y = found.reference["y"]
+    assert found.why_wrong({"y": y * (1 + 2e-3)}) is None
+    assert "error" in str(found.why_wrong({"y": y * 1.5}))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_least_of_nearly_equal_halves_hangs_on_rounding(seed: int) -> None:
+    x = np.random.default_rng(seed).uniform(3.0, 6.5, (43, 40)).astype(np.float16)
+    names = ["x", "a", "b", "c"]
+    chain = [
+        node(op, [v], w) for op, v, w in zip(["Sigmoid", "Sin", "Sigmoid"], names, names[1:], strict=False)
+    ]
+    model = make_model([*chain, node("ArgMin", ["c"], "y", axis=0)], {"x": x})
+    unstable = ask(model.SerializeToString(), {"x": x}).unstable["y"]
+    assert unstable.mean() > 0.95
+
+
 def _run_by_onnxruntime(numbers: Iterable[int]) -> Iterator[Sample]:
     """It lacks some operators in some dtypes."""
     for sample in map(generate, numbers):

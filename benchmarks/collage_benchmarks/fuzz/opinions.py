@@ -8,12 +8,13 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 import onnx
 import onnxruntime
 
-from collage_core.costs.check import compare, tolerance
+from collage_core.costs.check import Standard, compare, standards, tolerance
 from collage_core.errors import CollageError
 from collage_core.formats import Array
 from collage_core.ir import Graph, Node, from_model
@@ -29,6 +30,10 @@ Answer = dict[str, Array]
 _ALLOWANCE = 10.0
 """How much more than a single kernel a whole model may be off: errors add up from node to node."""
 
+_DRAWS = 8
+"""So often is everything rounded otherwise: two draws have missed that of nearly equal halves (float16) any
+may be the least.
+"""
 _AVERAGING = frozenset(["AveragePool", "GlobalAveragePool", "GridSample", "Mean", "ReduceMean", "RoiAlign"])
 _EXACT = frozenset(["Cast", "CastLike"])
 """All round alike here."""
@@ -42,7 +47,7 @@ class Opinions:
     no refusal. normalised: the reference's answer after all passes. blame: the first pass after which that is
     another. differing: the first node after which the two opinions differ, with by how much.
     unstable: by output, the elements (bool) that are others when last bits are, of inputs or of what nodes
-    compute: rounding decides them, and no two libraries round alike.
+    compute: rounding decides them, and no two libraries round alike. held_to: see `standards`.
     """
 
     onnxruntime: Answer | None
@@ -54,12 +59,15 @@ class Opinions:
     differing: str | None = None
     untold: str | None = None
     unstable: Mapping[str, Array] = field(default_factory=dict)
+    held_to: Mapping[str, Standard] = field(default_factory=dict)
 
     def why_wrong(self, answer: Mapping[str, Array]) -> str | None:
         """Why an output agrees with neither opinion; None where each agrees with one, or is unstable."""
         given = [o for o in (self.onnxruntime, self.reference) if o is not None]
         for name in given[0] if given else ():
-            found = [difference(self._settled(name, answer, o[name]), {name: o[name]}) for o in given]
+            found = [
+                difference(self._settled(name, answer, o[name]), {name: o[name]}, self.held_to) for o in given
+            ]
             if None not in found:
                 return found[0]
         return None
@@ -72,18 +80,30 @@ class Opinions:
         return {name: np.where(unstable, opinion, found).astype(found.dtype)}
 
 
-def difference(answer: Mapping[str, Array], expected: Mapping[str, Array]) -> str | None:
-    """Why an answer is another one than expected; None where it is the same up to rounding."""
+def difference(
+    answer: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    held_to: Mapping[str, Standard] = MappingProxyType({}),
+) -> str | None:
+    """Why an answer is another one than expected; None where it is the same up to rounding. held_to: what
+    some outputs are, rather than to their dtype's (`standards`).
+    """
     for name, array in expected.items():
         if name not in answer:
             return f"output {name!r} is missing"
         if answer[name].dtype != array.dtype:
             return f"output {name!r} is {answer[name].dtype}, and {array.dtype} was expected"
-        error, refusal = compare(name, answer[name], array)
-        near = error is not None and error <= _ALLOWANCE * tolerance(str(array.dtype))
+        standard = held_to.get(name)
+        error, refusal = compare(name, answer[name], array, standard)
+        near = error is not None and error <= _ALLOWANCE * tolerance(_dtype_of(array, standard))
         if refusal is not None and not near:
             return str(refusal)
     return None
+
+
+def _dtype_of(array: Array, standard: Standard | None) -> str:
+    """By whose precision numbers count."""
+    return standard if isinstance(standard, str) else str(array.dtype)
 
 
 def ask(data: bytes, inputs: Mapping[str, Array]) -> Opinions:
@@ -98,11 +118,12 @@ def ask(data: bytes, inputs: Mapping[str, Array]) -> Opinions:
     except Exception:
         return Opinions(runtime, None, fault=traceback.format_exc(), untold=untold)
     differing = None
-    if runtime is not None and difference(runtime, reference) is not None:
-        differing = _first_difference(model, graph, inputs) or difference(runtime, reference)
+    held_to = standards(graph)
+    if runtime is not None and difference(runtime, reference, held_to) is not None:
+        differing = _first_difference(model, graph, inputs) or difference(runtime, reference, held_to)
     try:
-        normalised, blame = _passes(graph, inputs, reference)
-        if runtime is not None and difference(normalised, runtime) is None:
+        normalised, blame = _passes(graph, inputs, reference, held_to)
+        if runtime is not None and difference(normalised, runtime, held_to) is None:
             blame = None  # the reference errs at the model's own opset
     except CollageError as error:
         return Opinions(
@@ -110,8 +131,8 @@ def ask(data: bytes, inputs: Mapping[str, Array]) -> Opinions:
         )
     except Exception:
         return Opinions(runtime, reference, fault=traceback.format_exc(), differing=differing, untold=untold)
-    unstable = _unstable(graph, inputs, reference)
-    return Opinions(runtime, reference, normalised, None, None, blame, differing, untold, unstable)
+    unstable = _unstable(graph, inputs, reference, held_to)
+    return Opinions(runtime, reference, normalised, None, None, blame, differing, untold, unstable, held_to)
 
 
 def run_onnxruntime(data: bytes, inputs: Mapping[str, Array]) -> Answer:
@@ -152,19 +173,21 @@ def _attempt(run: Callable[[], Answer]) -> tuple[Answer | None, str | None]:
         return None, " ".join(str(error).split())[:300]
 
 
-def _unstable(graph: Graph, inputs: Mapping[str, Array], expected: Answer) -> dict[str, Array]:
+def _unstable(
+    graph: Graph, inputs: Mapping[str, Array], expected: Answer, held_to: Mapping[str, Standard]
+) -> dict[str, Array]:
     """The elements of outputs that are others when what is given and what nodes compute is rounded
     otherwise; all of them where that makes an index leave its range.
     """
     rng = np.random.default_rng(0)
     found = {name: np.zeros(array.shape, bool) for name, array in expected.items()}
-    for _ in range(2):
+    for _ in range(_DRAWS):
         try:
             changed = _rounded_otherwise(graph, inputs, rng, expected)
         except CollageError:
             return {name: np.ones(array.shape, bool) for name, array in expected.items()}
         for name, array in expected.items():
-            found[name] |= _elements_that_differ(changed[name], array)
+            found[name] |= _elements_that_differ(changed[name], array, held_to.get(name))
     return {name: mask for name, mask in found.items() if mask.any()}
 
 
@@ -187,7 +210,7 @@ def _averages(node: Node) -> bool:
     return node.op_type in _AVERAGING
 
 
-def _elements_that_differ(changed: Array, expected: Array) -> Array:
+def _elements_that_differ(changed: Array, expected: Array, standard: Standard | None) -> Array:
     if changed.shape != expected.shape:
         return np.ones(expected.shape, bool)
     if expected.dtype.kind not in "fc":
@@ -195,7 +218,7 @@ def _elements_that_differ(changed: Array, expected: Array) -> Array:
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
     a, b = changed.astype(wide), expected.astype(wide)
     scale = float(np.abs(b[np.isfinite(b)]).max(initial=0)) or 1.0
-    allowed = _ALLOWANCE * tolerance(str(expected.dtype)) * scale
+    allowed = _ALLOWANCE * tolerance(_dtype_of(expected, standard)) * scale
     with np.errstate(invalid="ignore"):
         same = (np.abs(a - b) <= allowed) | (a == b) | (np.isnan(a) & np.isnan(b))
     return np.asarray(~same)
@@ -217,12 +240,14 @@ def _nudged(
     return np.where(exact, array, nudged)
 
 
-def _passes(graph: Graph, inputs: Mapping[str, Array], expected: Answer) -> tuple[Answer, str | None]:
+def _passes(
+    graph: Graph, inputs: Mapping[str, Array], expected: Answer, held_to: Mapping[str, Standard]
+) -> tuple[Answer, str | None]:
     """The reference's answer after all passes, and the first pass after which it is another one."""
     blame = None
     for p in PASSES:
         graph = run_passes(graph, [p])
-        if blame is None and (why := difference(evaluate(graph, inputs), expected)) is not None:
+        if blame is None and (why := difference(evaluate(graph, inputs), expected, held_to)) is not None:
             blame = f"{p.name}: {why}"
     require_static(graph)
     return evaluate(graph, inputs), blame
