@@ -123,7 +123,12 @@ def _lrn(graph: Graph, node: Node) -> Refusal | None:
 
 def _reduction(graph: Graph, node: Node) -> Refusal | None:
     axes = reduced_axes(graph, node)
-    return axes if isinstance(axes, Refusal) else None
+    if isinstance(axes, Refusal):
+        return axes
+    shape = graph.shape_of(node.inputs[0])
+    if all(shape[a] == 1 for a in axes):
+        return Refusal("axes of length 1, which oneDNN does not reduce", node.name)
+    return None
 
 
 def _resize(graph: Graph, node: Node) -> Refusal | None:

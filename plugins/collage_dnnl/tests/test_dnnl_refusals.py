@@ -269,3 +269,16 @@ def test_what_is_built_does_not_depend_on_neighbours(backend: Any, target: Any, 
     for variant in offered:
         assert len({outcome(s, variant) for s in subgraphs}) == 1
     assert any("uncompiled" not in outcome(subgraphs[0], v) for v in backend.variants(subgraphs[0], target))
+
+
+@pytest.mark.parametrize("op", ["ReduceMin", "ReduceSum", "ReduceL2"])
+def test_a_reduction_of_axes_of_length_1_is_declined(op: str, backend: Any, target: Any) -> None:
+    for axes, is_declined in (([2], True), ([0, 2], True), ([1, 2], False)):
+        graph = make_graph([node(op, ["x", "axes"], ["y"])], {"x": zeros(1, 62, 1)}, {"axes": np.array(axes)})
+        group = Subgraph(graph, graph.all_nodes)
+        said = backend.variants(group, target)
+        assert isinstance(said, Refusal) == is_declined
+        if isinstance(said, Refusal):
+            assert "axes of length 1" in said.reason
+        else:
+            backend.build(group, said[0], target)
