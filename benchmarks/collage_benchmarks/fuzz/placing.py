@@ -18,6 +18,7 @@ from collage_core.device import Target
 from collage_core.errors import WorkerError
 from collage_core.formats import Array
 from collage_core.ir import Graph, Subgraph, load_stored, save_stored, subgraph_model
+from collage_core.pipeline.effort import THOROUGH
 from collage_core.pipeline.optimize import Optimization
 from collage_core.placement import Placement
 from collage_core.plugins import default_registry
@@ -79,11 +80,20 @@ def place(
     backends: Sequence[str] | None,
     costs: Path,
 ) -> Placed:
-    """Optimise without comparing placements end to end; run the mix and every backend's own placement.
+    """Optimise without comparing placements end to end; run the mix and every backend's own placement. All
+    kernels are measured, for each is checked then.
 
     Raises what `optimize` raises.
     """
-    result = optimize(model, backends=backends, inputs=inputs, rounds=0, costs=costs, target=Target("cpu", 1))
+    result = optimize(
+        model,
+        backends=backends,
+        inputs=inputs,
+        rounds=0,
+        costs=costs,
+        target=Target("cpu", 1),
+        effort=THOROUGH,
+    )
     wanted: dict[str, Placement] = {"mix": result.placement}
     wanted.update({s.label: s.placement for s in result.singles if s.placement is not None})
     answers: dict[str, Mapping[str, Array]] = {}
