@@ -36,6 +36,8 @@ _PARTS_MARGIN = 1.15
 _FAR = 1.6
 _REFERENCE = 50.0
 """So many times the roofline the reference is guessed to take: NumPy, node by node."""
+_FAILING = 1000.0
+"""The same of what all neighbours in the same layouts have failed at: anything else is tried before."""
 _NEAREST = 2.0
 """What has no neighbours is guessed to reach the roofline's half."""
 
@@ -98,6 +100,7 @@ class Estimates:
             )
         self._shares: dict[_Kind, list[float]] = {}
         self._relative: dict[_Kind, list[float]] = {}
+        self._failing: set[_Kind] = set()
         self._best_ms: dict[NodeSet, float] = {}
         self._least_ms: dict[KernelKey, float] = {}
 
@@ -149,6 +152,11 @@ class Estimates:
 
     def _draw(self, costs: Costs) -> None:
         self._shares, self._relative = {}, {}
+        self._failing = {
+            kernel.nearest
+            for key, kernel in self._kernels.items()
+            if (record := costs.kernels.get(key)) is not None and not record.ok
+        }
         known = [
             (kernel, record.median_ms)
             for key, kernel in self._kernels.items()
@@ -188,6 +196,8 @@ class Estimates:
         return min(found, default=0.0)
 
     def _likely_ms(self, kernel: _Kernel) -> float:
+        if kernel.nearest in self._failing and kernel.nearest not in self._shares:
+            return _FAILING * kernel.roofline_ms
         if kernel.nodes in self._best_ms and (relative := self._any(self._relative, kernel)):
             return median(relative) * self._best_ms[kernel.nodes]
         if shares := self._any(self._shares, kernel):

@@ -313,7 +313,7 @@ class OptimizationRun:
 
     def _single_after(self, found: Found, before: Single) -> Single:
         """The same, unless it failed as a whole: then, while there is time, once its kernels are measured."""
-        is_over = self.budget.is_over(self.effort.in_place_share)
+        is_over = self.budget.is_over(self.effort.choosing_share)
         if before.placement is None or before.placement.digest not in found.failed or is_over:
             return before
         if before.backend == self.fallback:

@@ -236,6 +236,21 @@ def test_guesses_are_ordered_as_what_is_known(graph: Graph) -> None:
     assert guess_ms(known, "slow") == pytest.approx(28.0), "four times what fast takes, as before"
 
 
+def test_what_neighbours_have_failed_at_is_guessed_to_come_last(graph: Graph) -> None:
+    """One of them has failed in one layout: in that one the others are guessed to fail, in another not."""
+    groups = [_named(graph, f"big{i}") for i in range(3)]
+    estimates = Estimates(_offered(graph, groups), _PEAKS)
+    failed = _key(groups[0], "fast")
+    guesses = _guesses(estimates, {failed: _FAILED})
+    assert failed not in guesses
+    for group in groups[1:]:
+        asked = _key(group, "fast")
+        others = [_key(group, "fast", _last(group)), _key(group, "slow"), _key(group, "ref")]
+        assert all(guesses[asked] > 10 * guesses[other] for other in others)
+    worked = _guesses(estimates, {failed: _FAILED, _key(groups[1], "fast"): _ok(1.0)})
+    assert worked[_key(groups[2], "fast")] < guesses[_key(groups[2], "fast")]
+
+
 def test_scouts_are_one_of_each_kind_that_nobody_has_seen(graph: Graph) -> None:
     big, small = ([_named(graph, f"{name}{i}") for i in range(5)] for name in ("big", "small"))
     estimates = Estimates(_offered(graph, [*big, *small]), _PEAKS)
