@@ -5,7 +5,8 @@ at these costs contains is measured, and the search asked again, until its answe
 no placement is better, as far as the bounds hold.
 
 Bounds are far below what most things cost, so what comes first there is in no order. Before that the same is
-done with guesses: where time is over early, what is measured is what a good answer is made of.
+done with guesses, and then with bounds that are mostly right: where time is over early, what is measured is
+what a good answer is made of.
 """
 
 from __future__ import annotations
@@ -84,10 +85,23 @@ class Known:
         if self.estimates is None:
             return self._found(searcher, backends)
         self._measure_guesses(searcher, backends)
+        if not self.ledger.time_is_over:
+            self._close_in(self.estimates, searcher, backends, hopeful=True)
+        return self._close_in(self.estimates, searcher, backends)
+
+    def _close_in(
+        self,
+        estimates: Estimates,
+        searcher: Searcher,
+        backends: Sequence[str] | None,
+        *,
+        hopeful: bool = False,
+    ) -> SearchResult:
+        """Until no placement can be better than the best of what is measured, as far as the bounds hold."""
         best: SearchResult | None = None
         best_ms = math.inf
         while True:
-            self.estimates.bound(self.costs, self.ledger.unknown_converters)
+            estimates.bound(self.costs, self.ledger.unknown_converters, hopeful=hopeful)
             try:
                 bound = self._found(searcher, backends)
             finally:
@@ -103,9 +117,7 @@ class Known:
                 return _bounded(best, min(bound_ms, best_ms))
             # Without any placement that is measured there is nothing to end with.
             whatever = best is None and self.ledger.time_is_over
-            self.ledger.measure_kernels(
-                _MEASURING, kernels, whatever=whatever, enough_ms=self.estimates.enough_ms
-            )
+            self.ledger.measure_kernels(_MEASURING, kernels, whatever=whatever, enough_ms=estimates.enough_ms)
             self.ledger.measure_converters(_MEASURING, converters, whatever=whatever)
 
     def guess(
@@ -151,6 +163,12 @@ class Known:
         self.ledger.measure_kernels(_MEASURING, kernels, whatever=whatever, enough_ms=enough_ms)
         self.ledger.measure_converters(_MEASURING, converters, whatever=whatever)
         return bool(kernels or converters)
+
+    def may_run(self, placement: Placement) -> bool:
+        """Whether none of its kernels is known to fail."""
+        graph, records = self.candidates.graph, self.costs.kernels
+        found = (records.get(kernel_key(graph, g)) for g in placement.groups if g.backend != VIEW)
+        return all(record is None or record.ok for record in found)
 
     def unknown_kernels(self, placement: Placement) -> int:
         """How many of its kernels nobody has measured."""

@@ -2,13 +2,15 @@
 what to measure first.
 
 Nothing here is believed. A bound that is too high hides a candidate, so each is drawn from below: by the
-roofline where nothing is known, else by the largest share of the roofline that the same backend has reached
-with neighbours (the same operator, the same layouts), or by the least that it took of what others take.
+roofline where nothing is known, else by what the same backend has reached with neighbours (the same operator
+and layouts, the next in size): the largest share of the roofline, or the least that it took of what others
+take. Either is widened by as much as the best neighbour is from the middle one.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -29,8 +31,12 @@ _FEWER_PRODUCTS = 5.0
 """So many times as fast as its products alone allow may a convolution be: Winograd's algorithm does with 64
 products what takes 324, F(6 x 6, 3 x 3) of Lavin and Gray (arXiv 1509.09308).
 """
-_FEWEST = 3
-"""Neighbours of other structures: of fewer, the best says little of what is possible."""
+_FEWEST, _MOST = 3, 8
+"""Neighbours of other structures: of fewer, the best says little of what is possible; of more, those far in
+size say less than the next.
+"""
+_NEXT = 4
+"""So many of them say what is likely, and what is to be hoped for."""
 _PARTS_MARGIN = 1.15
 """So many times as fast as its slowest part alone may a group be."""
 _FAR = 1.6
@@ -42,6 +48,8 @@ _NEAREST = 2.0
 """What has no neighbours is guessed to reach the roofline's half."""
 
 _Kind = tuple[object, ...]
+_Reached = list[tuple[float, float]]
+"""By kernels of one kind: each one's roofline in ms, in order, and what it has reached."""
 _Groups = dict[tuple[str, int], dict[NodeSet, dict[KernelKey, None]]]
 """By backend and id of the heaviest node: its kernels of each node set."""
 
@@ -98,19 +106,20 @@ class Estimates:
                 near,
                 () if c.backend in reference else _parts_of(c, node.id, groups),
             )
-        self._shares: dict[_Kind, list[float]] = {}
-        self._relative: dict[_Kind, list[float]] = {}
+        self._shares: dict[_Kind, _Reached] = {}
+        self._relative: dict[_Kind, _Reached] = {}
         self._failing: set[_Kind] = set()
         self._best_ms: dict[NodeSet, float] = {}
         self._least_ms: dict[KernelKey, float] = {}
 
-    def bound(self, costs: Costs, converters: Iterable[Converter]) -> None:
+    def bound(self, costs: Costs, converters: Iterable[Converter], *, hopeful: bool = False) -> None:
         """Put bounds into `costs`, drawn from what is known there: of every kernel without a record, and of
-        these conversions (each element is read once and written once).
+        these conversions (each element is read once and written once). hopeful: no better than the best of
+        its neighbours, which is mostly true, and leaves out more.
         """
         self._draw(costs)
         self._least_ms = {}
-        self._put(costs, converters, lambda kernel: self._bound_ms(kernel.key, costs))
+        self._put(costs, converters, lambda kernel: self._bound_ms(kernel.key, costs, hopeful))
 
     def guess(self, costs: Costs, converters: Iterable[Converter]) -> None:
         """The same with what they are most likely to cost."""
@@ -122,7 +131,7 @@ class Estimates:
         self._draw(costs)
         found: dict[str, dict[str, float]] = {}
         for kind, shares in self._shares.items():
-            found.setdefault(str(kind[0]), {})[_told(kind)] = median(shares)
+            found.setdefault(str(kind[0]), {})[_told(kind)] = median(share for _, share in shares)
         return found
 
     def scouts(self, costs: Costs) -> list[KernelKey]:
@@ -166,41 +175,46 @@ class Estimates:
         for kernel, ms in known:
             if kernel.roofline_ms > 0.0:  # what has no elements reaches no share
                 for kind in (kernel.nearest, kernel.near):
-                    self._shares.setdefault(kind, []).append(kernel.roofline_ms / ms)
+                    self._shares.setdefault(kind, []).append((kernel.roofline_ms, kernel.roofline_ms / ms))
             of_backend = of_nodes.setdefault(kernel.nodes, {})
             of_backend[kernel.key[2]] = min(ms, of_backend.get(kernel.key[2], math.inf))
         self._best_ms = {nodes: min(of_backend.values()) for nodes, of_backend in of_nodes.items()}
         for kernel, ms in known:
             others = [t for b, t in of_nodes[kernel.nodes].items() if b != kernel.key[2]]
-            if others:
-                for kind in (kernel.nearest, kernel.near):
-                    self._relative.setdefault(kind, []).append(ms / min(others))
+            if others and kernel.roofline_ms > 0.0:
+                relative = kernel.roofline_ms, ms / min(others)
+                self._relative.setdefault(kernel.nearest, []).append(relative)
+        for reached in (*self._shares.values(), *self._relative.values()):
+            reached.sort()
 
-    def _bound_ms(self, key: KernelKey, costs: Costs) -> float:
+    def _bound_ms(self, key: KernelKey, costs: Costs, hopeful: bool) -> float:
         known = costs.kernels.get(key)
         if known is not None:
             return known.median_ms if known.ok and known.median_ms is not None else math.inf
         if key not in self._least_ms:
             kernel = self._kernels[key]
-            parts = [min(self._bound_ms(k, costs) for k in part) for part in kernel.parts]
+            parts = [min(self._bound_ms(k, costs, hopeful) for k in part) for part in kernel.parts]
             parts_ms = max((ms for ms in parts if ms < math.inf), default=0.0) / _PARTS_MARGIN
-            self._least_ms[key] = max(kernel.roofline_ms, self._by_neighbours_ms(kernel), parts_ms)
+            self._least_ms[key] = max(kernel.roofline_ms, self._by_neighbours_ms(kernel, hopeful), parts_ms)
         return self._least_ms[key]
 
-    def _by_neighbours_ms(self, kernel: _Kernel) -> float:
+    def _by_neighbours_ms(self, kernel: _Kernel, hopeful: bool) -> float:
+        """Those in the same layouts: what was slow in another one says nothing."""
+        count, least = (_NEXT, min) if hopeful else (_MOST, _beyond)
         found: list[float] = []
-        if shares := self._neighbours(self._shares, kernel):
-            found.append(kernel.roofline_ms / max(shares))
-        if (relative := self._neighbours(self._relative, kernel)) and kernel.nodes in self._best_ms:
-            found.append(min(relative) * self._best_ms[kernel.nodes])
+        shares = _next_in_size(self._shares.get(kernel.nearest, ()), kernel, count)
+        if len(shares) >= _FEWEST:
+            found.append(kernel.roofline_ms * least(1.0 / s for s in shares))
+        relative = _next_in_size(self._relative.get(kernel.nearest, ()), kernel, count)
+        if len(relative) >= _FEWEST and kernel.nodes in self._best_ms:
+            found.append(least(relative) * self._best_ms[kernel.nodes])
         return min(found, default=0.0)
 
     def _likely_ms(self, kernel: _Kernel) -> float:
         if kernel.nearest in self._failing and kernel.nearest not in self._shares:
             return _FAILING * kernel.roofline_ms
-        if kernel.nodes in self._best_ms and (relative := self._any(self._relative, kernel)):
-            return median(relative) * self._best_ms[kernel.nodes]
-        if shares := self._any(self._shares, kernel):
+        reached = self._shares.get(kernel.nearest) or self._shares.get(kernel.near) or ()
+        if shares := _next_in_size(reached, kernel, _NEXT):
             return kernel.roofline_ms / median(shares)
         if share := self._prior(kernel):
             return kernel.roofline_ms / share
@@ -210,15 +224,23 @@ class Estimates:
         shares = self._priors.get(kernel.key[2], {})
         return shares.get(_told(kernel.nearest)) or shares.get(_told(kernel.near))
 
-    @staticmethod
-    def _neighbours(of: Mapping[_Kind, list[float]], kernel: _Kernel) -> list[float]:
-        """Those in the same layouts: what was slow in another one says nothing."""
-        found = of.get(kernel.nearest, [])
-        return found if len(found) >= _FEWEST else []
 
-    @staticmethod
-    def _any(of: Mapping[_Kind, list[float]], kernel: _Kernel) -> list[float]:
-        return of.get(kernel.nearest) or of.get(kernel.near) or []
+def _next_in_size(reached: _Reached | tuple[()], kernel: _Kernel, count: int) -> list[float]:
+    """What so many neighbours, those whose roofline is the next to this one's, have reached."""
+    if len(reached) <= count:
+        return [value for _, value in reached]
+    if kernel.roofline_ms <= 0.0:
+        return []
+    at = bisect_left(reached, (kernel.roofline_ms,))
+    around = reached[max(0, at - count) : at + count]
+    around = sorted(around, key=lambda r: abs(math.log(r[0] / kernel.roofline_ms)))
+    return [value for _, value in around[:count]]
+
+
+def _beyond(ratios: Iterable[float]) -> float:
+    """The least that a further one may be: as far below the least of these as that is below their median."""
+    least, *others = sorted(ratios)
+    return least * least / median((least, *others))
 
 
 def _told(kind: _Kind) -> str:

@@ -115,8 +115,9 @@ def _best(
         return origin is None or candidate.backend != name or candidate.origin == origin
 
     placement = known.guess(searcher, backends, allowed).placement
-    for _ in range(looks):
+    while looks:
         if (placement.predicted_ms or math.inf) > near_ms or not known.measure(placement, whatever=whatever):
             break
+        looks -= known.may_run(placement)  # what holds a kernel that fails was no look
         placement = known.guess(searcher, backends, allowed).placement
     return placement

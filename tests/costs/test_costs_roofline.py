@@ -75,3 +75,4 @@ def test_peaks_are_measured_once_and_kept(tmp_path: Path) -> None:
     assert all(0.5 < gb_per_s < 1e5 for gb_per_s in peaks.copy_gb_per_s.values())
     small, *_, large = sorted(peaks.copy_gb_per_s)
     assert small < large
+    assert peaks.copy_gb_per_s[small] > 0.5 * peaks.copy_gb_per_s[large], "caches are no slower than memory"

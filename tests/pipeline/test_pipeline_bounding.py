@@ -73,7 +73,7 @@ class _Bounds:
     converters_ms: Mapping[Converter, float]
     guesses_ms: Mapping[KernelKey, float] = field(default_factory=dict)
 
-    def bound(self, costs: Costs, converters: Iterable[Converter]) -> None:
+    def bound(self, costs: Costs, converters: Iterable[Converter], *, hopeful: bool = False) -> None:
         costs.kernel_bounds_ms = {k: ms for k, ms in self.kernels_ms.items() if k not in costs.kernels}
         costs.converter_bounds_ms = {c: self.converters_ms[c] for c in converters}
 

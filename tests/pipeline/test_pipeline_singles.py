@@ -41,13 +41,14 @@ def graph(parse: Parse) -> Graph:
 @dataclass(slots=True)
 class _Told(Known):
     """What is guessed to be the best, and how long that takes: each guess after a measurement has the next of
-    `guesses_ms`.
+    `guesses_ms`. failing: so many of the first guesses hold a kernel that fails when it is measured.
     """
 
     answers: Answers = field(default_factory=dict)
     guesses_ms: Sequence[float] = (1.0,)
     unknown: int = 0
     measured: int = 0
+    failing: int = 0
 
     def guess(
         self,
@@ -70,6 +71,9 @@ class _Told(Known):
             return False
         self.measured += 1
         return True
+
+    def may_run(self, placement: Placement) -> bool:
+        return self.measured > self.failing
 
 
 _ONE, _BOTH = ("lib",), ("lib", "ref")
@@ -151,6 +155,13 @@ def test_so_many_looks_as_are_asked_for(graph: Graph) -> None:
     known = _told(graph, answers={(_WHOLE, _ONE): ["lib"] * 3}, guesses_ms=[4.0, 4.5, 4.9], unknown=9)
     single("lib", "ref", known, OpLevelSearch(), near_ms=5.0, looks=1)
     assert known.measured == 1
+
+
+def test_a_guess_that_fails_is_no_look(graph: Graph) -> None:
+    """So many formats as there are may fail one after the other: what comes of it is to run as a whole."""
+    known = _told(graph, answers={(_WHOLE, _ONE): ["lib"] * 3}, guesses_ms=[4.0] * 9, unknown=8, failing=3)
+    single("lib", "ref", known, OpLevelSearch(), near_ms=5.0, looks=1)
+    assert known.measured == 4
 
 
 @pytest.mark.parametrize(("far", "names"), [(1.5, "bc"), (2.0, "bc"), (2.1, "c"), (math.inf, "")])

@@ -59,8 +59,8 @@ class _Informed(Estimates):
         self._share = share
         self._truth = {k: r.median_ms for k, r in truth.kernels.items() if r.ok and r.median_ms is not None}
 
-    def bound(self, costs: Costs, converters: Iterable[Converter]) -> None:
-        super().bound(costs, converters)
+    def bound(self, costs: Costs, converters: Iterable[Converter], *, hopeful: bool = False) -> None:
+        super().bound(costs, converters, hopeful=hopeful)
         self._know(costs, self._share)
 
     def guess(self, costs: Costs, converters: Iterable[Converter]) -> None:
