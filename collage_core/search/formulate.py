@@ -169,6 +169,8 @@ def terms_ms(graph: Graph, placement: Placement, transitions: Transitions) -> di
         assert c.cost_ms is not None
         in_place_ms = c.cost_ms + transitions.group_ms.get(c.backend, 0.0)
         hops_ms.setdefault(c.value, {})[c.source, c.destination] = in_place_ms
+        for format in (c.source, c.destination):  # of a route, whose formats none of the groups may have
+            builder.number(format)
     problem, _ = builder.problem(hops_ms)
     return breakdown(problem, range(len(builder.choices))).terms_ms
 
@@ -221,16 +223,17 @@ class _Builder:
         return problem, tuple(routes)
 
     def _routes(self, hops_ms: _HopsMs) -> Routes:
-        """By way of formats that somebody reads or writes."""
+        """By way of formats that have a number: those that somebody reads or writes."""
         known = self.formats
         return cheapest_routes(
             {(known[p], known[q]): ms for (p, q), ms in hops_ms.items() if {p, q} <= known.keys()}
         )
 
     def _numbered(self, values: Sequence[str], formats: Sequence[Format]) -> dict[int, int]:
-        return {self.values[v]: self._format(f) for v, f in zip(values, formats, strict=True)}
+        return {self.values[v]: self.number(f) for v, f in zip(values, formats, strict=True)}
 
-    def _format(self, format: Format) -> int:
+    def number(self, format: Format) -> int:
+        """A value may go by way of it."""
         return self.formats.setdefault(format, len(self.formats))
 
     def _value(self, name: str) -> ProblemValue:
@@ -239,8 +242,8 @@ class _Builder:
         return ProblemValue(
             None if producer is None else self._position[producer.id],
             tuple(sorted(self._position[n.id] for n in graph.consumers(name))),
-            self._format(graph.plain_format(name)) if producer is None else None,
-            self._format(graph.plain_format(name)) if graph.is_output(name) else None,
+            self.number(graph.plain_format(name)) if producer is None else None,
+            self.number(graph.plain_format(name)) if graph.is_output(name) else None,
         )
 
 

@@ -62,14 +62,18 @@ def _graph() -> Graph:
 
 
 def _search(
-    converters: dict[tuple[Format, Format], float], second: Format = _C
+    converters: dict[tuple[Format, Format], float], second: Format = _C, slow: Format | None = None
 ) -> tuple[Graph, SearchResult]:
+    """slow: what the second reader may read as well, and takes 5 ms for."""
     graph = _graph()
     formats = (_A, _A), (_C, _A), (second, _A)
     candidates = tuple(
         Candidate(Subgraph(graph, [n.id]), "toy", Variant((read,), (written,)), "pattern")
         for n, (read, written) in zip(graph.nodes, formats, strict=True)
     )
+    slower = Candidate(candidates[-1].subgraph, "toy", Variant((slow or second,), (_A,)), "pattern")
+    if slow is not None:
+        candidates = (*candidates, slower)
     kinds = {"toy": BackendKind.OPERATOR}
     types = graph.type_of("a")
     offered: dict[ConversionKey, tuple[str, float]] = {
@@ -77,7 +81,7 @@ def _search(
     }
     task = SearchTask(
         CandidateSet(graph, Target("cpu", 1), candidates, {}, kinds),
-        lambda candidate: CostRecord("ok", 1.0),
+        lambda candidate: CostRecord("ok", 5.0 if slow is not None and candidate is slower else 1.0),
         offered,
         Transitions({"toy": 0.125}),
     )
@@ -102,6 +106,14 @@ def test_a_value_goes_by_way_of_a_format_that_somebody_knows() -> None:
     }
     assert terms_ms(graph, found.placement, Transitions({"toy": 0.125})) == told
     assert found.placement.predicted_ms == sum(told.values())
+
+
+def test_a_route_by_way_of_what_nobody_chose_is_priced_as_the_search_says() -> None:
+    """Only a reader that is not taken knows B."""
+    graph, found = _search({(_A, _B): 0.25, (_B, _C): 0.5, (_A, _C): 4.0}, slow=_B)
+    assert found.placement.conversions == (_AB, _BC)
+    assert all(_B not in (*g.variant.inputs, *g.variant.outputs) for g in found.placement.groups)
+    assert terms_ms(graph, found.placement, Transitions({"toy": 0.125})) == found.placement.terms_ms
 
 
 @pytest.mark.parametrize(("direct_ms", "conversions"), [(2.0, (_AB, _BC)), (0.5, (_AB, _AC))])
