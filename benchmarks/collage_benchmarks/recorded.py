@@ -14,6 +14,7 @@ from collage_core.backend import Backend
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.job import MeasureItem, MeasureJob
 from collage_core.costs.record import CostRecord, Policy
+from collage_core.costs.reported import Reported
 from collage_core.ir import Graph, Subgraph
 from collage_core.pipeline.costing import Converter, Costs, Ledger
 from collage_core.pipeline.in_place import KernelKey
@@ -22,9 +23,12 @@ from collage_core.search.candidates import CandidateSet
 
 __all__ = ["RecordedCosts", "measuring_s", "recorded_ledger"]
 
+_ANYWHERE: Mapping[str, str] = {}
+"""Nobody asks where recorded costs were taken."""
+
 
 class RecordedCosts(Executor):
-    """Carries measuring jobs (`MeasureJob`) by looking into `truth`, at once.
+    """Carries measuring jobs (`reported(run_job, job)`) by looking into `truth`, at once.
 
     truth: of all candidates of `graph`; KeyError for what it does not hold. kernels, converters: what was
     asked for, in order; where time is over, the ledger keeps less.
@@ -37,9 +41,10 @@ class RecordedCosts(Executor):
         self.converters: list[Converter] = []
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
-        job: MeasureJob = arguments[0]
+        job: MeasureJob = arguments[1]
         future: Future[Any] = Future()
-        future.set_result([(item.index, self._looked_up(item, job.backend)) for item in job.items])
+        found = [(item.index, self._looked_up(item, job.backend)) for item in job.items]
+        future.set_result(Reported(_ANYWHERE, found))
         return future
 
     def _looked_up(self, item: MeasureItem, backend: str) -> CostRecord:

@@ -20,6 +20,7 @@ from collage_core.costs.limits import candidate_limit_s, worker_memory_bytes
 from collage_core.costs.measure import Measuring, run_job
 from collage_core.costs.processors import PATIENCE
 from collage_core.costs.record import RACED_OUT, UNAVAILABLE, CostKey, CostRecord, Policy
+from collage_core.costs.reported import Reported, reported
 from collage_core.ir import Graph
 from collage_core.pipeline.in_place import InPlace, KernelKey, conversion_key, kernel_key
 from collage_core.pipeline.progress import Progress
@@ -399,12 +400,12 @@ class Ledger:
         for i, w in enumerate(wanted):
             of_backend.setdefault(w.key.backend, []).append(i)
 
-        def on_record(index: int, record: CostRecord) -> None:
+        def on_record(index: int, record: CostRecord, environment: Mapping[str, str] | None = None) -> None:
             w = wanted[index]
             keep(w.what, record)
             taken.append(record)
             self._measured += 1
-            self._store(w.key, record)
+            self._store(w.key if environment is None else replace(w.key, environment=environment), record)
             if self.time_is_over and not whatever:
                 raise _TimeIsOverError
 
@@ -413,8 +414,8 @@ class Ledger:
                 for name, indices in of_backend.items():
                     self._here().run(self._job(name, [wanted[i].item(i) for i in indices]), on_record)
             else:
-                for index, record in self._elsewhere(self._executor, wanted, of_backend):
-                    on_record(index, record)
+                for index, record, environment in self._elsewhere(self._executor, wanted, of_backend):
+                    on_record(index, record, environment)
         self._runs += sum(r.runs for r in taken)
         self._preempted_runs += sum(int(str(r.details.get("preempted_runs", 0))) for r in taken)
         if self._runs >= _FEWEST_RUNS and self._preempted_runs > _BUSY * self._runs:
@@ -431,14 +432,28 @@ class Ledger:
 
     def _elsewhere(
         self, executor: Executor, wanted: Sequence[_Wanted[_What]], of_backend: Mapping[str, Sequence[int]]
-    ) -> Iterable[tuple[int, CostRecord]]:
-        pending: list[Future[list[tuple[int, CostRecord]]]] = []
+    ) -> Iterable[tuple[int, CostRecord, Mapping[str, str]]]:
+        """Indices, records, and the environment of each as the machine has it that took it."""
+        pending: dict[Future[Reported[list[tuple[int, CostRecord]]]], tuple[str, list[int]]] = {}
         for name, indices in of_backend.items():
             for first in range(0, len(indices), _ITEMS_A_JOB):
-                items = [wanted[i].item(i) for i in indices[first : first + _ITEMS_A_JOB]]
-                pending.append(executor.submit(run_job, self._job(name, items)))
+                batch = list(indices[first : first + _ITEMS_A_JOB])
+                job = self._job(name, [wanted[i].item(i) for i in batch])
+                pending[executor.submit(reported, run_job, job)] = name, batch
         for future in as_completed(pending):
-            yield from future.result()
+            name, batch = pending[future]
+            try:
+                found = future.result()
+            except Exception as error:  # an executor may lose a job, and raise anything; it costs these items
+                lost = CostRecord(UNAVAILABLE, reason=f"its job was lost: {type(error).__name__}: {error}")
+                yield from ((i, lost, self._environments[name]) for i in batch)
+                continue
+            if found.environment != self._environments[name]:
+                self._note_once(
+                    f"{name}: measured on another machine or with other versions, "
+                    f"and kept as theirs ({_told_apart(found.environment, self._environments[name])})"
+                )
+            yield from ((i, record, found.environment) for i, record in found.result)
 
     def _job(self, backend: str, items: Sequence[MeasureItem]) -> MeasureJob:
         return MeasureJob(
@@ -465,6 +480,11 @@ class Ledger:
         if text not in self._noted:
             self._noted.add(text)
             self._progress.note(text)
+
+
+def _told_apart(there: Mapping[str, str], here: Mapping[str, str]) -> str:
+    """What is other there."""
+    return ", ".join(f"{k} {v}" for k, v in sorted(there.items()) if here.get(k) != v)
 
 
 def _is_ok(record: CostRecord | None) -> bool:

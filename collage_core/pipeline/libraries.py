@@ -4,15 +4,16 @@ structure, what they take.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.limits import candidate_limit_s, worker_memory_bytes
 from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
+from collage_core.costs.reported import Reported, reported
 from collage_core.costs.support import SupportJob, run_support
 from collage_core.device import Target
 from collage_core.errors import Refusal
@@ -20,14 +21,16 @@ from collage_core.ir import Graph, Node, NodeSet, Subgraph
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
 from collage_core.search.candidates import (
+    Candidate,
     CandidateSet,
     Constraints,
     Taken,
     generate_candidates,
+    offers_for,
     require_offers,
 )
 
-__all__ = ["SUPPORT", "find_candidates", "is_usable"]
+__all__ = ["SUPPORT", "find_candidates", "is_usable", "offering"]
 
 SUPPORT = "support"
 """Kind of the key under which an answer is kept."""
@@ -54,6 +57,24 @@ def find_candidates(
     candidates = generate_candidates(graph, backends.values(), target, constraints, taken)
     require_offers(candidates)
     return candidates, taken
+
+
+def offering(
+    graph: Graph,
+    backends: Mapping[str, Backend],
+    target: Target,
+    taken: Mapping[str, Taken],
+    constraints: Constraints,
+) -> Callable[[str, NodeSet], Sequence[Candidate]]:
+    """What a graph library, by name, offers for any nodes of those that it takes."""
+
+    def offer(name: str, nodes: NodeSet) -> Sequence[Candidate]:
+        if name not in taken or not nodes <= taken[name].nodes:
+            return ()
+        offers, _ = offers_for(Subgraph(graph, nodes), "search", backends[name], target)
+        return [c for c in offers if constraints.allows(c.subgraph, name)]
+
+    return offer
 
 
 def is_usable(backend: Backend, target: Target) -> bool:
@@ -99,14 +120,16 @@ class _Asking:
         unknown = [s for s in structures if s not in known]
         if unknown:
             self.progress.phase(f"asking {backend.name} what it takes")
-            answers = self._ask(backend, [structures[s][0] for s in unknown])
-            for s, record in zip(unknown, answers, strict=True):
+            answers = self._ask(backend, environment, [structures[s][0] for s in unknown])
+            for s, record in zip(unknown, answers.result, strict=True):
                 known[s] = record
                 if record.status != UNAVAILABLE:  # the next run asks again
-                    self.database.put(keys[s], record)
+                    self.database.put(replace(keys[s], environment=answers.environment), record)
         return {n.id: known[s] for s, nodes in structures.items() for n in nodes}
 
-    def _ask(self, backend: Backend, nodes: Sequence[Node]) -> list[CostRecord]:
+    def _ask(
+        self, backend: Backend, environment: Mapping[str, str], nodes: Sequence[Node]
+    ) -> Reported[list[CostRecord]]:
         job = SupportJob(
             self.workspace.graph_folder,
             backend.name,
@@ -117,8 +140,12 @@ class _Asking:
             worker_memory_bytes(),
         )
         if self.executor is None:
-            return run_support(job, self.progress.note)
-        return self.executor.submit(run_support, job).result()
+            return Reported(environment, run_support(job, self.progress.note))
+        try:
+            return self.executor.submit(reported, run_support, job).result()
+        except Exception as error:  # an executor may lose a job, and raise anything; it costs this library
+            reason = f"its job was lost: {type(error).__name__}: {error}"
+            return Reported(environment, [CostRecord(UNAVAILABLE, reason=reason)] * len(nodes))
 
 
 def _reason(record: CostRecord) -> str:

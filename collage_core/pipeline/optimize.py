@@ -145,7 +145,8 @@ def optimize_graph(
 
     backends: those that may take part; core's reference is added, so that every model places. inputs: what to
     record values with, by name (made up where None). workspace: an open one of this graph, with inputs of its
-    own. transitions: constants per group and crossing; where
+    own. executor: where measuring jobs run; what machines there take is kept as theirs, and serves this run.
+    transitions: constants per group and crossing; where
     None, calibrated, or those known if `executor` measures or `rounds` is 0. effort: how much is measured;
     everything where an executor measures. rounds: of each end-to-end comparison (at most 6 of those that
     teach costs in place), 0 for none; as the effort has it where None. budget_s: seconds for all of it, the

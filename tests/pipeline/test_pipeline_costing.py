@@ -12,15 +12,17 @@ import pytest
 
 from collage_core import CostDatabase, Target, Variant, plain_variant
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel
+from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.job import MeasureJob
 from collage_core.costs.measure import OnRecord
 from collage_core.costs.record import RACED_OUT, UNAVAILABLE, CostRecord, Policy
+from collage_core.costs.reported import Reported
 from collage_core.errors import Refusal
 from collage_core.formats import Format, channels_last
 from collage_core.ir import Graph, Subgraph, TensorType, from_model
 from collage_core.pipeline.costing import Ledger
 from collage_core.pipeline.in_place import KernelKey
-from collage_core.pipeline.progress import Silent
+from collage_core.pipeline.progress import Progress, Silent
 from collage_core.search.candidates import Candidate, CandidateSet
 
 if TYPE_CHECKING:
@@ -101,10 +103,38 @@ def _candidates(graph: Graph) -> CandidateSet:
     return CandidateSet(graph, Target("cpu", 1), tuple(found), {}, _KINDS)
 
 
-def _ledger(graph: Graph, database: CostDatabase, **options: Any) -> Ledger:
+class _Noting(Silent):
+    """Keeps what is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+class _Elsewhere:
+    """In place of `reported`, on a machine with other `facts`: everything takes 1 ms, unless the backend's
+    jobs are lost. asked: how many items each job had.
+    """
+
+    def __init__(self) -> None:
+        self.facts: dict[str, str] = {}
+        self.loses = ""
+        self.asked: list[int] = []
+
+    def __call__(self, run: object, job: MeasureJob) -> Reported[list[tuple[int, CostRecord]]]:
+        if job.backend == self.loses:
+            raise ConnectionError("the node is gone")
+        self.asked.append(len(job.items))
+        found = [(item.index, CostRecord("ok", 1.0, 0.1, 20)) for item in job.items]
+        return Reported({**environment_of(_Toy(job.backend), job.target), **self.facts}, found)
+
+
+def _ledger(graph: Graph, database: CostDatabase, progress: Progress | None = None, **options: Any) -> Ledger:
     nowhere: Any = SimpleNamespace(graph_folder=Path(), recording=SimpleNamespace(directory=Path()))
     backends = {name: _Toy(name) for name in _KINDS}
-    return Ledger(_candidates(graph), backends, database, nowhere, Policy(), Silent(), **options)
+    return Ledger(_candidates(graph), backends, database, nowhere, Policy(), progress or Silent(), **options)
 
 
 def _kernels(graph: Graph) -> list[KernelKey]:
@@ -252,16 +282,48 @@ def test_an_interrupt_keeps_what_was_measured(graph: Graph, database: CostDataba
     assert _ledger(graph, database).counts()["known"] == 3
 
 
-def test_an_executor_is_given_batches_and_time_ends_it_too(graph: Graph, database: CostDatabase) -> None:
-    asked: list[int] = []
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> _Elsewhere:
+    machine = _Elsewhere()
+    monkeypatch.setattr("collage_core.pipeline.costing.reported", machine)
+    return machine
 
-    def run_job(job: MeasureJob) -> list[tuple[int, CostRecord]]:
-        asked.append(len(job.items))
-        return [(item.index, CostRecord("ok", 1.0, 0.1, 20)) for item in job.items]
 
-    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as executor:
-        patch.setattr("collage_core.pipeline.costing.run_job", run_job)
+def test_an_executor_is_given_batches_and_time_ends_it_too(
+    graph: Graph, database: CostDatabase, elsewhere: _Elsewhere
+) -> None:
+    with ThreadPoolExecutor(1) as executor:
         ledger = _ledger(graph, database, executor=executor, time_is_over=lambda: len(database) >= 5)
         ledger.measure_all()
-    assert sorted(asked) == [4, 8], "a job for each backend"
+    assert sorted(elsewhere.asked) == [4, 8], "a job for each backend"
     assert len(database) == 5
+
+
+def test_a_cost_is_the_machines_that_took_it(
+    graph: Graph, database: CostDatabase, elsewhere: _Elsewhere
+) -> None:
+    """This run may use it; but what this machine takes nobody knows."""
+    elsewhere.facts = {"cpu": "another"}
+    progress = _Noting()
+    with ThreadPoolExecutor(1) as executor:
+        ledger = _ledger(graph, database, progress, executor=executor)
+        ledger.measure_all()
+    assert len(ledger.costs.kernels) == len(_kernels(graph))
+    assert {c.key.environment["cpu"] for c in database.items()} == {"another"}
+    assert [note for note in progress.notes if "another machine" in note and "cpu another" in note]
+    assert len(progress.notes) == len(_KINDS), "each backend's is told once"
+    assert not _ledger(graph, database).costs.cached
+
+
+def test_a_job_that_is_lost_costs_its_candidates(
+    graph: Graph, database: CostDatabase, elsewhere: _Elsewhere
+) -> None:
+    elsewhere.loses = "left"
+    progress = _Noting()
+    with ThreadPoolExecutor(1) as executor:
+        ledger = _ledger(graph, database, progress, executor=executor)
+        ledger.measure_all()
+    statuses = {(backend, r.status) for (_, _, backend), r in ledger.costs.kernels.items()}
+    assert statuses == {("left", UNAVAILABLE), ("right", "ok")}
+    assert {c.key.backend for c in database.items()} == {"right"}, "the next run tries again"
+    assert any("left" in note and "the node is gone" in note for note in progress.notes)

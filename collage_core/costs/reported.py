@@ -1,0 +1,42 @@
+"""What a job brings that ran wherever an executor had it run, with what tells that machine from others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from collage_core.costs.fingerprint import environment_of
+from collage_core.device import Target
+from collage_core.plugins import backend_of
+
+__all__ = ["Reported", "reported"]
+
+_Result = TypeVar("_Result")
+
+
+class _Job(Protocol):
+    """Of one backend (`MeasureJob`, `SupportJob`)."""
+
+    @property
+    def backend(self) -> str: ...
+    @property
+    def target(self) -> Target: ...
+    @property
+    def plugins(self) -> tuple[str, ...]: ...
+
+
+_AnyJob = TypeVar("_AnyJob", bound=_Job)
+
+
+@dataclass(frozen=True, slots=True)
+class Reported(Generic[_Result]):
+    """environment: of the job's backend on the machine that ran it (`environment_of`)."""
+
+    environment: Mapping[str, str]
+    result: _Result
+
+
+def reported(run: Callable[[_AnyJob], _Result], job: _AnyJob) -> Reported[_Result]:
+    """For an executor to carry: a cost belongs to the machine that took it, not to the one that asked."""
+    return Reported(environment_of(backend_of(job.backend, job.plugins), job.target), run(job))
