@@ -23,13 +23,14 @@ from collage_core.ir import Graph, Node, Subgraph
 from collage_core.reference import ReferenceBackend
 from collage_core.worker import Worker
 
-__all__ = ["PEAKS", "Peaks", "Work", "machine_peaks", "peaks_environment", "work_of"]
+__all__ = ["PEAKS", "PEAKS_VERSION", "Peaks", "Work", "machine_peaks", "peaks_environment", "work_of"]
 
 PEAKS = "peaks"
 """Kind of the key under which a machine's peaks are kept."""
 
-_VERSION = "2"
-"""Of how peaks are measured."""
+PEAKS_VERSION = "2"
+"""To be raised when peaks are measured otherwise: shares of the roofline are other shares then."""
+
 _PRODUCT = 1536
 _REPEATS = 8
 _COPY_S = 0.05
@@ -104,7 +105,7 @@ def peaks_environment(target: Target) -> dict[str, str]:
     """What stored peaks are valid for."""
     return {
         "measurer": MEASURER_VERSION,
-        "peaks": _VERSION,
+        "peaks": PEAKS_VERSION,
         "threads": str(target.threads),
         **device_fingerprint(target.device),
     }
@@ -133,7 +134,7 @@ def machine_peaks(
 def _measure(threads: int) -> dict[str, object]:
     sizes = cache_sizes_bytes()
     second, last = sizes[:2][-1], sizes[-1]
-    memory = min(4 * last, _LARGEST_COPY_BYTES)
+    memory = min(4 * max(last, threads * second), _LARGEST_COPY_BYTES)
     # A copy within half of a cache stays there.
     copies = {threads * second: threads * second // 2, last: last // 2, memory: memory}
     return {

@@ -24,6 +24,8 @@ class BestSoFar:
         self._is_told = True
         self.known: Optimization | None = None
         """None before anything has run."""
+        self.took_ms: float | None = None
+        """What that took."""
 
     def keep(
         self,
@@ -61,7 +63,7 @@ class BestSoFar:
         }
         single = min(singles_ms, key=singles_ms.__getitem__, default=None)
         self._progress.best(label, took_ms, single, None if single is None else singles_ms[single])
-        self.known, self._is_told = outcome(placement, label), False
+        self.known, self.took_ms, self._is_told = outcome(placement, label), took_ms, False
 
     def tell(self) -> None:
         """Of what is known, unless that has been done."""

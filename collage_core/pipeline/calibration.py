@@ -57,10 +57,11 @@ _Excess = tuple[str, tuple[str, ...], float]
 _BLOCKS = 6
 _FAVOUR = 0.001
 """What a backend's costs are multiplied by in the placement that is to use it as much as possible."""
-_MIXES, _STRETCH = 3, 4
+_MIXES, _STRETCH = 4, 7
+"""So many placements; a stretch is a block's nodes."""
 _MOST_NODES = 8
 """Of a group: a library that took all of the network in one would tell nothing of its groups."""
-_ROUNDS, _RUNS_PER_ROUND = 4, 3
+_ROUNDS, _RUNS_PER_ROUND = 8, 3
 _FEWEST_STEPS = 3
 _DIGITS = 6  # nanoseconds
 _SWEEPS = 100
@@ -206,20 +207,25 @@ def _measure(
 
 
 def _placements(known: Known, backends: Sequence[str]) -> list[Placement]:
-    """For each backend one that runs as much there as it can, and some where each stretch of nodes has a
-    backend of its own; all measured.
+    """Some in which each stretch of nodes has a backend of its own, as much of it as that can run; all of
+    them have about as many, in every part of the network. All measured.
     """
     order = {n.id: i for i, n in enumerate(known.candidates.graph.nodes)}
     stretches = range(0, len(order), _STRETCH)
     rng = random.Random(0)
-    favourites = [[name for _ in stretches] for name in backends]
-    favourites += [[rng.choice(backends) for _ in stretches] for _ in range(_MIXES)]
+
+    def favourites() -> list[str]:
+        """Every backend as often as every other, in any order."""
+        found: list[str] = []
+        while len(found) < len(stretches):
+            found += rng.sample(backends, len(backends))
+        return found
 
     def factor(favourite: Sequence[str], candidate: Candidate) -> float:
         first = min(order[n] for n in candidate.subgraph.node_set)
         return _FAVOUR if candidate.backend == favourite[first // _STRETCH] else 1.0
 
-    found = (_measured(known, partial(factor, favourite)) for favourite in favourites)
+    found = (_measured(known, partial(factor, favourites())) for _ in range(_MIXES))
     return list({p.digest: p for p in found}.values())
 
 

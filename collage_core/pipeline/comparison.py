@@ -141,12 +141,14 @@ class Comparison:
     """Records by entrant's name, taken in one run of alternating rounds.
 
     `record.error` and `record.details["max_abs_error"]` are against the expected outputs, where those were
-    given. outputs: of each entrant's last run; none when the records come from the database.
+    given. outputs: of each entrant's last run; none when the records come from the database. is_kept: there,
+    for the next run.
     """
 
     records: Mapping[str, CostRecord]
     measured: bool
     outputs: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
+    is_kept: bool = True
 
     def median_ms(self, name: str) -> float | None:
         record = self.records.get(name)
@@ -302,11 +304,11 @@ def compare(
     records = {name: replace(r, details={**r.details, **run}) for name, r in told.items()}
     # Failures, too, so that they are recalled with the rest; but not where the machine is why.
     statuses = {r.status for r in records.values()}
-    is_kept = is_cut_short or not is_short
-    if is_kept and UNAVAILABLE not in statuses and statuses != {"failed"}:
+    is_kept = (is_cut_short or not is_short) and UNAVAILABLE not in statuses and statuses != {"failed"}
+    if is_kept:
         for name, record in records.items():
             database.put(keys[name], record)
-    return Comparison(records, True, {name: outcome.outputs for name, outcome in outcomes.items()})
+    return Comparison(records, True, {name: outcome.outputs for name, outcome in outcomes.items()}, is_kept)
 
 
 class Unsettled:

@@ -10,7 +10,7 @@ take. Either is widened by as much as the best neighbour is from the middle one.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -37,6 +37,7 @@ size say less than the next.
 """
 _NEXT = 4
 """So many of them say what is likely, and what is to be hoped for."""
+_ROUNDING = 1.0 + 1e-9
 _PARTS_MARGIN = 1.15
 """So many times as fast as its slowest part alone may a group be."""
 _FAR = 1.6
@@ -226,15 +227,19 @@ class Estimates:
 
 
 def _next_in_size(reached: _Reached | tuple[()], kernel: _Kernel, count: int) -> list[float]:
-    """What so many neighbours, those whose roofline is the next to this one's, have reached."""
+    """What so many neighbours, those whose roofline is the next to this one's, have reached; and all that are
+    as near as the last of them: many kernels have the same roofline.
+    """
     if len(reached) <= count:
         return [value for _, value in reached]
     if kernel.roofline_ms <= 0.0:
         return []
     at = bisect_left(reached, (kernel.roofline_ms,))
     around = reached[max(0, at - count) : at + count]
-    around = sorted(around, key=lambda r: abs(math.log(r[0] / kernel.roofline_ms)))
-    return [value for _, value in around[:count]]
+    far = sorted(math.exp(abs(math.log(ms / kernel.roofline_ms))) for ms, _ in around)[count - 1] * _ROUNDING
+    first = bisect_left(reached, (kernel.roofline_ms / far,))
+    last = bisect_right(reached, (kernel.roofline_ms * far, math.inf))
+    return [value for _, value in reached[first:last]]
 
 
 def _beyond(ratios: Iterable[float]) -> float:

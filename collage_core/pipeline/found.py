@@ -31,7 +31,15 @@ what the slowest of the others took.
 """
 
 _STARTING_S = 2.0
-"""What a process takes in a sitting beside opening: its start, and two rounds."""
+"""What a process takes to start, in each sitting."""
+_CALIBRATED_FROM_S = 90.0
+"""Calibrating takes 30 s on two cores: what is left of a budget must be worth it."""
+_GROUP_MS, _MATTERS = 0.02, 0.05
+"""What a group and its crossings take beside a kernel, about: calibrations have found 0.003 to 0.06. From so
+large a share of the whole on, that decides who runs what.
+"""
+_RUNS_A_SITTING = 4
+"""Two rounds, and as many to warm up."""
 
 
 @dataclass(slots=True)
@@ -69,6 +77,16 @@ class Found:
         assert self.op_level is not None
         return self.op_level.placement
 
+    def is_worth_calibrating(self, left_s: float) -> bool:
+        """Whether there is so much time, and groups and crossings could take a real share of what the best so
+        far takes; always where there is no limit.
+        """
+        took_ms = self.best.took_ms
+        if left_s == math.inf or took_ms is None:
+            return left_s >= _CALIBRATED_FROM_S
+        most_ms = _GROUP_MS * len(self.known.candidates.graph.nodes)
+        return left_s >= _CALIBRATED_FROM_S and most_ms >= _MATTERS * took_ms
+
     def opened_s(self) -> dict[str, float]:
         """What has run as a whole, by digest, and how long it took to open."""
         return {
@@ -82,7 +100,7 @@ class Found:
         """What the slowest took to open of what is to be compared, as far as that has run."""
         opened_s = self.opened_s()
         alone = {s.placement.digest for s in self.singles_that_run if s.placement is not None}
-        compared = {self.mix.digest, *alone} - {*self.memory.left_out}
+        compared = {self.mix.digest, *(alone - {*self.memory.left_out})}
         return max((opened_s[d] for d in compared & opened_s.keys()), default=0.0)
 
     def open_limit_s(self, placements: Iterable[Placement], left_s: float) -> float:
@@ -137,8 +155,10 @@ class Found:
         opened_s = self.opened_s()
 
         def to_seat_s(placement: Placement) -> float:
+            # Processes start beside each other, and run one after the other.
             one_s = _STARTING_S + opened_s.get(placement.digest, max(opened_s.values(), default=0.0))
-            return FEWEST_SITTINGS * one_s / max(1, len(os.sched_getaffinity(0)))
+            one_s /= max(1, len(os.sched_getaffinity(0)))
+            return FEWEST_SITTINGS * (one_s + _RUNS_A_SITTING * (placement.predicted_ms or 0.0) / 1000)
 
         found: dict[str, Placement] = {}
         left_s -= to_seat_s(chosen)

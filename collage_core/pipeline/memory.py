@@ -50,8 +50,8 @@ class Memory:
     """Why, by digest, of what had failed as a whole before."""
     left_out: tuple[str, ...] = ()
     """Digests of backends alone that were not compared."""
-    seated: tuple[str, ...] = ()
-    """Of those, and of others, who sat beside the choice in the end."""
+    seated: tuple[str, ...] | None = None
+    """Of those, and of others, who sat beside the choice in the end; None where it did not come to that."""
     costs_digest: str = ""
     """Of the costs that were known in the end (`costs_digest`); with others, there may be better answers."""
     first: Mapping[str, Placement] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Memory:
             "singles_after": [_single_json(s) for s in self.singles_after],
             "turns": self.turns,
             "left_out": list(self.left_out),
-            "seated": list(self.seated),
+            "seated": None if self.seated is None else list(self.seated),
             "first": {label: p.to_json() for label, p in self.first.items()},
         }
         return CostRecord("ok", details=details)
@@ -93,7 +93,7 @@ class Memory:
                 int(details["turns"]),
                 dict(details["failed"]),
                 tuple(map(str, details["left_out"])),
-                tuple(map(str, details["seated"])),
+                None if details["seated"] is None else tuple(map(str, details["seated"])),
                 str(details["costs"]),
                 {label: Placement.from_json(told) for label, told in details["first"].items()},
             )

@@ -12,6 +12,7 @@ from collage_core.backend import Backend
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.record import CostKey, CostRecord, Policy
+from collage_core.costs.roofline import PEAKS_VERSION
 from collage_core.device import Target
 
 __all__ = ["PRIORS", "keep_priors", "known_priors"]
@@ -43,7 +44,8 @@ def keep_priors(
 
 
 def _key(backend: Backend, target: Target) -> CostKey:
-    return CostKey(PRIORS, "", "", backend.name, environment_of(backend, target), Policy())
+    environment = {**environment_of(backend, target), "peaks": PEAKS_VERSION}
+    return CostKey(PRIORS, "", "", backend.name, environment, Policy())
 
 
 def _shares(record: CostRecord | None) -> dict[str, float]:

@@ -17,6 +17,7 @@ from collage_core.placement import Placement
 __all__ = [
     "CHOOSING",
     "COLLAGE",
+    "CONFIRMING",
     "IN_PLACE",
     "LEFT_OUT",
     "LONGEST_MS",
@@ -34,7 +35,7 @@ COLLAGE = "collage"
 """Name of the chosen placement among the contenders."""
 
 IN_PLACE, CHOOSING = "in place", "choosing"
-_CONFIRMING, _CONFIRMING_AGAIN = "confirming", "confirming again"
+CONFIRMING, _CONFIRMING_AGAIN = "confirming", "confirming again"
 LEFT_OUT = "beside those left out"
 """Titles of comparisons: what teaches costs in place, what chooses, and what comes after that."""
 
@@ -158,7 +159,7 @@ def prove(
             tuple(reasons),
         )
     for label in order:
-        confirming = measured(_CONFIRMING, label, standing, [COLLAGE])
+        confirming = measured(CONFIRMING, label, standing, [COLLAGE])
         chosen, beaten_by = label, _faster_than(label, confirming, alone)
         faster = () if time_is_over() else tuple(beaten_by)
         if faster:

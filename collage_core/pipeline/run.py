@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from collage_core.costs.record import UNAVAILABLE, CostKey
 from collage_core.costs.roofline import machine_peaks
 from collage_core.device import Target
 from collage_core.formats import Array
-from collage_core.ir import NodeSet, Subgraph
+from collage_core.ir import Subgraph
 from collage_core.pipeline.best import BestSoFar
 from collage_core.pipeline.bounding import Known
 from collage_core.pipeline.budget import Budget
@@ -27,7 +27,7 @@ from collage_core.pipeline.costing import Ledger, default_policy
 from collage_core.pipeline.effort import Effort
 from collage_core.pipeline.estimates import Estimates
 from collage_core.pipeline.found import Found
-from collage_core.pipeline.libraries import find_candidates, is_usable
+from collage_core.pipeline.libraries import find_candidates, is_usable, offering
 from collage_core.pipeline.memory import Memory, costs_digest, memory_key
 from collage_core.pipeline.optimization import Optimization, Stage
 from collage_core.pipeline.priors import keep_priors, known_priors
@@ -49,7 +49,7 @@ from collage_core.pipeline.trials import Trials
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
-from collage_core.search.candidates import Candidate, Constraints, offers_for
+from collage_core.search.candidates import Candidate, Constraints
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.searcher import Searcher, SearchResult, SearchTask
 from collage_core.search.transitions import Transitions
@@ -58,8 +58,6 @@ __all__ = ["OptimizationRun"]
 
 _SECOND_LEVEL_SHARE = 0.8
 """Of the budget, after which a further search ends."""
-_CALIBRATED_FROM_S = 90.0
-"""Calibrating takes 30 s on two cores: what is left of a budget must be worth it."""
 _FIRST = "first answer"
 _AT_ONCE = Plan(sittings=1, goes_on=False, patience=0.1)
 """Of what is to be there at once."""
@@ -136,7 +134,7 @@ class OptimizationRun:
             self._answer_at_once(found)
         if transitions is None:
             before = found.known.transitions
-            is_worth_it = self.effort.calibrates and self.budget.left_s() >= _CALIBRATED_FROM_S
+            is_worth_it = self.effort.calibrates and found.is_worth_calibrating(self.budget.left_s())
             self._calibrate(found.known, measure=self.measured_here and is_worth_it)
             if found.recalled is not None and found.known.transitions != before:
                 found.forget()  # what was found at other constants
@@ -182,6 +180,8 @@ class OptimizationRun:
             total_s=self.budget.spent_s,
             seconds=self.progress.seconds,
             counts=found.known.ledger.counts(),
+            search_s=found.search_s,
+            rejected=tuple(found.failed.values()),
             is_cut_short=True,
         )
 
@@ -244,9 +244,10 @@ class OptimizationRun:
 
     def _runs_at_once(self, found: Found, placements: Mapping[str, Placement]) -> bool:
         """Whether any of these runs."""
-        found.memory.first = placements
         comparison = self._comparing(found, lambda title: _AT_ONCE)(_FIRST, placements, ())
-        return any(r.ok for r in comparison.records.values())
+        ran = {name: p for name, p in placements.items() if comparison.records[name].ok}
+        found.memory.first = placements if comparison.is_kept else ran
+        return bool(ran)
 
     def _calibrate(self, known: Known, *, measure: bool) -> None:
         known.transitions, measured = calibrate(
@@ -313,12 +314,16 @@ class OptimizationRun:
 
     def _single_after(self, found: Found, before: Single) -> Single:
         """The same, unless it failed as a whole: then, while there is time, once its kernels are measured."""
-        is_over = self.budget.is_over(self.effort.choosing_share)
-        if before.placement is None or before.placement.digest not in found.failed or is_over:
+        if before.placement is None or before.placement.digest not in found.failed:
             return before
-        if before.backend == self.fallback:
+
+        def is_over() -> bool:
+            return self.budget.is_over(self.effort.choosing_share)
+
+        if before.backend == self.fallback or is_over():
             return before
-        return single(before.backend, self.fallback, found.known, self.op_search, math.inf, whatever=True)
+        name = before.backend
+        return single(name, self.fallback, found.known, self.op_search, math.inf, time_is_over=is_over)
 
     def _search_further(self, found: Found, searcher: Searcher, seed: int) -> None:
         """What a further search finds, with its groups' costs."""
@@ -331,7 +336,7 @@ class OptimizationRun:
             known.costs.converters(None, known.transitions),
             known.transitions,
             op_level=op_level,
-            offer=self._offering(found),
+            offer=offering(self.workspace.graph, self.backends, self.target, found.taken, self.constraints),
             on_best=lambda ms: self.progress.step(f"best {ms:.3f} ms"),
             budget_s=left_s if left_s < math.inf else None,
             seed=seed,
@@ -356,16 +361,6 @@ class OptimizationRun:
             result = replace(result, placement=known.priced(result.placement))
         found.second_level, found.second_name = result, searcher.name
 
-    def _offering(self, found: Found) -> Callable[[str, NodeSet], Sequence[Candidate]]:
-        def offer(name: str, nodes: NodeSet) -> Sequence[Candidate]:
-            if name not in found.taken or not nodes <= found.taken[name].nodes:
-                return ()
-            subgraph = Subgraph(self.workspace.graph, nodes)
-            offers, _ = offers_for(subgraph, "search", self.backends[name], self.target)
-            return [c for c in offers if self.constraints.allows(c.subgraph, name)]
-
-        return offer
-
     def _prove(self, found: Found) -> Proof:
         placements = {MIX: found.mix}
         further = found.second_level
@@ -389,20 +384,22 @@ class OptimizationRun:
         """A mix is to be shown faster than every library alone: those that left after too few sittings to
         tell sit beside it in the end, while there is time. Of a recalled one, those who did then.
         """
-        if not self.effort.confirms or proof.label in {s.label for s in found.singles}:
+        confirming = self.effort.confirming
+        if not self.effort.confirms or confirming.rounds_asked is not None:
             return proof
-        recalled = found.recalled
-        left_out = found.untold_beside(
-            proof.placement, self.budget.left_s() if recalled is None else math.inf
-        )
-        if recalled is not None:
-            left_out = {n: p for n, p in left_out.items() if p.digest in recalled.seated}
+        if proof.label in {s.label for s in found.singles}:
+            return proof
+        seated = found.recalled.seated if found.recalled is not None else None
+        left_out = found.untold_beside(proof.placement, self.budget.left_s() if seated is None else math.inf)
+        if seated is not None:
+            left_out = {n: p for n, p in left_out.items() if p.digest in seated}
         elif self._bounds:
-            found.memory.seated = tuple(sorted(p.digest for p in left_out.values()))
-            self.database.put(self._memory_key(found), found.memory.to_record())
+            memory = found.recalled or found.memory
+            memory.seated = tuple(sorted(p.digest for p in left_out.values()))
+            self.database.put(self._memory_key(found), memory.to_record())
         if not left_out:
             return proof
-        plan = replace(self.effort.confirming, goes_on=False, hopeless=HOPELESS, most_rounds=0)
+        plan = replace(confirming, goes_on=False, hopeless=HOPELESS, most_rounds=0)
         comparing = self._comparing(found, lambda title: plan)
         proof = prove_beside_left_out(proof, left_out, comparing, self.progress.note)
         found.ran.insert(-1, found.ran.pop())  # what confirms stays the last

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from collage_core.backend import BackendKind
@@ -31,15 +31,15 @@ def single(
     near_ms: float = 0.0,
     *,
     looks: int = _LOOKS,
-    whatever: bool = False,
+    time_is_over: Callable[[], bool] | None = None,
 ) -> Single:
     """What the backend makes of the graph on its own. A graph library gets it in as few groups as it takes:
     that is how it is used on its own; of what splits gain the op level knows. Only where these cannot be had
     (a whole graph may take too long to compile) it gets what it can be given.
 
     near_ms: where not everything is measured, a library that is guessed to take no longer is measured where
-    it is guessed to be the fastest, and guessed again, so many times (looks). whatever: even where time is
-    over.
+    it is guessed to be the fastest, and guessed again, so many times (looks). time_is_over: asked before each
+    of them; None where the ledger says so.
     """
     candidates = known.candidates
     ways: list[str | None] = [None]
@@ -49,7 +49,7 @@ def single(
     for origin in ways:
         try:
             return Single(
-                name, _best(known, searcher, [name], name, origin, near_ms, looks, whatever), alone=True
+                name, _best(known, searcher, [name], name, origin, near_ms, looks, time_is_over), alone=True
             )
         except PlacementError as error:
             reason = str(error)
@@ -58,7 +58,7 @@ def single(
     found: list[Placement] = []
     for origin in ways:
         try:
-            found.append(_best(known, searcher, [name, fallback], name, origin, near_ms, looks, whatever))
+            found.append(_best(known, searcher, [name, fallback], name, origin, near_ms, looks, time_is_over))
         except PlacementError as error:
             nobody = str(error)
     if not found:
@@ -78,7 +78,7 @@ def measure_singles(names: Sequence[str], fallback: str, known: Known, searcher:
         for name in names:
             if known.candidates.kinds[name] is BackendKind.GRAPH:
                 with suppress(PlacementError):  # it does not take it all
-                    _best(known, searcher, [name], name, ALL_TAKEN, math.inf, 1, whatever=False)
+                    _best(known, searcher, [name], name, ALL_TAKEN, math.inf, 1)
         known.scout()
         with suppress(PlacementError):  # the search itself says which node nobody can run
             singles_beside(known.guess(searcher).placement, names, fallback, known, searcher, looks=1)
@@ -107,16 +107,19 @@ def _best(
     origin: str | None,
     near_ms: float,
     looks: int,
-    whatever: bool,
+    time_is_over: Callable[[], bool] | None = None,
 ) -> Placement:
     """origin: of the only candidates of backend `name` that take part, None for all."""
+    whatever = time_is_over is not None
 
     def allowed(candidate: Candidate) -> bool:
         return origin is None or candidate.backend != name or candidate.origin == origin
 
     placement = known.guess(searcher, backends, allowed).placement
     while looks:
-        if (placement.predicted_ms or math.inf) > near_ms or not known.measure(placement, whatever=whatever):
+        if (placement.predicted_ms or math.inf) > near_ms or (time_is_over is not None and time_is_over()):
+            break
+        if not known.measure(placement, whatever=whatever):
             break
         looks -= known.may_run(placement)  # what holds a kernel that fails was no look
         placement = known.guess(searcher, backends, allowed).placement

@@ -495,4 +495,4 @@ def test_calibration_places_what_runs_and_has_been_measured() -> None:
             assert all(problem.truth.kernels[k].ok for k in kernels)
             assert all(problem.truth.conversion_records[c][b].ok for c, b in converters)
             assert placement.predicted_ms is not None
-    assert failed > _ORDINARY
+    assert failed > _ORDINARY // 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from collage_core.formats import channels_last, plain
 from collage_core.ir import Graph, TensorType, from_model
 from collage_core.pipeline import calibration
 from collage_core.pipeline.costing import Costs
+from collage_core.pipeline.found import Found
 from collage_core.pipeline.progress import Silent
 from collage_core.placement import VIEW, Group, Placement
 from collage_core.search.transitions import Transitions
@@ -186,3 +189,21 @@ def test_conversions_are_chosen_with_what_their_group_costs() -> None:
     assert costs.converters() == {key: ("quick", 0.010)}
     assert costs.converters(None, Transitions({"quick": 0.003})) == {key: ("near", 0.012)}
     assert costs.converters(["quick"], Transitions({"quick": 0.003})) == {key: ("quick", 0.010)}
+
+
+@pytest.mark.parametrize(
+    ("left_s", "took_ms", "is_worth_it"),
+    [
+        (150.0, 1.0, True),
+        (150.0, 100.0, False),  # 40 nodes' constants are some 0.8 ms
+        (150.0, None, True),
+        (60.0, 1.0, False),
+        (math.inf, 100.0, True),
+    ],
+)
+def test_where_constants_cannot_matter_there_is_better_to_measure(
+    left_s: float, took_ms: float | None, is_worth_it: bool
+) -> None:
+    known: Any = SimpleNamespace(candidates=SimpleNamespace(graph=SimpleNamespace(nodes=range(40))))
+    best: Any = SimpleNamespace(took_ms=took_ms)
+    assert Found(known, {}, best).is_worth_calibrating(left_s) == is_worth_it

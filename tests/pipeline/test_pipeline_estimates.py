@@ -273,6 +273,22 @@ def test_the_next_in_size_say_more(parse: Parse) -> None:
     assert _bounds(estimates, known)[key] == pytest.approx(least_ms * min(taken) ** 2 / median(taken))
 
 
+def test_all_that_are_as_near_say_something(parse: Parse) -> None:
+    """A convolution and more and more of what follows it move the same bytes: the best of all bounds them."""
+    relus = " ".join(f"[r{i}] v{i + 1} = Relu(v{i})" for i in range(20))
+    text = f"(float[1,8,12,12] x) => (float v20) {{ [c] v0 = Conv(x, w) {relus} }}"
+    graph = from_model(parse(text, w=(8, 8, 1, 1)))
+    groups = [_named(graph, "c", *(f"r{i}" for i in range(count))) for count in range(20)]
+    assert len({_roofline_ms(g) for g in groups}) == 1
+    estimates = Estimates(_offered(graph, groups, ["fast"]), _PEAKS)
+    asked, *others = groups  # of which no other is a part
+    taken = [50.0 / (i + 1) for i in range(len(others))]
+    least_ms, key = _roofline_ms(asked), _key(asked, "fast")
+    known = {_key(g, "fast"): _ok(least_ms * t) for g, t in zip(others, taken, strict=True)}
+    assert _guesses(estimates, known)[key] == pytest.approx(least_ms * median(taken))
+    assert _bounds(estimates, known)[key] == pytest.approx(least_ms * min(taken) ** 2 / median(taken))
+
+
 def test_what_neighbours_have_failed_at_is_guessed_to_come_last(graph: Graph) -> None:
     """One of them has failed in one layout: in that one the others are guessed to fail, in another not."""
     groups = [_named(graph, f"big{i}") for i in range(3)]

@@ -42,6 +42,9 @@ def test_it_is_recalled_as_it_was() -> None:
     assert first.placement == second.placement == _PLACEMENT
     assert first.solution is not None
     assert (first.solution.lower_bound_ms, first.solution.states) == (1.5, 7)
+    undecided = Memory.of_record(replace(_MEMORY, seated=None).to_record())
+    assert undecided is not None
+    assert undecided.seated is None
 
 
 def test_what_is_damaged_or_of_another_form_is_not_recalled() -> None:

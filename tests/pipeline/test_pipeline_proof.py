@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from collage_core.pipeline.comparison import Comparison, Entrant
 from collage_core.pipeline.effort import NORMAL, THOROUGH, Effort
 from collage_core.pipeline.proof import (
     COLLAGE,
+    CONFIRMING,
     IN_PLACE,
     LEFT_OUT,
     MIX,
@@ -402,3 +403,40 @@ def test_a_second_call_has_those_sit_who_sat_in_the_first(
         assert contenders["left+reference"]["sittings"] == (3 if has_time else 1)
     everybody = sorted([COLLAGE, "left+reference", "reference", "right+reference"])
     assert [c.get(LEFT_OUT) for c in compared] == [everybody if has_time else None] * 2
+
+
+def test_a_call_that_ended_before_has_not_said_who_sits(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it found is recalled, and compared; with whom is for the next call to say."""
+
+    class Interrupted(_Compared):
+        def __call__(self, *given: Any, title: str, **told: Any) -> Comparison:
+            if title == CONFIRMING:
+                raise KeyboardInterrupt
+            return super().__call__(*given, title=title, **told)
+
+    def call() -> None:
+        optimize(
+            parse(_EACH_ITS_OWN), backends=["left", "right"], target=_TARGET, costs=tmp_path / "c.sqlite"
+        )
+
+    monkeypatch.setattr("collage_core.pipeline.found._STARTING_S", 0.1)
+    monkeypatch.setattr("collage_core.pipeline.run.compare", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    for _ in range(2):
+        monkeypatch.setattr("collage_core.pipeline.run.compare", compare := _Compared())
+        call()
+        assert compare.ran[LEFT_OUT] == sorted([COLLAGE, "left+reference", "reference", "right+reference"])
+
+
+def test_who_asks_for_so_many_rounds_has_no_more(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collage_core.pipeline.found._STARTING_S", 0.1)
+    monkeypatch.setattr("collage_core.pipeline.run.compare", compare := _Compared())
+    costs = tmp_path / "c.sqlite"
+    optimize(parse(_EACH_ITS_OWN), backends=["left", "right"], target=_TARGET, costs=costs, rounds=4)
+    assert CONFIRMING in compare.ran
+    assert LEFT_OUT not in compare.ran

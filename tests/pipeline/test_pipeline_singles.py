@@ -164,6 +164,12 @@ def test_a_guess_that_fails_is_no_look(graph: Graph) -> None:
     assert known.measured == 4
 
 
+def test_looks_end_with_the_time_however_many_guesses_fail(graph: Graph) -> None:
+    known = _told(graph, answers={(_WHOLE, _ONE): ["lib"] * 3}, guesses_ms=[4.0] * 9, unknown=8, failing=8)
+    single("lib", "ref", known, OpLevelSearch(), math.inf, time_is_over=lambda: known.measured >= 3)
+    assert known.measured == 3
+
+
 @pytest.mark.parametrize(("far", "names"), [(1.5, "bc"), (2.0, "bc"), (2.1, "c"), (math.inf, "")])
 def test_who_is_predicted_to_be_far_behind(graph: Graph, far: float, names: str) -> None:
     mix = Placement((), (), _TARGET, 2.0)

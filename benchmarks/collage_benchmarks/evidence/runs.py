@@ -12,6 +12,7 @@ from collage_core.costs.ratio import FEWEST_SITTINGS
 from collage_core.pipeline.benchmark import PEER
 from collage_core.pipeline.effort import effort_named
 from collage_core.pipeline.proof import COLLAGE
+from collage_core.placement import VIEW
 
 __all__ = ["AHEAD", "ENOUGH_RUNS", "FASTER", "ITSELF", "SLOWER", "TIE", "Beside", "Run"]
 
@@ -110,9 +111,12 @@ class Run:
 
     @property
     def libraries(self) -> dict[str, float]:
-        """Shares of the time of those that have a real one."""
+        """Shares of the time of those that have a real one; of the nodes where no kernel was timed alone."""
         shares = self.record["optimize"]["shares"]
-        return {name: s["share"] for name, s in shares.items() if s["share"] > REAL_SHARE}
+        of = "ms" if any(s["ms"] for s in shares.values()) else "nodes"
+        total = sum(s[of] for name, s in shares.items() if name != VIEW)
+        found = {name: s[of] / total for name, s in shares.items() if name != VIEW and total}
+        return {name: share for name, share in found.items() if share > REAL_SHARE}
 
     @property
     def is_single(self) -> bool:

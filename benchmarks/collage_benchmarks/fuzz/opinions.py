@@ -256,6 +256,7 @@ def _passes(
 def _first_difference(model: onnx.ModelProto, graph: Graph, inputs: Mapping[str, Array]) -> str | None:
     """The first node that the two answer differently when everything before it is alike."""
     names = [v for n in graph.nodes for v in n.outputs if v]
+    held_to = standards(graph)
     try:
         runtime = run_onnxruntime(_returning(model, names), inputs)
         values = evaluate(graph, inputs, keep=names)
@@ -263,6 +264,6 @@ def _first_difference(model: onnx.ModelProto, graph: Graph, inputs: Mapping[str,
         return None
     for node in graph.nodes:
         for v in node.outputs:
-            if v and (why := difference({v: runtime[v]}, {v: values[v]})) is not None:
+            if v and (why := difference({v: runtime[v]}, {v: values[v]}, held_to)) is not None:
                 return f"{node.op_type}: {why}"
     return None
