@@ -320,6 +320,7 @@ def test_calibrating_waits_until_there_is_time_for_it(
         return Transitions(), 0
 
     monkeypatch.setattr("collage_core.pipeline.run.calibrate", calibrate)
+    monkeypatch.setattr("collage_core.pipeline.found._MATTERS", 0.0)
     _optimize(parse, tmp_path / "c.sqlite", effort=NORMAL, budget_s=budget_s, rounds=2)
     assert asked == measures, "what is known is looked up first"
 
@@ -351,9 +352,10 @@ def test_what_was_found_before_calibrating_is_not_recalled_after_it(
         return dear if calibrated else Transitions(), 0
 
     monkeypatch.setattr("collage_core.pipeline.run.calibrate", calibrate)
+    monkeypatch.setattr("collage_core.pipeline.found._MATTERS", 0.0)
     found = []
     for least_s in (math.inf, 90.0, 90.0):
-        monkeypatch.setattr("collage_core.pipeline.run._CALIBRATED_FROM_S", least_s)
+        monkeypatch.setattr("collage_core.pipeline.found._CALIBRATED_FROM_S", least_s)
         options = {"effort": NORMAL, "budget_s": 600.0, "rounds": 2}
         found.append(_optimize(parse, tmp_path / "c.sqlite", **options))
     assert found[0].mix.terms_ms["groups"] == 0.0

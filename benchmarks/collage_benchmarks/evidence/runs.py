@@ -112,10 +112,11 @@ class Run:
     @property
     def libraries(self) -> dict[str, float]:
         """Shares of the time of those that have a real one; of the nodes where no kernel was timed alone."""
-        shares = self.record["optimize"]["shares"]
-        of = "ms" if any(s["ms"] for s in shares.values()) else "nodes"
-        total = sum(s[of] for name, s in shares.items() if name != VIEW)
-        found = {name: s[of] / total for name, s in shares.items() if name != VIEW and total}
+        shares = {n: s for n, s in self.record["optimize"]["shares"].items() if n != VIEW}
+        found = {name: s["share"] for name, s in shares.items()}
+        if not any(found.values()):
+            total = sum(s["nodes"] for s in shares.values())
+            found = {name: s["nodes"] / total for name, s in shares.items()}
         return {name: share for name, share in found.items() if share > REAL_SHARE}
 
     @property
