@@ -81,7 +81,7 @@ class Found:
         """Whether there is so much time, and groups and crossings could take a real share of what the best so
         far takes; always where there is no limit.
         """
-        took_ms = self.best.took_ms
+        took_ms = self.best.took_ms if self.recalled is None else self.recalled.first_ms
         if left_s == math.inf or took_ms is None:
             return left_s >= _CALIBRATED_FROM_S
         most_ms = _GROUP_MS * len(self.known.candidates.graph.nodes)

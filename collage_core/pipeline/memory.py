@@ -56,6 +56,8 @@ class Memory:
     """Of the costs that were known in the end (`costs_digest`); with others, there may be better answers."""
     first: Mapping[str, Placement] = field(default_factory=dict)
     """What ran at once, by label."""
+    first_ms: float | None = None
+    """What the fastest of that took."""
 
     def to_record(self) -> CostRecord:
         """As the database keeps it."""
@@ -76,6 +78,7 @@ class Memory:
             "left_out": list(self.left_out),
             "seated": None if self.seated is None else list(self.seated),
             "first": {label: p.to_json() for label, p in self.first.items()},
+            "first_ms": self.first_ms,
         }
         return CostRecord("ok", details=details)
 
@@ -96,6 +99,7 @@ class Memory:
                 None if details["seated"] is None else tuple(map(str, details["seated"])),
                 str(details["costs"]),
                 {label: Placement.from_json(told) for label, told in details["first"].items()},
+                None if details["first_ms"] is None else float(details["first_ms"]),
             )
         except (AttributeError, KeyError, TypeError, ValueError, PlacementError):
             return None

@@ -326,6 +326,24 @@ def test_calibrating_waits_until_there_is_time_for_it(
 
 
 @pytest.mark.usefixtures("libraries")
+def test_what_cannot_matter_is_not_calibrated_by_the_next_call_either(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def calibrate(*_: Any, measure: bool) -> tuple[Transitions, int]:
+        asked.append(measure)
+        return Transitions(), 0
+
+    monkeypatch.setattr("collage_core.pipeline.run.calibrate", calibrate)
+    monkeypatch.setattr("collage_core.pipeline.found._MATTERS", math.inf)
+    for _ in range(2):
+        found = _optimize(parse, tmp_path / "c.sqlite", effort=NORMAL, budget_s=600.0, rounds=2)
+    assert asked == [False] * 4
+    assert found.is_recalled
+
+
+@pytest.mark.usefixtures("libraries")
 def test_what_is_recalled_is_of_the_same_constants(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

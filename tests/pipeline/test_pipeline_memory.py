@@ -31,6 +31,7 @@ _MEMORY = Memory(
     ("cdef",),
     "4567",
     {"a": _PLACEMENT},
+    2.5,
 )
 
 
