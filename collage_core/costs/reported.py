@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from collage_core.costs.fingerprint import environment_of
+from collage_core.costs.record import UNAVAILABLE, CostRecord
 from collage_core.device import Target
 from collage_core.plugins import backend_of
 
-__all__ = ["Reported", "reported"]
+__all__ = ["Reported", "lost", "reported"]
 
 _Result = TypeVar("_Result")
 
@@ -40,3 +41,8 @@ class Reported(Generic[_Result]):
 def reported(run: Callable[[_AnyJob], _Result], job: _AnyJob) -> Reported[_Result]:
     """For an executor to carry: a cost belongs to the machine that took it, not to the one that asked."""
     return Reported(environment_of(backend_of(job.backend, job.plugins), job.target), run(job))
+
+
+def lost(error: Exception) -> CostRecord:
+    """Of each part of a job for which an executor raised this: it says nothing about them."""
+    return CostRecord(UNAVAILABLE, reason=f"its job was lost: {type(error).__name__}: {error}")

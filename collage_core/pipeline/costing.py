@@ -20,7 +20,7 @@ from collage_core.costs.limits import candidate_limit_s, worker_memory_bytes
 from collage_core.costs.measure import Measuring, run_job
 from collage_core.costs.processors import PATIENCE
 from collage_core.costs.record import RACED_OUT, UNAVAILABLE, CostKey, CostRecord, Policy
-from collage_core.costs.reported import Reported, reported
+from collage_core.costs.reported import Reported, lost, reported
 from collage_core.ir import Graph
 from collage_core.pipeline.in_place import InPlace, KernelKey, conversion_key, kernel_key
 from collage_core.pipeline.progress import Progress
@@ -445,8 +445,8 @@ class Ledger:
             try:
                 found = future.result()
             except Exception as error:  # an executor may lose a job, and raise anything; it costs these items
-                lost = CostRecord(UNAVAILABLE, reason=f"its job was lost: {type(error).__name__}: {error}")
-                yield from ((i, lost, self._environments[name]) for i in batch)
+                record = lost(error)
+                yield from ((i, record, self._environments[name]) for i in batch)
                 continue
             if found.environment != self._environments[name]:
                 self._note_once(

@@ -244,8 +244,8 @@ def _next_in_size(reached: _Reached | tuple[()], kernel: _Kernel, count: int) ->
 
 def _beyond(ratios: Iterable[float]) -> float:
     """The least that a further one may be: as far below the least of these as that is below their median."""
-    least, *others = sorted(ratios)
-    return least * least / median((least, *others))
+    ordered = sorted(ratios)
+    return ordered[0] ** 2 / median(ordered)
 
 
 def _told(kind: _Kind) -> str:

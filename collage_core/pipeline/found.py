@@ -81,11 +81,12 @@ class Found:
         """Whether there is so much time, and groups and crossings could take a real share of what the best so
         far takes; always where there is no limit.
         """
+        if left_s < _CALIBRATED_FROM_S:
+            return False
         took_ms = self.best.took_ms if self.recalled is None else self.recalled.first_ms
         if left_s == math.inf or took_ms is None:
-            return left_s >= _CALIBRATED_FROM_S
-        most_ms = _GROUP_MS * len(self.known.candidates.graph.nodes)
-        return left_s >= _CALIBRATED_FROM_S and most_ms >= _MATTERS * took_ms
+            return True
+        return _GROUP_MS * len(self.known.candidates.graph.nodes) >= _MATTERS * took_ms
 
     def opened_s(self) -> dict[str, float]:
         """What has run as a whole, by digest, and how long it took to open."""

@@ -13,7 +13,7 @@ from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.limits import candidate_limit_s, worker_memory_bytes
 from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
-from collage_core.costs.reported import Reported, reported
+from collage_core.costs.reported import Reported, lost, reported
 from collage_core.costs.support import SupportJob, run_support
 from collage_core.device import Target
 from collage_core.errors import Refusal
@@ -144,8 +144,7 @@ class _Asking:
         try:
             return self.executor.submit(reported, run_support, job).result()
         except Exception as error:  # an executor may lose a job, and raise anything; it costs this library
-            reason = f"its job was lost: {type(error).__name__}: {error}"
-            return Reported(environment, [CostRecord(UNAVAILABLE, reason=reason)] * len(nodes))
+            return Reported(environment, [lost(error)] * len(nodes))
 
 
 def _reason(record: CostRecord) -> str:

@@ -146,12 +146,12 @@ def optimize_graph(
     backends: those that may take part; core's reference is added, so that every model places. inputs: what to
     record values with, by name (made up where None). workspace: an open one of this graph, with inputs of its
     own. executor: where measuring jobs run; what machines there take is kept as theirs, and serves this run.
-    transitions: constants per group and crossing; where
-    None, calibrated, or those known if `executor` measures or `rounds` is 0. effort: how much is measured;
-    everything where an executor measures. rounds: of each end-to-end comparison (at most 6 of those that
-    teach costs in place), 0 for none; as the effort has it where None. budget_s: seconds for all of it, the
-    effort's own where None; inf for no limit. budget: one that runs already. searcher: a further search after
-    the op level, or the op level's own with other limits; seed: see `SearchTask`.
+    transitions: constants per group and crossing; where None, calibrated, or those known if `executor`
+    measures or `rounds` is 0. effort: how much is measured; everything where an executor measures. rounds: of
+    each end-to-end comparison (at most 6 of those that teach costs in place), 0 for none; as the effort has
+    it where None. budget_s: seconds for all of it, the effort's own where None; inf for no limit. budget: one
+    that runs already. searcher: a further search after the op level, or the op level's own with other limits;
+    seed: see `SearchTask`.
 
     on_best: called whenever something was run that is faster than what was the best before. What it is given
     is complete: it may be saved, and is what there is if the rest is interrupted.

@@ -246,10 +246,8 @@ class OptimizationRun:
         """Whether any of these runs."""
         comparison = self._comparing(found, lambda title: _AT_ONCE)(_FIRST, placements, ())
         ran = {name: p for name, p in placements.items() if comparison.records[name].ok}
-        found.memory.first, found.memory.first_ms = (
-            placements if comparison.is_kept else ran,
-            found.best.took_ms,
-        )
+        found.memory.first = placements if comparison.is_kept else ran
+        found.memory.first_ms = found.best.took_ms
         return bool(ran)
 
     def _calibrate(self, known: Known, *, measure: bool) -> None:

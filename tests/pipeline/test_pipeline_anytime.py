@@ -308,11 +308,9 @@ def test_what_there_was_no_time_for_is_not_begun_when_it_is_recalled(
     assert second.compared == []
 
 
-@pytest.mark.usefixtures("libraries")
-@pytest.mark.parametrize(("budget_s", "measures"), [(60.0, [False, False]), (600.0, [False, True])])
-def test_calibrating_waits_until_there_is_time_for_it(
-    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget_s: float, measures: list[bool]
-) -> None:
+@pytest.fixture
+def calibrating(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each call of `calibrate` was to measure; it finds that nothing costs anything."""
     asked: list[bool] = []
 
     def calibrate(*_: Any, measure: bool) -> tuple[Transitions, int]:
@@ -320,26 +318,32 @@ def test_calibrating_waits_until_there_is_time_for_it(
         return Transitions(), 0
 
     monkeypatch.setattr("collage_core.pipeline.run.calibrate", calibrate)
+    return asked
+
+
+@pytest.mark.usefixtures("libraries")
+@pytest.mark.parametrize(("budget_s", "measures"), [(60.0, [False, False]), (600.0, [False, True])])
+def test_calibrating_waits_until_there_is_time_for_it(
+    parse: Parse,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    calibrating: list[bool],
+    budget_s: float,
+    measures: list[bool],
+) -> None:
     monkeypatch.setattr("collage_core.pipeline.found._MATTERS", 0.0)
     _optimize(parse, tmp_path / "c.sqlite", effort=NORMAL, budget_s=budget_s, rounds=2)
-    assert asked == measures, "what is known is looked up first"
+    assert calibrating == measures, "what is known is looked up first"
 
 
 @pytest.mark.usefixtures("libraries")
 def test_what_cannot_matter_is_not_calibrated_by_the_next_call_either(
-    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrating: list[bool]
 ) -> None:
-    asked: list[bool] = []
-
-    def calibrate(*_: Any, measure: bool) -> tuple[Transitions, int]:
-        asked.append(measure)
-        return Transitions(), 0
-
-    monkeypatch.setattr("collage_core.pipeline.run.calibrate", calibrate)
     monkeypatch.setattr("collage_core.pipeline.found._MATTERS", math.inf)
     for _ in range(2):
         found = _optimize(parse, tmp_path / "c.sqlite", effort=NORMAL, budget_s=600.0, rounds=2)
-    assert asked == [False] * 4
+    assert calibrating == [False] * 4
     assert found.is_recalled
 
 
