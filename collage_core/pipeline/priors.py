@@ -15,11 +15,16 @@ from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.costs.roofline import PEAKS_VERSION
 from collage_core.device import Target
 
-__all__ = ["PRIORS", "keep_priors", "known_priors"]
+__all__ = ["PRIORS", "keep_priors", "known_priors", "priors_environment"]
 
 PRIORS = "priors"
 """Kind of the key under which they are kept, of each backend."""
 _SHARES = "shares"
+
+
+def priors_environment(backend: Backend, target: Target) -> dict[str, str]:
+    """What stored priors are valid for: they are shares of peaks that were measured in one way."""
+    return {**environment_of(backend, target), "peaks": PEAKS_VERSION}
 
 
 def known_priors(
@@ -44,8 +49,7 @@ def keep_priors(
 
 
 def _key(backend: Backend, target: Target) -> CostKey:
-    environment = {**environment_of(backend, target), "peaks": PEAKS_VERSION}
-    return CostKey(PRIORS, "", "", backend.name, environment, Policy())
+    return CostKey(PRIORS, "", "", backend.name, priors_environment(backend, target), Policy())
 
 
 def _shares(record: CostRecord | None) -> dict[str, float]:

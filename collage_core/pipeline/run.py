@@ -170,13 +170,15 @@ class OptimizationRun:
         """The fastest so far, where there is no time to open what would be compared. The next call compares
         it: what was found is recalled.
         """
-        if found.best.known is None or found.recalled is not None or not self._bounds:
+        best = found.best.known
+        if best is None or found.recalled is not None or not self._bounds:
             return None
         if self.budget.left_s() > found.to_open_s():
             return None
         self.progress.note("no time is left to compare what was found; the next call does")
         return replace(
-            found.best.known,
+            best,
+            singles=tuple({s.backend: s for s in (*found.singles, *best.singles)}.values()),  # as they ran
             total_s=self.budget.spent_s,
             seconds=self.progress.seconds,
             counts=found.known.ledger.counts(),

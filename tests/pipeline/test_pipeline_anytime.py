@@ -186,6 +186,8 @@ def test_a_budget_of_nothing_still_gives_a_placement_that_runs(
     assert progress.compared == ["first answer"], "what cannot even open in time is not compared"
     assert found.stage is Stage.RUN
     assert found.chosen == told[-1].chosen
+    backends = set(found.candidates.kinds)
+    assert {s.backend for s in found.singles} == backends, "of those that did not run is told, too"
 
 
 @pytest.mark.usefixtures("libraries")

@@ -21,6 +21,7 @@ from collage_core.files import regular
 from collage_core.pipeline.calibration import TRANSITIONS, calibrated_backends, calibration_environment
 from collage_core.pipeline.memory import FOUND
 from collage_core.pipeline.original import ORIGINAL, original_environment
+from collage_core.pipeline.priors import PRIORS, priors_environment
 from collage_core.plugins import default_registry
 from collage_core.report.text import table
 from collage_core.runtime.files import replacing
@@ -117,7 +118,8 @@ def _is_current(key: CostKey) -> bool:
     backend = known.get(key.backend)
     if backend is None or device != "cpu":
         return False
-    return key.environment == environment_of(backend, Target(device, int(threads)))
+    environment = priors_environment if key.kind == PRIORS else environment_of
+    return key.environment == environment(backend, Target(device, int(threads)))
 
 
 def _prune(args: argparse.Namespace, database: CostDatabase) -> None:
