@@ -30,6 +30,7 @@ from collage_core.search.transitions import Transitions
 __all__ = ["Known", "search_placement"]
 
 _MEASURING = "measuring what the best placements would use"
+"""The phase, where nobody says otherwise."""
 _NEAR = 0.9
 """Only when the bound has come so near to the best that is known, that best is asked for again."""
 
@@ -61,13 +62,14 @@ class Known:
     """What the searches of one optimization search with, and learn on the way.
 
     gap: what the best of what is measured may be above the bound, relative, when measuring ends. estimates:
-    of what is not measured; None where everything is.
+    of what is not measured; None where everything is. phase: in which people are told that it is measured.
     """
 
     ledger: Ledger
     transitions: Transitions
     gap: float = 0.0
     estimates: Estimates | None = None
+    phase: str = _MEASURING
 
     @property
     def candidates(self) -> CandidateSet:
@@ -117,8 +119,8 @@ class Known:
                 return _bounded(best, min(bound_ms, best_ms))
             # Without any placement that is measured there is nothing to end with.
             whatever = best is None and self.ledger.time_is_over
-            self.ledger.measure_kernels(_MEASURING, kernels, whatever=whatever, enough_ms=estimates.enough_ms)
-            self.ledger.measure_converters(_MEASURING, converters, whatever=whatever)
+            self.ledger.measure_kernels(self.phase, kernels, whatever=whatever, enough_ms=estimates.enough_ms)
+            self.ledger.measure_converters(self.phase, converters, whatever=whatever)
 
     def guess(
         self,
@@ -149,7 +151,7 @@ class Known:
     def scout(self) -> None:
         """Measure a kernel of each kind, while there is time: of a kind not seen yet there is no guess."""
         if self.estimates is not None:
-            self.ledger.measure_kernels(_MEASURING, self.estimates.scouts(self.costs))
+            self.ledger.measure_kernels(self.phase, self.estimates.scouts(self.costs))
 
     def measure(self, placement: Placement, *, whatever: bool = False, races: bool = True) -> bool:
         """What it contains that has no record. Whether there was any, and time for it. whatever: even where
@@ -160,8 +162,8 @@ class Known:
             return False
         kernels, converters = self._unknown(placement)
         enough_ms = self.estimates.enough_ms if races and self.estimates is not None else lambda key: math.inf
-        self.ledger.measure_kernels(_MEASURING, kernels, whatever=whatever, enough_ms=enough_ms)
-        self.ledger.measure_converters(_MEASURING, converters, whatever=whatever)
+        self.ledger.measure_kernels(self.phase, kernels, whatever=whatever, enough_ms=enough_ms)
+        self.ledger.measure_converters(self.phase, converters, whatever=whatever)
         return bool(kernels or converters)
 
     def may_run(self, placement: Placement) -> bool:

@@ -44,10 +44,12 @@ from collage_core.search.formulate import Formulation, formulate
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.transitions import Transitions
 
-__all__ = ["TRANSITIONS", "calibrate", "calibrated_backends", "calibration_environment"]
+__all__ = ["CALIBRATING", "TRANSITIONS", "calibrate", "calibrated_backends", "calibration_environment"]
 
 TRANSITIONS = "transitions"
 """Kind of a calibration's key."""
+CALIBRATING = "calibrating"
+"""The phase, of what is measured for it, too."""
 
 _SWITCH = "COLLAGE_CALIBRATION"
 _SEPARATOR = "+"
@@ -186,10 +188,11 @@ def _measure(
         ) as ledger:
             # Who runs what is what matters here, not who should: guesses choose.
             estimates = Estimates(candidates, machine_peaks(target, database, progress.note))
-            placements = _placements(Known(ledger, Transitions(), estimates=estimates), eager)
+            known = Known(ledger, Transitions(), estimates=estimates, phase=CALIBRATING)
+            placements = _placements(known, eager)
             measured = ledger.costs.measured
         entrants = [placement_entrant(str(i), p, registry, parts=True) for i, p in enumerate(placements)]
-        progress.phase("calibrating", _ROUNDS)
+        progress.phase(CALIBRATING, _ROUNDS)
         outcomes = measure_rounds(
             [e.contender(workspace) for e in entrants],
             _ROUNDS,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from collage_core.costs.ratio import HOPELESS
 from collage_core.errors import CollageError
+from collage_core.pipeline.budget import Budget
 from collage_core.pipeline.comparison import Plan
 from collage_core.pipeline.refinement import NEAR
 
@@ -53,6 +54,15 @@ class Effort:
     behind: float
     far: float
     patience: float
+
+    def ends_measuring(self, budget: Budget, calibrated_s: float) -> bool:
+        """Whether no further candidate is to be measured. What calibrating took, once per machine, is not
+        taken from that, but from what would be run to learn costs in place.
+        """
+        if budget.limit_s is None:
+            return False
+        share_s = self.measuring_share * budget.limit_s
+        return budget.spent_s - calibrated_s >= share_s or budget.is_over(self.in_place_share)
 
     def with_rounds(self, rounds: int) -> Effort:
         """The same, with so many rounds of each comparison; at most six of those that teach costs."""

@@ -21,7 +21,7 @@ from collage_core.ir import Subgraph
 from collage_core.pipeline.best import BestSoFar
 from collage_core.pipeline.bounding import Known
 from collage_core.pipeline.budget import Budget
-from collage_core.pipeline.calibration import calibrate
+from collage_core.pipeline.calibration import CALIBRATING, calibrate
 from collage_core.pipeline.comparison import Comparison, Plan, compare, placement_entrant
 from collage_core.pipeline.costing import Ledger, default_policy
 from collage_core.pipeline.effort import Effort
@@ -111,7 +111,7 @@ class OptimizationRun:
             self.progress,
             self.executor,
             self.registry.modules(),
-            lambda: self.budget.is_over(self.effort.measuring_share),
+            lambda: self.effort.ends_measuring(self.budget, self.progress.seconds.get(CALIBRATING, 0.0)),
             self.effort.patience,
         )
         with closing(ledger):

@@ -50,6 +50,21 @@ def test_a_budget_of_nothing_is_over_from_the_start() -> None:
     assert Budget(0.0, _Clock()).is_over()
 
 
+def test_what_calibrating_took_is_not_taken_from_measuring() -> None:
+    clock = _Clock()
+    budget = Budget(100.0, clock)
+    clock.now_s += 100.0 * NORMAL.measuring_share
+    assert NORMAL.ends_measuring(budget, 0.0)
+    assert not NORMAL.ends_measuring(budget, 5.0)
+    clock.now_s += 5.0
+    assert NORMAL.ends_measuring(budget, 5.0)
+    assert not NORMAL.ends_measuring(budget, 50.0)
+    clock.now_s += 100.0 * (NORMAL.in_place_share - NORMAL.measuring_share)
+    assert NORMAL.ends_measuring(budget, 50.0), "what is left is for comparing"
+    assert not NORMAL.ends_measuring(Budget(None, clock), 0.0)
+    assert NORMAL.ends_measuring(Budget(0.0, clock), 50.0)
+
+
 def test_efforts_go_by_their_names() -> None:
     assert list(EFFORTS) == ["quick", "normal", "thorough"]
     for name, effort in EFFORTS.items():
