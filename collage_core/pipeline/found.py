@@ -12,6 +12,7 @@ from collage_core.costs.ratio import FEWEST_SITTINGS
 from collage_core.costs.rounds import OPEN_LIMIT_S
 from collage_core.pipeline.best import BestSoFar
 from collage_core.pipeline.bounding import Known
+from collage_core.pipeline.budget import Budget
 from collage_core.pipeline.comparison import Comparison
 from collage_core.pipeline.effort import Effort
 from collage_core.pipeline.memory import Memory
@@ -120,9 +121,10 @@ class Found:
         share_s = max(_OPENING_SHARE * left_s, _SLOWEST * took_s, _LEAST_OPENING_S)
         return round(min(max(limits_s), share_s, OPEN_LIMIT_S), 1) if new else OPEN_LIMIT_S
 
-    def left_out(self, effort: Effort) -> tuple[str, ...]:
-        """Digests of backends alone that are not compared: seen to take much longer than something else, or
-        never seen, and predicted to take very much longer than the mix.
+    def left_out(self, effort: Effort, budget: Budget) -> tuple[str, ...]:
+        """Digests of backends alone that are not compared: seen to take much longer than something else;
+        never seen, and predicted to take very much longer than the mix; or those predicted to be the slowest,
+        where there is no time for one sitting of all until the choice is to be made.
         """
         behind = {
             placements[name].digest
@@ -131,7 +133,16 @@ class Found:
             if math.inf > loss >= effort.behind
         }
         far = far_of(self.singles, self.mix, effort.far) - self.opened_s().keys()
-        return tuple(sorted(behind | far))
+        out = behind | far
+        kept = [self.mix, *([self.best.known.placement] if self.best.known is not None else [])]
+        alone = [s.placement for s in self.singles_that_run if s.placement is not None]
+        alone.sort(key=lambda p: p.predicted_ms or math.inf)
+        left_s = budget.left_s(effort.choosing_share)
+        for digest, placement in {p.digest: p for p in (*kept, *alone) if p.digest not in out}.items():
+            left_s -= self._to_seat_s(placement)
+            if left_s < 0.0 and all(digest != p.digest for p in kept):
+                out.add(digest)
+        return tuple(sorted(out))
 
     def untold_beside(self, chosen: Placement, left_s: float) -> dict[str, Placement]:
         """Backends alone, by label, that had too few sittings beside the chosen placement to tell which is
@@ -153,22 +164,21 @@ class Found:
             and s.placement.digest != chosen.digest
             and (s.placement.predicted_ms or 0.0) <= LONGEST_MS
         }
-        opened_s = self.opened_s()
-
-        def to_seat_s(placement: Placement) -> float:
-            # Processes start beside each other, and run one after the other.
-            one_s = _STARTING_S + opened_s.get(placement.digest, max(opened_s.values(), default=0.0))
-            one_s /= max(1, len(os.sched_getaffinity(0)))
-            return FEWEST_SITTINGS * (one_s + _RUNS_A_SITTING * (placement.predicted_ms or 0.0) / 1000)
-
         found: dict[str, Placement] = {}
-        left_s -= to_seat_s(chosen)
+        left_s -= FEWEST_SITTINGS * self._to_seat_s(chosen)
         for label in sorted(untold, key=lambda n: ratios[n].value if n in ratios else math.inf):
-            left_s -= to_seat_s(untold[label])
+            left_s -= FEWEST_SITTINGS * self._to_seat_s(untold[label])
             if left_s < 0.0:
                 break
             found[label] = untold[label]
         return found
+
+    def _to_seat_s(self, placement: Placement) -> float:
+        """What a sitting takes longer for this one. Processes start beside each other, and run in turn."""
+        opened_s = self.opened_s()
+        one_s = _STARTING_S + opened_s.get(placement.digest, max(opened_s.values(), default=0.0))
+        one_s /= max(1, len(os.sched_getaffinity(0)))
+        return one_s + _RUNS_A_SITTING * (placement.predicted_ms or 0.0) / 1000
 
     def compared(self, chosen: Placement) -> tuple[Comparison, ...]:
         """All comparisons, by the names that what is `chosen` and the backends alone have now."""

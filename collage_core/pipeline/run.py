@@ -153,9 +153,8 @@ class OptimizationRun:
         if searcher is not None:
             self._search_further(found, searcher, seed)
         self._learn(found)
-        found.memory.left_out = (
-            found.left_out(self.effort) if found.recalled is None else found.recalled.left_out
-        )
+        recalled = found.recalled
+        found.memory.left_out = recalled.left_out if recalled else found.left_out(self.effort, self.budget)
         if self._bounds and found.recalled is None:
             found.memory.costs_digest = costs_digest(found.known.candidates, found.known.costs)
             self.database.put(self._memory_key(found), found.memory.to_record())

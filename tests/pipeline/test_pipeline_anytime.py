@@ -264,6 +264,20 @@ def test_quick_compares_once(parse: Parse, tmp_path: Path) -> None:
     assert found.comparison.records["collage"].ok
 
 
+@pytest.mark.usefixtures("libraries")
+def test_only_those_are_compared_for_whom_there_is_time(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mix, and the best so far, whatever the time; to open them takes no longer than it has taken."""
+    everybody = _optimize(parse, tmp_path / "c.sqlite", effort=QUICK, rounds=2)
+    monkeypatch.setattr("collage_core.pipeline.found._STARTING_S", 1e4)
+    found = _optimize(parse, tmp_path / "d.sqlite", effort=QUICK, rounds=2)
+    assert everybody.comparison is not None
+    assert found.comparison is not None
+    assert 1 <= len(found.comparison.records) <= 2 < len(everybody.comparison.records)
+    assert found.stage is everybody.stage is Stage.CHOSEN
+
+
 @pytest.mark.ci
 @pytest.mark.usefixtures("libraries")
 def test_normal_confirms_and_thorough_measures_everything(parse: Parse, tmp_path: Path) -> None:
