@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from collage_core.errors import CollageError
+from collage_core.formats import FLOATS, Format
 
 __all__ = ["Processor", "Target", "cpuinfo", "processor"]
 
@@ -27,16 +28,26 @@ _MOST_THREADS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What every backend is told to run on: device ("cpu") and one number of threads for all libraries."""
+    """What every backend is told to run on: device ("cpu") and one number of threads for all libraries.
+
+    precisions: float types in which values of other float types may be stored, rounded. Without any, each
+    value is stored in the model's own type.
+    """
 
     device: str = "cpu"
     threads: int = 1
+    precisions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.device != "cpu":
             raise CollageError(f"device {self.device!r} is not supported; this version places on 'cpu'")
         if not 1 <= self.threads <= _MOST_THREADS:
             raise CollageError(f"threads must be 1 to {_MOST_THREADS}, not {self.threads}")
+        for dtype in self.precisions:
+            if dtype not in FLOATS:
+                raise CollageError(
+                    f"{dtype!r} is no precision to store floats in; known: {', '.join(FLOATS)}"
+                )
 
     @classmethod
     def default(cls) -> Target:
@@ -44,7 +55,12 @@ class Target:
         return cls("cpu", min(len(os.sched_getaffinity(0)), _MOST_THREADS))
 
     def __str__(self) -> str:
-        return f"{self.device} x{self.threads}"
+        return " ".join([f"{self.device} x{self.threads}", *self.precisions])
+
+    def stores(self, dtype: str, rank: int, format: Format) -> bool:
+        """Whether a value of that type and number of dimensions may be stored in `format`."""
+        is_allowed = format.dtype == dtype or format.dtype in self.precisions
+        return is_allowed and format.can_store(dtype, rank)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "Format", "Layout", "canonical_layout", "channels_last", "empty", "plain", "view"]
+__all__ = [
+    "FLOATS",
+    "Array",
+    "Format",
+    "Layout",
+    "canonical_layout",
+    "channels_last",
+    "empty",
+    "plain",
+    "view",
+]
 
 Layout = tuple[int, ...]
 """The logical dimensions, outermost first."""
 
 Array = npt.NDArray[Any]
 """A numpy array of any shape and dtype."""
+
+
+FLOATS = ("bfloat16", "float16", "float32", "float64")
+"""Types of real numbers: a value of one of them can be stored as another, rounded to it."""
 
 
 def canonical_layout(shape: Sequence[int], layout: Sequence[int]) -> Layout:
@@ -70,6 +84,13 @@ class Format:
     def is_plain(self) -> bool:
         """Whether the elements lie in the logical (row-major) order."""
         return self.layout == tuple(range(len(self.layout)))
+
+    def can_store(self, dtype: str, rank: int) -> bool:
+        """Whether a value of that type and number of dimensions can lie in memory like this: as it is, or, of
+        a float, as another float.
+        """
+        is_rounded = self.dtype in FLOATS and dtype in FLOATS
+        return (self.dtype == dtype or is_rounded) and sorted(self.layout) == list(range(rank))
 
     def size_bytes(self, shape: Sequence[int]) -> int:
         """What a value of logical `shape` takes in memory."""

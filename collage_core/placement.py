@@ -56,6 +56,7 @@ class Conversion:
 class Placement:
     """Groups in an executable order, and the conversions between them, for one target.
 
+    graph: which one it speaks of (`structure_digest`); "" for any that has these nodes.
     predicted_ms: the search's total; terms_ms: what it is made of, by name. optimal: whether no cheaper
     placement of the measured candidates exists; method: what found it.
     """
@@ -67,6 +68,7 @@ class Placement:
     optimal: bool = False
     method: str = "manual"
     terms_ms: Mapping[str, float] = field(default_factory=dict)
+    graph: str = ""
 
     @cached_property
     def digest(self) -> str:
@@ -77,6 +79,13 @@ class Placement:
         conversions = [[c.value, str(c.source), str(c.destination), c.backend] for c in self.conversions]
         return hashlib.sha256(json.dumps([plain, conversions, str(self.target)]).encode()).hexdigest()[:16]
 
+    @property
+    def rounded_to(self) -> frozenset[str]:
+        """Float types that its target allows besides the model's own, and in which it stores something."""
+        variants = (g.variant for g in self.groups)
+        formats = (f for v in variants for f in (*v.inputs, *v.outputs))
+        return frozenset(f.dtype for f in formats) & frozenset(self.target.precisions)
+
     def backends(self) -> tuple[str, ...]:
         """Names of the backends that run something, in order of appearance."""
         names = [g.backend for g in self.groups if g.backend != VIEW] + [c.backend for c in self.conversions]
@@ -85,8 +94,10 @@ class Placement:
     def to_json(self) -> dict[str, Any]:
         return {
             "version": _JSON_VERSION,
+            "graph": self.graph,
             "device": self.target.device,
             "threads": self.target.threads,
+            "precisions": list(self.target.precisions),
             "predicted_ms": self.predicted_ms,
             "terms_ms": dict(self.terms_ms),
             "optimal": self.optimal,
@@ -128,11 +139,12 @@ class Placement:
         return cls(
             tuple(_group_from_json(g) for g in whole.parts("groups", "a group")),
             tuple(_conversion_from_json(c) for c in whole.parts("conversions", "a conversion")),
-            Target(whole.take("device", str), whole.take("threads", int)),
+            Target(whole.take("device", str), whole.take("threads", int), whole.texts("precisions")),
             whole.time_ms("predicted_ms"),
             whole.take("optimal", bool, False),
             whole.take("method", str, "manual"),
             whole.pairs("terms_ms", int, float),
+            whole.take("graph", str, ""),
         )
 
 
@@ -167,6 +179,13 @@ class _Fields:
     def integers(self, key: str) -> tuple[int, ...]:
         values: list[Any] = self.take(key, list)
         if any(type(v) is not int for v in values):
+            raise self._wrong(key, values)
+        return tuple(values)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """() where it is missing."""
+        values: list[Any] = self.take(key, list, [])
+        if any(type(v) is not str for v in values):
             raise self._wrong(key, values)
         return tuple(values)
 

@@ -108,30 +108,31 @@ def make_group(
 class BoundKernel:
     """A kernel bound to buffers of its own.
 
-    call: what `Kernel.bind` returned. names: those of `inputs`. inputs, outputs: arrays of the logical shapes
-    of the subgraph's values, in the formats of the variant. workspace: uint8. buffers: where all of them lie;
-    they tell who has written beside them.
+    call: what `Kernel.bind` returned. names, types: those of `inputs` in the graph. inputs, outputs: arrays
+    of the logical shapes of the subgraph's values, in the formats of the variant. workspace: uint8. buffers:
+    where all of them lie; they tell who has written beside them.
     """
 
     call: Bound
     names: Sequence[str]
+    types: Sequence[TensorType]
     inputs: Sequence[Array]
     outputs: Sequence[Array]
     workspace: Array
     buffers: GuardedBuffers
 
     def load(self, inputs: Mapping[str, Array]) -> None:
-        """Copy other inputs in, by name; what the kernel does not read may be among them.
+        """Copy other inputs in, by name, rounded where the kernel reads them so; what it does not read may be
+        among them.
 
         Raises InputError for one that is missing, or of another shape or dtype.
         """
-        for name, array in zip(self.names, self.inputs, strict=True):
+        for name, type, array in zip(self.names, self.types, self.inputs, strict=True):
             if name not in inputs:
                 raise InputError(f"input {name!r} is missing; given: {', '.join(inputs) or 'none'}")
             value = np.asarray(inputs[name])
-            if (value.shape, value.dtype) != (array.shape, array.dtype):
-                given, held = (f"{a.dtype}{list(a.shape)}" for a in (value, array))
-                raise InputError(f"input {name!r} is {given}, not {held}")
+            if (value.shape, value.dtype.name) != (type.shape, type.dtype):
+                raise InputError(f"input {name!r} is {value.dtype}{list(value.shape)}, not {type}")
             array[...] = value
 
 
@@ -163,7 +164,8 @@ def bind(
     workspace = buffers.bytes(kernel.workspace_bytes, "the workspace")
     workspace.fill(0xFF)
     call = kernel.bind(given, results, workspace)
-    bound = BoundKernel(call, subgraph.inputs, given, results, workspace, buffers)
+    types = [graph.type_of(v) for v in subgraph.inputs]
+    bound = BoundKernel(call, subgraph.inputs, types, given, results, workspace, buffers)
     if inputs is not None:
         bound.load(inputs)
     return bound
@@ -183,10 +185,10 @@ def check_group(
 ) -> dict[Variant, Kernel]:
     """Build and run every variant that `backend` offers for `subgraph`, and compare it with the reference.
 
-    Formats have the dtypes of the values. A kernel is bound once and called twice on the same inputs, with
-    other bytes in its outputs and its workspace before each call; both answers are right. It is called once
-    more for each output that may share the buffer of an input, lying there. It returns nothing truthy, and
-    writes neither an input (but that one) nor beside its buffers.
+    Formats have the dtypes of the values, or such that the target allows. A kernel is bound once and called
+    twice on the same inputs, with other bytes in its outputs and its workspace before each call; both answers
+    are right. It is called once more for each output that may share the buffer of an input, lying there. It
+    returns nothing truthy, and writes neither an input (but that one) nor beside its buffers.
 
     inputs: those of the graph, of which `subgraph` may be a part, row-major, by name. other_inputs: the same
     for a third call, which reads what the buffers hold then. expected: `subgraph`'s outputs for `inputs`, by
@@ -213,7 +215,7 @@ def check_group(
     kernels: dict[Variant, Kernel] = {}
     for variant in offered:
         with _naming(f"{where}, {variant}"):
-            _check_formats(subgraph, variant, runs[0])
+            _check_formats(subgraph, variant, target, runs[0])
             try:
                 kernel = (build or backend.build)(subgraph, variant, target)
             except DeclinedError:
@@ -254,7 +256,7 @@ class _Run:
         return cls({v: values[v] for v in subgraph.inputs}, [answers[v] for v in subgraph.outputs])
 
 
-def _check_formats(subgraph: Subgraph, variant: Variant, run: _Run) -> None:
+def _check_formats(subgraph: Subgraph, variant: Variant, target: Target, run: _Run) -> None:
     for what, names, formats, values in (
         ("input", subgraph.inputs, variant.inputs, list(run.inputs.values())),
         ("output", subgraph.outputs, variant.outputs, run.outputs),
@@ -262,7 +264,7 @@ def _check_formats(subgraph: Subgraph, variant: Variant, run: _Run) -> None:
         if len(formats) != len(names):
             raise AssertionError(f"it has {len(formats)} formats of {len(names)} {what}s")
         for name, format, value in zip(names, formats, values, strict=True):
-            if format.dtype != str(value.dtype) or sorted(format.layout) != list(range(value.ndim)):
+            if not target.stores(str(value.dtype), value.ndim, format):
                 raise AssertionError(f"{what} {name!r} is {value.dtype}{list(value.shape)}, not {format}")
 
 
@@ -321,9 +323,14 @@ def _call(
     for i, held in zip(kept, before, strict=True):
         if bound.inputs[i].tobytes() != held:
             raise AssertionError(f"it changed its input {subgraph.inputs[i]!r}")
-    held_to = standards(subgraph.graph, subgraph.nodes)
+    pairs = (
+        *zip(bound.inputs, run.inputs.values(), strict=True),
+        *zip(bound.outputs, run.outputs, strict=True),
+    )
+    rounded_to = {stored.dtype.name for stored, value in pairs if stored.dtype != value.dtype}
+    held_to = standards(subgraph.graph, subgraph.nodes, rounded_to)
     for name, output, expected in zip(subgraph.outputs, bound.outputs, run.outputs, strict=True):
-        error, wrong = compare(name, output, expected, held_to.get(name))
+        error, wrong = compare(name, output.astype(expected.dtype), expected, held_to.get(name))
         if wrong is not None:
             raise AssertionError(str(wrong))
         allowed = tolerances.get(str(expected.dtype))

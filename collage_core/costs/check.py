@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -45,10 +45,13 @@ def tolerance(dtype: str) -> float:
     return _TOLERANCES.get(dtype, 0.0)
 
 
-def standards(graph: Graph, nodes: Iterable[Node] | None = None) -> dict[str, Standard]:
+def standards(
+    graph: Graph, nodes: Iterable[Node] | None = None, rounded_to: Collection[str] = ()
+) -> dict[str, Standard]:
     """By name, what the floats and the random values that `nodes` compute (in topological order; all of the
     graph's where None) are held to. A float counts by the least precise type that it was computed in there:
-    a float32 that is cast to float64 in the end is no more precise for that.
+    a float32 that is cast to float64 in the end is no more precise for that. So does one of the types
+    `rounded_to`, in which something is stored on the way.
     """
     nodes = graph.nodes if nodes is None else tuple(nodes)
     found: dict[str, Standard] = {}
@@ -61,7 +64,7 @@ def standards(graph: Graph, nodes: Iterable[Node] | None = None) -> dict[str, St
         for v in filter(None, node.outputs):
             # Through whole numbers (shapes, masks, indices) nothing becomes less precise.
             if (dtype := graph.type_of(v).dtype) in _TOLERANCES:
-                found[v] = max((dtype, *inside, *before), key=tolerance)
+                found[v] = max((dtype, *inside, *before, *rounded_to), key=tolerance)
     return found | random_values(graph, nodes)
 
 

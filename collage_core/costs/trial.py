@@ -154,7 +154,7 @@ class Trial:
     def _errors(self, results: Sequence[Array]) -> tuple[float | None, Refusal | None]:
         worst: float | None = 0.0
         for (name, value, _), result in zip(self._outputs, results, strict=True):
-            error, wrong = compare(name, result, value, self._held_to.get(name))
+            error, wrong = compare(name, _as_in(result, value), value, self._held_to.get(name))
             worst = _worst(worst, error)
             if wrong is not None:
                 return worst, wrong
@@ -173,7 +173,7 @@ class Trial:
                     f"the kernel returned error code {code!r} when output {o} shared the buffer of input {i}"
                 )
             name = self._outputs[o][0]
-            _, wrong = compare(name, results[o], target, self._held_to.get(name))
+            _, wrong = compare(name, _as_in(results[o], target), target, self._held_to.get(name))
             if wrong is not None:
                 return Refusal(f"{wrong} when it shares the buffer of input {self._inputs[i][0]!r}")
         return None
@@ -182,6 +182,11 @@ class Trial:
 def _worst(a: float | None, b: float | None) -> float | None:
     """The larger error; None, which no number describes, is worse than any."""
     return None if a is None or b is None else max(a, b)
+
+
+def _as_in(result: Array, value: Array) -> Array:
+    """The numbers that are stored, in the value's own type."""
+    return result.astype(value.dtype, copy=False)
 
 
 def _same(a: Array, b: Array) -> bool:

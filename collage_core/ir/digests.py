@@ -1,4 +1,4 @@
-"""What tells one graph from another, its constants' values included."""
+"""What tells one graph from another: all of it, or the nodes and values that a placement speaks of."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collage_core.formats import Array
 from collage_core.ir.graph import Graph
 from collage_core.ir.subgraph import Subgraph
 
-__all__ = ["graph_digest"]
+__all__ = ["graph_digest", "structure_digest"]
 
 
 def graph_digest(graph: Graph) -> str:
@@ -23,7 +23,25 @@ def graph_digest(graph: Graph) -> str:
     return _graphs[graph]
 
 
+def structure_digest(graph: Graph) -> str:
+    """Of the nodes by their ids, and of all values' types: whether a placement speaks of this graph. Neither
+    attributes nor constants' values are in it. Taken once of each graph.
+    """
+    if graph not in _structures:
+        nodes = [(n.id, n.qualified_op, n.inputs, n.outputs) for n in graph.nodes]
+        names = {
+            *graph.inputs,
+            *graph.outputs,
+            *(v for n in graph.nodes for v in (*n.inputs, *n.outputs) if v),
+        }
+        types = [(v, str(graph.type_of(v))) for v in sorted(names)]
+        told = repr((graph.inputs, graph.outputs, nodes, types))
+        _structures[graph] = hashlib.sha256(told.encode()).hexdigest()[:16]
+    return _structures[graph]
+
+
 _graphs: WeakKeyDictionary[Graph, str] = WeakKeyDictionary()
+_structures: WeakKeyDictionary[Graph, str] = WeakKeyDictionary()
 _arrays: dict[int, tuple[weakref.ref[Array], str]] = {}
 """By the arrays' ids, of those that are alive: arrays are no keys."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -36,9 +37,10 @@ def subgraph_model(
     """A model of the nodes of `subgraph` alone, its constants inside.
 
     Its inputs and outputs are `subgraph.inputs` and `subgraph.outputs`, by name and in order, with the shapes
-    in which `inputs` and `outputs` store them: a dense row-major tensor of the model's shape is the memory of
-    the logical value in its format. Where that is a permutation, a Transpose inside leads to or from the
-    logical shape, so that a library can fold it into layouts of its own.
+    and dtypes in which `inputs` and `outputs` store them: a dense row-major tensor of the model's shape is
+    the memory of the logical value in its format. Where that is a permutation, a Transpose inside leads to or
+    from the logical shape, so that a library can fold it into layouts of its own; where it is in another
+    precision, a Cast.
 
     constants_outside: large constants are only declared, as external data that lies nowhere: the caller gives
     the library `subgraph.graph.constants[name]` for each initializer whose `data_location` is EXTERNAL.
@@ -60,7 +62,7 @@ def subgraph_model(
 
 
 class _Border:
-    """The graph under construction: `subgraph`'s nodes between the Transposes at its border."""
+    """The graph under construction: `subgraph`'s nodes between the Transposes and Casts at its border."""
 
     def __init__(self, subgraph: Subgraph) -> None:
         self._subgraph = subgraph
@@ -78,7 +80,7 @@ class _Border:
         type = self._subgraph.graph.type_of(name)
         if type == UNKNOWN or type.symbolic_dims:
             raise BackendError(f"the shape of {name!r} is not known")
-        if format.dtype != type.dtype or len(format.layout) != len(type.shape):
+        if not format.can_store(type.dtype, len(type.shape)):
             raise BackendError(f"{name!r} is {type}, which cannot be stored as {format}")
 
     def require_outputs(self) -> None:
@@ -92,15 +94,28 @@ class _Border:
 
     def add_input(self, name: str, format: Format) -> None:
         type = self._declare(name, format, ValueKind.INPUT)
+        if format.is_plain and format.dtype == type.dtype:
+            return
+        source, logical = name, self._logical_name(name, type)
         if not format.is_plain:
-            self._before.append(
-                self._transpose(name, self._logical_name(name, type), np.argsort(format.layout))
-            )
+            as_stored = TensorType(format.dtype, type.shape)
+            source = logical if as_stored == type else self._between(f"{name}.plain", as_stored)
+            self._before.append(self._transpose(name, source, np.argsort(format.layout)))
+        if format.dtype != type.dtype:
+            self._before.append(self._cast(source, logical, type.dtype))
 
     def add_output(self, name: str, format: Format) -> None:
         type = self._declare(name, format, ValueKind.INTERMEDIATE)
+        if format.is_plain and format.dtype == type.dtype:
+            return
+        source = self._logical_name(name, type)
+        if format.dtype != type.dtype:
+            as_stored = TensorType(format.dtype, type.shape)
+            rounded = name if format.is_plain else self._between(f"{name}.plain", as_stored)
+            self._after.append(self._cast(source, rounded, format.dtype))
+            source = rounded
         if not format.is_plain:
-            self._after.append(self._transpose(self._logical_name(name, type), name, format.layout))
+            self._after.append(self._transpose(source, name, format.layout))
 
     def graph(self) -> Graph:
         subgraph = self._subgraph
@@ -116,25 +131,34 @@ class _Border:
         )
 
     def _declare(self, name: str, format: Format, kind: ValueKind) -> TensorType:
-        """Give the border value the shape in which it is stored; returns its logical type."""
+        """Give the border value the type in which it is stored; returns its logical one."""
         type = self._subgraph.graph.type_of(name)
-        stored = TensorType(type.dtype, tuple(type.shape[d] for d in format.layout))
+        stored = TensorType(format.dtype, tuple(type.shape[d] for d in format.layout))
         self._values[name] = Value(name, stored, kind)
         return type
 
     def _logical_name(self, name: str, type: TensorType) -> str:
-        logical = f"{name}.logical"
-        while logical in self._subgraph.graph.values:
-            logical += "_"
-        self._logical[name] = logical
-        self._values[logical] = Value(logical, type, ValueKind.INTERMEDIATE)
-        return logical
+        self._logical[name] = self._between(f"{name}.logical", type)
+        return self._logical[name]
+
+    def _between(self, name: str, type: TensorType) -> str:
+        """A further value."""
+        while name in self._values or name in self._subgraph.graph.values:
+            name += "_"
+        self._values[name] = Value(name, type, ValueKind.INTERMEDIATE)
+        return name
 
     def _transpose(self, source: str, destination: str, order: Iterable[int]) -> Node:
+        return self._node("Transpose", source, destination, {"perm": tuple(int(d) for d in order)})
+
+    def _cast(self, source: str, destination: str, dtype: str) -> Node:
+        element_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        return self._node("Cast", source, destination, {"to": element_type})
+
+    def _node(self, op_type: str, source: str, destination: str, attributes: Mapping[str, Any]) -> Node:
         id = self._next_id
         self._next_id += 1
-        perm = tuple(int(d) for d in order)
-        return Node(id, f"border.{id}", "Transpose", (source,), (destination,), {"perm": perm})
+        return Node(id, f"border.{id}", op_type, (source,), (destination,), attributes)
 
     def _renamed(self, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(self._logical.get(v, v) for v in names)

@@ -66,7 +66,7 @@ def benchmark(
         )
     ours = comparison.outputs[COLLAGE]
     answered = {e.name: outputs for e in theirs if (outputs := comparison.outputs[e.name])}
-    held_to = standards(graph)
+    held_to = standards(graph, rounded_to=[t for e in placements if e.name == COLLAGE for t in e.rounded_to])
     differences = (
         {name: compare_all(ours, outputs, held_to) for name, outputs in answered.items()} if ours else {}
     )

@@ -15,6 +15,7 @@ from collage_core.costs.ratio import unsettled
 from collage_core.device import processor
 from collage_core.errors import BackendError, ModelError, PlacementError, Refusal
 from collage_core.ir import Graph, Subgraph
+from collage_core.ir.digests import structure_digest
 from collage_core.pipeline.calibration import calibrate
 from collage_core.pipeline.comparison import Comparison, Plan, compare, placement_entrant
 from collage_core.pipeline.known_costs import look_up
@@ -173,7 +174,8 @@ def _whole(
     if not offers:
         return next(iter(refusals), Refusal("it does not take the whole graph"))
     nodes = tuple(n.id for n in graph.nodes)
-    return Placement((Group(backend.name, nodes, offers[0].variant),), (), target)
+    group = Group(backend.name, nodes, offers[0].variant)
+    return Placement((group,), (), target, graph=structure_digest(graph))
 
 
 def _prediction(

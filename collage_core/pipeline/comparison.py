@@ -127,13 +127,14 @@ class Entrant:
 
     identity: what tells it from others of the same name in the database (the placement's digest, the peer's
     settings). contender: makes the contender once a workspace exists, which a comparison that is already
-    known never needs.
+    known never needs. rounded_to: float types in which it stores values of other types (`standards`).
     """
 
     name: str
     identity: str
     environment: Mapping[str, str]
     contender: Callable[[Workspace], Contender]
+    rounded_to: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +203,7 @@ def placement_entrant(name: str, placement: Placement, registry: Registry, *, pa
         for k, v in environment_of(b, placement.target).items()
         if k in _BACKEND_FACTS
     }
-    return Entrant(name, placement.digest, known, contender)
+    return Entrant(name, placement.digest, known, contender, placement.rounded_to)
 
 
 def peer_entrant(name: str, peer: Peer, target: Target, model_file: str | None = None) -> Entrant:
@@ -274,7 +275,7 @@ def compare(
             return Comparison(found, measured=False)
     progress.phase(title, rounds)
     right = expected() if expected else {}
-    held_to = standards(graph)
+    held_to = {e.name: standards(graph, rounded_to=e.rounded_to) for e in entrants}
     is_cut_short = False
 
     def has_still(seconds: float) -> bool:
@@ -300,7 +301,7 @@ def compare(
     is_short = open_limit_s < OPEN_LIMIT_S and any(o.timed_out for o in outcomes.values())
     is_cut_short |= is_short and limit_s is not None
     run: dict[str, object] = {RUN: uuid.uuid4().hex, **({CUT_SHORT: limit_s} if is_cut_short else {})}
-    told = {name: record_of_outcome(outcome, right, held_to) for name, outcome in outcomes.items()}
+    told = {name: record_of_outcome(outcome, right, held_to[name]) for name, outcome in outcomes.items()}
     records = {name: replace(r, details={**r.details, **run}) for name, r in told.items()}
     # Failures, too, so that they are recalled with the rest; but not where the machine is why.
     statuses = {r.status for r in records.values()}

@@ -108,7 +108,7 @@ class Trials:
             for name, p in [(_ANCHOR, self._anchor), *((p.digest, p) for p in beside)]
         ]
         expected = self._workspace.expected_outputs()
-        held_to = standards(self._workspace.graph)
+        held_to = {e.name: standards(self._workspace.graph, rounded_to=e.rounded_to) for e in entrants}
         with measuring_lock(self._progress.note):
             start = time.monotonic()  # waiting for other measurements is nobody's share
             outcomes = measure_rounds(
@@ -121,7 +121,7 @@ class Trials:
             )
             seconds = (time.monotonic() - start) / max(len(placements), 1)
         records = {
-            name: replace(record_of_outcome(o, expected, held_to), seconds=seconds)
+            name: replace(record_of_outcome(o, expected, held_to[name]), seconds=seconds)
             for name, o in outcomes.items()
         }
         anchor = records.pop(_ANCHOR)

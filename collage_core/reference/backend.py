@@ -10,8 +10,8 @@ import numpy as np
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
 from collage_core.device import Target
 from collage_core.errors import ModelError, Refusal
-from collage_core.formats import Array
-from collage_core.ir import Subgraph
+from collage_core.formats import Array, Format
+from collage_core.ir import Subgraph, TensorType
 from collage_core.reference.evaluator import NodeEvaluator, run_nodes
 
 __all__ = ["ReferenceBackend"]
@@ -41,9 +41,30 @@ class ReferenceBackend(Backend):
     def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
         return ReferenceKernel(subgraph)
 
+    def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
+        """From one float into another, which hardly any library does; layouts are what they do."""
+        return source.dtype != destination.dtype
+
+    def build_conversion(
+        self, type: TensorType, source: Format, destination: Format, target: Target
+    ) -> Kernel:
+        return CopyKernel()
+
     def environment(self, target: Target) -> Mapping[str, str]:
         """For NumPy's OpenBLAS: the given number of threads, which go to sleep at once rather than spin."""
         return {"OPENBLAS_NUM_THREADS": str(target.threads), "OPENBLAS_THREAD_TIMEOUT": "4"}
+
+
+class CopyKernel(Kernel):
+    """From any layout and dtype into any other; to less precise ones NumPy rounds to nearest even."""
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+        source, destination = inputs[0], outputs[0]
+
+        def call() -> None:
+            np.copyto(destination, source, casting="unsafe")
+
+        return call
 
 
 class ReferenceKernel(Kernel):

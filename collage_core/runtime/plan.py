@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from collage_core.backend import Kernel
+from collage_core.device import Target
 from collage_core.errors import PlacementError
 from collage_core.formats import Format
 from collage_core.ir import Graph, NodeSet, Subgraph
+from collage_core.ir.digests import structure_digest
 from collage_core.ir.views import is_view, output_format
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.runtime.memory import Block, plan_offsets
@@ -57,9 +59,11 @@ def schedule(graph: Graph, placement: Placement) -> tuple[Step, ...]:
     """The placement's groups, each conversion right before the first group that needs it, be it by way of
     another conversion.
 
-    PlacementError unless shapes are static, every node is covered once, every group finds what it reads, and
-    the outputs are delivered row-major.
+    PlacementError unless it was made for this graph, shapes are static, every node is covered once, every
+    group finds what it reads, and the outputs are delivered row-major.
     """
+    if placement.graph and placement.graph != structure_digest(graph):
+        raise PlacementError("the placement was made for another graph: its nodes or values are others")
     for v in (*graph.inputs, *graph.outputs):
         if not graph.type_of(v).is_static:
             raise PlacementError(f"{v!r} is {graph.type_of(v)}: what is built has static shapes")
@@ -91,7 +95,7 @@ def schedule(graph: Graph, placement: Placement) -> tuple[Step, ...]:
         if not subgraph.node_set.isdisjoint(covered):
             raise PlacementError(f"{name} covers a node that another group covers already")
         covered = covered | subgraph.node_set
-        _check_formats(graph, subgraph, group, name)
+        _check_formats(subgraph, group, placement.target, name)
         reads = tuple(zip(subgraph.inputs, group.variant.inputs, strict=True))
         writes = tuple(zip(subgraph.outputs, group.variant.outputs, strict=True))
         for slot in reads:
@@ -106,7 +110,8 @@ def schedule(graph: Graph, placement: Placement) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _check_formats(graph: Graph, subgraph: Subgraph, group: Group, name: str) -> None:
+def _check_formats(subgraph: Subgraph, group: Group, target: Target, name: str) -> None:
+    graph = subgraph.graph
     offered = len(group.variant.inputs), len(group.variant.outputs)
     wanted = len(subgraph.inputs), len(subgraph.outputs)
     if offered != wanted:
@@ -118,7 +123,7 @@ def _check_formats(graph: Graph, subgraph: Subgraph, group: Group, name: str) ->
         type = graph.type_of(v)
         if not type.is_static or type.size_bytes > _MOST_BYTES:
             raise PlacementError(f"{name}: {v!r} is {type}, for which no memory can be set aside")
-        if f.dtype != type.dtype or sorted(f.layout) != list(range(len(type.shape))):
+        if not target.stores(type.dtype, len(type.shape), f):
             raise PlacementError(f"{name}: {v!r} is {type} and cannot be stored as {f}")
     if group.backend == VIEW:
         node = subgraph.nodes[0]

@@ -198,7 +198,7 @@ def offers_for(
     found: list[Candidate] = []
     refusals: list[Refusal] = []
     for variant in variants:
-        misfit = _misfit(subgraph, variant)
+        misfit = _misfit(subgraph, variant, target)
         # What it is, is asked last: that takes longer than all the rest.
         if misfit is None and not _plain_at_the_ends(subgraph, variant) and _is_library(backend):
             misfit = Refusal("not in plain formats at the model's ends", subgraph.nodes[0].name)
@@ -305,13 +305,18 @@ def _plain_at_the_ends(subgraph: Subgraph, variant: Variant) -> bool:
     return all(f == graph.plain_format(v) for v, f in ends)
 
 
-def _misfit(subgraph: Subgraph, variant: Variant) -> Refusal | None:
+def _misfit(subgraph: Subgraph, variant: Variant, target: Target) -> Refusal | None:
     offered = len(variant.inputs), len(variant.outputs)
     wanted = len(subgraph.inputs), len(subgraph.outputs)
-    if offered == wanted:
-        return None
-    reason = f"offered with formats for {offered} inputs and outputs; it has {wanted}"
-    return Refusal(reason, subgraph.nodes[0].name)
+    first = subgraph.nodes[0].name
+    if offered != wanted:
+        return Refusal(f"offered with formats for {offered} inputs and outputs; it has {wanted}", first)
+    values = zip((*subgraph.inputs, *subgraph.outputs), (*variant.inputs, *variant.outputs), strict=True)
+    for value, format in values:
+        type = subgraph.graph.type_of(value)
+        if not target.stores(type.dtype, len(type.shape), format):
+            return Refusal(f"offered with {value!r}, which is {type}, as {format}", first)
+    return None
 
 
 def _views(graph: Graph, candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -10,6 +10,7 @@ from collage_core.costs.record import CostRecord
 from collage_core.errors import PlacementError
 from collage_core.formats import Format
 from collage_core.ir import Graph, NodeSet, Subgraph, TensorType
+from collage_core.ir.digests import structure_digest
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.cost import breakdown
@@ -95,6 +96,7 @@ class Formulation:
             solution.optimal,
             solution.method,
             parts.terms_ms,
+            structure_digest(graph),
         )
 
 

@@ -9,7 +9,7 @@ from onnx import helper, numpy_helper
 
 from collage_core.formats import Array
 from collage_core.ir import Graph, from_model
-from collage_core.ir.digests import _arrays, graph_digest
+from collage_core.ir.digests import _arrays, graph_digest, structure_digest
 
 
 def _graph(weights: Array) -> Graph:
@@ -58,6 +58,12 @@ def test_what_was_written_to_behind_a_view_or_between_is_read_again() -> None:
     frozen.flags.writeable = True
     frozen[0] = 2.0
     assert graph_digest(_graph(frozen)) != first
+
+
+def test_what_a_placement_speaks_of_does_not_hang_on_weights() -> None:
+    first = structure_digest(_graph(_weights()))
+    assert structure_digest(_graph(_weights(2.0))) == first
+    assert structure_digest(_graph(_weights().astype(np.float64))) != first, "of another type"
 
 
 def test_arrays_are_remembered_while_they_live() -> None:

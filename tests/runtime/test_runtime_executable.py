@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from collage_core.device import Target
 from collage_core.errors import BackendError, BundleError, InputError, PlacementError, Refusal
 from collage_core.formats import Array, Format, channels_last, plain
 from collage_core.ir import Graph, NodeSet, Subgraph, TensorType, from_model
+from collage_core.ir.digests import structure_digest
 from collage_core.ir.passes import normalise
 from collage_core.ir.views import input_format, output_format
 from collage_core.placement import VIEW, Conversion, Group, Placement
@@ -373,6 +375,17 @@ def test_a_placement_that_does_not_fit_says_why(registry: Registry) -> None:
         build(graph, Placement((*whole.groups, whole.groups[1]), (), _TARGET), registry)
     with pytest.raises(PlacementError, match="reads 'a' as float32:plain, which nothing before it provides"):
         build(graph, Placement(whole.groups[::-1], (), _TARGET), registry)
+
+
+def test_a_placement_says_of_which_graph_it_is(registry: Registry) -> None:
+    """Another graph may have nodes of the same ids, and none of what they compute."""
+    graph = _graph([("Relu", ["x"], "a"), ("Sin", ["a"], "b")], ["b"])
+    other = _graph([("Sin", ["x"], "a"), ("Relu", ["a"], "b")], ["b"])
+    placement = replace(_placement(graph, ["numpy", "reference"]), graph=structure_digest(graph))
+    assert build(graph, placement, registry)
+    with pytest.raises(PlacementError, match="made for another graph: its nodes or values are others"):
+        build(other, placement, registry)
+    assert build(other, replace(placement, graph=""), registry), "made by hand, for any"
 
 
 def test_a_bundle_gives_the_same_numbers_and_is_checked(registry: Registry, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ class TvmBackend(Backend):
         compile_kernel_ahead(subgraph, variant, target)
 
     def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
-        same = (source.dtype, source.device) == (destination.dtype, destination.device)
+        same = type.dtype == source.dtype == destination.dtype and source.device == destination.device
         return same and type.dtype in MOVABLE and 0 < type.size < 2**31
 
     def build_conversion(

@@ -1,0 +1,99 @@
+"""Values that are stored in another float type than the model's, where the target allows that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from collage_core import Optimization, Target, build, optimize
+from collage_core.errors import PlacementError
+from collage_core.formats import Format
+from collage_core.pipeline.effort import THOROUGH
+from collage_core.placement import Placement
+from collage_core.plugins import PLUGINS_VARIABLE, default_registry
+
+if TYPE_CHECKING:
+    from tests.pipeline.conftest import Parse
+
+_CHAIN = "(float[4,64] x) => (float y) { [n] a = Neg(x) [r] b = Relu(a) [e] c = Exp(b) [s] y = Neg(c) }"
+_HALVES = Target("cpu", 1, ("float16",))
+
+
+@pytest.fixture(autouse=True)
+def _halves(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The backend of plugins/ is installed, here and in workers."""
+    monkeypatch.setenv(PLUGINS_VARIABLE, "pipeline_halves_backend")
+    default_registry.cache_clear()
+    yield
+    default_registry.cache_clear()
+
+
+def _optimize(parse: Parse, costs: Path, target: Target) -> Optimization:
+    return optimize(parse(_CHAIN), backends=["halves"], target=target, costs=costs, effort=THOROUGH, rounds=2)
+
+
+def _stored(placement: Placement) -> list[str]:
+    """The dtype of each group's output, in order."""
+    return [g.variant.outputs[0].dtype for g in placement.groups]
+
+
+def test_what_is_allowed_is_taken_where_it_pays_and_is_right(parse: Parse, tmp_path: Path) -> None:
+    found = _optimize(parse, tmp_path / "c.sqlite", _HALVES)
+    assert _stored(found.placement) == ["float16", "float16", "float32", "float16"]
+    assert [(c.source.dtype, c.destination.dtype, c.backend) for c in found.placement.conversions] == [
+        (*pair, "reference") for pair in (("float32", "float16"), ("float16", "float32")) * 2
+    ]
+    assert found.placement.rounded_to == {"float16"}
+    record = found.comparison.records["collage"] if found.comparison else None
+    assert record is not None
+    assert record.ok, "it is held to what it stores its values in"
+    assert record.error is not None
+    assert 1e-6 < record.error < 1e-2
+    wrong = [r for r in found.costs.kernels.values() if r.status == "wrong"]
+    assert [r.reason for r in wrong] == ["output 'c' has error 0.05, more than 0.01 for float16"]
+
+    x = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
+    (y,) = build(found.graph, found.placement)({"x": x}).values()
+    assert y.dtype == np.float32
+    np.testing.assert_allclose(y, -np.exp(np.maximum(-x, 0)), rtol=1e-2)
+
+
+def test_nothing_is_rounded_that_was_not_asked_for(parse: Parse, tmp_path: Path) -> None:
+    found = _optimize(parse, tmp_path / "c.sqlite", Target("cpu", 1))
+    assert set(_stored(found.placement)) == {"float32"}
+    assert not found.placement.conversions
+    assert not found.placement.rounded_to
+    refused = [r.reason for r in found.candidates.refusals["halves"]]
+    assert "offered with 'x', which is float32[4,64], as float16:plain" in refused
+
+
+def test_a_placement_says_what_it_may_round_to(parse: Parse, tmp_path: Path) -> None:
+    found = _optimize(parse, tmp_path / "c.sqlite", _HALVES)
+    data: dict[str, Any] = json.loads(json.dumps(found.placement.to_json()))
+    assert data["precisions"] == ["float16"]
+    assert Placement.from_json(data) == found.placement
+    data["precisions"] = []
+    with pytest.raises(PlacementError, match=r"'x' is float32\[4,64\] and cannot be stored as float16:plain"):
+        build(found.graph, Placement.from_json(data))
+    del data["precisions"]
+    assert Placement.from_json(data).target == Target("cpu", 1), "written before there were any"
+
+
+@pytest.mark.parametrize(
+    ("stored", "dtype", "rank", "can"),
+    [
+        (Format("float16", (0, 1)), "float32", 2, True),
+        (Format("float32", (1, 0)), "bfloat16", 2, True),
+        (Format("float16", (0, 1)), "float32", 3, False),
+        (Format("int8", (0, 1)), "float32", 2, False),
+        (Format("float32", (0, 1)), "int32", 2, False),
+        (Format("int32", (0, 1)), "int32", 2, True),
+    ],
+)
+def test_floats_are_stored_as_floats(stored: Format, dtype: str, rank: int, can: bool) -> None:
+    assert stored.can_store(dtype, rank) is can
