@@ -26,10 +26,11 @@ from collage_benchmarks.networks import NETWORKS
 
 from collage_core.cli.progress import ProgressBars
 from collage_core.costs.check import compare_all
-from collage_core.costs.rounds import Contender, Outcome, measure_rounds
+from collage_core.costs.rounds import measure_rounds
+from collage_core.costs.seats import Contender, Outcome
 from collage_core.device import Target
 from collage_core.errors import CollageError
-from collage_core.pipeline.comparison import peer_entrant, placement_entrant
+from collage_core.pipeline.entrants import peer_entrant, placement_entrant
 from collage_core.pipeline.optimize import Optimization, optimize
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW

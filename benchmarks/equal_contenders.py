@@ -23,7 +23,8 @@ from collage_benchmarks.sweep.contending import contender
 from collage_benchmarks.sweep.grid import WHOLE, Choice, Use
 
 from collage_core.costs.ratio import HOPELESS
-from collage_core.costs.rounds import MOST_ROUNDS, Outcome, measure_rounds, starting_order
+from collage_core.costs.rounds import MOST_ROUNDS, measure_rounds, starting_order
+from collage_core.costs.seats import Outcome
 from collage_core.device import Target, processor
 from collage_core.ir import load_model
 from collage_core.ir.passes import normalise

@@ -38,8 +38,8 @@ from collage_core.errors import CollageError
 from collage_core.formats import Array
 from collage_core.ir import Graph
 from collage_core.pipeline.benchmark import PEER, benchmark
-from collage_core.pipeline.comparison import placement_entrant
 from collage_core.pipeline.effort import THOROUGH
+from collage_core.pipeline.entrants import placement_entrant
 from collage_core.pipeline.optimize import Optimization, optimize
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.proof import COLLAGE

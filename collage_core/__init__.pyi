@@ -36,8 +36,9 @@ from .patterns import (
     outputs,
     wildcard,
 )
-from .pipeline.costing import Costs, collect_costs, default_policy
+from .pipeline.costing import Costs
 from .pipeline.effort import Effort, effort_named
+from .pipeline.ledger import collect_costs, default_policy
 from .pipeline.optimize import Optimization, optimize, optimize_graph, search_placement
 from .pipeline.progress import Silent
 from .pipeline.tuning import Tuning, tune

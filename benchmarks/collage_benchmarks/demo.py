@@ -22,11 +22,12 @@ from collage_core.cli.progress import ProgressBars
 from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.pipeline.benchmark import PEER, benchmark
-from collage_core.pipeline.comparison import Entrant, placement_entrant
+from collage_core.pipeline.entrants import Entrant, placement_entrant
 from collage_core.pipeline.optimize import COLLAGE, Optimization, optimize
 from collage_core.pipeline.progress import Progress
 from collage_core.plugins import default_registry
-from collage_core.report.summary import bench_json, optimization_json
+from collage_core.report.contenders import bench_json
+from collage_core.report.summary import optimization_json
 from collage_core.report.text import bench_text, optimization_text, table
 
 __all__ = ["main"]

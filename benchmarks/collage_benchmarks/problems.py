@@ -24,7 +24,7 @@ from collage_core.device import Target
 from collage_core.ir import from_model
 from collage_core.ir.passes import normalise
 from collage_core.pipeline.calibration import calibrate
-from collage_core.pipeline.costing import collect_costs, default_policy
+from collage_core.pipeline.ledger import collect_costs, default_policy
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
 from collage_core.plugins import default_registry

@@ -16,8 +16,9 @@ from collage_core.costs.job import MeasureItem, MeasureJob
 from collage_core.costs.record import CostRecord, Policy
 from collage_core.costs.reported import Reported
 from collage_core.ir import Graph, Subgraph
-from collage_core.pipeline.costing import Converter, Costs, Ledger
+from collage_core.pipeline.costing import Converter, Costs
 from collage_core.pipeline.in_place import KernelKey
+from collage_core.pipeline.ledger import Ledger
 from collage_core.pipeline.progress import Silent
 from collage_core.search.candidates import CandidateSet
 

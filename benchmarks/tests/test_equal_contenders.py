@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from scripts import script
 
-from collage_core.costs.rounds import Outcome, starting_order
+from collage_core.costs.rounds import starting_order
+from collage_core.costs.seats import Outcome
 from collage_core.costs.sittings import Sitting, Turn
 
 _SCRIPT = Path(__file__).parents[1] / "equal_contenders.py"

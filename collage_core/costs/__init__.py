@@ -8,8 +8,9 @@ from collage_core.costs.lock import measuring_lock
 from collage_core.costs.measure import run_job
 from collage_core.costs.record import CostKey, CostRecord, Policy, Status
 from collage_core.costs.recording import Recording, record
-from collage_core.costs.rounds import Contender, Outcome, measure_rounds
+from collage_core.costs.rounds import measure_rounds
 from collage_core.costs.samples import Samples
+from collage_core.costs.seats import Contender, Outcome
 from collage_core.costs.timing import time_bound
 
 __all__ = [

@@ -12,7 +12,8 @@ from collage_core.costs.database import CostDatabase
 from collage_core.costs.limits import check_limits
 from collage_core.device import Target
 from collage_core.ir import Graph
-from collage_core.pipeline.comparison import Comparison, Entrant, Plan, compare, peer_entrant
+from collage_core.pipeline.comparison import Comparison, Plan, compare
+from collage_core.pipeline.entrants import Entrant, peer_entrant
 from collage_core.pipeline.optimize import COLLAGE
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace

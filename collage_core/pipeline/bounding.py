@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 
 from collage_core.backend import BackendKind
 from collage_core.errors import PlacementError
-from collage_core.pipeline.costing import Converter, Costs, Ledger
+from collage_core.pipeline.costing import Converter, Costs
 from collage_core.pipeline.estimates import Estimates
 from collage_core.pipeline.in_place import KernelKey, conversion_key, kernel_key
+from collage_core.pipeline.ledger import Ledger
 from collage_core.pipeline.proof import Single
 from collage_core.placement import VIEW, Placement
 from collage_core.search.candidates import Candidate, CandidateSet

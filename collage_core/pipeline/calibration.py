@@ -30,10 +30,10 @@ from collage_core.errors import BackendError, CollageError
 from collage_core.ir import Graph, from_model
 from collage_core.ir.passes import normalise
 from collage_core.pipeline.bounding import Known
-from collage_core.pipeline.comparison import placement_entrant
-from collage_core.pipeline.costing import Ledger, default_policy
+from collage_core.pipeline.entrants import placement_entrant
 from collage_core.pipeline.estimates import Estimates
 from collage_core.pipeline.in_place import crossings
+from collage_core.pipeline.ledger import Ledger, default_policy
 from collage_core.pipeline.libraries import find_candidates
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace

@@ -17,7 +17,8 @@ from collage_core.errors import BackendError, ModelError, PlacementError, Refusa
 from collage_core.ir import Graph, Subgraph
 from collage_core.ir.digests import structure_digest
 from collage_core.pipeline.calibration import calibrate
-from collage_core.pipeline.comparison import Comparison, Plan, compare, placement_entrant
+from collage_core.pipeline.comparison import Comparison, Plan, compare
+from collage_core.pipeline.entrants import placement_entrant
 from collage_core.pipeline.known_costs import look_up
 from collage_core.pipeline.optimize import COLLAGE, search_placement
 from collage_core.pipeline.progress import Progress

@@ -9,14 +9,12 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from collage_core.backend import Backend, Peer
 from collage_core.costs.check import Difference, Standard, compare_all, standards
 from collage_core.costs.database import CostDatabase
-from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, environment_of, source_hash
+from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, source_hash
 from collage_core.costs.processors import PATIENCE
 from collage_core.costs.ratio import (
     ENOUGH_SITTINGS,
@@ -30,40 +28,27 @@ from collage_core.costs.ratio import (
     unsettled,
 )
 from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
-from collage_core.costs.rounds import (
-    MOST_ROUNDS,
-    OPEN_LIMIT_S,
-    TURN_S,
-    Contender,
-    GoOn,
-    Outcome,
-    measure_rounds,
-)
+from collage_core.costs.rounds import MOST_ROUNDS, OPEN_LIMIT_S, TURN_S, GoOn, measure_rounds
+from collage_core.costs.seats import Outcome
 from collage_core.costs.sittings import SITTINGS, Sitting, sittings_to_json
 from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.ir import Graph
 from collage_core.ir.digests import graph_digest
+from collage_core.pipeline.entrants import Entrant
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
-from collage_core.placement import Placement
-from collage_core.plugins import Registry
-from collage_core.runtime.session import open_peer, open_placement
 
 __all__ = [
     "PARTS",
     "RUN",
     "Comparison",
-    "Entrant",
     "Plan",
     "Unsettled",
     "compare",
     "end_to_end_machine",
-    "peer_entrant",
-    "placement_entrant",
     "record_of_outcome",
 ]
-
 
 _ROUNDS_PER_SITTING = 2
 """At least: processes differ more than the rounds of one do (docs/adr/0020)."""
@@ -122,22 +107,6 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Entrant:
-    """A contender before its worker's arguments are known.
-
-    identity: what tells it from others of the same name in the database (the placement's digest, the peer's
-    settings). contender: makes the contender once a workspace exists, which a comparison that is already
-    known never needs. rounded_to: float types in which it stores values of other types (`standards`).
-    """
-
-    name: str
-    identity: str
-    environment: Mapping[str, str]
-    contender: Callable[[Workspace], Contender]
-    rounded_to: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
     """Records by entrant's name, taken in one run of alternating rounds.
 
@@ -183,43 +152,6 @@ class Comparison:
             records={names.get(n, n): r for n, r in self.records.items()},
             outputs={names.get(n, n): o for n, o in self.outputs.items()},
         )
-
-
-def placement_entrant(name: str, placement: Placement, registry: Registry, *, parts: bool = False) -> Entrant:
-    """A placement as an entrant; with `parts`, its groups and conversions are timed in place as well
-    (`PARTS`).
-    """
-    backends = registry.available(placement.backends())
-
-    def contender(workspace: Workspace) -> Contender:
-        arguments = (workspace.graph_folder, placement, workspace.inputs_file)
-        return Contender(
-            name, _variables(backends, placement.target), open_placement, arguments, registry.modules(), parts
-        )
-
-    known = {
-        f"{b.name}.{k}": v
-        for b in backends
-        for k, v in environment_of(b, placement.target).items()
-        if k in _BACKEND_FACTS
-    }
-    return Entrant(name, placement.digest, known, contender, placement.rounded_to)
-
-
-def peer_entrant(name: str, peer: Peer, target: Target, model_file: str | None = None) -> Entrant:
-    """A peer as an entrant, on the model file given or on the normalised graph."""
-
-    def contender(workspace: Workspace) -> Contender:
-        model = workspace.model_file if model_file is None else Path(model_file)
-        return Contender(
-            name, peer.environment(target), open_peer, (peer.name, model, target, workspace.inputs_file)
-        )
-
-    info = peer.info()
-    known = {"peer.version": info.version, "peer.library": info.library_version or ""}
-    return Entrant(
-        name, f"{peer.name} {sorted(info.settings.items())} {model_file is None}", known, contender
-    )
 
 
 def compare(
@@ -363,13 +295,6 @@ def end_to_end_machine(target: Target) -> dict[str, str]:
         "runtime": source_hash("collage_core.runtime"),
         "threads": str(target.threads),
     }
-
-
-_BACKEND_FACTS = ("plugin", "source", "library", "handover")
-
-
-def _variables(backends: Sequence[Backend], target: Target) -> dict[str, str]:
-    return {k: v for b in backends for k, v in b.environment(target).items()}
 
 
 def record_of_outcome(

@@ -11,7 +11,8 @@ from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.device import Target
 from collage_core.ir import Graph, NodeSet, Subgraph
-from collage_core.pipeline.costing import Costs, default_policy, policy_for
+from collage_core.pipeline.costing import Costs
+from collage_core.pipeline.ledger import default_policy, policy_for
 from collage_core.pipeline.libraries import SUPPORT
 from collage_core.placement import VIEW
 from collage_core.search.candidates import CandidateSet, Constraints, Taken, generate_candidates

@@ -18,8 +18,9 @@ from collage_core.costs.record import CostKey, CostRecord
 from collage_core.errors import PlacementError
 from collage_core.ir.digests import graph_digest
 from collage_core.pipeline.calibration import calibration_environment
-from collage_core.pipeline.costing import Costs, default_policy
+from collage_core.pipeline.costing import Costs
 from collage_core.pipeline.effort import Effort
+from collage_core.pipeline.ledger import default_policy
 from collage_core.pipeline.proof import Single
 from collage_core.placement import VIEW, Placement
 from collage_core.search.candidates import CandidateSet

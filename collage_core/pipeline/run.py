@@ -22,11 +22,12 @@ from collage_core.pipeline.best import BestSoFar
 from collage_core.pipeline.bounding import Known
 from collage_core.pipeline.budget import Budget
 from collage_core.pipeline.calibration import CALIBRATING, calibrate
-from collage_core.pipeline.comparison import Comparison, Plan, compare, placement_entrant
-from collage_core.pipeline.costing import Ledger, default_policy
+from collage_core.pipeline.comparison import Comparison, Plan, compare
 from collage_core.pipeline.effort import Effort
+from collage_core.pipeline.entrants import placement_entrant
 from collage_core.pipeline.estimates import Estimates
 from collage_core.pipeline.found import Found
+from collage_core.pipeline.ledger import Ledger, default_policy
 from collage_core.pipeline.libraries import find_candidates, is_usable, offering
 from collage_core.pipeline.memory import Memory, costs_digest, memory_key
 from collage_core.pipeline.optimization import Optimization, Stage

@@ -18,7 +18,8 @@ from collage_core.costs.record import UNAVAILABLE, UNCERTAINTY, CostKey, CostRec
 from collage_core.costs.rounds import TURN_S, measure_rounds
 from collage_core.costs.samples import interquartile_range, median_uncertainty
 from collage_core.ir.digests import graph_digest
-from collage_core.pipeline.comparison import end_to_end_machine, placement_entrant, record_of_outcome
+from collage_core.pipeline.comparison import end_to_end_machine, record_of_outcome
+from collage_core.pipeline.entrants import placement_entrant
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Placement

@@ -19,7 +19,8 @@ from collage_core.device import Target
 from collage_core.errors import CollageError, WorkerError
 from collage_core.ir import Graph, NodeSet, OpKind, op_kind
 from collage_core.ir.verify import require_static
-from collage_core.pipeline.costing import Costs, collect_costs, default_policy
+from collage_core.pipeline.costing import Costs
+from collage_core.pipeline.ledger import collect_costs, default_policy
 from collage_core.pipeline.progress import Progress, Silent
 from collage_core.pipeline.reading import read_model
 from collage_core.pipeline.workspace import Workspace

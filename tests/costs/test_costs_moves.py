@@ -11,7 +11,7 @@ import pytest
 from collage_core.costs import Contender, measure_rounds
 from collage_core.costs.processors import Look, Usual
 from collage_core.costs.ratio import ratio_as_it_came, ratio_of
-from collage_core.costs.rounds import Runnable
+from collage_core.costs.seats import Runnable
 from collage_core.costs.sittings import SITTINGS
 from collage_core.pipeline.comparison import record_of_outcome
 
@@ -84,7 +84,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 
     monkeypatch.setenv("COLLAGE_SETTLING_LIMIT_S", "120")
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr("collage_core.costs.rounds.Worker", SimulatedWorker)
+    monkeypatch.setattr("collage_core.costs.seats.Worker", SimulatedWorker)
     monkeypatch.setattr("collage_core.costs.processors._one_of_each_core", list)
     monkeypatch.setattr("collage_core.costs.processors._Partner", SimulatedPartner)
     monkeypatch.setattr("collage_core.costs.processors._usual", Usual(TOGETHER.exchange_ns, known=True))

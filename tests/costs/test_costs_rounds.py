@@ -12,7 +12,8 @@ from typing import Any, cast
 import pytest
 
 from collage_core.costs import Contender, measure_rounds
-from collage_core.costs.rounds import _alike, _hopeless, _Seat, starting_order
+from collage_core.costs.rounds import _hopeless, starting_order
+from collage_core.costs.seats import Seat, _alike
 from collage_core.costs.sittings import Sitting, Turn
 from collage_core.errors import WorkerError
 from collage_core.worker import Worker
@@ -53,7 +54,7 @@ def test_a_process_that_cannot_be_started_costs_only_its_contender(monkeypatch: 
             raise WorkerError("a worker process cannot be started: no memory")
         return Worker(environment, **options)
 
-    monkeypatch.setattr("collage_core.costs.rounds.Worker", start)
+    monkeypatch.setattr("collage_core.costs.seats.Worker", start)
     outcomes = measure_rounds([contender("unlucky"), contender("lucky")], 4, sittings=2)
     assert outcomes["unlucky"].reason == "a worker process cannot be started: no memory"
     assert outcomes["unlucky"].unavailable
@@ -180,13 +181,13 @@ def test_everybody_is_the_first_to_start_equally_often(count: int, first_order: 
 
 def test_processes_start_in_the_order_of_the_sitting(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
-    start = _Seat.start
+    start = Seat.start
 
-    def seen(seat: _Seat) -> None:
+    def seen(seat: Seat) -> None:
         started.append(seat.contender.name)
         start(seat)
 
-    monkeypatch.setattr(_Seat, "start", seen)
+    monkeypatch.setattr(Seat, "start", seen)
     contenders = [contender(n) for n in "abc"]
     measure_rounds(contenders, 3, 1, 1, sittings=3, warmup_s=0, turn_s=0, first_order=1)
     assert "".join(started) == "cba" + "cba" + "bca"
@@ -275,12 +276,12 @@ def test_who_has_left_is_not_asked_about_and_comes_no_more(tmp_path: Path) -> No
 
 def test_hopeless_is_told_round_by_round_as_ratios_are() -> None:
     """Four times as long by the medians of both, less by the median of the quotients."""
-    slow, fast = (cast(_Seat, _Seated(ms)) for ms in ([4.0, 3.9, 4.7], [1.0, 1.0, 1.2]))
+    slow, fast = (cast(Seat, Seated(ms)) for ms in ([4.0, 3.9, 4.7], [1.0, 1.0, 1.2]))
     assert _hopeless([slow, fast], 4.0) == []
     assert _hopeless([slow, fast], 3.9) == [slow]
 
 
-class _Seated:
+class Seated:
     """With turns, and no process."""
 
     is_in = True

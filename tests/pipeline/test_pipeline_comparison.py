@@ -13,11 +13,13 @@ from simulated_sittings import sittings_of_ms
 
 from collage_core import CostDatabase, Target
 from collage_core.costs.ratio import sittings_of
-from collage_core.costs.rounds import MOST_ROUNDS, Contender, Outcome
+from collage_core.costs.rounds import MOST_ROUNDS
 from collage_core.costs.samples import Samples
+from collage_core.costs.seats import Contender, Outcome
 from collage_core.costs.sittings import Sitting, Turn
 from collage_core.ir import from_model
-from collage_core.pipeline.comparison import Comparison, Entrant, Plan, Unsettled, compare
+from collage_core.pipeline.comparison import Comparison, Plan, Unsettled, compare
+from collage_core.pipeline.entrants import Entrant
 from collage_core.pipeline.progress import Silent
 from collage_core.pipeline.workspace import Workspace
 from collage_core.runtime.session import open_placement

@@ -20,8 +20,8 @@ from collage_core.costs.reported import Reported
 from collage_core.errors import Refusal
 from collage_core.formats import Format, channels_last
 from collage_core.ir import Graph, Subgraph, TensorType, from_model
-from collage_core.pipeline.costing import Ledger
 from collage_core.pipeline.in_place import KernelKey
+from collage_core.pipeline.ledger import Ledger
 from collage_core.pipeline.progress import Progress, Silent
 from collage_core.search.candidates import Candidate, CandidateSet
 
@@ -73,7 +73,7 @@ class _Worker:
 def workers(monkeypatch: pytest.MonkeyPatch) -> list[_Worker]:
     """Those that were started."""
     _Worker.made = []
-    monkeypatch.setattr("collage_core.pipeline.costing.Measuring", _Worker)
+    monkeypatch.setattr("collage_core.pipeline.ledger.Measuring", _Worker)
     return _Worker.made
 
 
@@ -285,7 +285,7 @@ def test_an_interrupt_keeps_what_was_measured(graph: Graph, database: CostDataba
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> _Elsewhere:
     machine = _Elsewhere()
-    monkeypatch.setattr("collage_core.pipeline.costing.reported", machine)
+    monkeypatch.setattr("collage_core.pipeline.ledger.reported", machine)
     return machine
 
 

@@ -16,8 +16,9 @@ from collage_core import Constraints, CostDatabase, CostRecord, Optimization, Pl
 from collage_core.costs.sittings import SITTINGS, Sitting, Turn, sittings_to_json
 from collage_core.errors import BackendError
 from collage_core.ir import Graph
-from collage_core.pipeline.comparison import Comparison, Entrant
+from collage_core.pipeline.comparison import Comparison
 from collage_core.pipeline.effort import NORMAL, THOROUGH, Effort
+from collage_core.pipeline.entrants import Entrant
 from collage_core.pipeline.proof import (
     COLLAGE,
     CONFIRMING,

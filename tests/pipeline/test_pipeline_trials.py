@@ -11,8 +11,8 @@ import pytest
 from simulated_sittings import sittings_of_ms
 
 from collage_core import CostDatabase, Graph, Group, Placement, Subgraph, Target, Workspace, plain_variant
-from collage_core.costs.rounds import Contender, Outcome
 from collage_core.costs.samples import Samples
+from collage_core.costs.seats import Contender, Outcome
 from collage_core.ir import NodeSet, from_model
 from collage_core.ir.passes import normalise
 from collage_core.pipeline.progress import Silent

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from collage_core.errors import CollageError
 from collage_core.pipeline.benchmark import benchmark
-from collage_core.pipeline.comparison import placement_entrant
+from collage_core.pipeline.entrants import placement_entrant
 from collage_core.pipeline.progress import Silent
 from collage_core.pipeline.proof import COLLAGE
 from collage_core.plugins import default_registry
-from collage_core.report.summary import bench_json
+from collage_core.report.contenders import bench_json
 from collage_core.runtime.bundle import read
 
 __all__ = ["main"]

@@ -15,7 +15,7 @@ from collage_benchmarks.kernels.batch import Batch, call_s, check
 from collage_benchmarks.kernels.case import Case, results
 from collage_benchmarks.kernels.catalogue import CASES
 from collage_core.backend import Backend, Bound, Kernel, Variant
-from collage_core.costs.rounds import Contender
+from collage_core.costs.seats import Contender
 from collage_core.device import Target
 from collage_core.errors import BackendError, CollageError, Refusal
 from collage_core.formats import Array, empty, plain

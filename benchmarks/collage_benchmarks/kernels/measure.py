@@ -11,7 +11,8 @@ from collage_benchmarks.kernels.case import Case
 from collage_benchmarks.kernels.contenders import COPIES, contender, copied_bytes, copy_contender
 from collage_benchmarks.kernels.verdicts import BANDWIDTH_KINDS, Limits, bandwidth_miss, torch_miss
 from collage_core.costs.fingerprint import cache_sizes_bytes
-from collage_core.costs.rounds import Outcome, measure_rounds
+from collage_core.costs.rounds import measure_rounds
+from collage_core.costs.seats import Outcome
 
 __all__ = ["Column", "Row", "measure_case", "misses"]
 

@@ -22,7 +22,8 @@ from collage_core.backend import BackendKind
 from collage_core.costs.check import standards
 from collage_core.costs.ratio import ENOUGH_SITTINGS, FEWEST_SITTINGS, HOPELESS, ratio_of, sittings_of
 from collage_core.costs.record import CostRecord
-from collage_core.costs.rounds import MOST_ROUNDS, Contender, measure_rounds
+from collage_core.costs.rounds import MOST_ROUNDS, measure_rounds
+from collage_core.costs.seats import Contender
 from collage_core.costs.sittings import Sitting
 from collage_core.device import Target
 from collage_core.errors import CollageError

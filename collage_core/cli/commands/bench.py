@@ -13,12 +13,12 @@ from collage_core.errors import CollageError
 from collage_core.files import regular
 from collage_core.ir import Graph
 from collage_core.pipeline.benchmark import benchmark
-from collage_core.pipeline.comparison import placement_entrant
+from collage_core.pipeline.entrants import placement_entrant
 from collage_core.pipeline.optimize import COLLAGE
 from collage_core.pipeline.progress import Progress
 from collage_core.placement import Placement
 from collage_core.plugins import default_registry
-from collage_core.report.summary import bench_json
+from collage_core.report.contenders import bench_json
 from collage_core.report.text import bench_text
 from collage_core.runtime.bundle import differences_here, read
 
