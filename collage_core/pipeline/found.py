@@ -72,6 +72,14 @@ class Found:
         """All but those that failed as a whole."""
         return tuple(s for s in self.singles if s.placement is None or s.placement.digest not in self.failed)
 
+    def every_single(self, ran: Iterable[Single] = ()) -> tuple[Single, ...]:
+        """Of each backend that takes part: as it ran, or as far as it has been looked at."""
+        known = {s.backend: s for s in self.singles} | {s.backend: s for s in ran if s.placement is not None}
+        return tuple(
+            known.get(name) or Single(name, None, alone=True, reason="not tried by itself so far")
+            for name in self.known.candidates.kinds
+        )
+
     @property
     def mix(self) -> Placement:
         """The op level's own. Only after the search."""

@@ -178,7 +178,7 @@ class OptimizationRun:
         self.progress.note("no time is left to compare what was found; the next call does")
         return replace(
             best,
-            singles=tuple({s.backend: s for s in (*found.singles, *best.singles)}.values()),  # as they ran
+            singles=found.every_single(best.singles),
             total_s=self.budget.spent_s,
             seconds=self.progress.seconds,
             counts=found.known.ledger.counts(),
@@ -477,7 +477,7 @@ class OptimizationRun:
             self.workspace.graph,
             proof.placement,
             proof.label,
-            found.singles,
+            found.every_single(),
             known.candidates,
             known.costs,
             known.transitions,
