@@ -141,6 +141,8 @@ def test_the_first_answer_is_told_and_nothing_slower_after_it(
     _optimize(parse, tmp_path / "c.sqlite", rounds=2, progress=progress, on_best=told.append)
     assert told
     assert told[0].stage is Stage.RUN
+    assert {s.backend for s in told[0].singles} == set(told[0].candidates.kinds)
+    assert "not tried by itself so far" in {s.reason for s in told[0].singles}
     assert progress.compared[0] == "first answer"
     assert [best.chosen for best in told] == [label for label, _ in progress.bests]
     x = np.linspace(-1.0, 1.0, 8, dtype=np.float32)
