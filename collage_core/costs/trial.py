@@ -190,4 +190,4 @@ def _as_in(result: Array, value: Array) -> Array:
 
 
 def _same(a: Array, b: Array) -> bool:
-    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))
+    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fcV"))  # V: floats that NumPy has not
