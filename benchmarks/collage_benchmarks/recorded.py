@@ -12,7 +12,7 @@ from typing import Any
 
 from collage_core.backend import Backend
 from collage_core.costs.database import CostDatabase
-from collage_core.costs.job import MeasureItem, MeasureJob
+from collage_core.costs.job import KernelItem, MeasureItem, MeasureJob
 from collage_core.costs.record import CostRecord, Policy
 from collage_core.costs.reported import Reported
 from collage_core.ir import Graph, Subgraph
@@ -49,12 +49,10 @@ class RecordedCosts(Executor):
         return future
 
     def _looked_up(self, item: MeasureItem, backend: str) -> CostRecord:
-        if item.kind == "kernel":
+        if isinstance(item, KernelItem):
             kernel = Subgraph(self._graph, item.nodes).key, str(item.variant), backend
             self.kernels.append(kernel)
             return self._truth.kernels[kernel]
-        assert item.source is not None  # of a conversion
-        assert item.destination is not None
         conversion = self._graph.type_of(item.value), item.source, item.destination
         self.converters.append((conversion, backend))
         return self._truth.conversion_records[conversion][backend]

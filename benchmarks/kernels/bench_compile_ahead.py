@@ -24,7 +24,7 @@ from unittest import mock
 from collage_benchmarks.kernels.building import build_each
 from collage_benchmarks.networks import NETWORKS
 
-from collage_core.costs import MeasureItem, MeasureJob, Policy
+from collage_core.costs import KernelItem, MeasureJob, Policy
 from collage_core.costs.ahead import AheadCompiler
 from collage_core.device import Target
 from collage_core.ir import from_model, save_stored
@@ -57,7 +57,7 @@ def job_of(folder: Path, network: str, backend: str) -> MeasureJob:
     offered = generate_candidates(graph, [default_registry().backend(backend)], target).candidates
     kernels = {(c.subgraph.key, c.variant): c for c in offered if c.backend == backend}
     items = [
-        MeasureItem.kernel(k, [n.id for n in c.subgraph.nodes], c.variant)
+        KernelItem(k, tuple(n.id for n in c.subgraph.nodes), c.variant)
         for k, c in enumerate(kernels.values())
     ]
     return MeasureJob(folder, folder, backend, target, Policy(), tuple(items))

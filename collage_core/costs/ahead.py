@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from collage_core.backend import Backend
-from collage_core.costs.job import MeasureItem, MeasureJob
+from collage_core.costs.job import KernelItem, MeasureItem, MeasureJob
 from collage_core.costs.lock import measuring_lock
 from collage_core.device import Target
 from collage_core.errors import WorkerError
@@ -77,7 +77,7 @@ class AheadCompiler:
         """The items in their order, compiled in batches before they are handed out: where there are enough of
         them for two workers at least, or there are workers already.
         """
-        count = min(self._processes, sum(i.kind == "kernel" for i in items) // _WORTH)
+        count = min(self._processes, sum(isinstance(i, KernelItem) for i in items) // _WORTH)
         if count > 1 and not self._given_up:
             self._add_seats(count)
         size = _BATCH * len(self._seats) or len(items) or 1
@@ -89,7 +89,7 @@ class AheadCompiler:
 
     def compile(self, items: Sequence[MeasureItem]) -> None:
         """Compile the kernels among the items. Holds the machine's measuring lock meanwhile."""
-        kernels = [i for i in items if i.kind == "kernel"]
+        kernels = [i for i in items if isinstance(i, KernelItem)]
         if not kernels or self._given_up:
             return
         if not self._seats:
@@ -112,7 +112,7 @@ class AheadCompiler:
             self._seats.append(seat)
             self._idle.put(seat)
 
-    def _one(self, item: MeasureItem) -> None:
+    def _one(self, item: KernelItem) -> None:
         """In a thread of the pool, of which there are as many as seats."""
         seat = self._idle.get()
         try:
@@ -163,7 +163,7 @@ class _Seat:
         self._worker: Worker | None = None
         self._interrupted = False
 
-    def compile(self, item: MeasureItem) -> None:
+    def compile(self, item: KernelItem) -> None:
         worker = self._ready()
         worker.resume()
         worker.call(_compile, item, timeout_s=self._job.item_limit_s)
@@ -203,7 +203,7 @@ def _open(graph_path: Path, backend: str, target: Target) -> None:
     child_state[_SESSION] = load_stored(graph_path), default_registry().backend(backend), target
 
 
-def _compile(item: MeasureItem) -> None:
+def _compile(item: KernelItem) -> None:
     session: tuple[Graph, Backend, Target] = child_state[_SESSION]
     graph, backend, target = session
     if item.variant is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,42 +11,35 @@ from collage_core.costs.record import Policy
 from collage_core.device import Target
 from collage_core.formats import Format
 
-__all__ = ["MeasureItem", "MeasureJob"]
+__all__ = ["ConversionItem", "KernelItem", "MeasureItem", "MeasureJob"]
 
 
 @dataclass(frozen=True, slots=True)
-class MeasureItem:
-    """One thing to measure. `index` is the caller's, and names the item in the results.
+class KernelItem:
+    """A kernel to be built, checked and timed. `index` is the caller's, and names the item in the results.
 
-    kind "kernel": node ids, variant, and the subgraph's declared outputs (None: those that escape).
-    kind "conversion": the value's name, from which format into which.
-    enough_ms: what takes longer than that in a few runs is not timed any further (`time_bound`).
+    nodes: their ids. outputs: those that the subgraph declares; None for those that escape. enough_ms: what
+    takes longer than that in a few runs is not timed any further (`time_bound`).
     """
 
     index: int
-    kind: str
-    nodes: tuple[int, ...] = ()
-    variant: Variant | None = None
+    nodes: tuple[int, ...]
+    variant: Variant
     outputs: tuple[str, ...] | None = None
-    value: str = ""
-    source: Format | None = None
-    destination: Format | None = None
     enough_ms: float = math.inf
 
-    @classmethod
-    def kernel(
-        cls,
-        index: int,
-        nodes: Sequence[int],
-        variant: Variant,
-        outputs: tuple[str, ...] | None = None,
-        enough_ms: float = math.inf,
-    ) -> MeasureItem:
-        return cls(index, "kernel", tuple(nodes), variant, outputs, enough_ms=enough_ms)
 
-    @classmethod
-    def conversion(cls, index: int, value: str, source: Format, destination: Format) -> MeasureItem:
-        return cls(index, "conversion", value=value, source=source, destination=destination)
+@dataclass(frozen=True, slots=True)
+class ConversionItem:
+    """The same for a value, by its name, that is brought from one format into another."""
+
+    index: int
+    value: str
+    source: Format
+    destination: Format
+
+
+MeasureItem = KernelItem | ConversionItem
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from functools import cache
 
 from collage_core.costs.ahead import AheadCompiler
 from collage_core.costs.failures import infeasible
-from collage_core.costs.job import MeasureItem, MeasureJob
+from collage_core.costs.job import KernelItem, MeasureItem, MeasureJob
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.processors import PATIENCE, Processors
 from collage_core.costs.record import MOVED, RETAKEN, UNAVAILABLE, CostRecord
@@ -121,7 +121,7 @@ class _Run:
         """Ask the backend which kernels it declines. Where the question itself fails, each item is asked
         about when its turn comes.
         """
-        kernels = [i for i in items if i.kind == "kernel"]
+        kernels = [i for i in items if isinstance(i, KernelItem)]
         if not kernels:
             return
         start = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TypeVar
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.check import Standard, standards, tolerance
-from collage_core.costs.job import MeasureItem
+from collage_core.costs.job import ConversionItem, KernelItem, MeasureItem
 from collage_core.costs.record import UNAVAILABLE, CostRecord, Policy
 from collage_core.costs.recording import Recording
 from collage_core.costs.trial import Trial
@@ -43,7 +44,7 @@ class Session:
         self._refusals: dict[tuple[tuple[int, ...], tuple[str, ...] | None], Refusal | None] = {}
         self._prepared: tuple[Trial, float, float] | None = None
 
-    def supported(self, items: Sequence[MeasureItem]) -> list[Refusal | None]:
+    def supported(self, items: Sequence[KernelItem]) -> list[Refusal | None]:
         """For each kernel item None, or why the backend declines it. Each distinct subgraph is asked about
         once.
         """
@@ -89,12 +90,10 @@ class Session:
             )
 
     def _prepare(self, item: MeasureItem, protect: bool) -> CostRecord | None:
-        if item.kind == "conversion":
+        if isinstance(item, ConversionItem):
             return self._prepare_conversion(item, protect)
         if (refusal := self.supported([item])[0]) is not None:
             return CostRecord("declined", reason=str(refusal))
-        if item.variant is None:
-            raise ValueError("a kernel item needs a variant")
         subgraph = self._subgraph(item)
         start = time.perf_counter()
         kernel = self.backend.build(subgraph, item.variant, self.target)
@@ -116,9 +115,7 @@ class Session:
         self._prepared = trial, build_s, item.enough_ms
         return None
 
-    def _prepare_conversion(self, item: MeasureItem, protect: bool) -> CostRecord | None:
-        if item.source is None or item.destination is None:
-            raise ValueError("a conversion item needs a source and a destination")
+    def _prepare_conversion(self, item: ConversionItem, protect: bool) -> CostRecord | None:
         type = self.graph.type_of(item.value)
         if not self.backend.converts(type, item.source, item.destination, self.target):
             return CostRecord(
@@ -132,11 +129,8 @@ class Session:
         held_to: dict[str, Standard] = {}
         if rounded_to := self._rounded_to(item.source, item.destination):
             held_to[item.value] = max((type.dtype, *rounded_to), key=tolerance)
-        self._prepared = (
-            Trial(kernel, [source], [destination], protect, None, held_to),
-            build_s,
-            item.enough_ms,
-        )
+        trial = Trial(kernel, [source], [destination], protect, None, held_to)
+        self._prepared = trial, build_s, math.inf
         return None
 
     def _rounded_to(self, *formats: Format) -> set[str]:
@@ -150,7 +144,7 @@ class Session:
             return False
         return sum(self.graph.constants[v].nbytes for v in subgraph.constants) >= _COLD_BYTES
 
-    def _subgraph(self, item: MeasureItem) -> Subgraph:
+    def _subgraph(self, item: KernelItem) -> Subgraph:
         return Subgraph(self.graph, item.nodes, item.outputs)
 
 
@@ -159,7 +153,7 @@ def open_session(graph_path: Path, values_path: Path, backend: str, target: Targ
     child_state[_SESSION] = Session(graph_path, values_path, backend, target, policy)
 
 
-def ask_supported(items: Sequence[MeasureItem]) -> list[Refusal | None]:
+def ask_supported(items: Sequence[KernelItem]) -> list[Refusal | None]:
     session: Session = child_state[_SESSION]
     return session.supported(items)
 

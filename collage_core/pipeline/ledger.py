@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import cache_sizes_bytes, environment_of
-from collage_core.costs.job import MeasureItem, MeasureJob
+from collage_core.costs.job import ConversionItem, KernelItem, MeasureItem, MeasureJob
 from collage_core.costs.limits import candidate_limit_s, worker_memory_bytes
 from collage_core.costs.measure import Measuring, run_job
 from collage_core.costs.processors import PATIENCE
@@ -83,11 +83,17 @@ _What = TypeVar("_What", KernelKey, Converter)
 
 @dataclass(slots=True)
 class _Wanted(Generic[_What]):
-    """Something whose cost may be asked for: its key in the database, and how to measure it."""
+    """Something whose cost may be asked for: its key in the database, and how to measure it, given an index
+    and enough_ms.
+    """
 
     what: _What
     key: CostKey
-    item: Callable[[int], MeasureItem]
+    item: Callable[[int, float], MeasureItem]
+    enough_ms: float = math.inf
+
+    def numbered(self, index: int) -> MeasureItem:
+        return self.item(index, self.enough_ms)
 
 
 class _TimeIsOverError(Exception):
@@ -187,13 +193,10 @@ class Ledger:
         enough_ms: Callable[[KernelKey], float] = lambda key: math.inf,
     ) -> None:
         """Measure those of them that are unknown, as long as there is time, or whatever it takes. enough_ms:
-        see `MeasureItem`.
+        see `KernelItem`.
         """
-        wanted = [self._kernels[k] for k in dict.fromkeys(keys) if k in self._kernels]
-        wanted = [
-            replace(w, item=lambda i, w=w: replace(w.item(i), enough_ms=enough_ms(w.what)))  # type: ignore[misc]
-            for w in wanted
-        ]
+        unknown = [k for k in dict.fromkeys(keys) if k in self._kernels]
+        wanted = [replace(self._kernels[k], enough_ms=enough_ms(k)) for k in unknown]
         self._measure(phase, wanted, self._keep_kernel, whatever)
 
     def measure_converters(self, phase: str, keys: Iterable[Converter], *, whatever: bool = False) -> None:
@@ -225,11 +228,11 @@ class Ledger:
             if (record := self._known(key)) is not None:
                 self.costs.kernels[what] = record
             else:
-                nodes, variant = [n.id for n in c.subgraph.nodes], c.variant
+                nodes, variant = tuple(n.id for n in c.subgraph.nodes), c.variant
                 self._kernels[what] = _Wanted(
                     what,
                     key,
-                    lambda i, n=nodes, v=variant: MeasureItem.kernel(i, n, v),  # type: ignore[misc]
+                    lambda i, ms, n=nodes, v=variant: KernelItem(i, n, v, None, ms),  # type: ignore[misc]
                 )
 
     def _want_converters(self) -> None:
@@ -256,7 +259,7 @@ class Ledger:
                     self._converters[conversion, name] = _Wanted(
                         (conversion, name),
                         key,
-                        lambda i, v=value, s=source, d=destination: MeasureItem.conversion(i, v, s, d),  # type: ignore[misc]
+                        lambda i, _, v=value, s=source, d=destination: ConversionItem(i, v, s, d),  # type: ignore[misc]
                     )
 
     def _keep_kernel(self, what: KernelKey, record: CostRecord) -> None:
@@ -310,7 +313,7 @@ class Ledger:
         with suppress(_TimeIsOverError):
             if self._executor is None:
                 for name, indices in of_backend.items():
-                    self._here().run(self._job(name, [wanted[i].item(i) for i in indices]), on_record)
+                    self._here().run(self._job(name, [wanted[i].numbered(i) for i in indices]), on_record)
             else:
                 for index, record, environment in self._elsewhere(self._executor, wanted, of_backend):
                     on_record(index, record, environment)
@@ -336,7 +339,7 @@ class Ledger:
         for name, indices in of_backend.items():
             for first in range(0, len(indices), _ITEMS_A_JOB):
                 batch = list(indices[first : first + _ITEMS_A_JOB])
-                job = self._job(name, [wanted[i].item(i) for i in batch])
+                job = self._job(name, [wanted[i].numbered(i) for i in batch])
                 pending[executor.submit(reported, run_job, job)] = name, batch
         for future in as_completed(pending):
             name, batch = pending[future]

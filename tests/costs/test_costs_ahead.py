@@ -13,7 +13,7 @@ from costs_ahead_backend import COMPILES, LOG, compilers, lines
 from processes import gone, wait_until
 
 from collage_core.backend import Variant, plain_variant
-from collage_core.costs import MeasureItem, MeasureJob, Policy, record, run_job
+from collage_core.costs import ConversionItem, KernelItem, MeasureJob, Policy, record, run_job
 from collage_core.costs.ahead import AheadCompiler
 from collage_core.device import Target
 from collage_core.formats import channels_last, plain
@@ -53,7 +53,7 @@ def job(stored: tuple[Graph, Path, Path], do: Sequence[str], limit_bytes: int | 
     for number, ahead in enumerate(do):
         options = (("number", str(number)), ("ahead", ahead))
         variant = Variant(formats.inputs, formats.outputs, options)
-        items.append(MeasureItem.kernel(number, [n.id for n in graph.nodes], variant))
+        items.append(KernelItem(number, tuple(n.id for n in graph.nodes), variant))
     return MeasureJob(
         graph_path,
         values_path,
@@ -128,7 +128,7 @@ def test_once_there_are_workers_they_compile_the_few_as_well(stored: tuple[Graph
 def test_conversions_are_handed_on(stored: tuple[Graph, Path, Path]) -> None:
     asked = job(stored, ["right"] * 2)
     to = channels_last("float32", _SHAPE)
-    conversion = MeasureItem.conversion(7, "x", plain("float32", _SHAPE), to)
+    conversion = ConversionItem(7, "x", plain("float32", _SHAPE), to)
     items = (asked.items[0], conversion, asked.items[1])
     with AheadCompiler(asked) as compiler:
         compiler.compile(items[1:2])

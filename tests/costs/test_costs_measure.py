@@ -22,7 +22,9 @@ from processes import state_of
 
 from collage_core.backend import Variant, plain_variant
 from collage_core.costs import (
+    ConversionItem,
     CostRecord,
+    KernelItem,
     MeasureItem,
     MeasureJob,
     Policy,
@@ -71,7 +73,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Graph, Path, Path]
 def item(graph: Graph, index: int, name: str, do: str = "right") -> MeasureItem:
     ids = (graph.node_named(name).id,)
     formats = plain_variant(Subgraph(graph, ids))
-    return MeasureItem.kernel(index, ids, Variant(formats.inputs, formats.outputs, (("do", do),)))
+    return KernelItem(index, ids, Variant(formats.inputs, formats.outputs, (("do", do),)))
 
 
 def measured(
@@ -218,9 +220,9 @@ def test_conversions_are_measured(stored: tuple[Graph, Path, Path]) -> None:
     from_ = plain("float32", shape)
     half = plain("float16", shape)
     items = [
-        MeasureItem.conversion(0, "m", from_, to),
-        MeasureItem.conversion(1, "x", to, from_),
-        MeasureItem.conversion(2, "x", from_, half),
+        ConversionItem(0, "m", from_, to),
+        ConversionItem(1, "x", to, from_),
+        ConversionItem(2, "x", from_, half),
     ]
     records = measured(stored, items)
     assert records[0].ok
@@ -233,7 +235,7 @@ def test_layouts_reach_the_kernel(stored: tuple[Graph, Path, Path]) -> None:
     graph = stored[0]
     ids = (graph.node_named("r").id,)
     last = channels_last("float32", (2, 3, 4, 8))
-    items = [MeasureItem.kernel(0, ids, Variant((last,), (plain("float32", (2, 3, 4, 8)),)))]
+    items = [KernelItem(0, ids, Variant((last,), (plain("float32", (2, 3, 4, 8)),)))]
     assert measured(stored, items)[0].ok
 
 
@@ -341,7 +343,7 @@ def test_a_conversion_that_crashes_costs_no_kernel(
     shape = (2, 3, 4, 8)
     items = (
         item(graph, 0, "r"),
-        MeasureItem.conversion(1, "m", plain("float32", shape), channels_last("float32", shape)),
+        ConversionItem(1, "m", plain("float32", shape), channels_last("float32", shape)),
         item(graph, 2, "m"),
     )
     policy = replace(QUICK, evict_bytes=1 << 20)

@@ -21,7 +21,7 @@ from counting_compilations import LOG
 from onnx import NodeProto
 
 from collage_core.backend import Variant, plain_variant
-from collage_core.costs import MeasureItem, MeasureJob, Policy
+from collage_core.costs import KernelItem, MeasureJob, Policy
 from collage_core.costs.ahead import AheadCompiler
 from collage_core.device import Target
 from collage_core.ir import Graph, Subgraph, from_model, save_stored
@@ -80,7 +80,7 @@ def test_build_finds_what_two_processes_have_compiled_once(
     graph = _network()
     save_stored(graph, tmp_path / "graph")
     groups = [Subgraph(graph, [n.id]) for n in graph.nodes]
-    items = [MeasureItem.kernel(k, [n.id for n in g.nodes], plain_variant(g)) for k, g in enumerate(groups)]
+    items = [KernelItem(k, tuple(n.id for n in g.nodes), plain_variant(g)) for k, g in enumerate(groups)]
     asked = MeasureJob(
         tmp_path / "graph", tmp_path, "tvm", _TARGET, Policy(), tuple(items), ("counting_compilations",)
     )
