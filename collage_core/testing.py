@@ -132,7 +132,8 @@ class BoundKernel:
                 raise InputError(f"input {name!r} is missing; given: {', '.join(inputs) or 'none'}")
             value = np.asarray(inputs[name])
             if (value.shape, value.dtype.name) != (type.shape, type.dtype):
-                raise InputError(f"input {name!r} is {value.dtype}{list(value.shape)}, not {type}")
+                given = f"{value.dtype}{list(value.shape)}"
+                raise InputError(f"input {name!r} is {given}, not {type.dtype}{list(type.shape)}")
             array[...] = value
 
 

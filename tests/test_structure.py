@@ -37,7 +37,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "shared_library": set(),
     "formats": set(),
     "operators": set(),
-    "device": {"errors"},
+    "device": {"errors", "formats"},
     "ir": {"errors", "files", "formats", "operators"},
     "patterns": {"errors", "ir"},
     "rules": {"errors", "ir"},

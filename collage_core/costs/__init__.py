@@ -3,7 +3,7 @@
 from collage_core.costs.database import CostDatabase, StoredCost, default_path
 from collage_core.costs.fingerprint import cache_sizes_bytes, environment_of
 from collage_core.costs.inputs import synthesise_inputs
-from collage_core.costs.job import ConversionItem, KernelItem, MeasureItem, MeasureJob
+from collage_core.costs.job import ConversionItem, KernelItem, MeasureJob
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.measure import run_job
 from collage_core.costs.record import CostKey, CostRecord, Policy, Status
@@ -20,7 +20,6 @@ __all__ = [
     "CostKey",
     "CostRecord",
     "KernelItem",
-    "MeasureItem",
     "MeasureJob",
     "Outcome",
     "Policy",
