@@ -32,9 +32,6 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-_MAX_VIEW_FORMATS = 6
-"""Formats per value that views pass on: each costs measurements of conversions and states of the search."""
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -325,7 +322,7 @@ def _views(graph: Graph, candidates: Sequence[Candidate]) -> list[Candidate]:
 
     def know(value: str, format: Format | None) -> bool:
         known = formats.setdefault(value, {})
-        if format is None or format in known or len(known) >= _MAX_VIEW_FORMATS:
+        if format is None or format in known:
             return False
         known[format] = None
         return True
