@@ -79,13 +79,6 @@ class Placement:
         conversions = [[c.value, str(c.source), str(c.destination), c.backend] for c in self.conversions]
         return hashlib.sha256(json.dumps([plain, conversions, str(self.target)]).encode()).hexdigest()[:16]
 
-    @property
-    def rounded_to(self) -> frozenset[str]:
-        """Float types that its target allows besides the model's own, and in which it stores something."""
-        variants = (g.variant for g in self.groups)
-        formats = (f for v in variants for f in (*v.inputs, *v.outputs))
-        return frozenset(f.dtype for f in formats) & frozenset(self.target.precisions)
-
     def backends(self) -> tuple[str, ...]:
         """Names of the backends that run something, in order of appearance."""
         names = [g.backend for g in self.groups if g.backend != VIEW] + [c.backend for c in self.conversions]

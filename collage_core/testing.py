@@ -194,10 +194,10 @@ def check_group(
     inputs: those of the graph, of which `subgraph` may be a part, row-major, by name. other_inputs: the same
     for a third call, which reads what the buffers hold then. expected: `subgraph`'s outputs for `inputs`, by
     name, where they are not to be the reference's. tolerances: largest errors by dtype, where smaller than
-    core's (docs/adr/0007), which hold, too. repeatable: both answers are the same to the last bit, any NaN
-    being as good as another, and 0.0 as -0.0; stricter than the contract: false for libraries that may add in
-    another order, where only the tolerances count. What depends on random numbers that the group draws need
-    only be legal. build: called in place of `backend.build`.
+    core's (docs/adr/0007), which hold, too, and alone where a variant rounds. repeatable: both answers are
+    the same to the last bit, any NaN being as good as another, and 0.0 as -0.0; stricter than the contract:
+    false for libraries that may add in another order, where only the tolerances count. What depends on random
+    numbers that the group draws need only be legal. build: called in place of `backend.build`.
 
     Returns the kernels by variant, in the order of the offer, less the variants that are declined when they
     are to be built. Raises AssertionError if nothing is offered or all are declined, `supported` declines,
@@ -334,7 +334,7 @@ def _call(
         error, wrong = compare(name, output.astype(expected.dtype), expected, held_to.get(name))
         if wrong is not None:
             raise AssertionError(str(wrong))
-        allowed = tolerances.get(str(expected.dtype))
+        allowed = None if rounded_to else tolerances.get(str(expected.dtype))
         if allowed is not None and not (error is not None and error <= allowed):
             raise AssertionError(f"output {name!r} has error {error}, more than {allowed:g}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -65,7 +65,17 @@ def standards(
             # Through whole numbers (shapes, masks, indices) nothing becomes less precise.
             if (dtype := graph.type_of(v).dtype) in _TOLERANCES:
                 found[v] = max((dtype, *inside, *before, *rounded_to), key=tolerance)
-    return found | random_values(graph, nodes)
+    return found | {v: _rounded(drawn, rounded_to) for v, drawn in random_values(graph, nodes).items()}
+
+
+def _rounded(drawn: Drawn, dtypes: Collection[str]) -> Drawn:
+    """What the ends may have been rounded to is legal, too."""
+    ends = [(drawn.least, drawn.most), *((_as(t, drawn.least), _as(t, drawn.most)) for t in dtypes)]
+    return replace(drawn, least=min(a for a, _ in ends), most=max(b for _, b in ends))
+
+
+def _as(dtype: str, number: float) -> float:
+    return float(np.float64(number).astype(np.dtype(dtype)))
 
 
 def compare(

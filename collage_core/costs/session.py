@@ -8,15 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from collage_core.backend import Backend, BackendKind
-from collage_core.costs.check import Standard, standards, tolerance
+from collage_core.backend import Backend, BackendKind, Variant
+from collage_core.costs.check import standards, tolerance
 from collage_core.costs.job import ConversionItem, KernelItem, MeasureItem
 from collage_core.costs.record import UNAVAILABLE, CostRecord, Policy
 from collage_core.costs.recording import Recording
 from collage_core.costs.trial import Trial
 from collage_core.device import Target
 from collage_core.errors import BackendUnavailableError, DeclinedError, Refusal
-from collage_core.formats import Format
 from collage_core.ir import Subgraph, load_stored
 from collage_core.plugins import default_registry
 from collage_core.worker import child_state
@@ -108,9 +107,7 @@ class Session:
             ],
             protect,
             twin,
-            standards(
-                self.graph, subgraph.nodes, self._rounded_to(*item.variant.inputs, *item.variant.outputs)
-            ),
+            standards(self.graph, subgraph.nodes, self._rounded_to(subgraph, item.variant)),
         )
         self._prepared = trial, build_s, item.enough_ms
         return None
@@ -126,15 +123,15 @@ class Session:
         build_s = time.perf_counter() - start
         value = self.values.load(item.value)
         source, destination = (item.value, value, item.source), (item.value, value, item.destination)
-        held_to: dict[str, Standard] = {}
-        if rounded_to := self._rounded_to(item.source, item.destination):
-            held_to[item.value] = max((type.dtype, *rounded_to), key=tolerance)
-        trial = Trial(kernel, [source], [destination], protect, None, held_to)
+        least = max((type.dtype, item.source.dtype, item.destination.dtype), key=tolerance)
+        trial = Trial(kernel, [source], [destination], protect, None, {item.value: least})
         self._prepared = trial, build_s, math.inf
         return None
 
-    def _rounded_to(self, *formats: Format) -> set[str]:
-        return {f.dtype for f in formats} & {*self.target.precisions}
+    def _rounded_to(self, subgraph: Subgraph, variant: Variant) -> set[str]:
+        values = (*subgraph.inputs, *subgraph.outputs)
+        stored = zip(values, (*variant.inputs, *variant.outputs), strict=True)
+        return {f.dtype for v, f in stored if f.dtype != self.graph.type_of(v).dtype}
 
     def _is_cold(self, subgraph: Subgraph) -> bool:
         """Whether in an executable it finds constants cold that are worth it. Of reference kernels nobody

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collage_core.backend import Peer
-from collage_core.costs.check import Difference, compare_all, standards
+from collage_core.costs.check import Difference, compare_all
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.limits import check_limits
 from collage_core.device import Target
@@ -67,7 +67,7 @@ def benchmark(
         )
     ours = comparison.outputs[COLLAGE]
     answered = {e.name: outputs for e in theirs if (outputs := comparison.outputs[e.name])}
-    held_to = standards(graph, rounded_to=[t for e in placements if e.name == COLLAGE for t in e.rounded_to])
+    held_to = next(e for e in placements if e.name == COLLAGE).held_to(graph)
     differences = (
         {name: compare_all(ours, outputs, held_to) for name, outputs in answered.items()} if ours else {}
     )

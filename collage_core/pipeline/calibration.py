@@ -176,6 +176,7 @@ def _measure(
     registry: Registry,
     progress: Progress,
 ) -> tuple[CostRecord, int]:
+    progress.phase(CALIBRATING)
     graph = normalise(from_model(_network()))
     policy = replace(default_policy(graph), max_seconds=_MAX_SECONDS)
     with Workspace(graph) as workspace:
@@ -183,6 +184,7 @@ def _measure(
         candidates, _ = find_candidates(
             graph, backends, target, database, workspace, progress, plugins=modules
         )
+        progress.phase(CALIBRATING)
         with closing(
             Ledger(candidates, backends, database, workspace, policy, progress, None, modules)
         ) as ledger:

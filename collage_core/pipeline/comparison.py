@@ -12,7 +12,7 @@ from itertools import combinations
 from types import MappingProxyType
 from typing import Any
 
-from collage_core.costs.check import Difference, Standard, compare_all, standards
+from collage_core.costs.check import Difference, Standard, compare_all
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, source_hash
 from collage_core.costs.processors import PATIENCE
@@ -207,7 +207,7 @@ def compare(
             return Comparison(found, measured=False)
     progress.phase(title, rounds)
     right = expected() if expected else {}
-    held_to = {e.name: standards(graph, rounded_to=e.rounded_to) for e in entrants}
+    held_to = {e.name: e.held_to(graph) for e in entrants}
     is_cut_short = False
 
     def has_still(seconds: float) -> bool:

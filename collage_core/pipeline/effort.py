@@ -23,8 +23,8 @@ class Effort:
     whether every candidate is measured, or only what bounds cannot rule out. gap: where not all, what the
     best of what is measured may be above the best of the bounds, relative, when measuring ends.
     measuring_share, in_place_share, choosing_share: of the budget, after which no further candidate is
-    measured, nothing is run any more to learn costs in place, and the choice is made. calibrates: whether
-    constants that are not known are measured.
+    measured (but see `ends_measuring`), nothing is run any more to learn costs in place, and the choice is
+    made. calibrates: whether constants that are not known are measured.
 
     turns: how often the mix is run to learn what its kernels take in place. near: who is run beside it the
     first time, backends alone that are predicted to take at most so many times as long. in_place, choosing,

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collage_core.backend import Backend, Peer
+from collage_core.costs.check import Standard, standards
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.seats import Contender
 from collage_core.device import Target
+from collage_core.ir import Graph
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
+from collage_core.runtime.plan import rounded_to
 from collage_core.runtime.session import open_peer, open_placement
 
 __all__ = ["Entrant", "peer_entrant", "placement_entrant"]
@@ -24,14 +27,19 @@ class Entrant:
 
     identity: what tells it from others of the same name in the database (the placement's digest, the peer's
     settings). contender: makes the contender once a workspace exists, which a comparison that is already
-    known never needs. rounded_to: float types in which it stores values of other types (`standards`).
+    known never needs. placement: None of a peer.
     """
 
     name: str
     identity: str
     environment: Mapping[str, str]
     contender: Callable[[Workspace], Contender]
-    rounded_to: frozenset[str] = frozenset()
+    placement: Placement | None = None
+
+    def held_to(self, graph: Graph) -> dict[str, Standard]:
+        """What its answers are held to (`standards`): no more than what it stores its values in gives."""
+        rounded = frozenset() if self.placement is None else rounded_to(graph, self.placement)
+        return standards(graph, rounded_to=rounded)
 
 
 def placement_entrant(name: str, placement: Placement, registry: Registry, *, parts: bool = False) -> Entrant:
@@ -52,7 +60,7 @@ def placement_entrant(name: str, placement: Placement, registry: Registry, *, pa
         for k, v in environment_of(b, placement.target).items()
         if k in _BACKEND_FACTS
     }
-    return Entrant(name, placement.digest, known, contender, placement.rounded_to)
+    return Entrant(name, placement.digest, known, contender, placement)
 
 
 def peer_entrant(name: str, peer: Peer, target: Target, model_file: str | None = None) -> Entrant:

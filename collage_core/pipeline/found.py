@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from collage_core.costs.limits import candidate_limit_s
 from collage_core.costs.ratio import FEWEST_SITTINGS
+from collage_core.costs.record import UNAVAILABLE
 from collage_core.costs.rounds import OPEN_LIMIT_S
 from collage_core.pipeline.best import BestSoFar
 from collage_core.pipeline.bounding import Known
@@ -60,6 +61,7 @@ class Found:
     second_name: str = ""
     ran: list[tuple[Comparison, Mapping[str, Placement]]] = field(default_factory=list)
     search_s: float = 0.0
+    calibrated_s: float = 0.0
     memory: Memory = field(default_factory=Memory)
     recalled: Memory | None = None
 
@@ -72,13 +74,26 @@ class Found:
         """All but those that failed as a whole."""
         return tuple(s for s in self.singles if s.placement is None or s.placement.digest not in self.failed)
 
+    def failures_of(self, comparison: Comparison, placements: Mapping[str, Placement]) -> Iterator[str]:
+        """Why, of what failed as a whole and is not known to. It is kept, and not run again: another try may
+        take as long as this one.
+        """
+        for name, placement in placements.items():
+            record = comparison.records[name]
+            if not record.ok and record.status != UNAVAILABLE and placement.digest not in self.failed:
+                further = self.second_level
+                is_further = further is not None and placement.digest == further.placement.digest
+                label = label_of(placement, self.singles, self.second_name if is_further else MIX)
+                self.failed[placement.digest] = f"{label}: {record.reason}"
+                yield self.failed[placement.digest]
+
     def every_single(self, ran: Iterable[Single] = ()) -> tuple[Single, ...]:
         """Of each backend that takes part: as it ran, or as far as it has been looked at."""
         known = {s.backend: s for s in self.singles} | {s.backend: s for s in ran if s.placement is not None}
-        return tuple(
-            known.get(name) or Single(name, None, alone=True, reason="not tried by itself so far")
-            for name in self.known.candidates.kinds
-        )
+        if self.op_level is None:  # nobody has been asked to do it alone but for a first answer
+            for name in self.known.candidates.kinds:
+                known.setdefault(name, Single(name, None, alone=True, reason="not tried by itself so far"))
+        return tuple(known.values())
 
     @property
     def mix(self) -> Placement:
@@ -106,11 +121,13 @@ class Found:
             if record.ok
         }
 
-    def to_open_s(self) -> float:
-        """What the slowest took to open of what is to be compared, as far as that has run."""
+    def to_open_s(self, out: Collection[str]) -> float:
+        """What the slowest took to open of what is to be compared, as far as that has run. out: of those who
+        are not.
+        """
         opened_s = self.opened_s()
         alone = {s.placement.digest for s in self.singles_that_run if s.placement is not None}
-        compared = {self.mix.digest, *(alone - {*self.memory.left_out})}
+        compared = {self.mix.digest, *(alone - {*out})}
         return max((opened_s[d] for d in compared & opened_s.keys()), default=0.0)
 
     def open_limit_s(self, placements: Iterable[Placement], left_s: float) -> float:
@@ -129,10 +146,9 @@ class Found:
         share_s = max(_OPENING_SHARE * left_s, _SLOWEST * took_s, _LEAST_OPENING_S)
         return round(min(max(limits_s), share_s, OPEN_LIMIT_S), 1) if new else OPEN_LIMIT_S
 
-    def left_out(self, effort: Effort, budget: Budget) -> tuple[str, ...]:
-        """Digests of backends alone that are not compared: seen to take much longer than something else;
-        never seen, and predicted to take very much longer than the mix; or those predicted to be the slowest,
-        where there is no time for one sitting of all until the choice is to be made.
+    def left_out(self, effort: Effort) -> tuple[str, ...]:
+        """Digests of backends alone that are not compared: seen to take much longer than something else, or
+        never seen, and predicted to take very much longer than the mix.
         """
         behind = {
             placements[name].digest
@@ -141,16 +157,32 @@ class Found:
             if math.inf > loss >= effort.behind
         }
         far = far_of(self.singles, self.mix, effort.far) - self.opened_s().keys()
-        out = behind | far
+        return tuple(sorted(behind | far))
+
+    def out_of_time(self, effort: Effort, budget: Budget) -> tuple[str, ...]:
+        """Digests of others that are not, since there is no time for a sitting of all until the choice is to
+        be made: the slowest, as they were seen or are predicted. Those of an earlier comparison, if there was
+        one.
+        """
+        if self.recalled is not None and self.recalled.out_of_time is not None:
+            return self.recalled.out_of_time
         kept = [self.mix, *([self.best.known.placement] if self.best.known is not None else [])]
-        alone = [s.placement for s in self.singles_that_run if s.placement is not None]
-        alone.sort(key=lambda p: p.predicted_ms or math.inf)
         left_s = budget.left_s(effort.choosing_share)
-        for digest, placement in {p.digest: p for p in (*kept, *alone) if p.digest not in out}.items():
-            left_s -= self._to_seat_s(placement)
-            if left_s < 0.0 and all(digest != p.digest for p in kept):
-                out.add(digest)
-        return tuple(sorted(out))
+        left_s -= sum(self._to_seat_s(p) for p in {p.digest: p for p in kept}.values())
+        seen_ms = {
+            placements[name].digest: record.median_ms or math.inf
+            for comparison, placements in self.ran
+            for name, record in comparison.records.items()
+            if record.ok
+        }
+        alone = {s.placement.digest: s.placement for s in self.singles_that_run if s.placement is not None}
+        others = [p for d, p in alone.items() if d not in {*self.memory.left_out, *(p.digest for p in kept)}]
+        out = []
+        for p in sorted(others, key=lambda p: seen_ms.get(p.digest, p.predicted_ms or math.inf)):
+            left_s -= self._to_seat_s(p)
+            if left_s < 0.0:
+                out.append(p.digest)
+        return tuple(out)
 
     def untold_beside(self, chosen: Placement, left_s: float) -> dict[str, Placement]:
         """Backends alone, by label, that had too few sittings beside the chosen placement to tell which is

@@ -50,7 +50,9 @@ class Memory:
     failed: Mapping[str, str] = field(default_factory=dict)
     """Why, by digest, of what had failed as a whole before."""
     left_out: tuple[str, ...] = ()
-    """Digests of backends alone that were not compared."""
+    """Digests of backends alone that were not compared, whatever the time."""
+    out_of_time: tuple[str, ...] | None = None
+    """Of others that were not, for want of time; None where it did not come to a comparison."""
     seated: tuple[str, ...] | None = None
     """Of those, and of others, who sat beside the choice in the end; None where it did not come to that."""
     costs_digest: str = ""
@@ -77,6 +79,7 @@ class Memory:
             "singles_after": [_single_json(s) for s in self.singles_after],
             "turns": self.turns,
             "left_out": list(self.left_out),
+            "out_of_time": None if self.out_of_time is None else list(self.out_of_time),
             "seated": None if self.seated is None else list(self.seated),
             "first": {label: p.to_json() for label, p in self.first.items()},
             "first_ms": self.first_ms,
@@ -97,6 +100,7 @@ class Memory:
                 int(details["turns"]),
                 dict(details["failed"]),
                 tuple(map(str, details["left_out"])),
+                None if details["out_of_time"] is None else tuple(map(str, details["out_of_time"])),
                 None if details["seated"] is None else tuple(map(str, details["seated"])),
                 str(details["costs"]),
                 {label: Placement.from_json(told) for label, told in details["first"].items()},
@@ -159,7 +163,7 @@ def memory_key(
     )
     limits = searcher.cap, searcher.beam, searcher.budget
     constants = json.dumps(asdict(transitions), sort_keys=True)
-    told = [graph_digest(graph), inputs_digest, constants, repr(limits), *offered]
+    told = [graph_digest(graph), str(candidates.target), inputs_digest, constants, repr(limits), *offered]
     return CostKey(
         FOUND,
         hashlib.sha256("\n".join(told).encode()).hexdigest()[:32],

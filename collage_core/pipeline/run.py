@@ -13,7 +13,7 @@ from itertools import count
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.ratio import HOPELESS
-from collage_core.costs.record import UNAVAILABLE, CostKey
+from collage_core.costs.record import CostKey
 from collage_core.costs.roofline import machine_peaks
 from collage_core.device import Target
 from collage_core.formats import Array
@@ -21,7 +21,7 @@ from collage_core.ir import Subgraph
 from collage_core.pipeline.best import BestSoFar
 from collage_core.pipeline.bounding import Known
 from collage_core.pipeline.budget import Budget
-from collage_core.pipeline.calibration import CALIBRATING, calibrate
+from collage_core.pipeline.calibration import calibrate
 from collage_core.pipeline.comparison import Comparison, Plan, compare
 from collage_core.pipeline.effort import Effort
 from collage_core.pipeline.entrants import placement_entrant
@@ -40,7 +40,6 @@ from collage_core.pipeline.proof import (
     Compare,
     Proof,
     Single,
-    label_of,
     prove,
     prove_beside_left_out,
 )
@@ -112,7 +111,7 @@ class OptimizationRun:
             self.progress,
             self.executor,
             self.registry.modules(),
-            lambda: self.effort.ends_measuring(self.budget, self.progress.seconds.get(CALIBRATING, 0.0)),
+            lambda: self.effort.ends_measuring(self.budget, found.calibrated_s),
             self.effort.patience,
         )
         with closing(ledger):
@@ -128,7 +127,7 @@ class OptimizationRun:
         self, found: Found, transitions: Transitions | None, searcher: Searcher | None, seed: int
     ) -> Optimization:
         if transitions is None:
-            self._calibrate(found.known, measure=False)
+            self._calibrate(found, measure=False)
         self._recall(found)
         self._estimate(found)
         if self.runs and found.known.estimates is not None:
@@ -136,7 +135,7 @@ class OptimizationRun:
         if transitions is None:
             before = found.known.transitions
             is_worth_it = self.effort.calibrates and found.is_worth_calibrating(self.budget.left_s())
-            self._calibrate(found.known, measure=self.measured_here and is_worth_it)
+            self._calibrate(found, measure=self.measured_here and is_worth_it)
             if found.recalled is not None and found.known.transitions != before:
                 found.forget()  # what was found at other constants
                 self._recall(found)
@@ -155,25 +154,35 @@ class OptimizationRun:
             self._search_further(found, searcher, seed)
         self._learn(found)
         recalled = found.recalled
-        found.memory.left_out = recalled.left_out if recalled else found.left_out(self.effort, self.budget)
+        found.memory.left_out = found.left_out(self.effort) if recalled is None else recalled.left_out
         if self._bounds and found.recalled is None:
             found.memory.costs_digest = costs_digest(found.known.candidates, found.known.costs)
-            self.database.put(self._memory_key(found), found.memory.to_record())
+            self._remember(found)
         if not self.runs:
             return self._outcome(found, Proof(found.mix, MIX), Stage.SEARCHED)
-        if (unproven := self._unproven(found)) is not None:
+        late = found.out_of_time(self.effort, self.budget)
+        if (unproven := self._unproven(found, late)) is not None:
             return unproven
-        proof = self._beside_left_out(found, self._prove(found))
+        memory = recalled or found.memory
+        if memory.out_of_time is None:
+            memory.out_of_time = late
+            self._remember(found)
+        proof = self._beside_left_out(found, self._prove(found, late))
         return self._outcome(found, proof, Stage.CONFIRMED if self.effort.confirms else Stage.CHOSEN)
 
-    def _unproven(self, found: Found) -> Optimization | None:
+    def _remember(self, found: Found) -> None:
+        """For the next call of the same."""
+        if self._bounds:
+            self.database.put(self._memory_key(found), (found.recalled or found.memory).to_record())
+
+    def _unproven(self, found: Found, late: Collection[str]) -> Optimization | None:
         """The fastest so far, where there is no time to open what would be compared. The next call compares
         it: what was found is recalled.
         """
         best = found.best.known
         if best is None or found.recalled is not None or not self._bounds:
             return None
-        if self.budget.left_s() > found.to_open_s():
+        if self.budget.left_s() > found.to_open_s({*found.memory.left_out, *late}):
             return None
         self.progress.note("no time is left to compare what was found; the next call does")
         return replace(
@@ -252,8 +261,9 @@ class OptimizationRun:
         found.memory.first_ms = found.best.took_ms
         return bool(ran)
 
-    def _calibrate(self, known: Known, *, measure: bool) -> None:
-        known.transitions, measured = calibrate(
+    def _calibrate(self, found: Found, *, measure: bool) -> None:
+        start = time.monotonic()
+        found.known.transitions, measured = calibrate(
             self.backends,
             self.target,
             self.database,
@@ -261,7 +271,8 @@ class OptimizationRun:
             self.progress,
             measure=measure,
         )
-        known.costs.measured += measured
+        found.known.costs.measured += measured
+        found.calibrated_s += time.monotonic() - start
 
     def _search(self, found: Found) -> None:
         self.progress.phase("searching")
@@ -364,7 +375,7 @@ class OptimizationRun:
             result = replace(result, placement=known.priced(result.placement))
         found.second_level, found.second_name = result, searcher.name
 
-    def _prove(self, found: Found) -> Proof:
+    def _prove(self, found: Found, late: Collection[str]) -> Proof:
         placements = {MIX: found.mix}
         further = found.second_level
         if further is not None:
@@ -372,7 +383,7 @@ class OptimizationRun:
             if all(further.placement.digest != p.digest for p in simpler):
                 placements[found.second_name] = further.placement
         plans = {CHOOSING: self.effort.choosing}
-        left_out = found.memory.left_out
+        left_out = {*found.memory.left_out, *late}
         return prove(
             placements,
             [s for s in found.singles_that_run if s.placement is None or s.placement.digest not in left_out],
@@ -397,9 +408,8 @@ class OptimizationRun:
         if seated is not None:
             left_out = {n: p for n, p in left_out.items() if p.digest in seated}
         elif self._bounds:
-            memory = found.recalled or found.memory
-            memory.seated = tuple(sorted(p.digest for p in left_out.values()))
-            self.database.put(self._memory_key(found), memory.to_record())
+            (found.recalled or found.memory).seated = tuple(sorted(p.digest for p in left_out.values()))
+            self._remember(found)
         if not left_out:
             return proof
         plan = replace(confirming, goes_on=False, hopeless=HOPELESS, most_rounds=0)
@@ -438,7 +448,8 @@ class OptimizationRun:
                 limit_s=self.budget.limit_s,
             )
             found.ran.append((comparison, placements))
-            self._keep_failures(found, comparison, placements)
+            for reason in found.failures_of(comparison, placements):
+                self.progress.note(f"failed as a whole, {reason}")
             found.best.keep(
                 comparison,
                 placements,
@@ -451,20 +462,6 @@ class OptimizationRun:
             return comparison
 
         return run
-
-    def _keep_failures(
-        self, found: Found, comparison: Comparison, placements: Mapping[str, Placement]
-    ) -> None:
-        """What failed as a whole is told of, and not run again: another try may take as long as this one."""
-        for name, placement in placements.items():
-            record = comparison.records[name]
-            if not record.ok and record.status != UNAVAILABLE and placement.digest not in found.failed:
-                further = found.second_level
-                is_further = further is not None and placement.digest == further.placement.digest
-                otherwise = found.second_name if is_further else MIX
-                reason = f"{label_of(placement, found.singles, otherwise)}: {record.reason}"
-                found.failed[placement.digest] = reason
-                self.progress.note(f"failed as a whole, {reason}")
 
     def _expected(self, found: Found) -> Mapping[str, Array]:
         """The right outputs. Something is about to be measured: what is the best till then is kept first."""

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
-from collage_core.costs.check import standards
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.limits import candidate_limit_s
 from collage_core.costs.lock import measuring_lock
@@ -109,7 +108,7 @@ class Trials:
             for name, p in [(_ANCHOR, self._anchor), *((p.digest, p) for p in beside)]
         ]
         expected = self._workspace.expected_outputs()
-        held_to = {e.name: standards(self._workspace.graph, rounded_to=e.rounded_to) for e in entrants}
+        held_to = {e.name: e.held_to(self._workspace.graph) for e in entrants}
         with measuring_lock(self._progress.note):
             start = time.monotonic()  # waiting for other measurements is nobody's share
             outcomes = measure_rounds(

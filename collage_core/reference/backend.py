@@ -43,7 +43,8 @@ class ReferenceBackend(Backend):
 
     def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
         """From one float into another, which hardly any library does; layouts are what they do."""
-        return source.dtype != destination.dtype
+        can_store = all(f.can_store(type.dtype, len(type.shape)) for f in (source, destination))
+        return can_store and source.dtype != destination.dtype
 
     def build_conversion(
         self, type: TensorType, source: Format, destination: Format, target: Target

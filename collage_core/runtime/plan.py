@@ -15,7 +15,7 @@ from collage_core.ir.views import is_view, output_format
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.runtime.memory import Block, plan_offsets
 
-__all__ = ["Plan", "Slot", "Step", "lay_out", "schedule"]
+__all__ = ["Plan", "Slot", "Step", "lay_out", "rounded_to", "schedule"]
 
 _MOST_BYTES = 1 << 40
 """Of a value. Beyond some size even asking for the memory fails, in whatever way."""
@@ -84,6 +84,8 @@ def schedule(graph: Graph, placement: Placement) -> tuple[Step, ...]:
             route.append(c)
             wanted = c.value, c.source
         for c in reversed(route):
+            for format in (c.source, c.destination):
+                _check_stored(graph, c.value, format, placement.target, f"{c.backend} converts")
             steps.append(Step(c, ((c.value, c.source),), ((c.value, c.destination),)))
             ready.add((c.value, c.destination))
 
@@ -120,11 +122,7 @@ def _check_formats(subgraph: Subgraph, group: Group, target: Target, name: str) 
         *zip(subgraph.inputs, group.variant.inputs, strict=True),
         *zip(subgraph.outputs, group.variant.outputs, strict=True),
     ):
-        type = graph.type_of(v)
-        if not type.is_static or type.size_bytes > _MOST_BYTES:
-            raise PlacementError(f"{name}: {v!r} is {type}, for which no memory can be set aside")
-        if not target.stores(type.dtype, len(type.shape), f):
-            raise PlacementError(f"{name}: {v!r} is {type} and cannot be stored as {f}")
+        _check_stored(graph, v, f, target, name)
     if group.backend == VIEW:
         node = subgraph.nodes[0]
         if len(subgraph.nodes) > 1 or len(subgraph.outputs) != 1 or not is_view(graph, node):
@@ -133,6 +131,26 @@ def _check_formats(subgraph: Subgraph, group: Group, target: Target, name: str) 
             raise PlacementError(
                 f"{name}: no view of {group.variant.inputs[0]} is {group.variant.outputs[0]}"
             )
+
+
+def _check_stored(graph: Graph, value: str, format: Format, target: Target, who: str) -> None:
+    type = graph.type_of(value)
+    if not type.is_static:
+        raise PlacementError(f"{who}: {value!r} is {type}, for which no memory can be set aside")
+    if not target.stores(type.dtype, len(type.shape), format):
+        raise PlacementError(f"{who}: {value!r} is {type} and cannot be stored as {format}")
+    if format.size_bytes(type.static_shape) > _MOST_BYTES:
+        raise PlacementError(f"{who}: {value!r} is {type}, for which no memory can be set aside")
+
+
+def rounded_to(graph: Graph, placement: Placement) -> frozenset[str]:
+    """Float types in which it stores values of other types, be it on the way."""
+    stored = [(c.value, f) for c in placement.conversions for f in (c.source, c.destination)]
+    for g in placement.groups:
+        subgraph = Subgraph(graph, g.nodes)
+        stored += zip(subgraph.inputs, g.variant.inputs, strict=True)
+        stored += zip(subgraph.outputs, g.variant.outputs, strict=True)
+    return frozenset(f.dtype for v, f in stored if f.dtype != graph.type_of(v).dtype)
 
 
 def lay_out(graph: Graph, steps: Sequence[Step], kernels: Sequence[Kernel | None]) -> Plan:

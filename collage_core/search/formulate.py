@@ -173,7 +173,7 @@ def terms_ms(graph: Graph, placement: Placement, transitions: Transitions) -> di
         hops_ms.setdefault(c.value, {})[c.source, c.destination] = in_place_ms
         for format in (c.source, c.destination):  # of a route, whose formats none of the groups may have
             builder.number(format)
-    problem, _ = builder.problem(hops_ms)
+    problem, _ = builder.problem(hops_ms, as_told=True)
     return breakdown(problem, range(len(builder.choices))).terms_ms
 
 
@@ -201,9 +201,12 @@ class _Builder:
         writes = self._numbered(c.subgraph.outputs, c.variant.outputs)
         self.choices.append(Choice(self._masks[nodes], backend, reads, writes, cost_ms))
 
-    def problem(self, hops_ms: Mapping[str, _HopsMs]) -> tuple[Problem, tuple[Routes, ...]]:
+    def problem(
+        self, hops_ms: Mapping[str, _HopsMs], *, as_told: bool = False
+    ) -> tuple[Problem, tuple[Routes, ...]]:
         """Of what it has been told, and each value's routes. hops_ms: by value, conversions that may be had;
-        values that are alike should have the same mapping.
+        values that are alike should have the same mapping. as_told: whether the hops are a placement's, which
+        may round on the way.
         """
         values = tuple(map(self._value, self.values))
         routes_of: dict[int, Routes] = {}
@@ -211,7 +214,7 @@ class _Builder:
         for v in self.values:
             hops = hops_ms.get(v, _NO_HOPS)
             if id(hops) not in routes_of:
-                routes_of[id(hops)] = self._routes(hops)
+                routes_of[id(hops)] = self._routes(hops, as_told)
             routes.append(routes_of[id(hops)])
         group_ms, crossing_ms = self._transitions.group_ms, self._transitions.crossing_ms
         problem = Problem(
@@ -224,11 +227,12 @@ class _Builder:
         )
         return problem, tuple(routes)
 
-    def _routes(self, hops_ms: _HopsMs) -> Routes:
+    def _routes(self, hops_ms: _HopsMs, as_told: bool) -> Routes:
         """By way of formats that have a number: those that somebody reads or writes."""
         known = self.formats
         return cheapest_routes(
-            {(known[p], known[q]): ms for (p, q), ms in hops_ms.items() if {p, q} <= known.keys()}
+            {(known[p], known[q]): ms for (p, q), ms in hops_ms.items() if {p, q} <= known.keys()},
+            None if as_told else {number: f.dtype for f, number in known.items()},
         )
 
     def _numbered(self, values: Sequence[str], formats: Sequence[Format]) -> dict[int, int]:

@@ -17,12 +17,14 @@ Routes = Mapping[Hop, "tuple[float, tuple[Hop, ...]]"]
 """By source and destination: what the cheapest way takes in ms, and its hops in order."""
 
 
-def cheapest_routes(hops_ms: Mapping[Hop, float]) -> Routes:
+def cheapest_routes(hops_ms: Mapping[Hop, float], dtypes: Mapping[int, str] | None = None) -> Routes:
     """Of every pair that can be had from these hops (Dijkstra, Numerische Mathematik 1, 1959).
 
     From one source all routes are a tree: where two of them come by the same format, they came there alike.
-    A single hop is taken where several are no cheaper.
+    A single hop is taken where several are no cheaper. dtypes: of the formats; on no route the dtype changes
+    twice, for a value would be rounded on the way. None where all are alike.
     """
+    dtypes = dtypes or {}
     beyond: dict[int, list[tuple[int, float]]] = {}
     for (source, destination), ms in hops_ms.items():
         if math.isfinite(ms):
@@ -38,7 +40,9 @@ def cheapest_routes(hops_ms: Mapping[Hop, float]) -> Routes:
             done.add(at)
             if hops:
                 found[source, at] = ms, hops
+            is_changed = dtypes.get(at) != dtypes.get(source)
             for destination, hop_ms in beyond.get(at, ()):
-                if destination not in done:
+                changes_again = is_changed and dtypes.get(destination) != dtypes.get(at)
+                if destination not in done and not changes_again:
                     heapq.heappush(waiting, (ms + hop_ms, count + 1, destination, (*hops, (at, destination))))
     return found

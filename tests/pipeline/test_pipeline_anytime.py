@@ -16,6 +16,7 @@ from collage_core import Optimization, Target, build, optimize
 from collage_core.formats import Array
 from collage_core.pipeline.budget import Budget
 from collage_core.pipeline.effort import NORMAL, QUICK, THOROUGH
+from collage_core.pipeline.found import Found
 from collage_core.pipeline.optimization import Stage
 from collage_core.pipeline.progress import Silent
 from collage_core.plugins import PLUGINS_VARIABLE, default_registry
@@ -278,6 +279,21 @@ def test_only_those_are_compared_for_whom_there_is_time(
     assert found.comparison is not None
     assert 1 <= len(found.comparison.records) <= 2 < len(everybody.comparison.records)
     assert found.stage is everybody.stage is Stage.CHOSEN
+
+
+@pytest.mark.usefixtures("libraries")
+def test_who_there_was_no_time_for_is_compared_by_the_next_call(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as slow:
+        slow.setattr("collage_core.pipeline.found._STARTING_S", 1e4)
+        slow.setattr(Found, "to_open_s", lambda self, out: math.inf)
+        cut = _optimize(parse, tmp_path / "c.sqlite", effort=QUICK, rounds=2)
+    assert cut.stage is Stage.RUN
+    found = _optimize(parse, tmp_path / "c.sqlite", effort=QUICK, rounds=2)
+    assert found.stage is Stage.CHOSEN
+    assert found.comparison is not None
+    assert len(found.comparison.records) > 2
 
 
 @pytest.mark.ci

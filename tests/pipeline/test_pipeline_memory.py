@@ -28,6 +28,7 @@ _MEMORY = Memory(
     2,
     {"0123": "a: it crashed"},
     ("89ab",),
+    ("0000",),
     ("cdef",),
     "4567",
     {"a": _PLACEMENT},
@@ -53,7 +54,7 @@ def test_what_is_damaged_or_of_another_form_is_not_recalled() -> None:
     for key in record.details:
         without = {k: v for k, v in record.details.items() if k != key}
         assert Memory.of_record(replace(record, details=without)) is None
-        if key not in ("costs", "left_out", "seated"):
+        if key not in ("costs", "left_out", "out_of_time", "seated"):
             other = replace(record, details={**record.details, key: "others"})
             assert Memory.of_record(other) is None, key
     assert Memory.of_record(None) is None

@@ -12,11 +12,16 @@ import numpy as np
 import pytest
 
 from collage_core import Constraints, Optimization, Target, build, optimize
+from collage_core.backend import Variant, plain_variant
 from collage_core.errors import PlacementError
 from collage_core.formats import Format
+from collage_core.ir import Subgraph, from_model
+from collage_core.ir.passes import normalise
 from collage_core.pipeline.effort import THOROUGH
-from collage_core.placement import Placement
+from collage_core.pipeline.entrants import placement_entrant
+from collage_core.placement import Conversion, Group, Placement
 from collage_core.plugins import PLUGINS_VARIABLE, default_registry
+from collage_core.runtime.plan import rounded_to
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Parse
@@ -58,7 +63,7 @@ def test_what_is_allowed_is_taken_where_it_pays_and_is_right(parse: Parse, tmp_p
     assert [(c.source.dtype, c.destination.dtype, c.backend) for c in found.placement.conversions] == [
         (*pair, "reference") for pair in (("float32", "float16"), ("float16", "float32")) * 2
     ]
-    assert found.placement.rounded_to == {"float16"}
+    assert rounded_to(found.graph, found.placement) == {"float16"}
     record = found.comparison.records["collage"] if found.comparison else None
     assert record is not None
     assert record.ok, "it is held to what it stores its values in"
@@ -78,7 +83,7 @@ def test_nothing_is_rounded_that_was_not_asked_for(parse: Parse, tmp_path: Path)
     found = _optimize(parse, tmp_path / "c.sqlite", Target("cpu", 1))
     assert set(_stored(found.placement)) == {"float32"}
     assert not found.placement.conversions
-    assert not found.placement.rounded_to
+    assert not rounded_to(found.graph, found.placement)
     refused = [r.reason for r in found.candidates.refusals["halves"]]
     assert "offered with 'x', which is float32[4,64], as float16:plain" in refused
 
@@ -93,6 +98,32 @@ def test_a_placement_says_what_it_may_round_to(parse: Parse, tmp_path: Path) -> 
         build(found.graph, Placement.from_json(data))
     del data["precisions"]
     assert Placement.from_json(data).target == Target("cpu", 1), "written before there were any"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "nonsense"])
+def test_a_conversion_rounds_to_nothing_else_either(parse: Parse, dtype: str) -> None:
+    """Whoever has written it into a placement, on the way between two formats of the value's own type."""
+    graph = normalise(from_model(parse("(float[4,64] x) => (float y) { [n] y = Neg(x) }")))
+    here, turned, between = Format("float32", (0, 1)), Format("float32", (1, 0)), Format(dtype, (0, 1))
+    conversions = tuple(Conversion("x", *ends, "reference") for ends in ((here, between), (between, turned)))
+    group = Group("halves", (graph.nodes[0].id,), Variant((turned,), (here,)))
+    with pytest.raises(PlacementError, match=rf"'x' is float32.* and cannot be stored as {dtype}:plain"):
+        build(graph, Placement((group,), conversions, Target("cpu", 1)))
+    allowed = Placement((group,), conversions, _HALVES)
+    if dtype == "float16":
+        assert rounded_to(graph, allowed) == {"float16"}
+
+
+def test_a_type_of_the_models_own_is_no_rounding(parse: Parse) -> None:
+    text = "(float[4,64] x, float16[4,64] h) => (float y, float16 z) { [n] y = Neg(x) [m] z = Neg(h) }"
+    graph = normalise(from_model(parse(text)))
+    groups = (Group("halves", (n.id,), plain_variant(Subgraph(graph, [n.id]))) for n in graph.nodes)
+    placement = Placement(tuple(groups), (), _HALVES)
+    assert not rounded_to(graph, placement)
+    assert placement_entrant("both", placement, default_registry()).held_to(graph) == {
+        "y": "float32",
+        "z": "float16",
+    }
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,22 @@ def test_no_way_is_cheaper(hops_ms: dict[tuple[int, int], float]) -> None:
             assert routes[source, by][1] == hops[:count], "all routes from one source are a tree"
 
 
+@given(_HOPS, st.lists(st.sampled_from(["float32", "float16", "bfloat16"]), min_size=6, max_size=6))
+def test_no_value_is_rounded_on_the_way(hops_ms: dict[tuple[int, int], float], drawn: list[str]) -> None:
+    """A route changes the precision once at most, and none that does so is cheaper."""
+    routes = cheapest_routes(hops_ms, dict(enumerate(drawn)))
+    for source in range(6):
+        # What has changed is kept to: of the allowed hops every way is a way.
+        allowed = {
+            (p, q): ms for (p, q), ms in hops_ms.items() if drawn[p] == drawn[source] or drawn[p] == drawn[q]
+        }
+        found = cheapest_routes(allowed)
+        of_source = {end: route for (start, end), route in routes.items() if start == source}
+        assert of_source == {end: route for (start, end), route in found.items() if start == source}
+        for _, hops in of_source.values():
+            assert sum(drawn[p] != drawn[q] for p, q in hops) <= 1
+
+
 def _graph() -> Graph:
     """One value, read by two."""
     nodes = [
