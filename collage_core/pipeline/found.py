@@ -148,7 +148,7 @@ class Found:
 
     def left_out(self, effort: Effort) -> tuple[str, ...]:
         """Digests of backends alone that are not compared: seen to take much longer than something else, or
-        never seen, and predicted to take very much longer than the mix.
+        never seen, and predicted to take very much longer than the mix. Never what the mix is, too.
         """
         behind = {
             placements[name].digest
@@ -157,7 +157,7 @@ class Found:
             if math.inf > loss >= effort.behind
         }
         far = far_of(self.singles, self.mix, effort.far) - self.opened_s().keys()
-        return tuple(sorted(behind | far))
+        return tuple(sorted((behind | far) - {self.mix.digest}))
 
     def out_of_time(self, effort: Effort, budget: Budget) -> tuple[str, ...]:
         """Digests of others that are not, since there is no time for a sitting of all until the choice is to

@@ -90,7 +90,9 @@ def _ratio(ratio: Ratio | None) -> dict[str, Any]:
 
 
 def _shown(contender: Mapping[str, Any]) -> Shown:
-    value, half = _positive(contender["ratio"]), _positive(contender["half_interval"])
+    value, half = _positive(contender["ratio"]), contender["half_interval"]
+    if half is not None and half != 0:  # of what is compared with itself
+        half = _time(half)
     sittings = contender["sittings"]
     if type(sittings) is not int:
         raise TypeError(f"{sittings!r} sittings")

@@ -54,6 +54,13 @@ def test_what_a_report_says() -> None:
     )
 
 
+def test_what_was_compared_with_itself_is_no_damage() -> None:
+    """A library that the mix turned out to be."""
+    itself = {"median_ms": 10.0, "ratio": 1.0, "half_interval": 0.0, "sittings": 8}
+    made = made_from(_report(contenders={"a": itself}), {})
+    assert made.singles == {"a": Shown(Ratio(1.0, 0.0, 8), 10.0)}
+
+
 def test_what_older_releases_and_people_have_not_said() -> None:
     assert made_from({}, {}) == Made(constraints=Constraints({}, []))
     older = {k: v for k, v in _report(search={}).items() if k not in ("constraints", "contenders")}

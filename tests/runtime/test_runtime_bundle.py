@@ -32,7 +32,8 @@ def _bundle(graph: Graph, cost_ms: float = 1.0) -> Bundle:
     groups = [
         Group("reference", (n.id,), plain_variant(Subgraph(graph, [n.id])), cost_ms, 0.0) for n in graph.nodes
     ]
-    placement = Placement(tuple(groups), (), Target("cpu", 1), predicted_ms=2 * cost_ms)
+    terms_ms = {"kernels": 2 * cost_ms, "groups": 0.0}
+    placement = Placement(tuple(groups), (), Target("cpu", 1), predicted_ms=2 * cost_ms, terms_ms=terms_ms)
     report = {"groups": [], "search": {"total_s": 3.0}}
     return Bundle(graph, placement, report, singles={"reference": placement})
 
@@ -41,6 +42,9 @@ def test_a_file_holds_what_was_saved_there(tmp_path: Path) -> None:
     bundle = _bundle(_graph())
     save(bundle, tmp_path / "m.collage")
     assert holds(tmp_path / "m.collage", bundle)
+    terms_ms = dict(reversed(list(bundle.placement.terms_ms.items())))
+    same = replace(bundle, placement=replace(bundle.placement, terms_ms=terms_ms))
+    assert holds(tmp_path / "m.collage", same), "recalled in another order"
     later = replace(bundle, report={**bundle.report, "search": {"total_s": 0.1}})
     assert not holds(tmp_path / "m.collage", later)
     assert holds(tmp_path / "m.collage", later, whatever=["search"])
