@@ -43,11 +43,15 @@ class Target:
             raise CollageError(f"device {self.device!r} is not supported; this version places on 'cpu'")
         if not 1 <= self.threads <= _MOST_THREADS:
             raise CollageError(f"threads must be 1 to {_MOST_THREADS}, not {self.threads}")
+        if not isinstance(self.precisions, tuple | list | set | frozenset):
+            raise CollageError(f"precisions is a tuple of float types, not {self.precisions!r}")
         for dtype in self.precisions:
             if dtype not in FLOATS:
                 raise CollageError(
                     f"{dtype!r} is no precision to store floats in; known: {', '.join(FLOATS)}"
                 )
+        # Targets that allow the same are one: in placements, and as keys.
+        object.__setattr__(self, "precisions", tuple(sorted(set(self.precisions))))
 
     @classmethod
     def default(cls) -> Target:

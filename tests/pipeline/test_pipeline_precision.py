@@ -13,7 +13,7 @@ import pytest
 
 from collage_core import Constraints, Optimization, Target, build, optimize
 from collage_core.backend import Variant, plain_variant
-from collage_core.errors import PlacementError
+from collage_core.errors import CollageError, PlacementError
 from collage_core.formats import Format
 from collage_core.ir import Subgraph, from_model
 from collage_core.ir.passes import normalise
@@ -124,6 +124,18 @@ def test_a_type_of_the_models_own_is_no_rounding(parse: Parse) -> None:
         "y": "float32",
         "z": "float16",
     }
+
+
+@pytest.mark.parametrize("given", [["float16"], {"float16"}, ("float16", "float16")])
+def test_targets_that_allow_the_same_are_one(given: Any) -> None:
+    assert Target("cpu", 1, given) == _HALVES
+    assert hash(Target("cpu", 1, given)) == hash(_HALVES)
+
+
+@pytest.mark.parametrize("given", ["float16", None, 5, ("int8",), ("half",), (5,)])
+def test_what_is_no_precision_is_refused(given: Any) -> None:
+    with pytest.raises(CollageError, match=r"is a tuple of float types|is no precision to store floats in"):
+        Target("cpu", 1, given)
 
 
 @pytest.mark.parametrize(
