@@ -71,7 +71,8 @@ def test_each_effort_is_run_and_compared(
     assert cells[6] == "1.0000"
     informed = replayed["informed"].values()
     assert all(found["ms"] == pytest.approx(replayed["full_ms"]) for found in informed)
-    assert all(0 < found["measured"] <= measured for found in informed)
+    # Better bounds need not measure less: of costs nearly equal, which is measured first is chance.
+    assert all(0 < found["measured"] <= offered for found in informed)
     assert cells[-1] == ", ".join(f"{found['measured'] / offered:.0%}" for found in informed)
     del replayed["informed"]  # of records from before
     assert bounds_table([record]).endswith("| - |")
