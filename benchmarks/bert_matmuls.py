@@ -26,7 +26,7 @@ from collage_benchmarks.networks import NETWORKS
 
 from collage_core.cli.progress import ProgressBars
 from collage_core.costs.check import compare_all
-from collage_core.costs.rounds import measure_rounds
+from collage_core.costs.rounds import Rounds, Turns, measure_rounds
 from collage_core.costs.seats import Contender, Outcome
 from collage_core.device import Target
 from collage_core.errors import CollageError
@@ -108,7 +108,7 @@ def _run(found: Optimization, model: Path, inputs: Mapping[str, Any], rounds: in
     products = registry.backend(_PRODUCTS_ON)
     with Workspace(found.graph, inputs) as workspace:
         contenders = [
-            placement_entrant(_WHOLE, found.placement, registry, parts=True).contender(workspace),
+            placement_entrant(workspace, _WHOLE, found.placement, registry, parts=True).contender(),
             Contender(
                 _BARE,
                 products.environment(target),
@@ -116,9 +116,9 @@ def _run(found: Optimization, model: Path, inputs: Mapping[str, Any], rounds: in
                 (workspace.graph_folder, products.name, target),
                 registry.modules(),
             ),
-            peer_entrant(_PEER, registry.peer(_PEER), target, str(model)).contender(workspace),
+            peer_entrant(workspace, _PEER, registry.peer(_PEER), target, str(model)).contender(),
         ]
-        return measure_rounds(contenders, rounds, _RUNS_PER_ROUND)
+        return measure_rounds(contenders, Rounds(rounds), Turns(_RUNS_PER_ROUND))
 
 
 def _parts(found: Optimization, parts_ms: Sequence[float]) -> dict[str, tuple[int, float]]:

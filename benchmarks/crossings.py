@@ -19,6 +19,7 @@ from typing import Any
 from collage_core.costs.database import CostDatabase
 from collage_core.device import Target, processor
 from collage_core.pipeline.calibration import TRANSITIONS, calibrate
+from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.progress import Silent
 from collage_core.plugins import default_registry
 
@@ -54,7 +55,7 @@ def main() -> None:
 
 def _calibrated(backends: Mapping[str, Any], target: Target) -> Mapping[str, Any]:
     with CostDatabase(":memory:") as database:
-        calibrate(backends, target, database, default_registry(), Silent())
+        calibrate(Machine(backends, target, database, default_registry(), Silent()))
         details: Mapping[str, Any] = next(
             s.record.details for s in database.items() if s.key.kind == TRANSITIONS
         )

@@ -23,11 +23,12 @@ from collage_benchmarks.sweep.contending import contender
 from collage_benchmarks.sweep.grid import WHOLE, Choice, Use
 
 from collage_core.costs.ratio import HOPELESS
-from collage_core.costs.rounds import MOST_ROUNDS, measure_rounds, starting_order
+from collage_core.costs.rounds import MOST_ROUNDS, Rounds, Turns, measure_rounds, starting_order
 from collage_core.costs.seats import Outcome
 from collage_core.device import Target, processor
 from collage_core.ir import load_model
 from collage_core.ir.passes import normalise
+from collage_core.pipeline.machine import RUNS_PER_TURN
 from collage_core.pipeline.workspace import Workspace
 
 _ROUNDS_PER_SITTING = 2
@@ -68,12 +69,14 @@ def _outcomes(
         with Workspace(normalise(load_model(model)), NETWORKS[network].inputs()) as workspace:
             return measure_rounds(
                 [contender(use, Choice(str(n + 1)), target, model, workspace) for n in range(contenders)],
-                sittings * _ROUNDS_PER_SITTING,
-                runs_per_round=3,
-                sittings=sittings,
-                most_rounds=MOST_ROUNDS,
-                hopeless=HOPELESS,
-                first_order=_FIRST_ORDER,
+                Rounds(
+                    sittings * _ROUNDS_PER_SITTING,
+                    sittings,
+                    MOST_ROUNDS,
+                    HOPELESS,
+                    first_order=_FIRST_ORDER,
+                ),
+                Turns(RUNS_PER_TURN),
             )
 
 

@@ -32,6 +32,7 @@ from collage_core.backend import BackendKind
 from collage_core.cli.arguments import seconds_of
 from collage_core.cli.progress import ProgressBars
 from collage_core.costs.check import compare_all, standards
+from collage_core.costs.database import CostDatabase
 from collage_core.costs.ratio import ENOUGH_SITTINGS, Ratio
 from collage_core.device import Target
 from collage_core.errors import CollageError
@@ -39,7 +40,7 @@ from collage_core.formats import Array
 from collage_core.ir import Graph
 from collage_core.pipeline.benchmark import PEER, benchmark
 from collage_core.pipeline.effort import THOROUGH
-from collage_core.pipeline.entrants import placement_entrant
+from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.optimize import Optimization, optimize
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.proof import COLLAGE
@@ -92,17 +93,15 @@ def _alone(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for library in libraries:
         with _model(name) as (model, progress):
             placed = _placed(model, args, progress, [library], level=None)
-            ours = placement_entrant(COLLAGE, placed.placement, registry)
-            result = benchmark(
-                placed.graph,
-                [ours],
-                [registry.peer(library)],
-                placed.placement.target,
-                str(model),
-                costs=args.costs,
-                rounds=args.rounds,
-                progress=progress,
-            )
+            with CostDatabase(args.costs) as database:
+                result = benchmark(
+                    Machine.of(database, target=placed.placement.target, progress=progress),
+                    placed.graph,
+                    {COLLAGE: placed.placement},
+                    [registry.peer(library)],
+                    str(model),
+                    args.rounds,
+                )
             wrong = {who: d.reason for who, d in result.differences.items() if d.reason is not None}
             _tell(wrong, progress)
         comparison = result.comparison
@@ -137,20 +136,11 @@ def _ablation(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         # Whatever comes first goes by Collage's name.
         names = {**first, next(iter(first)): COLLAGE}
         *_, last = placed.values()
-        entrants = [
-            placement_entrant(names[digest], placement, registry)
-            for digest, placement in {o.placement.digest: o.placement for o in placed.values()}.items()
-        ]
-        comparison = benchmark(
-            last.graph,
-            entrants,
-            [],
-            last.placement.target,
-            None,
-            costs=args.costs,
-            rounds=args.rounds or _ABLATION_ROUNDS,
-            progress=progress,
-        ).comparison
+        placements = {names[o.placement.digest]: o.placement for o in placed.values()}
+        with CostDatabase(args.costs) as database:
+            machine = Machine.of(database, target=last.placement.target, progress=progress)
+            rounds = args.rounds or _ABLATION_ROUNDS
+            comparison = benchmark(machine, last.graph, placements, [], rounds=rounds).comparison
         wrong = _disagreeing(last.graph, comparison.outputs)
         _tell(wrong, progress)
     before: list[str] = []

@@ -39,7 +39,8 @@ from .patterns import (
 from .pipeline.costing import Costs
 from .pipeline.effort import Effort, effort_named
 from .pipeline.ledger import collect_costs, default_policy
-from .pipeline.optimize import Optimization, optimize, optimize_graph, search_placement
+from .pipeline.machine import Machine
+from .pipeline.optimize import Optimization, optimize, search_placement
 from .pipeline.progress import Silent
 from .pipeline.tuning import Tuning, tune
 from .pipeline.workspace import Workspace
@@ -95,6 +96,7 @@ __all__ = [
     "Group",
     "InputError",
     "Kernel",
+    "Machine",
     "Match",
     "ModelError",
     "NoMatch",
@@ -156,7 +158,6 @@ __all__ = [
     "match",
     "normalise",
     "optimize",
-    "optimize_graph",
     "outputs",
     "plain",
     "plain_variant",

@@ -19,10 +19,11 @@ import onnx
 
 from collage_benchmarks.networks import NETWORKS
 from collage_core.cli.progress import ProgressBars
+from collage_core.costs.database import CostDatabase
 from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.pipeline.benchmark import PEER, benchmark
-from collage_core.pipeline.entrants import Entrant, placement_entrant
+from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.optimize import COLLAGE, Optimization, optimize
 from collage_core.pipeline.progress import Progress
 from collage_core.plugins import default_registry
@@ -150,21 +151,14 @@ def _compare(o: Optimization, model: Path, args: argparse.Namespace, progress: P
     """Collage, every single backend that was worth running, and every peer, in one run."""
     registry = default_registry()
     shown = o.comparison.records if o.comparison else {}
-    entrants: list[Entrant] = [placement_entrant(COLLAGE, o.placement, registry)]
+    placements = {COLLAGE: o.placement}
     for s in o.singles:
         if s.placement is not None and (s.label in shown or s.placement.digest == o.placement.digest):
-            entrants.append(placement_entrant(s.label, s.placement, registry))
+            placements[s.label] = s.placement
     peers = [p for p in registry.peers.values() if p.info().available]
-    result = benchmark(
-        o.graph,
-        entrants,
-        peers,
-        o.placement.target,
-        str(model),
-        costs=args.costs,
-        rounds=args.rounds,
-        progress=progress,
-    )
+    with CostDatabase(args.costs) as database:
+        machine = Machine.of(database, target=o.placement.target, progress=progress)
+        result = benchmark(machine, o.graph, placements, peers, str(model), args.rounds)
     return bench_json(result.comparison, result.peers, result.differences)
 
 

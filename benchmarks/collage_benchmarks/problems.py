@@ -24,7 +24,8 @@ from collage_core.device import Target
 from collage_core.ir import from_model
 from collage_core.ir.passes import normalise
 from collage_core.pipeline.calibration import calibrate
-from collage_core.pipeline.ledger import collect_costs, default_policy
+from collage_core.pipeline.ledger import collect_costs
+from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
 from collage_core.plugins import default_registry
@@ -85,15 +86,14 @@ def record_problem(model: onnx.ModelProto, costs: Path | None, progress: Progres
     candidates = generate_candidates(graph, backends.values(), Target.default())
     found = time.perf_counter()
     with CostDatabase(costs) as database, Workspace(graph) as workspace:
-        policy = default_policy(graph)
+        machine = Machine(backends, Target.default(), database, registry, progress)
         # What is missing is measured in a first pass, so that the second one only looks up.
-        collect_costs(candidates, backends, database, workspace, policy, progress)
-        transitions, _ = calibrate(backends, Target.default(), database, registry, progress)
+        collect_costs(machine, workspace, candidates)
+        transitions, _ = calibrate(machine)
         begin = time.perf_counter()
-        known = collect_costs(candidates, backends, database, workspace, policy, progress)
-        problem = formulate(
-            candidates, known.record_of, known.converters(None, transitions), transitions
-        ).problem
+        known = collect_costs(machine, workspace, candidates)
+        known.transitions = transitions
+        problem = formulate(candidates, known.record_of, known.converters(), transitions).problem
     return RecordedProblem(problem, len(candidates.candidates), found - start, time.perf_counter() - begin)
 
 

@@ -19,7 +19,9 @@ from collage_core.ir import Graph, Subgraph
 from collage_core.pipeline.costing import Converter, Costs
 from collage_core.pipeline.in_place import KernelKey
 from collage_core.pipeline.ledger import Ledger
+from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.progress import Silent
+from collage_core.plugins import Registry
 from collage_core.search.candidates import CandidateSet
 
 __all__ = ["RecordedCosts", "measuring_s", "recorded_ledger"]
@@ -73,19 +75,8 @@ def recorded_ledger(
 ) -> Iterator[Ledger]:
     """A ledger that knows nothing yet, and measures by looking up what was recorded."""
     nowhere: Any = SimpleNamespace(graph_folder=Path(), recording=SimpleNamespace(directory=Path()))
-    with (
-        CostDatabase(":memory:") as nothing,
-        closing(
-            Ledger(
-                candidates,
-                backends,
-                nothing,
-                nowhere,
-                Policy(),
-                Silent(),
-                recorded,
-                time_is_over=time_is_over,
-            )
-        ) as ledger,
-    ):
-        yield ledger
+    registry = Registry(entry_points=False)
+    with CostDatabase(":memory:") as nothing:
+        machine = Machine(backends, candidates.target, nothing, registry, Silent(), recorded)
+        with closing(Ledger(machine, nowhere, candidates, Policy(), time_is_over)) as ledger:
+            yield ledger

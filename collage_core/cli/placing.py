@@ -28,7 +28,7 @@ def optimize_from(
     rounds: int | None,
     on_best: Callable[[Optimization], object] = lambda best: None,
 ) -> Optimization:
-    """Optimise `args.model` as the options of `add_placing` say. on_best: see `optimize_graph`."""
+    """Optimise `args.model` as the options of `add_placing` say. on_best: see `optimize`."""
     registry = default_registry()
     return optimize(
         args.model,

@@ -8,7 +8,7 @@ from collage_core.costs.lock import measuring_lock
 from collage_core.costs.measure import run_job
 from collage_core.costs.record import CostKey, CostRecord, Policy, Status
 from collage_core.costs.recording import Recording, record
-from collage_core.costs.rounds import measure_rounds
+from collage_core.costs.rounds import Limits, Rounds, Turns, measure_rounds
 from collage_core.costs.samples import Samples
 from collage_core.costs.seats import Contender, Outcome
 from collage_core.costs.timing import time_bound
@@ -20,13 +20,16 @@ __all__ = [
     "CostKey",
     "CostRecord",
     "KernelItem",
+    "Limits",
     "MeasureJob",
     "Outcome",
     "Policy",
     "Recording",
+    "Rounds",
     "Samples",
     "Status",
     "StoredCost",
+    "Turns",
     "cache_sizes_bytes",
     "default_path",
     "environment_of",

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import TypeAlias, TypeVar
 
@@ -23,6 +24,9 @@ __all__ = [
     "OPEN_LIMIT_S",
     "TURN_S",
     "GoOn",
+    "Limits",
+    "Rounds",
+    "Turns",
     "measure_rounds",
     "starting_order",
 ]
@@ -45,108 +49,142 @@ _Sitting: TypeAlias = "tuple[int, list[Seat]]"
 """How many rounds it has at least, and who takes part."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """How often each contender has its turn, and in how many processes.
+
+    Where a process's memory happens to lie makes it some percent faster or slower than another that does just
+    the same, for as long as it lives.
+    """
+
+    count: int
+    """Of all sittings that are asked for together."""
+    sittings: int = 1
+    """Over which they are spread, each in new processes."""
+    most: int = 0
+    """Of a sitting that has further ones, while its rounds have taken less time than it took to start: where
+    rounds are cheap beside that, further ones narrow what is told of two contenders for little.
+    """
+    hopeless: float = math.inf
+    """What took so many times as long as another in the first sitting leaves after that."""
+    patience: float = PATIENCE
+    """See `Processors`."""
+    first_order: int | None = None
+    """Of starting, in the first sitting; drawn at random where None, for what is often compared in few
+    sittings.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What a contender does when it is its turn. Of what takes more than a second a turn is one run."""
+
+    runs: int = 1
+    """Timed, and more (up to 16) until `seconds` have passed."""
+    seconds: float = TURN_S
+    warmup_runs: int = 1
+    """Untimed, or more, that take `warmup_s` at least: threads wake and caches fill."""
+    warmup_s: float = 0.02
+
+
+def _for_ever(seconds: float) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long it may take."""
+
+    open_s: float | None = OPEN_LIMIT_S
+    """Opening a contender, first runs included."""
+    turn_s: float | None = 60.0
+    has_time: Callable[[float], bool] = _for_ever
+    """Asked whether there are so many seconds. No sitting but the first begins unless there are as many as
+    the last one took. Once there are none, a sitting ends with its round; the first has all that it is to
+    have at least.
+    """
+
+
 def measure_rounds(
     contenders: Sequence[Contender],
-    rounds: int,
-    runs_per_round: int = 1,
-    warmup: int = 1,
+    rounds: Rounds,
+    turns: Turns | None = None,
+    limits: Limits | None = None,
     *,
-    sittings: int = 1,
-    most_rounds: int = 0,
-    warmup_s: float = 0.02,
-    turn_s: float = TURN_S,
-    open_limit_s: float | None = OPEN_LIMIT_S,
-    run_limit_s: float | None = 60.0,
-    hopeless: float = math.inf,
-    patience: float = PATIENCE,
     go_on: GoOn | None = None,
-    has_time: Callable[[float], bool] = lambda seconds: True,
-    first_order: int | None = None,
     on_round: Callable[[int], object] | None = None,
     on_wait: Callable[[str], object] | None = None,
 ) -> dict[str, Outcome]:
-    """Run all contenders in turn, `rounds` times over: at a turn `runs_per_round` timed runs, and more (up to
-    16) until `turn_s` have passed, after `warmup` untimed ones or more, that take `warmup_s` at least:
-    threads wake and caches fill. Of what takes more than a second a turn is one run.
+    """Run all contenders in turn, so many rounds of turns, spread over sittings. The second of three sittings
+    runs *as it comes*: nothing is waited for, no turn taken again.
 
-    The rounds are spread over `sittings`, each in new processes: where a process's memory happens to lie
-    makes it some percent faster or slower than another that does just the same, for as long as it lives. The
-    second of three runs *as it comes*: nothing is waited for, no turn taken again.
-
-    A sitting goes on, up to `most_rounds`, while its rounds have taken less time than it took to start: where
-    rounds are cheap beside that, further ones narrow what is told of two contenders for little. What took
-    `hopeless` times as long as another in the first sitting leaves after that. After the last one `go_on` is
-    asked who is to have another like it (nobody: that was all), and after that one again. The others have no
-    turns in it, and its runs are in nobody's samples: of different minutes, they would not compare.
+    After the last sitting `go_on` is asked who is to have another like it (nobody: that was all), and after
+    that one again. The others have no turns in it, and its runs are in nobody's samples: of different
+    minutes, they would not compare.
 
     Each lives in a worker that is stopped (SIGSTOP) while it is not its turn, so that no idle thread of one
     spins into another's time. Who comes first and the direction change from round to round; who starts first,
     from sitting to sitting (`starting_order`), for that can make a difference (docs/adr/0020-comparisons.md).
-    A contender that raises, crashes or takes longer than `open_limit_s` for opening (first runs included) or
-    `run_limit_s` for a turn is out, with the reason; the others go on. Holds the machine's measuring lock. A
-    turn during which the machine's processors were moved is taken again (`Processors`), and both are told of.
+    A contender that raises, crashes or takes longer than its limits is out, with the reason; the others go
+    on. Holds the machine's measuring lock. A turn during which the machine's processors were moved is taken
+    again (`Processors`), and both are told of.
 
-    first_order: of starting, in the first sitting; drawn at random where None, for what is often compared in
-    few sittings. on_round: called with the number of rounds done, of those asked for. patience: see
-    `Processors`. has_time: asked whether there are so many seconds. No sitting but the first begins unless
-    there are as many as the last one took. Once there are none, a sitting ends with its round; the first has
-    all that it is to have at least.
+    on_round: called with the number of rounds done, of those asked for. on_wait: see `Processors`.
     """
+    turns, limits = turns or Turns(), limits or Limits()
+    warmup_runs, has_time = turns.warmup_runs, limits.has_time
+    at_least = (warmup_runs, turns.warmup_s), (turns.runs, turns.seconds)
     names = [c.name for c in contenders]
     if len(set(names)) != len(names):
         raise ValueError(f"contenders' names must differ: {names}")
     with measuring_lock(on_wait), ExitStack() as stack:
-        waiting = Processors(on_wait, patience=patience, time_is_over=lambda: not has_time(0.0))
+        waiting = Processors(on_wait, patience=rounds.patience, time_is_over=lambda: not has_time(0.0))
         processors = stack.enter_context(closing(waiting))
         seats = [Seat(c, processors) for c in contenders]
         for seat in seats:
             stack.callback(seat.close)
         processors.look()  # its partner's start is not to count as the contenders'
+        first_order = rounds.first_order
         if first_order is None:
             first_order = random.randrange(2 * max(len(seats), 1))
         numbers = count()
         first = 0
-        seated = _in_time(_sittings(seats, rounds, sittings, go_on), has_time)
+        seated = _in_time(_sittings(seats, rounds, go_on), has_time)
         for number, (size, playing) in enumerate(seated):
-            asked_for = first < rounds
+            asked_for = first < rounds.count
             as_it_comes = _is_as_it_comes(number)
             for seat in seats:
                 seat.sit(as_it_comes)
                 if seat not in playing:
-                    seat.rest(run_limit_s)
+                    seat.rest(limits.turn_s)
             start_s = time.monotonic()
             opening = starting_order(playing, number, first_order)
             for seat in opening:
                 seat.start()
             for seat in opening:
-                seat.wait(open_limit_s)
-            _open_all(opening, max(warmup, 1) + 1, open_limit_s)
+                seat.wait(limits.open_s)
+            _open_all(opening, max(warmup_runs, 1) + 1, limits.open_s)
             started_s = time.monotonic()
             enough_s = started_s + (started_s - start_s) - processors.waited_s
-            for done in range(max(size, most_rounds)):
+            for done in range(max(size, rounds.most)):
                 if done >= size and time.monotonic() - processors.waited_s >= enough_s:
                     break
                 if done >= (1 if number else size) and not has_time(0.0):
                     break
                 for seat in _changing_order(playing, next(numbers)):
-                    seat.turn((warmup, warmup_s), (runs_per_round, turn_s), run_limit_s, asked_for)
+                    seat.turn(*at_least, limits.turn_s, asked_for)
                 if on_round is not None and done < size and asked_for:
                     on_round(first + done + 1)
             if number == 0:
-                for seat in _hopeless(playing, hopeless):
+                for seat in _hopeless(playing, rounds.hopeless):
                     seat.leave()
             first += size
-        return {s.contender.name: s.outcome(run_limit_s) for s in seats}
+        return {s.contender.name: s.outcome(limits.turn_s) for s in seats}
 
 
-def _sittings(
-    seats: list[Seat],
-    rounds: int,
-    sittings: int,
-    go_on: GoOn | None,
-) -> Iterator[_Sitting]:
+def _sittings(seats: list[Seat], rounds: Rounds, go_on: GoOn | None) -> Iterator[_Sitting]:
     """Nobody that has left takes part."""
-    bounds = sorted({sitting * rounds // sittings for sitting in range(sittings + 1)})
+    bounds = sorted({sitting * rounds.count // rounds.sittings for sitting in range(rounds.sittings + 1)})
     size = 0
     for first, end in pairwise(bounds):
         yield (size := end - first), [s for s in seats if s.takes_part]

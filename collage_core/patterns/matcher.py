@@ -218,40 +218,33 @@ class Matcher:
                 return
         commutative = node.op_type in COMMUTATIVE and not node.domain
         args = pattern.args[:wanted]
-        yield from self._assign(args, 0, tuple(range(wanted)), {}, node, state, commutative, through)
 
-    def _assign(
-        self,
-        args: tuple[Pattern | None, ...],
-        index: int,
-        free: tuple[int, ...],
-        last_of_twins: Mapping[Hashable, int],
-        node: Node,
-        state: _State,
-        commutative: bool,
-        through: bool,
-    ) -> Iterator[_State]:
-        """Give args[index:] the inputs `free`, in all orders if the operator is commutative.
+        def assign(
+            index: int, free: tuple[int, ...], last_of_twins: Mapping[Hashable, int], state: _State
+        ) -> Iterator[_State]:
+            """Give args[index:] the inputs `free`, in all orders if the operator is commutative.
 
-        Arguments that look alike and are not shared are interchangeable: only one order of them is tried.
-        """
-        if index == len(args):
-            yield state
-            return
-        arg = args[index]
-        twins: Hashable = self._twins(arg, index) if commutative and arg is not None else index
-        for i in free if commutative else (index,):
-            if i < last_of_twins.get(twins, -1):
-                continue
-            rest = tuple(j for j in free if j != i)
-            known = {**last_of_twins, twins: i}
-            matched = (
-                iter((state,))
-                if arg is None
-                else self._at_value(arg, node.inputs[i], node, state, through=through)
-            )
-            for s in matched:
-                yield from self._assign(args, index + 1, rest, known, node, s, commutative, through)
+            Arguments that look alike and are not shared are interchangeable: only one order of them is tried.
+            """
+            if index == len(args):
+                yield state
+                return
+            arg = args[index]
+            twins: Hashable = self._twins(arg, index) if commutative and arg is not None else index
+            for i in free if commutative else (index,):
+                if i < last_of_twins.get(twins, -1):
+                    continue
+                rest = tuple(j for j in free if j != i)
+                known = {**last_of_twins, twins: i}
+                matched = (
+                    iter((state,))
+                    if arg is None
+                    else self._at_value(arg, node.inputs[i], node, state, through=through)
+                )
+                for s in matched:
+                    yield from assign(index + 1, rest, known, s)
+
+        yield from assign(0, tuple(range(wanted)), {}, state)
 
     def _twins(self, arg: Pattern, index: int) -> Hashable:
         return arg.form if all(self._uses[id(p)] == 1 for p in arg.walk()) else index

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from collage_core.backend import Peer
 from collage_core.costs.check import Difference, compare_all
-from collage_core.costs.database import CostDatabase
 from collage_core.costs.limits import check_limits
-from collage_core.device import Target
 from collage_core.ir import Graph
-from collage_core.pipeline.comparison import Comparison, Plan, compare
-from collage_core.pipeline.entrants import Entrant, peer_entrant
-from collage_core.pipeline.optimize import COLLAGE
-from collage_core.pipeline.progress import Progress
+from collage_core.pipeline.comparison import Comparison, Contest, Plan
+from collage_core.pipeline.entrants import peer_entrant, placement_entrant
+from collage_core.pipeline.machine import Machine
+from collage_core.pipeline.proof import COLLAGE
 from collage_core.pipeline.workspace import Workspace
+from collage_core.placement import Placement
 
 __all__ = ["PEER", "Benchmark", "benchmark"]
 
@@ -36,39 +34,29 @@ class Benchmark:
 
 
 def benchmark(
+    machine: Machine,
     graph: Graph,
-    placements: Sequence[Entrant],
+    placements: Mapping[str, Placement],
     peers: Sequence[Peer],
-    target: Target,
-    model_file: str | None,
-    *,
-    costs: str | Path | None,
-    rounds: int | None,
-    progress: Progress,
+    model_file: str | None = None,
+    rounds: int | None = None,
 ) -> Benchmark:
-    """Run placements, one of them named "collage", and peers, anew.
+    """Run placements by name, one of them "collage", and peers, anew.
 
-    model_file: what the peers load; the graph itself where None. costs: the cost database's file, the user's
-    own where None. rounds: of everybody; see `Plan` for None.
+    model_file: what the peers load; the graph itself where None. rounds: of everybody; see `Plan` for None.
     """
     check_limits()
-    theirs = [peer_entrant(PEER + p.name, p, target, model_file) for p in peers]
-    with Workspace(graph) as workspace, CostDatabase(costs) as database:
-        comparison = compare(
-            graph,
-            [*placements, *theirs],
-            target,
-            database,
-            workspace,
-            progress,
-            title="benchmark",
-            plan=Plan() if rounds is None else Plan.of_rounds(rounds),
-            fresh=True,
-        )
-    ours = comparison.outputs[COLLAGE]
+    with Workspace(graph) as workspace:
+        ours = [placement_entrant(workspace, n, p, machine.registry) for n, p in placements.items()]
+        theirs = [peer_entrant(workspace, PEER + p.name, p, machine.target, model_file) for p in peers]
+        contest = Contest("benchmark", [*ours, *theirs], Plan() if rounds is None else Plan.of_rounds(rounds))
+        comparison = contest.run(machine, {})
+    answers = comparison.outputs[COLLAGE]
     answered = {e.name: outputs for e in theirs if (outputs := comparison.outputs[e.name])}
-    held_to = next(e for e in placements if e.name == COLLAGE).held_to(graph)
+    held_to = next(e for e in ours if e.name == COLLAGE).held_to()
     differences = (
-        {name: compare_all(ours, outputs, held_to) for name, outputs in answered.items()} if ours else {}
+        {name: compare_all(answers, outputs, held_to) for name, outputs in answered.items()}
+        if answers
+        else {}
     )
     return Benchmark(comparison, tuple(e.name for e in theirs), differences)

@@ -26,7 +26,6 @@ from collage_core.pipeline.proof import Single
 from collage_core.placement import VIEW, Placement
 from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.searcher import Searcher, SearchResult, SearchTask
-from collage_core.search.transitions import Transitions
 
 __all__ = ["Known", "search_placement"]
 
@@ -37,14 +36,9 @@ _NEAR = 0.9
 
 
 def search_placement(
-    candidates: CandidateSet,
-    costs: Costs,
-    searcher: Searcher,
-    backends: Sequence[str] | None = None,
-    transitions: Transitions | None = None,
+    candidates: CandidateSet, costs: Costs, searcher: Searcher, backends: Sequence[str] | None = None
 ) -> SearchResult:
-    """The best placement of measured candidates, on the backends named or on all. transitions: nothing where
-    None.
+    """The best placement of measured candidates, on the backends named or on all.
 
     PlacementError names a node that none of them can run.
     """
@@ -53,24 +47,23 @@ def search_placement(
         candidates = replace(
             candidates, candidates=tuple(c for c in candidates.candidates if c.backend in allowed)
         )
-    transitions = transitions or Transitions()
-    converters = costs.converters(backends, transitions)
-    return searcher.search(SearchTask(candidates, costs.record_of, converters, transitions))
+    converters = costs.converters(backends)
+    return searcher.search(SearchTask(candidates, costs.record_of, converters, costs.transitions))
 
 
 @dataclass(slots=True)
 class Known:
-    """What the searches of one optimization search with, and learn on the way.
-
-    gap: what the best of what is measured may be above the bound, relative, when measuring ends. estimates:
-    of what is not measured; None where everything is. phase: in which people are told that it is measured.
-    """
+    """What the searches of one optimization search with, and learn on the way."""
 
     ledger: Ledger
-    transitions: Transitions
+    searcher: Searcher
+    """The op level's."""
     gap: float = 0.0
+    """What the best of what is measured may be above the bound, relative, when measuring ends."""
     estimates: Estimates | None = None
+    """Of what is not measured; None where everything is."""
     phase: str = _MEASURING
+    """In which people are told that it is measured."""
 
     @property
     def candidates(self) -> CandidateSet:
@@ -80,25 +73,26 @@ class Known:
     def costs(self) -> Costs:
         return self.ledger.costs
 
-    def search(self, searcher: Searcher, backends: Sequence[str] | None = None) -> SearchResult:
+    @property
+    def fallback(self) -> str:
+        """Core's reference, which runs what others decline."""
+        kinds = self.candidates.kinds.items()
+        return next(name for name, kind in kinds if kind is BackendKind.REFERENCE)
+
+    def search(self, backends: Sequence[str] | None = None) -> SearchResult:
         """The best placement, after measuring what it takes to know that; or until no more is to be measured.
 
         PlacementError where there is none.
         """
         if self.estimates is None:
-            return self._found(searcher, backends)
-        self._measure_guesses(searcher, backends)
+            return self._found(backends)
+        self._measure_guesses(backends)
         if not self.ledger.time_is_over:
-            self._close_in(self.estimates, searcher, backends, hopeful=True)
-        return self._close_in(self.estimates, searcher, backends)
+            self._close_in(self.estimates, backends, hopeful=True)
+        return self._close_in(self.estimates, backends)
 
     def _close_in(
-        self,
-        estimates: Estimates,
-        searcher: Searcher,
-        backends: Sequence[str] | None,
-        *,
-        hopeful: bool = False,
+        self, estimates: Estimates, backends: Sequence[str] | None, *, hopeful: bool = False
     ) -> SearchResult:
         """Until no placement can be better than the best of what is measured, as far as the bounds hold."""
         best: SearchResult | None = None
@@ -106,7 +100,7 @@ class Known:
         while True:
             estimates.bound(self.costs, self.ledger.unknown_converters, hopeful=hopeful)
             try:
-                bound = self._found(searcher, backends)
+                bound = self._found(backends)
             finally:
                 self.costs.forget_bounds()
             kernels, converters = self._unknown(bound.placement)
@@ -114,7 +108,7 @@ class Known:
                 return bound
             bound_ms = _bound_ms(bound)
             if bound_ms >= _NEAR * best_ms or self.ledger.time_is_over or best is None:
-                best = self._measured(searcher, backends)
+                best = self._measured(backends)
                 best_ms = math.inf if best is None else best.placement.predicted_ms or math.inf
             if best is not None and (best_ms <= bound_ms * (1.0 + self.gap) or self.ledger.time_is_over):
                 return _bounded(best, min(bound_ms, best_ms))
@@ -125,7 +119,6 @@ class Known:
 
     def guess(
         self,
-        searcher: Searcher,
         backends: Sequence[str] | None = None,
         allowed: Callable[[Candidate], bool] = lambda candidate: True,
     ) -> SearchResult:
@@ -133,20 +126,20 @@ class Known:
         candidates = self.candidates
         candidates = replace(candidates, candidates=tuple(filter(allowed, candidates.candidates)))
         if self.estimates is None:
-            return search_placement(candidates, self.costs, searcher, backends, self.transitions)
+            return search_placement(candidates, self.costs, self.searcher, backends)
         self.estimates.guess(self.costs, self.ledger.unknown_converters)
         try:
-            found = search_placement(candidates, self.costs, searcher, backends, self.transitions)
+            found = search_placement(candidates, self.costs, self.searcher, backends)
         finally:
             self.costs.forget_bounds()
         guessed_ms = found.placement.predicted_ms
         return replace(found, placement=replace(self.priced(found.placement), predicted_ms=guessed_ms))
 
-    def _measure_guesses(self, searcher: Searcher, backends: Sequence[str] | None) -> None:
+    def _measure_guesses(self, backends: Sequence[str] | None) -> None:
         """Until what is most likely the best placement has been measured, or time is over."""
         with suppress(PlacementError):  # the search itself says which node nobody can run
             while not self.ledger.time_is_over:
-                if not self.measure(self.guess(searcher, backends).placement):
+                if not self.measure(self.guess(backends).placement):
                     return
 
     def scout(self) -> None:
@@ -179,7 +172,7 @@ class Known:
 
     def priced(self, placement: Placement) -> Placement:
         """At the costs that are known now."""
-        return self.costs.priced(self.candidates.graph, placement, self.transitions)
+        return self.costs.priced(self.candidates.graph, placement)
 
     def priced_single(self, single: Single) -> Single:
         """The same; what was guessed of the whole stays where a part has no record."""
@@ -190,10 +183,10 @@ class Known:
             placement = replace(placement, predicted_ms=single.placement.predicted_ms)
         return replace(single, placement=placement)
 
-    def _found(self, searcher: Searcher, backends: Sequence[str] | None) -> SearchResult:
-        return search_placement(self.candidates, self.costs, searcher, backends, self.transitions)
+    def _found(self, backends: Sequence[str] | None) -> SearchResult:
+        return search_placement(self.candidates, self.costs, self.searcher, backends)
 
-    def _measured(self, searcher: Searcher, backends: Sequence[str] | None) -> SearchResult | None:
+    def _measured(self, backends: Sequence[str] | None) -> SearchResult | None:
         """The best of what has been measured; None where that is not enough for a placement. Nor is what
         needs the reference where another backend has not been measured yet.
         """
@@ -210,7 +203,7 @@ class Known:
         )
         candidates = replace(self.candidates, candidates=kept)
         try:
-            return search_placement(candidates, self.costs, searcher, backends, self.transitions)
+            return search_placement(candidates, self.costs, self.searcher, backends)
         except PlacementError:
             return None
 

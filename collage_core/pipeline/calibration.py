@@ -20,11 +20,9 @@ import onnx
 from onnx import helper, numpy_helper
 
 from collage_core.backend import Backend, BackendKind
-from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import environment_of, source_hash
 from collage_core.costs.record import CostKey, CostRecord, Policy
-from collage_core.costs.roofline import machine_peaks
-from collage_core.costs.rounds import measure_rounds
+from collage_core.costs.rounds import Rounds
 from collage_core.device import Target
 from collage_core.errors import BackendError, CollageError
 from collage_core.ir import Graph, from_model
@@ -35,10 +33,9 @@ from collage_core.pipeline.estimates import Estimates
 from collage_core.pipeline.in_place import crossings
 from collage_core.pipeline.ledger import Ledger, default_policy
 from collage_core.pipeline.libraries import find_candidates
-from collage_core.pipeline.progress import Progress
+from collage_core.pipeline.machine import RUNS_PER_TURN, Machine
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Placement
-from collage_core.plugins import Registry
 from collage_core.search.candidates import Candidate
 from collage_core.search.formulate import Formulation, formulate
 from collage_core.search.op_level import OpLevelSearch
@@ -63,7 +60,7 @@ _MIXES, _STRETCH = 4, 7
 """So many placements; a stretch is a block's nodes."""
 _MOST_NODES = 8
 """Of a group: a library that took all of the network in one would tell nothing of its groups."""
-_ROUNDS, _RUNS_PER_ROUND = 8, 3
+_ROUNDS = 8
 _FEWEST_STEPS = 3
 _DIGITS = 6  # nanoseconds
 _SWEEPS = 100
@@ -71,38 +68,31 @@ _SWEEPS = 100
 _MAX_SECONDS = 0.1
 
 
-def calibrate(
-    backends: Mapping[str, Backend],
-    target: Target,
-    database: CostDatabase,
-    registry: Registry,
-    progress: Progress,
-    *,
-    measure: bool = True,
-) -> tuple[Transitions, int]:
-    """What the database knows for just these backends, or, if `measure`, what some seconds of measuring tell,
-    which is then kept there; and how many costs were measured for it.
+def calibrate(machine: Machine, *, measure: bool = True) -> tuple[Transitions, int]:
+    """What is known for just the machine's backends, or, if `measure`, what some seconds of measuring tell,
+    which is then kept; and how many costs were measured for it.
 
     A constant that would be negative is 0. All are 0 where $COLLAGE_CALIBRATION is "off", where only a
     reference takes part, and where calibration fails, which is told.
     """
-    eager = [name for name, b in backends.items() if b.info().kind is not BackendKind.REFERENCE]
+    eager = [name for name in machine.backends if name not in machine.of_kind(BackendKind.REFERENCE)]
     if _is_off() or not eager:
         return Transitions(), 0
-    names, environment = _SEPARATOR.join(sorted(backends)), calibration_environment(backends, target)
+    names = _SEPARATOR.join(sorted(machine.backends))
+    environment = calibration_environment(machine.backends, machine.target)
     key = CostKey(TRANSITIONS, "", "", names, environment, Policy(max_seconds=_MAX_SECONDS))
-    known, measured = database.get(key), 0
+    known, measured = machine.database.get(key), 0
     if known is None:
         if not measure:
             return Transitions(), 0
         try:
-            known, measured = _measure(backends, eager, target, database, registry, progress)
+            known, measured = _measure(machine, eager)
         except CollageError as error:
-            progress.note(
+            machine.progress.note(
                 f"groups and crossings are taken to cost nothing, since calibration failed: {error}"
             )
             return Transitions(), 0
-        database.put(key, known)
+        machine.database.put(key, known)
     details: Mapping[str, Any] = known.details
     return Transitions(details["group_ms"], details["crossing_ms"]), measured
 
@@ -168,47 +158,36 @@ def _network() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
-def _measure(
-    backends: Mapping[str, Backend],
-    eager: Sequence[str],
-    target: Target,
-    database: CostDatabase,
-    registry: Registry,
-    progress: Progress,
-) -> tuple[CostRecord, int]:
+def _measure(machine: Machine, eager: Sequence[str]) -> tuple[CostRecord, int]:
+    progress = machine.progress
     progress.phase(CALIBRATING)
     graph = normalise(from_model(_network()))
     policy = replace(default_policy(graph), max_seconds=_MAX_SECONDS)
     with Workspace(graph) as workspace:
-        modules = registry.modules()
-        candidates, _ = find_candidates(
-            graph, backends, target, database, workspace, progress, plugins=modules
-        )
+        # Never elsewhere: it is this machine's pace that is asked for.
+        machine = replace(machine, executor=None)
+        candidates, _ = find_candidates(machine, workspace)
         progress.phase(CALIBRATING)
-        with closing(
-            Ledger(candidates, backends, database, workspace, policy, progress, None, modules)
-        ) as ledger:
+        with closing(Ledger(machine, workspace, candidates, policy)) as ledger:
             # Who runs what is what matters here, not who should: guesses choose.
-            estimates = Estimates(candidates, machine_peaks(target, database, progress.note))
-            known = Known(ledger, Transitions(), estimates=estimates, phase=CALIBRATING)
+            estimates = Estimates(candidates, machine.peaks())
+            known = Known(ledger, OpLevelSearch(), estimates=estimates, phase=CALIBRATING)
             placements = _placements(known, eager)
             measured = ledger.costs.measured
-        entrants = [placement_entrant(str(i), p, registry, parts=True) for i, p in enumerate(placements)]
+        entrants = [
+            placement_entrant(workspace, str(i), p, machine.registry, parts=True)
+            for i, p in enumerate(placements)
+        ]
         progress.phase(CALIBRATING, _ROUNDS)
-        outcomes = measure_rounds(
-            [e.contender(workspace) for e in entrants],
-            _ROUNDS,
-            _RUNS_PER_ROUND,
-            on_round=lambda _: progress.step(),
-            on_wait=progress.note,
-        )
+        ran = machine.run_in_turns(entrants, Rounds(_ROUNDS), {}, on_round=lambda _: progress.step())
     excess: list[_Excess] = []
     for i, placement in enumerate(placements):
-        if parts_ms := outcomes[str(i)].parts_ms:
+        if parts_ms := ran[str(i)].outcome.parts_ms:
             excess += _excess(graph, placement, parts_ms)
     if not excess:
-        raise BackendError("; ".join(sorted({o.reason for o in outcomes.values() if o.reason})))
-    return _fit(excess, list(backends)), measured + 1
+        reasons = {r.outcome.reason for r in ran.values() if r.outcome.reason}
+        raise BackendError("; ".join(sorted(reasons)))
+    return _fit(excess, list(machine.backends)), measured + 1
 
 
 def _placements(known: Known, backends: Sequence[str]) -> list[Placement]:
@@ -293,7 +272,7 @@ def _fit(excess: Sequence[_Excess], backends: Sequence[str]) -> CostRecord:
         "steps": len(excess),
         "pairs": [[*pair, *found] for pair, found in sorted(seen.items())],
     }
-    return CostRecord("ok", runs=_ROUNDS * _RUNS_PER_ROUND, details=details)
+    return CostRecord("ok", runs=_ROUNDS * RUNS_PER_TURN, details=details)
 
 
 def _with_median(seen_ms: Mapping[str, float], backends: Sequence[str]) -> dict[str, float]:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from collage_core.backend import Backend, BackendKind
-from collage_core.costs.database import CostDatabase
 from collage_core.costs.limits import check_limits
 from collage_core.costs.lock import measuring_lock
-from collage_core.costs.ratio import unsettled
+from collage_core.costs.rounds import Limits
 from collage_core.device import processor
 from collage_core.errors import BackendError, ModelError, PlacementError, Refusal
 from collage_core.ir import Graph, Subgraph
 from collage_core.ir.digests import structure_digest
+from collage_core.pipeline.bounding import search_placement
 from collage_core.pipeline.calibration import calibrate
-from collage_core.pipeline.comparison import Comparison, Plan, compare
+from collage_core.pipeline.comparison import Comparison, Contest, Plan
 from collage_core.pipeline.entrants import placement_entrant
 from collage_core.pipeline.known_costs import look_up
-from collage_core.pipeline.optimize import COLLAGE, search_placement
-from collage_core.pipeline.progress import Progress
+from collage_core.pipeline.machine import Machine
+from collage_core.pipeline.proof import COLLAGE
 from collage_core.pipeline.verdicts import Facts, Made, Prediction, Shown, backend_of_label
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW, Group, Placement
@@ -34,52 +34,43 @@ from collage_core.search.op_level import OpLevelSearch
 
 __all__ = ["check_bundle"]
 
+_UNTIL_SETTLED = Plan(sittings=1, unsettled_s=math.inf)
+"""Once each, and then those that are close, as long as there is time."""
+
 
 def check_bundle(
+    machine: Machine,
     file: str,
     bundle: Bundle,
     made: Made,
-    registry: Registry,
-    *,
-    backends: Sequence[str] | None = None,
-    costs: str | Path | None = None,
     budget_s: float,
-    progress: Progress,
+    backends: Sequence[str] | None = None,
 ) -> Facts:
     """What there is to say of the bundle that was read from `file`, whose backends are all here.
 
-    backends: libraries to compare it with; where None those that took part when it was made, and of a bundle
-    that does not say that every graph library. costs: the cost database's file, the user's own where None.
-    budget_s: in all, waiting for other measurements apart; everybody sits once, however long that takes.
+    machine: for its placement's target. backends: libraries to compare it with; where None those that took
+    part when it was made, and of a bundle that does not say that every graph library. budget_s: in all,
+    waiting for other measurements apart; everybody sits once, however long that takes.
 
     PlacementError where the placement does not fit the graph, BackendError where it does not run.
     """
     check_limits()
+    registry, progress = machine.registry, machine.progress
     graph, placement = bundle.graph, bundle.placement
     schedule(graph, placement)
     if backends is not None:
         backends = [registry.backend(name).name for name in backends]
     singles, not_compared = _singles(bundle, made, registry, backends)
-    entrants = [placement_entrant(n, p, registry) for n, p in {COLLAGE: placement, **singles}.items()]
-    with measuring_lock(progress.note), CostDatabase(costs) as database, Workspace(graph) as workspace:
+    with measuring_lock(progress.note), Workspace(graph) as workspace:
         end_s = time.monotonic() + budget_s
-        prediction = _prediction(bundle, made, registry, database, progress)
+        prediction = _prediction(machine, bundle, made)
         progress.phase("running the reference")
         right = workspace.expected_outputs()
-        comparison = compare(
-            graph,
-            entrants,
-            placement.target,
-            database,
-            workspace,
-            progress,
-            title="check",
-            plan=Plan(sittings=1, goes_on=False),
-            fresh=True,
-            go_on=unsettled,
-            has_time=lambda seconds: time.monotonic() + seconds <= end_s,
-            expected=lambda: right,
-        )
+        entrants = [
+            placement_entrant(workspace, n, p, registry) for n, p in {COLLAGE: placement, **singles}.items()
+        ]
+        limits = Limits(has_time=lambda seconds: time.monotonic() + seconds <= end_s)
+        comparison = Contest("check", entrants, _UNTIL_SETTLED).run(machine, right, limits)
     record = comparison.records[COLLAGE]
     if not record.ok and record.status != "wrong":
         raise BackendError(f"{file}: it does not run here: {record.reason}")
@@ -179,26 +170,23 @@ def _whole(
     return Placement((group,), (), target, graph=structure_digest(graph))
 
 
-def _prediction(
-    bundle: Bundle, made: Made, registry: Registry, database: CostDatabase, progress: Progress
-) -> Prediction | None:
+def _prediction(machine: Machine, bundle: Bundle, made: Made) -> Prediction | None:
     """What known costs say of the backends that took part; None where they do not cover the graph, or do not
     price the placement. Nothing is measured.
     """
-    graph, target = bundle.graph, bundle.placement.target
+    graph, registry = bundle.graph, machine.registry
     if made.took_part is None or made.alone_ms is None:
         return None
-    progress.phase("looking up costs")
+    machine.progress.phase("looking up costs")
     backends = {n: registry.backend(n) for n in made.took_part if _absence(n, registry) is None}
-    transitions, _ = calibrate(backends, target, database, registry, progress, measure=False)
+    machine = replace(machine, backends=backends)
     try:
-        known = look_up(graph, backends, target, database, made.constraints, made.made_at or 0.0)
-        best = search_placement(
-            known.candidates, known.costs, OpLevelSearch(), transitions=transitions
-        ).placement
+        known = look_up(machine, graph, made.constraints, made.made_at or 0.0)
+        known.costs.transitions, _ = calibrate(machine, measure=False)
+        best = search_placement(known.candidates, known.costs, OpLevelSearch()).placement
     except (ModelError, PlacementError):
         return None
-    priced = known.costs.priced(graph, bundle.placement, transitions)
+    priced = known.costs.priced(graph, bundle.placement)
     if priced.predicted_ms is None or best.predicted_ms is None:
         return None
     newer = known.newer if made.made_at is not None else 0

@@ -9,12 +9,8 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from types import MappingProxyType
 from typing import Any
 
-from collage_core.costs.check import Difference, Standard, compare_all
-from collage_core.costs.database import CostDatabase
-from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, source_hash
 from collage_core.costs.processors import PATIENCE
 from collage_core.costs.ratio import (
     ENOUGH_SITTINGS,
@@ -28,27 +24,16 @@ from collage_core.costs.ratio import (
     unsettled,
 )
 from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
-from collage_core.costs.rounds import MOST_ROUNDS, OPEN_LIMIT_S, TURN_S, GoOn, measure_rounds
-from collage_core.costs.seats import Outcome
-from collage_core.costs.sittings import SITTINGS, Sitting, sittings_to_json
+from collage_core.costs.rounds import MOST_ROUNDS, OPEN_LIMIT_S, TURN_S, Limits, Rounds
+from collage_core.costs.sittings import Sitting
 from collage_core.device import Target
 from collage_core.formats import Array
-from collage_core.ir import Graph
-from collage_core.ir.digests import graph_digest
+from collage_core.pipeline.end_to_end import end_to_end_environment
 from collage_core.pipeline.entrants import Entrant
+from collage_core.pipeline.machine import RUNS_PER_TURN, Machine
 from collage_core.pipeline.progress import Progress
-from collage_core.pipeline.workspace import Workspace
 
-__all__ = [
-    "PARTS",
-    "RUN",
-    "Comparison",
-    "Plan",
-    "Unsettled",
-    "compare",
-    "end_to_end_machine",
-    "record_of_outcome",
-]
+__all__ = ["RUN", "Comparison", "Contest", "Plan", "Unsettled"]
 
 _ROUNDS_PER_SITTING = 2
 """At least: processes differ more than the rounds of one do (docs/adr/0020)."""
@@ -57,9 +42,6 @@ RUN = "run"
 
 CUT_SHORT = "cut_short_by_s"
 """Among the details of a comparison that a limit of time has ended early: this limit in seconds."""
-
-PARTS = "parts_ms"
-"""Among a record's details: what the parts of a placement took in place (`ExecutableSession.parts_ms`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +75,11 @@ class Plan:
     def rounds(self) -> int:
         asked = self.rounds_asked
         return self.sittings * _ROUNDS_PER_SITTING if asked is None else asked
+
+    @property
+    def schedule(self) -> Rounds:
+        """What all contenders have of it."""
+        return Rounds(self.rounds, self.sittings, self.most_rounds, self.hopeless, self.patience)
 
     def twice(self) -> Plan:
         """Twice as many sittings of everything."""
@@ -154,94 +141,90 @@ class Comparison:
         )
 
 
-def compare(
-    graph: Graph,
-    entrants: Sequence[Entrant],
-    target: Target,
-    database: CostDatabase,
-    workspace: Workspace,
-    progress: Progress,
-    *,
-    title: str,
-    plan: Plan,
-    runs_per_round: int = 3,
-    fresh: bool = False,
-    go_on: GoOn | None = None,
-    expected: Callable[[], Mapping[str, Array]] | None = None,
-    open_limit_s: float = OPEN_LIMIT_S,
-    has_time: Callable[[float], bool] = lambda seconds: True,
-    limit_s: float | None = None,
-) -> Comparison:
-    """Run the entrants in alternating rounds, or recall the stored comparison of just these (unless `fresh`).
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Entrants that are to be measured beside each other, all on the same inputs, and for how long.
 
-    Rounds are run as the plan says. `title` is part of the key: the run that chooses and the run that
-    confirms are two comparisons. go_on: who has further sittings, where the plan does not say. `expected`
-    gives the outputs to compare with, and is called only if something is run.
-    open_limit_s, has_time: see `measure_rounds`. limit_s: of the budget that has_time tells of, None for
-    none. What is cut short is recalled where the budget is no larger.
+    title: part of the key: the run that chooses and the run that confirms are two comparisons.
     """
-    rounds = plan.rounds
-    policy = Policy(warmup_runs=1, min_runs=rounds * runs_per_round, max_runs=rounds * runs_per_round)
-    together = sorted(f"{e.name} {e.identity} {sorted(e.environment.items())}" for e in entrants)
-    structure = hashlib.sha256(
-        "\n".join(
-            [
-                title,
-                f"{plan}; one sitting in three as it comes; started in changing order",
-                f"turns of {TURN_S} s, each counts alike",
-                graph_digest(graph),
-                workspace.inputs_digest,
-                str(target),
-                *together,
-            ]
-        ).encode()
-    ).hexdigest()[:32]
-    machine = end_to_end_machine(target)
-    keys = {e.name: CostKey("end_to_end", structure, title, e.name, machine, policy) for e in entrants}
-    if not fresh:
-        known = {name: database.get(key) for name, key in keys.items()}
+
+    title: str
+    entrants: Sequence[Entrant]
+    plan: Plan
+
+    def recalled(self, machine: Machine, limit_s: float | None = None) -> Comparison | None:
+        """The stored comparison of just these; None where there is none. limit_s: of the budget that is left
+        for it, None for none; what was cut short is recalled where the budget is no larger.
+        """
+        known = {name: machine.database.get(key) for name, key in self._keys(machine.target).items()}
         found = {name: record for name, record in known.items() if record is not None}
         # Of different runs, as where some have been pruned, they do not compare.
-        is_one_run = len(found) == len(entrants) and len({r.details.get(RUN) for r in found.values()}) == 1
+        is_one_run = len(found) == len(known) and len({r.details.get(RUN) for r in found.values()}) == 1
         if is_one_run and all(_holds(r, limit_s) for r in found.values()):
             return Comparison(found, measured=False)
-    progress.phase(title, rounds)
-    right = expected() if expected else {}
-    held_to = {e.name: e.held_to(graph) for e in entrants}
-    is_cut_short = False
+        return None
 
-    def has_still(seconds: float) -> bool:
-        nonlocal is_cut_short
-        is_cut_short = is_cut_short or not has_time(seconds)
-        return not is_cut_short
+    def run(
+        self,
+        machine: Machine,
+        expected: Mapping[str, Array],
+        limits: Limits | None = None,
+        limit_s: float | None = None,
+    ) -> Comparison:
+        """Run them in alternating rounds, and keep what they show. expected: the outputs to compare with, by
+        name; nothing is compared where there are none. limit_s: of the budget that `limits.has_time` tells
+        of, None for none.
+        """
+        limits = limits or Limits()
+        machine.progress.phase(self.title, self.plan.rounds)
+        is_cut_short = False
 
-    going_on = Unsettled(plan, title, progress) if plan.goes_on else None
-    outcomes = measure_rounds(
-        [e.contender(workspace) for e in entrants],
-        rounds,
-        runs_per_round,
-        sittings=plan.sittings,
-        most_rounds=plan.most_rounds,
-        hopeless=plan.hopeless,
-        patience=plan.patience,
-        open_limit_s=open_limit_s,
-        go_on=going_on or go_on,
-        has_time=has_still,
-        on_round=lambda done: progress.step(),
-        on_wait=progress.note,
-    )
-    is_short = open_limit_s < OPEN_LIMIT_S and any(o.timed_out for o in outcomes.values())
-    is_cut_short |= is_short and limit_s is not None
-    run: dict[str, object] = {RUN: uuid.uuid4().hex, **({CUT_SHORT: limit_s} if is_cut_short else {})}
-    told = {name: record_of_outcome(outcome, right, held_to[name]) for name, outcome in outcomes.items()}
-    records = {name: replace(r, details={**r.details, **run}) for name, r in told.items()}
-    # Failures, too, so that they are recalled with the rest; but not where the machine is why.
-    statuses = {r.status for r in records.values()}
-    is_kept = (is_cut_short or not is_short) and UNAVAILABLE not in statuses and statuses != {"failed"}
-    if is_kept:
-        for name, record in records.items():
-            database.put(keys[name], record)
-    return Comparison(records, True, {name: outcome.outputs for name, outcome in outcomes.items()}, is_kept)
+        def has_still(seconds: float) -> bool:
+            nonlocal is_cut_short
+            is_cut_short = is_cut_short or not limits.has_time(seconds)
+            return not is_cut_short
+
+        ran = machine.run_in_turns(
+            self.entrants,
+            self.plan.schedule,
+            expected,
+            replace(limits, has_time=has_still),
+            go_on=Unsettled(self.plan, self.title, machine.progress) if self.plan.goes_on else None,
+            on_round=lambda done: machine.progress.step(),
+        )
+        is_short = (
+            limits.open_s is not None
+            and limits.open_s < OPEN_LIMIT_S
+            and any(r.outcome.timed_out for r in ran.values())
+        )
+        is_cut_short |= is_short and limit_s is not None
+        run: dict[str, object] = {RUN: uuid.uuid4().hex, **({CUT_SHORT: limit_s} if is_cut_short else {})}
+        records = {n: replace(r.record, details={**r.record.details, **run}) for n, r in ran.items()}
+        # Failures, too, so that they are recalled with the rest; but not where the machine is why.
+        statuses = {r.status for r in records.values()}
+        is_kept = (is_cut_short or not is_short) and UNAVAILABLE not in statuses and statuses != {"failed"}
+        if is_kept:
+            keys = self._keys(machine.target)
+            for name, record in records.items():
+                machine.database.put(keys[name], record)
+        return Comparison(records, True, {name: r.outcome.outputs for name, r in ran.items()}, is_kept)
+
+    def _keys(self, target: Target) -> dict[str, CostKey]:
+        """By entrant's name."""
+        facts = [
+            self.title,
+            f"{self.plan}; one sitting in three as it comes; started in changing order",
+            f"turns of {TURN_S} s, each counts alike",
+            str(target),
+            *sorted(e.key for e in self.entrants),
+        ]
+        structure = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
+        runs = self.plan.rounds * RUNS_PER_TURN
+        policy = Policy(warmup_runs=1, min_runs=runs, max_runs=runs)
+        here = end_to_end_environment(target)
+        return {
+            e.name: CostKey("end_to_end", structure, self.title, e.name, here, policy) for e in self.entrants
+        }
 
 
 class Unsettled:
@@ -273,7 +256,7 @@ class Unsettled:
             return names
         if self._end_s is None:
             self._end_s = self._clock() + plan.unsettled_s
-            if plan.unsettled_s:
+            if 0.0 < plan.unsettled_s < math.inf:
                 self._progress.note(
                     f"{self._title}: {', '.join(sorted(names))} are too close to call, "
                     f"going on for some {plan.unsettled_s:g} s, while there is time"
@@ -285,45 +268,3 @@ def _holds(record: CostRecord, limit_s: float | None) -> bool:
     """Whether it was not cut short, or by a limit that is no smaller than this one."""
     ended_s: Any = record.details.get(CUT_SHORT, math.inf)
     return ended_s is not None and (math.inf if limit_s is None else limit_s) <= float(ended_s)
-
-
-def end_to_end_machine(target: Target) -> dict[str, str]:
-    """The environment of an end-to-end record's key: machine, threads, and the executables' own code."""
-    return {
-        **device_fingerprint(target.device),
-        "measurer": MEASURER_VERSION,
-        "runtime": source_hash("collage_core.runtime"),
-        "threads": str(target.threads),
-    }
-
-
-def record_of_outcome(
-    outcome: Outcome,
-    expected: Mapping[str, Array],
-    held_to: Mapping[str, Standard] = MappingProxyType({}),
-) -> CostRecord:
-    """The outcome as a record; wrong numbers are infeasible, not fast. held_to: see `compare_all`."""
-    if outcome.samples is None:
-        status = UNAVAILABLE if outcome.unavailable else "failed"
-        return CostRecord(status, seconds=outcome.open_s, reason=outcome.reason)
-    samples = outcome.samples
-    details: dict[str, object] = {
-        "times_ms": [round(t, 4) for t in samples.times_ms],
-        SITTINGS: sittings_to_json(outcome.sittings),
-    }
-    difference = compare_all(outcome.outputs, expected, held_to) if expected else Difference(None, None, None)
-    if outcome.parts_ms:
-        details[PARTS] = [round(t, 6) for t in outcome.parts_ms]
-    if difference.absolute is not None:
-        details["max_abs_error"] = difference.absolute
-    if difference.reason is not None:
-        return CostRecord("wrong", error=difference.relative, reason=difference.reason, details=details)
-    return CostRecord(
-        "ok",
-        samples.median_ms,
-        samples.spread_ms,
-        samples.runs,
-        difference.relative,
-        outcome.open_s,
-        details=details,
-    )

@@ -26,21 +26,25 @@ _UNKNOWN = CostRecord(UNAVAILABLE)
 class Costs:
     """What is known about every candidate, and the cheapest way to convert each type between each pair of
     formats.
-
-    kernels and conversion_records: as measured alone, the latter of every backend that offers the conversion.
-    in_place: how executables correct them. kernel_bounds_ms and converter_bounds_ms: of those without a
-    record, what they will not cost less than, as far as is known (`Estimates`). measured and cached: how many
-    costs were taken now, and found in the database. measure_s: seconds spent measuring.
     """
 
     kernels: dict[KernelKey, CostRecord]
+    """As measured alone."""
     conversion_records: dict[ConversionKey, dict[str, CostRecord]]
+    """The same, of every backend that offers the conversion."""
     measured: int = 0
+    """How many were taken now."""
     cached: int = 0
+    """How many were found in the database."""
     measure_s: float = 0.0
+    """Seconds spent measuring."""
     in_place: InPlace = field(default_factory=InPlace)
+    """How executables correct them."""
+    transitions: Transitions = field(default_factory=Transitions)
+    """What groups and crossings add."""
     kernel_bounds_ms: dict[KernelKey, float] = field(default_factory=dict)
     converter_bounds_ms: dict[Converter, float] = field(default_factory=dict)
+    """Of those without a record, what they will not cost less than, as far as is known (`Estimates`)."""
 
     def record_of(self, candidate: Candidate) -> CostRecord | None:
         """As far as is known, what it costs in an executable; of what has no record, its bound."""
@@ -54,7 +58,7 @@ class Costs:
         """What has been measured stays, and nothing else."""
         self.kernel_bounds_ms, self.converter_bounds_ms = {}, {}
 
-    def priced(self, graph: Graph, placement: Placement, transitions: Transitions) -> Placement:
+    def priced(self, graph: Graph, placement: Placement) -> Placement:
         """A placement at these costs, whatever costs it was found with. Where one of its parts has none (a
         group may run in the whole but not by itself) nothing is predicted of the whole.
         """
@@ -63,7 +67,7 @@ class Costs:
         priced = replace(placement, groups=groups, conversions=conversions, predicted_ms=None, terms_ms={})
         if any(g.cost_ms is None for g in groups) or any(c.cost_ms is None for c in conversions):
             return priced
-        found_ms = terms_ms(graph, priced, transitions)
+        found_ms = terms_ms(graph, priced, self.transitions)
         return replace(priced, predicted_ms=math.fsum(found_ms.values()), terms_ms=found_ms)
 
     def _priced_group(self, graph: Graph, group: Group) -> Group:
@@ -85,14 +89,12 @@ class Costs:
         self.cached += more.cached
         self.measure_s += more.measure_s
 
-    def converters(
-        self, backends: Iterable[str] | None = None, transitions: Transitions | None = None
-    ) -> dict[ConversionKey, tuple[str, float]]:
+    def converters(self, backends: Iterable[str] | None = None) -> dict[ConversionKey, tuple[str, float]]:
         """For each possible conversion the backend (of those named, or of all) that is cheapest in an
         executable, and its own cost in ms.
         """
         allowed = None if backends is None else set(backends)
-        group_ms = (transitions or Transitions()).group_ms
+        group_ms = self.transitions.group_ms
         result = {}
         offered: dict[ConversionKey, dict[str, CostRecord]] = {
             key: dict(records) for key, records in self.conversion_records.items()

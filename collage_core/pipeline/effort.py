@@ -32,7 +32,8 @@ class Effort:
     something else, while costs were learnt in place, is not compared again. far: a backend alone that is
     predicted to take so many times as long as the mix is not compared. confirms: whether a second
     comparison, which did not choose, gives the figures. most_standing: how many contenders it has, None for
-    all that come near. patience: the share of the time that may go by in waiting for moved processors.
+    all that come near. patience: the share of the time that may go by in waiting for moved processors. runs:
+    whether placements are run as a whole, or only searched for.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Effort:
     behind: float
     far: float
     patience: float
+    runs: bool = True
 
     def ends_measuring(self, budget: Budget, calibrated_s: float) -> bool:
         """Whether no further candidate is to be measured. What calibrating took, once per machine, is not
@@ -65,7 +67,11 @@ class Effort:
         return budget.spent_s - calibrated_s >= share_s or budget.is_over(self.in_place_share)
 
     def with_rounds(self, rounds: int) -> Effort:
-        """The same, with so many rounds of each comparison; at most six of those that teach costs."""
+        """The same, with so many rounds of each comparison; at most six of those that teach costs. With none,
+        nothing is run as a whole.
+        """
+        if rounds == 0:
+            return replace(self, runs=False)
         plan = Plan.of_rounds(rounds)
         return replace(
             self, in_place=Plan.of_rounds(min(rounds, self.in_place.rounds)), choosing=plan, confirming=plan

@@ -11,7 +11,6 @@ from collage_core.costs.check import Standard, standards
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.seats import Contender
 from collage_core.device import Target
-from collage_core.ir import Graph
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
@@ -23,32 +22,42 @@ __all__ = ["Entrant", "peer_entrant", "placement_entrant"]
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """A contender before its worker's arguments are known.
+    """A contender before its worker's arguments are known, and the graph that it is about.
 
     identity: what tells it from others of the same name in the database (the placement's digest, the peer's
-    settings). contender: makes the contender once a workspace exists, which a comparison that is already
-    known never needs. placement: None of a peer.
+    settings). workspace: of its graph, with the inputs that it is run on. contender: makes the contender,
+    which a comparison that is already known never needs. placement: None of a peer.
     """
 
     name: str
     identity: str
     environment: Mapping[str, str]
-    contender: Callable[[Workspace], Contender]
+    workspace: Workspace
+    contender: Callable[[], Contender]
     placement: Placement | None = None
 
-    def held_to(self, graph: Graph) -> dict[str, Standard]:
+    def held_to(self) -> dict[str, Standard]:
         """What its answers are held to (`standards`): no more than what it stores its values in gives."""
+        graph = self.workspace.graph
         rounded = frozenset() if self.placement is None else rounded_to(graph, self.placement)
         return standards(graph, rounded_to=rounded)
 
+    @property
+    def key(self) -> str:
+        """All that tells it from another, and what it is run on from that of another."""
+        of_graph = f"{self.workspace.graph_digest} {self.workspace.inputs_digest}"
+        return f"{self.name} {self.identity} {of_graph} {sorted(self.environment.items())}"
 
-def placement_entrant(name: str, placement: Placement, registry: Registry, *, parts: bool = False) -> Entrant:
+
+def placement_entrant(
+    workspace: Workspace, name: str, placement: Placement, registry: Registry, *, parts: bool = False
+) -> Entrant:
     """A placement as an entrant; with `parts`, its groups and conversions are timed in place as well
     (`PARTS`).
     """
     backends = registry.available(placement.backends())
 
-    def contender(workspace: Workspace) -> Contender:
+    def contender() -> Contender:
         arguments = (workspace.graph_folder, placement, workspace.inputs_file)
         return Contender(
             name, _variables(backends, placement.target), open_placement, arguments, registry.modules(), parts
@@ -60,13 +69,15 @@ def placement_entrant(name: str, placement: Placement, registry: Registry, *, pa
         for k, v in environment_of(b, placement.target).items()
         if k in _BACKEND_FACTS
     }
-    return Entrant(name, placement.digest, known, contender, placement)
+    return Entrant(name, placement.digest, known, workspace, contender, placement)
 
 
-def peer_entrant(name: str, peer: Peer, target: Target, model_file: str | None = None) -> Entrant:
+def peer_entrant(
+    workspace: Workspace, name: str, peer: Peer, target: Target, model_file: str | None = None
+) -> Entrant:
     """A peer as an entrant, on the model file given or on the normalised graph."""
 
-    def contender(workspace: Workspace) -> Contender:
+    def contender() -> Contender:
         model = workspace.model_file if model_file is None else Path(model_file)
         return Contender(
             name, peer.environment(target), open_peer, (peer.name, model, target, workspace.inputs_file)
@@ -74,9 +85,8 @@ def peer_entrant(name: str, peer: Peer, target: Target, model_file: str | None =
 
     info = peer.info()
     known = {"peer.version": info.version, "peer.library": info.library_version or ""}
-    return Entrant(
-        name, f"{peer.name} {sorted(info.settings.items())} {model_file is None}", known, contender
-    )
+    identity = f"{peer.name} {sorted(info.settings.items())} {model_file is None}"
+    return Entrant(name, identity, known, workspace, contender)
 
 
 _BACKEND_FACTS = ("plugin", "source", "library", "handover")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from collage_core.backend import Backend, BackendKind
-from collage_core.costs.database import CostDatabase
-from collage_core.costs.fingerprint import environment_of
+from collage_core.backend import BackendKind
 from collage_core.costs.record import CostKey, CostRecord, Policy
-from collage_core.device import Target
 from collage_core.ir import Graph, NodeSet, Subgraph
 from collage_core.pipeline.costing import Costs
 from collage_core.pipeline.ledger import default_policy, policy_for
 from collage_core.pipeline.libraries import SUPPORT
+from collage_core.pipeline.machine import Machine
 from collage_core.placement import VIEW
 from collage_core.search.candidates import CandidateSet, Constraints, Taken, generate_candidates
 from collage_core.search.formulate import needed_conversions
@@ -31,34 +28,25 @@ class KnownCosts:
 
 
 def look_up(
-    graph: Graph,
-    backends: Mapping[str, Backend],
-    target: Target,
-    database: CostDatabase,
-    constraints: Constraints | None = None,
-    since: float = 0.0,
+    machine: Machine, graph: Graph, constraints: Constraints | None = None, since: float = 0.0
 ) -> KnownCosts:
     """Of what backends offer, here and in these versions, the costs that `collect_costs` would not measure.
 
     A graph library takes what the database has it take. since: seconds since 1970 (`KnownCosts.newer`).
     PlacementError for a pin that nobody can keep.
     """
-    looking = _LookingUp(backends, target, database, since)
-    libraries = {name: b for name, b in backends.items() if b.info().kind is BackendKind.GRAPH}
-    taken = {name: looking.taken(graph, name) for name in libraries}
-    candidates = generate_candidates(graph, backends.values(), target, constraints, taken)
+    looking = _LookingUp(machine, since)
+    taken = {name: looking.taken(graph, name) for name in machine.of_kind(BackendKind.GRAPH)}
+    candidates = generate_candidates(graph, machine.backends.values(), machine.target, constraints, taken)
     return KnownCosts(candidates, looking.costs(candidates), looking.newer)
 
 
 class _LookingUp:
-    def __init__(
-        self, backends: Mapping[str, Backend], target: Target, database: CostDatabase, since: float
-    ) -> None:
+    def __init__(self, machine: Machine, since: float) -> None:
         self.newer = 0
-        self._backends = backends
-        self._database = database
+        self._machine = machine
         self._since = since
-        self._environments = {name: environment_of(b, target) for name, b in backends.items()}
+        self._environments = {name: machine.environment(name) for name in machine.backends}
 
     def taken(self, graph: Graph, name: str) -> Taken:
         """See `pipeline.libraries`."""
@@ -66,7 +54,7 @@ class _LookingUp:
         nodes = []
         for n in graph.nodes:
             structure = Subgraph(graph, NodeSet([n.id])).key
-            record = self._database.get(CostKey(SUPPORT, structure, "", name, environment, Policy()))
+            record = self._machine.database.get(CostKey(SUPPORT, structure, "", name, environment, Policy()))
             if record is not None and record.ok:
                 nodes.append(n.id)
         return Taken(NodeSet(nodes))
@@ -74,11 +62,11 @@ class _LookingUp:
     def costs(self, candidates: CandidateSet) -> Costs:
         graph = candidates.graph
         costs = Costs({}, {})
-        policies = {name: policy_for(b, default_policy(graph)) for name, b in self._backends.items()}
+        policies = {name: policy_for(b, default_policy(graph)) for name, b in self._machine.backends.items()}
 
         def look_up(kind: str, structure: str, variant: str, name: str) -> CostRecord | None:
             key = CostKey(kind, structure, variant, name, self._environments[name], policies[name])
-            stored = self._database.stored(key)
+            stored = self._machine.database.stored(key)
             if stored is None:
                 return None
             self.newer += stored.created_at > self._since
@@ -95,7 +83,7 @@ class _LookingUp:
         ]
         for conversion in needed_conversions(graph, usable):
             type, source, destination = conversion
-            for name in self._backends:
+            for name in self._machine.backends:
                 record = look_up("conversion", str(type), f"{source} -> {destination}", name)
                 if record is not None:
                     costs.conversion_records.setdefault(conversion, {})[name] = record

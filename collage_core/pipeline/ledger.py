@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from collage_core.backend import Backend, BackendKind
-from collage_core.costs.database import CostDatabase
-from collage_core.costs.fingerprint import cache_sizes_bytes, environment_of
+from collage_core.costs.fingerprint import cache_sizes_bytes
 from collage_core.costs.job import ConversionItem, KernelItem, MeasureItem, MeasureJob
 from collage_core.costs.limits import candidate_limit_s, worker_memory_bytes
 from collage_core.costs.measure import Measuring, run_job
@@ -22,7 +21,7 @@ from collage_core.costs.reported import Reported, lost, reported
 from collage_core.ir import Graph
 from collage_core.pipeline.costing import Converter, Costs
 from collage_core.pipeline.in_place import KernelKey
-from collage_core.pipeline.progress import Progress
+from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW
 from collage_core.search.candidates import Candidate, CandidateSet
@@ -58,22 +57,13 @@ def policy_for(backend: Backend, policy: Policy) -> Policy:
 
 
 def collect_costs(
-    candidates: CandidateSet,
-    backends: Mapping[str, Backend],
-    database: CostDatabase,
-    workspace: Workspace,
-    policy: Policy,
-    progress: Progress,
-    executor: Executor | None = None,
-    plugins: Sequence[str] = (),
+    machine: Machine, workspace: Workspace, candidates: CandidateSet, policy: Policy | None = None
 ) -> Costs:
     """Look up every cost that the search may need, and measure those that are missing, backend by backend.
 
     See `Ledger`.
     """
-    with closing(
-        Ledger(candidates, backends, database, workspace, policy, progress, executor, plugins)
-    ) as ledger:
+    with closing(Ledger(machine, workspace, candidates, policy)) as ledger:
         ledger.measure_all()
         return ledger.costs
 
@@ -103,35 +93,27 @@ class _TimeIsOverError(Exception):
 class Ledger:
     """What is known of the costs of one graph's candidates, and what can be measured when it is asked for.
 
-    Each cost is stored as soon as it is measured: an interrupted run loses nothing. executor: carries jobs of
-    up to 16 measurements, whose costs are stored when the job is done. None: they run here, which is to say
-    in workers that this process supervises, and keeps until `close`. plugins: modules that bring backends
-    besides the installed packages. time_is_over: asked after each measurement; once it says so nothing
-    further is measured. patience: see `Processors`.
+    Each cost is stored as soon as it is measured: an interrupted run loses nothing. The machine's executor
+    carries jobs of up to 16 measurements, whose costs are stored when the job is done. Without one they run
+    here, which is to say in workers that this process supervises, and keeps until `close`. policy:
+    `default_policy` where None. time_is_over: asked after each measurement; once it says so nothing further
+    is measured. patience: see `Processors`.
     """
 
     def __init__(
         self,
-        candidates: CandidateSet,
-        backends: Mapping[str, Backend],
-        database: CostDatabase,
+        machine: Machine,
         workspace: Workspace,
-        policy: Policy,
-        progress: Progress,
-        executor: Executor | None = None,
-        plugins: Sequence[str] = (),
+        candidates: CandidateSet,
+        policy: Policy | None = None,
         time_is_over: Callable[[], bool] = lambda: False,
         patience: float = PATIENCE,
     ) -> None:
         self.candidates = candidates
         self.costs = Costs({}, {})
-        self._backends = backends
-        self._database = database
+        self._machine = machine
         self._workspace = workspace
-        self._policy = policy
-        self._progress = progress
-        self._executor = executor
-        self._plugins = tuple(plugins)
+        self._policy = default_policy(candidates.graph) if policy is None else policy
         self._time_is_over = time_is_over
         self._patience = patience
         self._measuring: Measuring | None = None
@@ -236,7 +218,7 @@ class Ledger:
                 )
 
     def _want_converters(self) -> None:
-        graph, target = self.candidates.graph, self.candidates.target
+        graph, target = self.candidates.graph, self._machine.target
         feasible = [
             c
             for c in self.candidates.candidates
@@ -244,7 +226,7 @@ class Ledger:
         ]
         for (type, source, destination), value in needed_conversions(graph, feasible).items():
             conversion = type, source, destination
-            for name, backend in self._backends.items():
+            for name, backend in self._machine.backends.items():
                 try:
                     if not backend.converts(type, source, destination, target):
                         continue
@@ -272,14 +254,14 @@ class Ledger:
         self._converters.pop(what, None)
 
     def _known(self, key: CostKey) -> CostRecord | None:
-        record = self._database.get(key)
+        record = self._machine.database.get(key)
         self.costs.cached += record is not None
         return record
 
     def _key(self, backend: str, kind: str, structure: str, variant: str) -> CostKey:
-        owner = self._backends[backend]
+        owner = self._machine.backends[backend]
         if backend not in self._environments:
-            self._environments[backend] = environment_of(owner, self.candidates.target)
+            self._environments[backend] = self._machine.environment(backend)
             self._policies[backend] = policy_for(owner, self._policy)
         return CostKey(
             kind, structure, variant, backend, self._environments[backend], self._policies[backend]
@@ -295,7 +277,7 @@ class Ledger:
         if not wanted or (self.time_is_over and not whatever):
             return
         start = time.monotonic()
-        self._progress.phase(phase, len(wanted))
+        self._machine.progress.phase(phase, len(wanted))
         taken: list[CostRecord] = []
         of_backend: dict[str, list[int]] = {}
         for i, w in enumerate(wanted):
@@ -311,11 +293,11 @@ class Ledger:
                 raise _TimeIsOverError
 
         with suppress(_TimeIsOverError):
-            if self._executor is None:
+            if self._machine.executor is None:
                 for name, indices in of_backend.items():
                     self._here().run(self._job(name, [wanted[i].numbered(i) for i in indices]), on_record)
             else:
-                for index, record, environment in self._elsewhere(self._executor, wanted, of_backend):
+                for index, record, environment in self._elsewhere(self._machine.executor, wanted, of_backend):
                     on_record(index, record, environment)
         self._runs += sum(r.runs for r in taken)
         self._preempted_runs += sum(int(str(r.details.get("preempted_runs", 0))) for r in taken)
@@ -328,7 +310,7 @@ class Ledger:
 
     def _here(self) -> Measuring:
         if self._measuring is None:
-            self._measuring = Measuring(self._progress.note, self._patience)
+            self._measuring = Measuring(self._machine.progress.note, self._patience)
         return self._measuring
 
     def _elsewhere(
@@ -361,26 +343,26 @@ class Ledger:
             self._workspace.graph_folder,
             self._workspace.recording.directory,
             backend,
-            self.candidates.target,
-            policy_for(self._backends[backend], self._policy),
+            self._machine.target,
+            policy_for(self._machine.backends[backend], self._policy),
             tuple(items),
-            self._plugins,
+            self._machine.registry.modules(),
             candidate_limit_s(),
             worker_memory_bytes(),
         )
 
     def _store(self, key: CostKey, record: CostRecord) -> None:
         if record.status != UNAVAILABLE:  # which says nothing about the candidate: the next run tries again
-            self._database.put(key, record)
+            self._machine.database.put(key, record)
             self.costs.measured += 1
-        self._progress.step(key.backend)  # what is told is kept already
+        self._machine.progress.step(key.backend)  # what is told is kept already
         if record.status in ("crashed", "timeout", UNAVAILABLE):
             self._note_once(f"{key.backend}: {record.reason}")
 
     def _note_once(self, text: str) -> None:
         if text not in self._noted:
             self._noted.add(text)
-            self._progress.note(text)
+            self._machine.progress.note(text)
 
 
 def _told_apart(there: Mapping[str, str], here: Mapping[str, str]) -> str:

@@ -15,7 +15,6 @@ from collage_core.pipeline.second_opinion import SecondOpinion
 from collage_core.placement import Placement
 from collage_core.search.candidates import CandidateSet, Constraints
 from collage_core.search.searcher import SearchResult
-from collage_core.search.transitions import Transitions
 
 __all__ = ["Optimization", "Stage"]
 
@@ -31,7 +30,7 @@ class Stage(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Optimization:
-    """What `optimize_graph` found.
+    """What `optimize` found.
 
     placement: the fastest in the choosing runs: what a search found, or a single backend's, which also wins
     where no difference can be told. chosen: "mix" (the op level's), the name of the further search, or, where
@@ -54,7 +53,6 @@ class Optimization:
     singles: tuple[Single, ...]
     candidates: CandidateSet
     costs: Costs
-    transitions: Transitions
     op_level: SearchResult
     second_level: SearchResult | None
     comparisons: tuple[Comparison, ...]

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from collage_core.backend import Backend
-from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.costs.roofline import PEAKS_VERSION
 from collage_core.device import Target
+from collage_core.pipeline.machine import Machine
 
 __all__ = ["PRIORS", "keep_priors", "known_priors", "priors_environment"]
 
@@ -27,29 +27,23 @@ def priors_environment(backend: Backend, target: Target) -> dict[str, str]:
     return {**environment_of(backend, target), "peaks": PEAKS_VERSION}
 
 
-def known_priors(
-    backends: Mapping[str, Backend], target: Target, database: CostDatabase
-) -> dict[str, dict[str, float]]:
+def known_priors(machine: Machine) -> dict[str, dict[str, float]]:
     """By backend, and kind of kernel (`Estimates.reached`): the share of the roofline."""
-    return {name: _shares(database.get(_key(b, target))) for name, b in backends.items()}
+    return {name: _shares(machine.database.get(_key(machine, name))) for name in machine.backends}
 
 
-def keep_priors(
-    reached: Mapping[str, Mapping[str, float]],
-    backends: Mapping[str, Backend],
-    target: Target,
-    database: CostDatabase,
-) -> None:
+def keep_priors(machine: Machine, reached: Mapping[str, Mapping[str, float]]) -> None:
     """What was reached last stands for its kind; other kinds stay, but for what others add just now."""
     for name, shares in reached.items():
-        key = _key(backends[name], target)
-        before = _shares(database.get(key))
+        key = _key(machine, name)
+        before = _shares(machine.database.get(key))
         if (after := {**before, **shares}) != before:
-            database.put(key, CostRecord("ok", details={_SHARES: after}))
+            machine.database.put(key, CostRecord("ok", details={_SHARES: after}))
 
 
-def _key(backend: Backend, target: Target) -> CostKey:
-    return CostKey(PRIORS, "", "", backend.name, priors_environment(backend, target), Policy())
+def _key(machine: Machine, name: str) -> CostKey:
+    environment = priors_environment(machine.backends[name], machine.target)
+    return CostKey(PRIORS, "", "", name, environment, Policy())
 
 
 def _shares(record: CostRecord | None) -> dict[str, float]:

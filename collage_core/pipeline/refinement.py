@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 
 from collage_core.errors import PlacementError
 from collage_core.ir import Graph
-from collage_core.pipeline.comparison import PARTS, Comparison
+from collage_core.pipeline.comparison import Comparison
 from collage_core.pipeline.costing import Costs
+from collage_core.pipeline.end_to_end import PARTS
 from collage_core.pipeline.in_place import Sightings
 from collage_core.pipeline.proof import IN_PLACE, LONGEST_MS, MIX, Compare, Single, distinct, label_of
 from collage_core.placement import Placement
 from collage_core.search.searcher import SearchResult
-from collage_core.search.transitions import Transitions
 
-__all__ = ["NEAR", "TURNS", "Refined", "anchor_of", "refine"]
+__all__ = ["NEAR", "TURNS", "Refined", "Refinement", "anchor_of"]
 
 _ANCHOR = "anchor"
 
@@ -49,55 +49,6 @@ class Refined(NamedTuple):
     comparisons: tuple[Comparison, ...] = ()
     search_s: float = 0.0
     failed: Mapping[str, str] = MappingProxyType({})
-
-
-def refine(
-    graph: Graph,
-    first: SearchResult,
-    singles: Sequence[Single],
-    costs: Costs,
-    transitions: Transitions,
-    search: Callable[[], SearchResult],
-    compare: Compare,
-    *,
-    turns: int = TURNS,
-    near: float = NEAR,
-    time_is_over: Callable[[], bool] = lambda: False,
-) -> Refined:
-    """Run `first` beside the backends alone that come near it, correct `costs.in_place` by what its parts
-    took, search again, and so on, until what is found has been run or is predicted to gain next to nothing.
-
-    search: the op level's, at the costs of the moment. turns: the most of them. near: see
-    `NEAR`. time_is_over: asked before each.
-    """
-    runs = _Runs(graph, first.placement, singles, costs, transitions, compare, near)
-    found: dict[str, SearchResult] = {}
-    last: SearchResult | None = first
-    search_s = 0.0
-    while last is not None and not time_is_over() and runs.run(last.placement):
-        found[last.placement.digest] = last
-        best = min(found, key=runs.relative.__getitem__)
-        best_ms = costs.priced(graph, found[best].placement, transitions).predicted_ms or math.inf
-        start = time.monotonic()
-        try:
-            last = search()
-        except PlacementError:  # a beam that finds nothing at these costs
-            last = None
-            break
-        finally:
-            search_s += time.monotonic() - start
-        if last.placement.digest in runs.relative:
-            found.setdefault(last.placement.digest, last)
-            break
-        gain = 1.0 - (last.placement.predicted_ms or 0.0) / best_ms
-        if gain < _WORTH or len(runs.told) >= turns:
-            break
-    comparisons, failed = tuple(runs.comparisons), runs.failed
-    if not found:
-        return Refined(first, comparisons, search_s, failed)
-    result = found[min(found, key=runs.relative.__getitem__)]
-    result = _settled(result, last, costs.priced(graph, result.placement, transitions))
-    return Refined(replace(result, history={"turns": runs.told}), comparisons, search_s, failed)
 
 
 def _settled(result: SearchResult, last: SearchResult | None, priced: Placement) -> SearchResult:
@@ -130,55 +81,100 @@ def anchor_of(
     return op_level if op_level.digest not in failed else next(iter(alone), None)
 
 
-class _Runs:
-    """Runs placements beside others, and corrects costs by what is seen. relative: what each took, by digest,
-    of what the anchor took beside it. failed: why, by digest, of what did not run. told: for the report.
+class Refinement:
+    """Runs placements beside others, corrects `costs.in_place` by what their parts took, and searches again.
+
+    singles: the backends alone; run beside the first answer are those that are predicted to take at most
+    `near` times as long (see `NEAR`).
     """
 
     def __init__(
-        self,
-        graph: Graph,
-        first: Placement,
-        singles: Sequence[Single],
-        costs: Costs,
-        transitions: Transitions,
-        compare: Compare,
-        near: float,
+        self, graph: Graph, costs: Costs, singles: Sequence[Single], compare: Compare, near: float = NEAR
     ) -> None:
-        self.comparisons: list[Comparison] = []
-        self.relative: dict[str, float] = {}
-        self.failed: dict[str, str] = {}
-        self.told: list[dict[str, Any]] = []
+        self._graph = graph
         self._costs = costs
-        self._compare = compare
-        self._sightings = Sightings(graph, transitions)
         self._singles = singles
+        self._compare = compare
+        self._near = near
+        self._sightings = Sightings(graph, costs.transitions)
         # As found with costs alone, which later answers are not, be they the same placement.
         self._as_found = {s.placement.digest: s.placement for s in singles if s.placement is not None}
-        self._anchor = anchor_of(first, singles) or first
-        limit_ms = min(near * (first.predicted_ms or 0.0), LONGEST_MS)
-        beside = {
-            s.label: s.placement
-            for s in singles
-            if s.placement is not None and (s.placement.predicted_ms or math.inf) <= limit_ms
-        }
-        self._beside = {_ANCHOR: self._anchor, **beside}
+        self._comparisons: list[Comparison] = []
+        self._relative: dict[str, float] = {}
+        """What each took, by digest, of what the anchor took beside it."""
+        self._failed: dict[str, str] = {}
+        """Why, by digest, of what did not run."""
+        self._told: list[dict[str, Any]] = []
+        """For the report."""
         self._first_ms: float | None = None
 
-    def run(self, placement: Placement) -> bool:
+    def refine(
+        self,
+        first: SearchResult,
+        search: Callable[[], SearchResult],
+        turns: int = TURNS,
+        time_is_over: Callable[[], bool] = lambda: False,
+    ) -> Refined:
+        """Run `first`, search again, and so on, until what is found has been run or is predicted to gain next
+        to nothing.
+
+        search: the op level's, at the costs of the moment. turns: the most of them. time_is_over: asked
+        before each.
+        """
+        self._beside(first.placement)
+        found: dict[str, SearchResult] = {}
+        last: SearchResult | None = first
+        search_s = 0.0
+        while last is not None and not time_is_over() and self._run(last.placement):
+            found[last.placement.digest] = last
+            best = min(found, key=self._relative.__getitem__)
+            best_ms = self._costs.priced(self._graph, found[best].placement).predicted_ms or math.inf
+            start = time.monotonic()
+            try:
+                last = search()
+            except PlacementError:  # a beam that finds nothing at these costs
+                last = None
+                break
+            finally:
+                search_s += time.monotonic() - start
+            if last.placement.digest in self._relative:
+                found.setdefault(last.placement.digest, last)
+                break
+            gain = 1.0 - (last.placement.predicted_ms or 0.0) / best_ms
+            if gain < _WORTH or len(self._told) >= turns:
+                break
+        comparisons, failed = tuple(self._comparisons), self._failed
+        if not found:
+            return Refined(first, comparisons, search_s, failed)
+        result = found[min(found, key=self._relative.__getitem__)]
+        result = _settled(result, last, self._costs.priced(self._graph, result.placement))
+        return Refined(replace(result, history={"turns": self._told}), comparisons, search_s, failed)
+
+    def _beside(self, first: Placement) -> None:
+        """What is to be run beside the first."""
+        self._anchor = anchor_of(first, self._singles) or first
+        limit_ms = min(self._near * (first.predicted_ms or 0.0), LONGEST_MS)
+        near = {
+            s.label: s.placement
+            for s in self._singles
+            if s.placement is not None and (s.placement.predicted_ms or math.inf) <= limit_ms
+        }
+        self._others = {_ANCHOR: self._anchor, **near}
+
+    def _run(self, placement: Placement) -> bool:
         """Whether it and the anchor ran."""
-        placements = distinct({MIX: placement, **self._beside})
+        placements = distinct({MIX: placement, **self._others})
         comparison = self._compare(IN_PLACE, placements, placements.keys())
-        self.comparisons.append(comparison)
+        self._comparisons.append(comparison)
         labels = {p.digest: label for label, p in placements.items()}
         for label, p in placements.items():
             if not (record := comparison.records[label]).ok:
-                self.failed[p.digest] = f"{label_of(p, self._singles, MIX)}: {record.reason}"
-        if self._anchor.digest in self.failed and not self.relative:
+                self._failed[p.digest] = f"{label_of(p, self._singles, MIX)}: {record.reason}"
+        if self._anchor.digest in self._failed and not self._relative:
             # Another one of those that ran.
-            out = self.failed.keys() | self._as_found.keys() - labels.keys()
+            out = self._failed.keys() | self._as_found.keys() - labels.keys()
             self._anchor = anchor_of(placement, self._singles, out) or placement
-        self._beside = {_ANCHOR: self._anchor}
+        self._others = {_ANCHOR: self._anchor}
         anchor = labels[self._anchor.digest]
         took_ms, anchor_ms = comparison.median_ms(MIX), comparison.median_ms(anchor)
         if took_ms is None or anchor_ms is None:
@@ -187,22 +183,22 @@ class _Runs:
         for label, p in placements.items():
             ratio = comparison.ratio(label, anchor)
             parts_ms: Any = comparison.records[label].details.get(PARTS)
-            if ratio is None or p.digest in self.relative or not parts_ms:
+            if ratio is None or p.digest in self._relative or not parts_ms:
                 continue
-            self.relative[p.digest] = ratio.value
+            self._relative[p.digest] = ratio.value
             # A machine that is slower now has also been slower for the anchor.
             scale = self._first_ms / anchor_ms
             single = self._as_found.get(p.digest)
             self._sightings.add(single or p, parts_ms, scale, fair=single is not None)
-        if placement.digest not in self.relative:
+        if placement.digest not in self._relative:
             return False
         self._costs.in_place = self._sightings.in_place()
-        self.told.append(
+        self._told.append(
             {
                 "predicted_ms": placement.predicted_ms,
                 "took_ms": took_ms,
                 "beside_ms": anchor_ms,
-                "relative": self.relative[placement.digest],
+                "relative": self._relative[placement.digest],
             }
         )
         return True

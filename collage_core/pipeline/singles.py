@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from collage_core.backend import BackendKind
 from collage_core.errors import PlacementError
@@ -13,9 +14,8 @@ from collage_core.pipeline.proof import Single
 from collage_core.placement import Placement
 from collage_core.search.candidates import Candidate
 from collage_core.search.library_groups import ALL_TAKEN
-from collage_core.search.searcher import Searcher
 
-__all__ = ["far_of", "measure_singles", "single", "singles_beside"]
+__all__ = ["Looking", "far_of", "measure_singles", "single", "singles_beside"]
 
 _NEAR = 1.5
 """A library that is guessed to take so many times as long as the mix is not measured any further."""
@@ -23,34 +23,35 @@ _LOOKS = 2
 """So often what is guessed of a library is measured, and guessed anew."""
 
 
-def single(
-    name: str,
-    fallback: str,
-    known: Known,
-    searcher: Searcher,
-    near_ms: float = 0.0,
-    *,
-    looks: int = _LOOKS,
-    time_is_over: Callable[[], bool] | None = None,
-) -> Single:
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """How much is measured of what a backend is guessed to do best alone, and guessed again.
+
+    near_ms: what is guessed to take longer is not measured. looks: how often it is done. time_is_over: asked
+    before each look, which then has whatever time it takes; None where the ledger says so.
+    """
+
+    near_ms: float = 0.0
+    looks: int = _LOOKS
+    time_is_over: Callable[[], bool] | None = None
+
+
+def single(name: str, known: Known, looking: Looking | None = None) -> Single:
     """What the backend makes of the graph on its own. A graph library gets it in as few groups as it takes:
     that is how it is used on its own; of what splits gain the op level knows. Only where these cannot be had
     (a whole graph may take too long to compile) it gets what it can be given.
 
-    near_ms: where not everything is measured, a library that is guessed to take no longer is measured where
-    it is guessed to be the fastest, and guessed again, so many times (looks). time_is_over: asked before each
-    of them; None where the ledger says so.
+    looking: nothing is measured where None.
     """
-    candidates = known.candidates
+    looking = looking or Looking()
+    fallback = known.fallback
     ways: list[str | None] = [None]
-    if candidates.kinds[name] is BackendKind.GRAPH:
+    if known.candidates.kinds[name] is BackendKind.GRAPH:
         ways.insert(0, ALL_TAKEN)
     reason = None
     for origin in ways:
         try:
-            return Single(
-                name, _best(known, searcher, [name], name, origin, near_ms, looks, time_is_over), alone=True
-            )
+            return Single(name, _best(known, [name], origin, looking), alone=True)
         except PlacementError as error:
             reason = str(error)
     if name == fallback:
@@ -58,7 +59,7 @@ def single(
     found: list[Placement] = []
     for origin in ways:
         try:
-            found.append(_best(known, searcher, [name, fallback], name, origin, near_ms, looks, time_is_over))
+            found.append(_best(known, [name, fallback], origin, looking))
         except PlacementError as error:
             nobody = str(error)
     if not found:
@@ -68,7 +69,7 @@ def single(
     return Single(name, placement, False, reason)
 
 
-def measure_singles(names: Sequence[str], fallback: str, known: Known, searcher: Searcher) -> None:
+def measure_singles(names: Sequence[str], known: Known) -> None:
     """Before the search: what each that comes near is guessed to do best, while there is time.
 
     A mix is proven against that, and mostly made of it. Graph libraries come first, where they take the
@@ -78,18 +79,18 @@ def measure_singles(names: Sequence[str], fallback: str, known: Known, searcher:
         for name in names:
             if known.candidates.kinds[name] is BackendKind.GRAPH:
                 with suppress(PlacementError):  # it does not take it all
-                    _best(known, searcher, [name], name, ALL_TAKEN, math.inf, 1)
+                    _best(known, [name], ALL_TAKEN, Looking(math.inf, 1))
         known.scout()
         with suppress(PlacementError):  # the search itself says which node nobody can run
-            singles_beside(known.guess(searcher).placement, names, fallback, known, searcher, looks=1)
+            singles_beside(known.guess().placement, names, known, looks=1)
 
 
 def singles_beside(
-    mix: Placement, names: Sequence[str], fallback: str, known: Known, searcher: Searcher, looks: int = _LOOKS
+    mix: Placement, names: Sequence[str], known: Known, looks: int = _LOOKS
 ) -> tuple[Single, ...]:
     """Of each backend; measured are those that come near the mix."""
     near_ms = _NEAR * (mix.predicted_ms or math.inf)
-    return tuple(single(name, fallback, known, searcher, near_ms, looks=looks) for name in names)
+    return tuple(single(name, known, Looking(near_ms, looks)) for name in names)
 
 
 def far_of(singles: Iterable[Single], mix: Placement, far: float) -> set[str]:
@@ -99,28 +100,21 @@ def far_of(singles: Iterable[Single], mix: Placement, far: float) -> set[str]:
     return {p.digest for p in placements if (p.predicted_ms or 0.0) >= far_ms}
 
 
-def _best(
-    known: Known,
-    searcher: Searcher,
-    backends: Sequence[str],
-    name: str,
-    origin: str | None,
-    near_ms: float,
-    looks: int,
-    time_is_over: Callable[[], bool] | None = None,
-) -> Placement:
-    """origin: of the only candidates of backend `name` that take part, None for all."""
-    whatever = time_is_over is not None
+def _best(known: Known, backends: Sequence[str], origin: str | None, looking: Looking) -> Placement:
+    """Of the first of the backends, with the help of the others. origin: of its only candidates that take
+    part, None for all.
+    """
+    name, looks, time_is_over = backends[0], looking.looks, looking.time_is_over
 
     def allowed(candidate: Candidate) -> bool:
         return origin is None or candidate.backend != name or candidate.origin == origin
 
-    placement = known.guess(searcher, backends, allowed).placement
+    placement = known.guess(backends, allowed).placement
     while looks:
-        if (placement.predicted_ms or math.inf) > near_ms or (time_is_over is not None and time_is_over()):
+        if (placement.predicted_ms or math.inf) > looking.near_ms or (time_is_over and time_is_over()):
             break
-        if not known.measure(placement, whatever=whatever):
+        if not known.measure(placement, whatever=time_is_over is not None):
             break
         looks -= known.may_run(placement)  # what holds a kernel that fails was no look
-        placement = known.guess(searcher, backends, allowed).placement
+        placement = known.guess(backends, allowed).placement
     return placement

@@ -9,25 +9,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
-from collage_core.costs.database import CostDatabase
 from collage_core.costs.limits import candidate_limit_s
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.ratio import sittings_of, steady_quotients
 from collage_core.costs.record import UNAVAILABLE, UNCERTAINTY, CostKey, CostRecord, Policy
-from collage_core.costs.rounds import TURN_S, measure_rounds
+from collage_core.costs.rounds import TURN_S, Limits, Rounds
 from collage_core.costs.samples import interquartile_range, median_uncertainty
-from collage_core.ir.digests import graph_digest
-from collage_core.pipeline.comparison import end_to_end_machine, record_of_outcome
-from collage_core.pipeline.entrants import placement_entrant
-from collage_core.pipeline.progress import Progress
+from collage_core.pipeline.end_to_end import end_to_end_environment
+from collage_core.pipeline.entrants import Entrant, placement_entrant
+from collage_core.pipeline.machine import RUNS_PER_TURN, Machine
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Placement
-from collage_core.plugins import Registry
 
 __all__ = ["Trials"]
 
-_ROUNDS, _RUNS_PER_ROUND = 10, 3
-_WARMUP_RUNS = 1
+_ROUNDS = 10
 _LAYOUT = f"one sitting, started in changing order, turns of {TURN_S} s that count alike, intervals of ratios"
 _BETWEEN_PROCESSES = 0.02
 """By how much two processes of one placement are taken to differ, relative to either (docs/adr/0020). An
@@ -51,30 +47,14 @@ class Trials:
     them tried again); nothing is kept of a batch in which the anchor itself failed.
     """
 
-    def __init__(
-        self,
-        anchor: Placement,
-        database: CostDatabase,
-        workspace: Workspace,
-        registry: Registry,
-        progress: Progress,
-    ) -> None:
+    def __init__(self, machine: Machine, workspace: Workspace, anchor: Placement) -> None:
         self.measured = 0
         self.cached = 0
-        self._anchor = anchor
-        self._database = database
+        self._machine = machine
         self._workspace = workspace
-        self._registry = registry
-        self._progress = progress
-        identity = [
-            _TITLE,
-            _LAYOUT,
-            graph_digest(workspace.graph),
-            workspace.inputs_digest,
-            str(anchor.target),
-        ]
-        beside = placement_entrant(_ANCHOR, anchor, registry)
-        self._identity = "\n".join([*identity, anchor.digest, str(sorted(beside.environment.items()))])
+        self._anchor = anchor
+        beside = self._entrant(_ANCHOR, anchor)
+        self._identity = "\n".join([_TITLE, _LAYOUT, str(anchor.target), beside.key])
 
     def measure(self, placements: Sequence[Placement]) -> list[CostRecord]:
         """Records in the order of the placements. `seconds` is each one's share of its batch's time, opening
@@ -82,7 +62,7 @@ class Trials:
         """
         known: dict[str, CostRecord] = {}
         for p in placements:
-            if p.digest not in known and (record := self._database.get(self._key(p))) is not None:
+            if p.digest not in known and (record := self._machine.database.get(self._key(p))) is not None:
                 known[p.digest] = record
                 self.cached += 1
         unknown = list({p.digest: p for p in placements if p.digest not in known}.values())
@@ -99,31 +79,21 @@ class Trials:
 
     def _measure_batch(self, placements: Sequence[Placement]) -> dict[str, CostRecord]:
         anchor_key = self._key(self._anchor)
-        reference = self._database.get(anchor_key)
+        reference = self._machine.database.get(anchor_key)
         others = [p for p in placements if p.digest != self._anchor.digest]
         # Never the anchor alone: what takes no turns with others finds its threads awake and its caches full.
         beside = others or [self._anchor]
         entrants = [
-            placement_entrant(name, p, self._registry)
-            for name, p in [(_ANCHOR, self._anchor), *((p.digest, p) for p in beside)]
+            self._entrant(name, p) for name, p in [(_ANCHOR, self._anchor), *((p.digest, p) for p in beside)]
         ]
         expected = self._workspace.expected_outputs()
-        held_to = {e.name: e.held_to(self._workspace.graph) for e in entrants}
-        with measuring_lock(self._progress.note):
+        with measuring_lock(self._machine.progress.note):
             start = time.monotonic()  # waiting for other measurements is nobody's share
-            outcomes = measure_rounds(
-                [e.contender(self._workspace) for e in entrants],
-                _ROUNDS,
-                _RUNS_PER_ROUND,
-                _WARMUP_RUNS,
-                open_limit_s=candidate_limit_s(),
-                on_wait=self._progress.note,
+            ran = self._machine.run_in_turns(
+                entrants, Rounds(_ROUNDS), expected, Limits(open_s=candidate_limit_s())
             )
             seconds = (time.monotonic() - start) / max(len(placements), 1)
-        records = {
-            name: replace(record_of_outcome(o, expected, held_to[name]), seconds=seconds)
-            for name, o in outcomes.items()
-        }
+        records = {name: replace(r.record, seconds=seconds) for name, r in ran.items()}
         anchor = records.pop(_ANCHOR)
         if not anchor.ok:  # nothing to compare with: not to be recalled
             return {**records, self._anchor.digest: anchor}
@@ -137,17 +107,20 @@ class Trials:
 
     def _keep(self, key: CostKey, record: CostRecord) -> None:
         if record.status != UNAVAILABLE:  # which says nothing about the placement
-            self._database.put(key, record)
+            self._machine.database.put(key, record)
         self.measured += 1
 
+    def _entrant(self, name: str, placement: Placement) -> Entrant:
+        return placement_entrant(self._workspace, name, placement, self._machine.registry)
+
     def _key(self, placement: Placement) -> CostKey:
-        entrant = placement_entrant(placement.digest, placement, self._registry)
-        text = f"{self._identity}\n{sorted(entrant.environment.items())}"
+        environment = self._entrant(placement.digest, placement).environment
+        text = f"{self._identity}\n{sorted(environment.items())}"
         structure = hashlib.sha256(text.encode()).hexdigest()[:32]
-        runs = _ROUNDS * _RUNS_PER_ROUND
-        policy = Policy(warmup_runs=_WARMUP_RUNS, min_runs=runs, max_runs=runs)
-        machine = end_to_end_machine(placement.target)
-        return CostKey("end_to_end", structure, _TITLE, placement.digest, machine, policy)
+        runs = _ROUNDS * RUNS_PER_TURN
+        policy = Policy(warmup_runs=1, min_runs=runs, max_runs=runs)
+        here = end_to_end_environment(placement.target)
+        return CostKey("end_to_end", structure, _TITLE, placement.digest, here, policy)
 
 
 def _in_units_of(record: CostRecord, anchor: CostRecord, reference: CostRecord) -> CostRecord:

@@ -13,14 +13,15 @@ import onnx
 from collage_core.backend import Backend, BackendKind, Tuned
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.limits import check_limits
-from collage_core.costs.roofline import Peaks, Work, machine_peaks, work_of
+from collage_core.costs.roofline import Peaks, Work, work_of
 from collage_core.costs.tune import Tuner
 from collage_core.device import Target
 from collage_core.errors import CollageError, WorkerError
 from collage_core.ir import Graph, NodeSet, OpKind, op_kind
 from collage_core.ir.verify import require_static
 from collage_core.pipeline.costing import Costs
-from collage_core.pipeline.ledger import collect_costs, default_policy
+from collage_core.pipeline.ledger import collect_costs
+from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.progress import Progress, Silent
 from collage_core.pipeline.reading import read_model
 from collage_core.pipeline.workspace import Workspace
@@ -117,33 +118,22 @@ def tune(
     tuners = registry.available(backends)
     graph = read_model(model, shapes, skip_passes, progress).graph
     with CostDatabase(costs) as database:
-        return tune_graph(
-            graph,
-            tuners,
-            registry.available(against),
-            target or Target.default(),
-            database,
-            trials=trials,
-            budget_s=budget_s,
-            registry=registry,
-            progress=progress,
-        )
+        of_all = {b.name: b for b in (*registry.available(against), *tuners)}
+        machine = Machine(of_all, target or Target.default(), database, registry, progress)
+        return tune_graph(machine, graph, tuners, trials=trials, budget_s=budget_s)
 
 
 def tune_graph(
+    machine: Machine,
     graph: Graph,
     tuners: Sequence[Backend],
-    rivals: Sequence[Backend],
-    target: Target,
-    database: CostDatabase,
     *,
     trials: int = 64,
     budget_s: float | None = None,
-    registry: Registry | None = None,
-    progress: Progress | None = None,
 ) -> Tuning:
-    """Tune what could be faster than the best known cost on any of the rivals, what the model gains most from
-    first. Costs that are not known yet are measured before, and those of what was found after.
+    """Tune what could be faster than the best known cost on any of the machine's backends, what the model
+    gains most from first. Costs that are not known yet are measured before, and those of what was found
+    after.
 
     trials: per kernel, those of earlier runs included. budget_s: no step begins after so many seconds of
     tuning, measuring costs not counted. What is found is kept at once: it may be interrupted at any time.
@@ -153,32 +143,29 @@ def tune_graph(
     if trials < 1:
         raise CollageError(f"trials must be at least 1, not {trials}")
     start = time.monotonic()
-    registry = registry or default_registry()
-    progress = progress or Silent()
+    progress, target = machine.progress, machine.target
     require_static(graph)
     progress.phase("finding what can be tuned")
     tunable, refusals = tunable_candidates(graph, tuners, target)
     if not tunable:
         said = "".join(f"; {r}" for r in list(dict.fromkeys(map(str, refusals)))[:_TOLD_REFUSALS])
         raise CollageError(f"nothing of this model can be tuned by {_names(tuners)}{said}")
-    backends = {b.name: b for b in (*rivals, *tuners)}
     with Workspace(graph) as workspace:
-        costing = _Costing(graph, backends, target, database, workspace, registry, progress)
-        candidates, costs = costing.all()
-        peaks = machine_peaks(target, database, progress.note).raised(_measured(candidates, costs))
+        candidates, costs = _offered(machine, workspace)
+        peaks = machine.peaks().raised(_measured(candidates, costs))
         tasks = _tasks(tunable, candidates, costs, peaks)
         worthwhile = sorted((t for t in tasks if t.is_worthwhile), key=lambda t: -t.gain_ms)
         deadline = math.inf if budget_s is None else time.monotonic() + budget_s
         results: list[TaskResult] = []
         left: list[TuneTask] = []
-        with _Tuners(workspace, tuners, target, registry.modules()) as workers:
+        with _Tuners(workspace, tuners, target, machine.registry.modules()) as workers:
             for task in worthwhile:
                 if time.monotonic() >= deadline:
                     left.append(task)
                 else:
                     results.append(_tuned(task, workers, trials, deadline, progress))
         if any(r.new_trials for r in results):
-            candidates, costs = costing.all()
+            candidates, costs = _offered(machine, workspace)
         results = [replace(r, cost_ms=_offered_ms(r.task, candidates, costs)) for r in results]
     skipped = tuple(t for t in tasks if not t.is_worthwhile)
     return Tuning(target, peaks, tuple(results), skipped, tuple(left), time.monotonic() - start)
@@ -188,24 +175,10 @@ def _names(backends: Sequence[Backend]) -> str:
     return ", ".join(b.name for b in backends)
 
 
-@dataclass(frozen=True, slots=True)
-class _Costing:
-    graph: Graph
-    backends: Mapping[str, Backend]
-    target: Target
-    database: CostDatabase
-    workspace: Workspace
-    registry: Registry
-    progress: Progress
-
-    def all(self) -> tuple[CandidateSet, Costs]:
-        """What the backends offer at this moment, and what it costs."""
-        candidates = generate_candidates(self.graph, self.backends.values(), self.target)
-        policy = default_policy(self.graph)
-        plugins = self.registry.modules()
-        return candidates, collect_costs(
-            candidates, self.backends, self.database, self.workspace, policy, self.progress, plugins=plugins
-        )
+def _offered(machine: Machine, workspace: Workspace) -> tuple[CandidateSet, Costs]:
+    """What the backends offer at this moment, and what it costs."""
+    candidates = generate_candidates(workspace.graph, machine.backends.values(), machine.target)
+    return candidates, collect_costs(machine, workspace, candidates)
 
 
 class _Tuners:

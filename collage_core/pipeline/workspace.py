@@ -15,6 +15,7 @@ from collage_core.costs.inputs import synthesise_inputs
 from collage_core.costs.recording import Recording, record
 from collage_core.formats import Array
 from collage_core.ir import MODEL_FILE, Graph, save_stored
+from collage_core.ir.digests import graph_digest
 from collage_core.pipeline.temporary import TemporaryFolder
 from collage_core.runtime.executable import check_array
 from collage_core.runtime.session import save_arrays
@@ -61,9 +62,14 @@ class Workspace:
         """Every value of one run on the reference."""
         return self._recorded(None)
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the reference has run."""
+        return "recording" in vars(self)
+
     def record(self, worker: Worker) -> None:
         """Make the recording now, in a `reference_worker` that runs already, unless it is made."""
-        if "recording" not in vars(self):
+        if not self.is_recorded:
             self.recording = self._recorded(worker)
 
     def _recorded(self, worker: Worker | None) -> Recording:
@@ -75,6 +81,11 @@ class Workspace:
         return {
             v: graph.constants[v] if graph.is_constant(v) else self.recording.load(v) for v in graph.outputs
         }
+
+    @cached_property
+    def graph_digest(self) -> str:
+        """Of all that the graph is made of, its constants included."""
+        return graph_digest(self.graph)
 
     @cached_property
     def inputs_digest(self) -> str:

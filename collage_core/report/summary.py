@@ -13,7 +13,7 @@ from collage_core.backend import BackendKind
 from collage_core.formats import Format
 from collage_core.ir import Graph, Subgraph
 from collage_core.ir.randomness import drawing_nodes, seed_of
-from collage_core.pipeline.comparison import PARTS
+from collage_core.pipeline.end_to_end import PARTS
 from collage_core.pipeline.in_place import InPlace
 from collage_core.pipeline.optimize import COLLAGE, Optimization
 from collage_core.pipeline.original import OriginalCheck
@@ -211,7 +211,7 @@ def _alone_ms(o: Optimization) -> dict[str, float | None]:
     """What is predicted from costs alone, before anything was seen in place: of what was chosen, and the
     least of all placements. Later costs compare with these.
     """
-    alone = replace(o.costs, in_place=InPlace()).priced(o.graph, o.placement, o.transitions)
+    alone = replace(o.costs, in_place=InPlace()).priced(o.graph, o.placement)
     turns = o.op_level.history.get("turns", ())
     least_ms = turns[0]["predicted_ms"] if turns else o.op_level.placement.predicted_ms
     return {"chosen": alone.predicted_ms, "least": least_ms}
@@ -282,7 +282,7 @@ def tuning_json(tuning: Tuning, model: str) -> dict[str, Any]:
 
 def _prediction(o: Optimization, placed: Mapping[str, Any], parts_ms: Sequence[float]) -> dict[str, Any]:
     """What the predicted latency is made of, what the same took in place, and which groups miss."""
-    group_ms = o.transitions.group_ms
+    group_ms = o.costs.transitions.group_ms
     steps = [*placed["groups"], *placed["conversions"]]
     misses = []
     for i, step in enumerate(steps):
@@ -304,7 +304,7 @@ def _prediction(o: Optimization, placed: Mapping[str, Any], parts_ms: Sequence[f
             )
     return {
         "terms_ms": dict(o.placement.terms_ms),
-        "transitions": asdict(o.transitions),
+        "transitions": asdict(o.costs.transitions),
         "in_place_ms": sum(parts_ms) if parts_ms else None,
         "misses": sorted(misses, key=lambda m: -abs(m["predicted_ms"] - m["in_place_ms"])),
     }

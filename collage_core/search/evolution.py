@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from collage_core.search.fitness import Fitness, Genome
-from collage_core.search.variation import Parent, Variation
+from collage_core.search.variation import Chances, Parent, Variation
 
 __all__ = ["Evaluation", "Evolution", "Evolved", "StoppedBy", "evolve"]
 
@@ -151,16 +151,8 @@ class _Search:
             everything = itertools.product(range(values), repeat=digits)
             fits = self._measure([g for g in everything if g not in self._known], self._budget_s)
             return "exhausted" if fits else "budget"
-        variation = Variation(
-            digits,
-            values,
-            founders,
-            seed,
-            mutation=settings.mutation,
-            crossover=settings.crossover,
-            founding=settings.founding,
-            tournament=settings.tournament,
-        )
+        chances = Chances(settings.mutation, settings.crossover, settings.founding, settings.tournament)
+        variation = Variation(digits, values, founders, seed, chances)
         in_vain = 0
         while in_vain < settings.patience:
             children = variation.children(self._parents, self.best, settings.population, self._known)

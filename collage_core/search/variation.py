@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from collage_core.search.fitness import Fitness, Genome
 
-__all__ = ["Parent", "Variation"]
+__all__ = ["Chances", "Parent", "Variation"]
 
 _DRAWS = 10
 _MUTATIONS = 1000
@@ -41,23 +41,24 @@ class _Entrant:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Chances:
+    """What chance may do; see `Evolution`."""
+
+    mutation: float
+    crossover: float
+    founding: float
+    tournament: int
+
+
 class Variation:
     """Makes genomes of `digits` digits, each below `values`, by chance that only `seed` decides.
 
-    founders, mutation, crossover, founding, tournament: see `Evolution`, where the founders are the seeds.
+    founders: the seeds of `Evolution`.
     """
 
     def __init__(
-        self,
-        digits: int,
-        values: int,
-        founders: Sequence[Genome],
-        seed: int,
-        *,
-        mutation: float,
-        crossover: float,
-        founding: float,
-        tournament: int,
+        self, digits: int, values: int, founders: Sequence[Genome], seed: int, chances: Chances
     ) -> None:
         # Not above: DEAP loads a compiled package that only its multi-objective part needs, and who searches
         # at the op level only imports this module as well.
@@ -67,10 +68,7 @@ class Variation:
         self._digits = digits
         self._values = values
         self._founders = founders
-        self._mutation = mutation
-        self._crossover = crossover
-        self._founding = founding
-        self._tournament = tournament
+        self._chances = chances
         self._random = random.Random(seed)
 
     def children(
@@ -104,7 +102,7 @@ class Variation:
     def _offspring(self, entrants: Sequence[_Entrant]) -> Iterator[list[int]]:
         """Two children of two genomes, or one mutant."""
         genome = self._select(entrants)
-        partner = self._partner(genome, entrants) if random.random() < self._crossover else None
+        partner = self._partner(genome, entrants) if random.random() < self._chances.crossover else None
         if partner is not None:
             yield from self._tools.cxTwoPoint(list(genome), list(partner))
         else:
@@ -116,16 +114,18 @@ class Variation:
         others = [e for e in entrants if e.genome != genome]
         if self._digits < 2 or not others:  # Two points need two digits.
             return None
-        if random.random() < self._founding:
+        if random.random() < self._chances.founding:
             return random.choice(self._founders)
         return self._select(others)
 
     def _select(self, entrants: Sequence[_Entrant]) -> Genome:
-        chosen: list[_Entrant] = self._tools.selTournament(entrants, 1, self._tournament, fit_attr="standing")
+        chosen: list[_Entrant] = self._tools.selTournament(
+            entrants, 1, self._chances.tournament, fit_attr="standing"
+        )
         return chosen[0].genome
 
     def _mutate(self, digits: list[int]) -> None:
-        self._tools.mutUniformInt(digits, 0, self._values - 1, self._mutation)
+        self._tools.mutUniformInt(digits, 0, self._values - 1, self._chances.mutation)
 
 
 @contextmanager

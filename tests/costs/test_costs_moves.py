@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collage_core.costs import Contender, measure_rounds
+from collage_core.costs import Contender, Rounds, Turns, measure_rounds
 from collage_core.costs.processors import Look, Usual
 from collage_core.costs.ratio import ratio_as_it_came, ratio_of
 from collage_core.costs.seats import Runnable
 from collage_core.costs.sittings import SITTINGS
-from collage_core.pipeline.comparison import record_of_outcome
+from collage_core.pipeline.end_to_end import record_of_outcome
 
 TOGETHER, APART = Look(120.0, 1.0), Look(310.0, 1.0)
 _SHARE_APART = 0.3
@@ -105,7 +105,7 @@ def _in_turn(host: Host, rounds: int) -> list[tuple[float, float]]:
 @pytest.mark.usefixtures("host")
 def test_both_ratios_are_right() -> None:
     contenders = [Contender(name, {}, _never, (name,)) for name in _TAKES_MS]
-    outcomes = measure_rounds(contenders, 48 * 20, 3, sittings=48)
+    outcomes = measure_rounds(contenders, Rounds(48 * 20, 48), Turns(3))
     mix, one = (outcomes[name].sittings for name in _TAKES_MS)
     steady, came = ratio_of(mix, one), ratio_as_it_came(mix, one)
     assert steady is not None
@@ -132,7 +132,7 @@ def test_both_ratios_are_right() -> None:
 def test_a_quarter_of_the_sittings_runs_as_it_comes_and_all_turns_are_kept() -> None:
     contenders = [Contender(name, {}, _never, (name,)) for name in _TAKES_MS]
     for sittings in range(2, 17):
-        outcome = measure_rounds(contenders, 2 * sittings, 3, sittings=sittings)["mix"]
+        outcome = measure_rounds(contenders, Rounds(2 * sittings, sittings), Turns(3))["mix"]
         came = [s.as_it_comes for s in outcome.sittings]
         assert len(came) == sittings
         assert sum(came) >= sittings / 4

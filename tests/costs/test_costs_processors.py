@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from collage_core.costs import Contender, measure_rounds
+from collage_core.costs import Contender, Rounds, Turns, measure_rounds
 from collage_core.costs.limits import settling_limit_s
 from collage_core.costs.processors import Look, Processors, Usual
 from collage_core.errors import CollageError, WorkerError
@@ -297,7 +297,7 @@ def test_a_turn_is_taken_again_and_the_first_is_forgotten(
     monkeypatch.setattr(f"{_PROCESSORS}._usual", known())
     log = tmp_path / "log"
     contender = Contender("a", {}, runners.open_runner, (log, "a", "", 0.0))
-    outcome = measure_rounds([contender], 3, warmup_s=0, turn_s=0)["a"]
+    outcome = measure_rounds([contender], Rounds(3), Turns(1, 0.0, 1, 0.0))["a"]
     assert outcome.samples is not None
     assert outcome.samples.runs == 3
     (sitting,) = outcome.sittings

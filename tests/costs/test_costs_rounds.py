@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from collage_core.costs import Contender, measure_rounds
-from collage_core.costs.rounds import _hopeless, starting_order
+from collage_core.costs.rounds import Limits, Rounds, Turns, _hopeless, starting_order
 from collage_core.costs.seats import Seat, _alike
 from collage_core.costs.sittings import Sitting, Turn
 from collage_core.errors import WorkerError
@@ -21,6 +21,9 @@ from collage_core.worker import Worker
 pytestmark = pytest.mark.alone
 
 runners = importlib.import_module("costs_odd_backend")
+
+_AT_ONCE = Turns(1, 0.0, 1, 0.0)
+"""One run, after one."""
 
 
 def contender(name: str, log: Path | None = None, do: str = "", seconds: float = 0.0) -> Contender:
@@ -32,7 +35,7 @@ def test_everybody_gets_the_same_turns_in_changing_order(tmp_path: Path) -> None
     names = ["a", "b", "c"]
     done: list[int] = []
     outcomes = measure_rounds(
-        [contender(n, log) for n in names], 12, 2, 1, warmup_s=0, turn_s=0, on_round=done.append
+        [contender(n, log) for n in names], Rounds(12), Turns(2, 0.0, 1, 0.0), on_round=done.append
     )
     assert list(outcomes) == names
     assert done == list(range(1, 13))
@@ -55,7 +58,7 @@ def test_a_process_that_cannot_be_started_costs_only_its_contender(monkeypatch: 
         return Worker(environment, **options)
 
     monkeypatch.setattr("collage_core.costs.seats.Worker", start)
-    outcomes = measure_rounds([contender("unlucky"), contender("lucky")], 4, sittings=2)
+    outcomes = measure_rounds([contender("unlucky"), contender("lucky")], Rounds(4, 2))
     assert outcomes["unlucky"].reason == "a worker process cannot be started: no memory"
     assert outcomes["unlucky"].unavailable
     assert outcomes["lucky"].ok
@@ -74,7 +77,7 @@ def test_no_sitting_but_the_first_begins_when_time_is_over(over_after: int) -> N
         return set()
 
     both = [contender("a"), contender("b")]
-    outcomes = measure_rounds(both, 8, sittings=4, go_on=nobody, has_time=has_time)
+    outcomes = measure_rounds(both, Rounds(8, 4), limits=Limits(has_time=has_time), go_on=nobody)
     expected = min(1 + over_after, 4)
     for outcome in outcomes.values():
         assert len(outcome.sittings) == expected
@@ -94,7 +97,9 @@ def test_a_sitting_begins_where_there_is_time_for_one_like_the_last() -> None:
         return sittings.keys()
 
     slow, fast = contender("slow", seconds=0.3), contender("fast", seconds=0.001)
-    outcomes = measure_rounds([slow, fast], 4, sittings=2, hopeless=4.0, go_on=all_of_them, has_time=has_time)
+    outcomes = measure_rounds(
+        [slow, fast], Rounds(4, 2, hopeless=4.0), limits=Limits(has_time=has_time), go_on=all_of_them
+    )
     assert [len(outcomes[name].sittings) for name in ("slow", "fast")] == [4, 4]
     assert [bool(s.turns) for s in outcomes["slow"].sittings] == [True, False, False, False]
     first_s, *others_s = asked_s
@@ -111,7 +116,7 @@ def test_once_time_is_over_a_sitting_ends_with_its_round() -> None:
         return seconds > 0.0 or sittings_begun == 0
 
     both = [contender("a"), contender("b")]
-    for outcome in measure_rounds(both, 8, sittings=2, most_rounds=4, has_time=has_time).values():
+    for outcome in measure_rounds(both, Rounds(8, 2, 4), limits=Limits(has_time=has_time)).values():
         first, second = outcome.sittings
         assert len(first.turns) >= 4
         assert len(second.turns) == 1
@@ -121,7 +126,7 @@ def test_short_runs_fill_their_turns(tmp_path: Path) -> None:
     logs = {"short": tmp_path / "short", "long": tmp_path / "long"}
     seconds = {"short": 0.001, "long": 0.2}
     contenders = [contender(n, log, seconds=seconds[n]) for n, log in logs.items()]
-    outcomes = measure_rounds(contenders, 2, 3, warmup_s=0, turn_s=0.5)
+    outcomes = measure_rounds(contenders, Rounds(2), Turns(3, 0.5, 1, 0.0))
     runs = {name: len(log.read_text().splitlines()) for name, log in logs.items()}
     assert runs == {"short": 2 + 2 * (1 + 16), "long": 2 + 2 * (1 + 3)}
     assert [o.samples.runs for o in outcomes.values() if o.samples] == [2 * 3] * 2
@@ -135,7 +140,7 @@ def test_a_turn_of_few_runs_counts_as_much_as_one_of_many() -> None:
 
 
 def test_times_are_those_of_the_runs() -> None:
-    outcomes = measure_rounds([contender("slow", seconds=0.02), contender("fast", seconds=0.002)], 5)
+    outcomes = measure_rounds([contender("slow", seconds=0.02), contender("fast", seconds=0.002)], Rounds(5))
     slow, fast = outcomes["slow"].samples, outcomes["fast"].samples
     assert slow is not None
     assert fast is not None
@@ -146,7 +151,7 @@ def test_times_are_those_of_the_runs() -> None:
 def test_parts_are_means_without_the_longest_tenth() -> None:
     """Of 20 runs 10 take 1, 8 take 3, and two take much longer for what is not their own fault."""
     timed = replace(contender("timed"), parts=True)
-    outcomes = measure_rounds([timed, contender("other")], 10, 2, 1, warmup_s=0, turn_s=0)
+    outcomes = measure_rounds([timed, contender("other")], Rounds(10), Turns(2, 0.0, 1, 0.0))
     assert outcomes["timed"].parts_ms == pytest.approx([2.0, 34.0 / 18.0])
     assert outcomes["other"].parts_ms == ()
 
@@ -154,7 +159,7 @@ def test_parts_are_means_without_the_longest_tenth() -> None:
 def test_every_sitting_has_new_processes(tmp_path: Path) -> None:
     log = tmp_path / "log"
     contenders = [contender("a", log, seconds=0.002), contender("b", log, do="raise")]
-    outcomes = measure_rounds(contenders, 7, 2, 1, sittings=3, warmup_s=0, turn_s=0)
+    outcomes = measure_rounds(contenders, Rounds(7, 3), Turns(2, 0.0, 1, 0.0))
     processes = Counter(line for line in log.read_text().splitlines() if line.startswith("a "))
     assert [*processes.values()] == [2 + 3 * n for n in (2, 2, 3)]
     found = outcomes["a"]
@@ -189,10 +194,10 @@ def test_processes_start_in_the_order_of_the_sitting(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Seat, "start", seen)
     contenders = [contender(n) for n in "abc"]
-    measure_rounds(contenders, 3, 1, 1, sittings=3, warmup_s=0, turn_s=0, first_order=1)
+    measure_rounds(contenders, Rounds(3, 3, first_order=1), _AT_ONCE)
     assert "".join(started) == "cba" + "cba" + "bca"
     monkeypatch.setattr("random.randrange", lambda end: end - 1)
-    measure_rounds(contenders, 1, 1, 1, warmup_s=0, turn_s=0)
+    measure_rounds(contenders, Rounds(1), _AT_ONCE)
     assert "".join(started[9:]) == "bac", "no list's first is always the first"
 
 
@@ -202,9 +207,7 @@ def test_a_sitting_goes_on_for_as_long_as_it_took_to_start() -> None:
 
     def turns(seconds: float, most_rounds: int) -> list[int]:
         contenders = [contender(name, seconds=seconds) for name in ("a", "b")]
-        outcomes = measure_rounds(
-            contenders, 4, sittings=2, most_rounds=most_rounds, warmup_s=0, turn_s=0, on_round=done.append
-        )
+        outcomes = measure_rounds(contenders, Rounds(4, 2, most_rounds), _AT_ONCE, on_round=done.append)
         found = {name: [len(sitting.turns) for sitting in o.sittings] for name, o in outcomes.items()}
         assert found["a"] == found["b"]
         return found["a"]
@@ -225,9 +228,7 @@ def test_further_sittings_follow_for_those_who_are_to_go_on(tmp_path: Path) -> N
     log = tmp_path / "log"
     done: list[int] = []
     contenders = [*(contender(name, log) for name in "abc"), contender("out", do="raise")]
-    outcomes = measure_rounds(
-        contenders, 4, sittings=2, warmup_s=0, turn_s=0, go_on=go_on, on_round=done.append
-    )
+    outcomes = measure_rounds(contenders, Rounds(4, 2), _AT_ONCE, go_on=go_on, on_round=done.append)
     assert seen == [
         {"a": [2, 2], "b": [2, 2], "c": [2, 2]},
         {"a": [2, 2, 2], "b": [2, 2, 2], "c": [2, 2, 0]},
@@ -246,7 +247,7 @@ def test_further_sittings_follow_for_those_who_are_to_go_on(tmp_path: Path) -> N
 def test_what_is_hopelessly_behind_leaves_after_one_sitting(tmp_path: Path) -> None:
     log = tmp_path / "log"
     contenders = [contender("fast", log, seconds=0.002), contender("hopeless", log, seconds=0.04)]
-    outcomes = measure_rounds(contenders, 6, sittings=3, warmup_s=0, turn_s=0, hopeless=4.0)
+    outcomes = measure_rounds(contenders, Rounds(6, 3, hopeless=4.0), _AT_ONCE)
     sat = {name: [len(s.turns) for s in o.sittings] for name, o in outcomes.items()}
     assert sat == {"fast": [2, 2, 2], "hopeless": [2, 0, 0]}
     assert outcomes["hopeless"].outputs["y"].size == 1, "it has answered before it left"
@@ -266,7 +267,7 @@ def test_who_has_left_is_not_asked_about_and_comes_no_more(tmp_path: Path) -> No
         asked.append(set(sittings))
         return {"hopeless"} if len(asked) > 1 else {"fast", "hopeless"}
 
-    outcomes = measure_rounds(contenders, 2, sittings=2, warmup_s=0, turn_s=0, hopeless=4.0, go_on=go_on)
+    outcomes = measure_rounds(contenders, Rounds(2, 2, hopeless=4.0), _AT_ONCE, go_on=go_on)
     assert asked == [{"fast"}, {"fast"}]
     assert {n: sum(bool(s.turns) for s in o.sittings) for n, o in outcomes.items()} == {
         "fast": 3,
@@ -295,7 +296,7 @@ class Seated:
 
 def test_of_what_takes_long_a_turn_is_one_run(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    measure_rounds([contender("a", log, seconds=1.01)], 2, 3, 2)
+    measure_rounds([contender("a", log, seconds=1.01)], Rounds(2), Turns(3, warmup_runs=2))
     assert len(log.read_text().splitlines()) == 1 + 2, "one to open, and none to warm up"
 
 
@@ -309,7 +310,9 @@ def test_of_what_takes_long_a_turn_is_one_run(tmp_path: Path) -> None:
     ],
 )
 def test_a_fault_costs_its_contender_only(do: str, reason: str) -> None:
-    outcomes = measure_rounds([contender("bad", do=do), contender("good")], 6, turn_s=0, run_limit_s=4.0)
+    outcomes = measure_rounds(
+        [contender("bad", do=do), contender("good")], Rounds(6), Turns(seconds=0.0), Limits(turn_s=4.0)
+    )
     bad, good = outcomes["bad"], outcomes["good"]
     assert not bad.ok
     assert bad.samples is None
@@ -326,7 +329,7 @@ def test_no_process_is_left_behind(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measure_rounds([contender("a", log), contender("b", log)], 5, on_round=interrupt)
+        measure_rounds([contender("a", log), contender("b", log)], Rounds(5), on_round=interrupt)
     pids = {line.split()[1] for line in log.read_text().splitlines()}
     assert len(pids) == 2
     assert not any(Path("/proc", pid).exists() for pid in pids)
@@ -334,5 +337,5 @@ def test_no_process_is_left_behind(tmp_path: Path) -> None:
 
 def test_equal_names_are_a_mistake() -> None:
     with pytest.raises(ValueError, match="differ"):
-        measure_rounds([contender("a"), contender("a")], 1)
-    assert measure_rounds([], 3) == {}
+        measure_rounds([contender("a"), contender("a")], Rounds(1))
+    assert measure_rounds([], Rounds(3)) == {}

@@ -50,7 +50,8 @@ from collage_core import (
 from collage_core.formats import Format
 from collage_core.ir import Graph, Operator, OpKind, from_model
 from collage_core.patterns import Pattern, match_all
-from collage_core.pipeline.comparison import PARTS, Comparison
+from collage_core.pipeline.comparison import Comparison
+from collage_core.pipeline.end_to_end import PARTS
 from collage_core.pipeline.optimize import Single
 from collage_core.placement import VIEW
 from collage_core.reference import ReferenceBackend
@@ -216,10 +217,10 @@ def _optimization(graph: Graph) -> Optimization:
         for key in needed_conversions(graph, candidates.candidates)
     }
     costs = Costs(kernels, conversions, measured=17, cached=4, measure_s=12.5)
-    transitions = Transitions(
+    costs.transitions = Transitions(
         {"swift": 0.001953125, "plain": 0.00390625}, {"swift": 0.0078125, "plain": 0.015625}
     )
-    formulation = formulate(candidates, costs.record_of, costs.converters(), transitions)
+    formulation = formulate(candidates, costs.record_of, costs.converters(), costs.transitions)
     solution = OpLevelSearch().solve(formulation.problem)
     mix = formulation.placement(solution)
     # In place as predicted, but for one group that takes twice its time.
@@ -243,7 +244,6 @@ def _optimization(graph: Graph) -> Optimization:
         singles=singles,
         candidates=candidates,
         costs=costs,
-        transitions=transitions,
         op_level=SearchResult(mix, solution),
         second_level=None,
         comparisons=(Comparison(records, measured=True),),

@@ -93,7 +93,6 @@ class _Problem:
 
     candidates: CandidateSet
     truth: Costs
-    transitions: Transitions
     share: Callable[[], float]
     recorded: RecordedCosts = field(init=False)
 
@@ -106,18 +105,21 @@ class _Problem:
         candidates = CandidateSet(graph, _TARGET, tuple(_candidates(graph, rng)), {}, _KINDS)
         constants = Transitions({b: rng.random() for b in _KINDS}, {b: rng.random() for b in _KINDS})
         transitions = rng.choice((Transitions(), constants))
-        return cls(candidates, _truth(candidates, rng), transitions, lambda: share(rng))
+        truth = _truth(candidates, rng)
+        truth.transitions = transitions
+        return cls(candidates, truth, lambda: share(rng))
 
     def full(self) -> SearchResult:
         """With everything measured."""
-        return search_placement(self.candidates, self.truth, OpLevelSearch(), None, self.transitions)
+        return search_placement(self.candidates, self.truth, OpLevelSearch())
 
     @contextmanager
     def known(self, gap: float = 0.0, time_is_over: Callable[[], bool] = lambda: False) -> Iterator[Known]:
         self.recorded = RecordedCosts(self.candidates.graph, self.truth)
         backends = {name: _Toy(name) for name in _KINDS}
         with recorded_ledger(self.candidates, backends, self.recorded, time_is_over) as ledger:
-            yield Known(ledger, self.transitions, gap, self.bounds())
+            ledger.costs.transitions = self.truth.transitions
+            yield Known(ledger, OpLevelSearch(), gap, self.bounds())
 
     def bounds(self) -> Any:
         return _Bounds(
@@ -244,7 +246,7 @@ def test_bounded_measuring_ends_at_the_placement_that_full_measuring_finds(seeds
         full = problem.full()
         assert full.placement.optimal
         with problem.known() as known:
-            found = known.search(OpLevelSearch())
+            found = known.search()
             counts = known.ledger.counts()
         assert _ms(found) == pytest.approx(_ms(full)), seed
         assert _ms(found) == pytest.approx(_ms(replace(found, placement=known.priced(found.placement)))), seed
@@ -268,10 +270,10 @@ def test_nothing_is_measured_that_no_placement_as_good_could_hold(seeds: range) 
         problem = _Problem.generated(seed)
         best_ms = _ms(problem.full())
         with problem.known() as known:
-            bounds = Costs({}, {})
+            bounds = Costs({}, {}, transitions=problem.truth.transitions)
             assert known.estimates is not None
             known.estimates.bound(bounds, list(known.ledger.unknown_converters))
-            known.search(OpLevelSearch())
+            known.search()
         least_ms = {
             kernel: min(
                 _least_ms_with(c, problem, bounds)
@@ -292,7 +294,7 @@ def _least_ms_with(candidate: Candidate, problem: _Problem, costs: Costs) -> flo
     )
     restricted = replace(problem.candidates, candidates=rest)
     try:
-        return _ms(search_placement(restricted, costs, OpLevelSearch(), None, problem.transitions))
+        return _ms(search_placement(restricted, costs, OpLevelSearch()))
     except PlacementError:
         return math.inf
 
@@ -302,7 +304,7 @@ def test_where_bounds_are_costs_only_the_best_placement_is_measured() -> None:
         problem = _Problem.generated(seed, lambda rng: 1.0)
         problem.truth = _without_failures(problem.truth)
         with problem.known() as known:
-            found = known.search(OpLevelSearch())
+            found = known.search()
         assert found.placement.optimal
         assert (set(problem.recorded.kernels), set(problem.recorded.converters)) == _contents(
             problem.candidates.graph, found.placement
@@ -326,7 +328,7 @@ def test_a_gap_ends_it_sooner_and_within_it() -> None:
             problem = _Problem.generated(seed, lambda rng: rng.uniform(0.6, 1.0))
             best_ms = _ms(problem.full())
             with problem.known(gap) as known:
-                found = known.search(OpLevelSearch())
+                found = known.search()
             assert best_ms <= _ms(found) * (1 + 1e-9)
             assert _ms(found) <= best_ms * (1.0 + gap) * (1 + 1e-9), (seed, gap)
             solution = found.solution
@@ -358,15 +360,13 @@ def _found(
     """Of one node what the search finds, and which backends were measured. known: backends whose cost is."""
     candidates = _alone(_one_node(), costs_ms)
     costs = {c.kernel_key: costs_ms[c.backend] for c in candidates.candidates}
-    problem = _Problem(
-        candidates, Costs({k: _ok(ms) for k, ms in costs.items()}, {}), Transitions(), lambda: 1.0
-    )
+    problem = _Problem(candidates, Costs({k: _ok(ms) for k, ms in costs.items()}, {}), lambda: 1.0)
     with problem.known(gap) as asked:
         asked.ledger.measure_kernels("known before", [k for k in costs if k[2] in known])
         problem.recorded.kernels.clear()
         bounds: Any = _Bounds({k: bounds_ms[k[2]] for k in costs}, {})
         asked.estimates = bounds
-        found = asked.search(OpLevelSearch())
+        found = asked.search()
         return found, [backend for _, _, backend in problem.recorded.kernels]
 
 
@@ -391,7 +391,7 @@ def test_what_is_proven_is_said_to_be() -> None:
     for seed in range(25):
         problem = _Problem.generated(seed)
         with problem.known() as known:
-            found = known.search(OpLevelSearch())
+            found = known.search()
         assert _is_proven(found), seed
     for names in (("red", "green"), ("green", "red")):
         found, asked = _found(dict.fromkeys(names, 1.0), dict.fromkeys(names, 1.0), known=["red"])
@@ -412,11 +412,11 @@ def test_where_time_is_short_the_likely_best_is_measured_first() -> None:
     costs = {c.kernel_key: costs_ms[c.backend] for c in candidates.candidates}
     truth = Costs({k: _ok(ms) for k, ms in costs.items()}, {})
     for guesses_ms, first in (({}, "green"), (costs, "red")):
-        problem = _Problem(candidates, truth, Transitions(), lambda: 1.0)
+        problem = _Problem(candidates, truth, lambda: 1.0)
         with problem.known(time_is_over=lambda p=problem: bool(p.recorded.kernels)) as known:  # type: ignore[misc]
             estimates: Any = _Bounds({k: 0.1 if k[2] == "green" else 0.9 for k in costs}, {}, guesses_ms)
             known.estimates = estimates
-            found = known.search(OpLevelSearch())
+            found = known.search()
         assert [backend for _, _, backend in problem.recorded.kernels] == [first]
         assert _ms(found) == costs_ms[first]
 
@@ -427,13 +427,11 @@ def test_when_time_is_over_there_is_a_measured_placement(after: int) -> None:
     for seed in range(30):
         problem = _Problem.generated(seed)
         with problem.known(time_is_over=lambda p=problem: len(p.recorded.kernels) >= after) as known:  # type: ignore[misc]
-            found = known.search(OpLevelSearch())
+            found = known.search()
             kernels, converters = _contents(problem.candidates.graph, found.placement)
             assert kernels <= set(problem.recorded.kernels), seed
             assert converters <= set(problem.recorded.converters), seed
-            of_measured = search_placement(
-                problem.candidates, known.costs, OpLevelSearch(), None, problem.transitions
-            )
+            of_measured = search_placement(problem.candidates, known.costs, OpLevelSearch())
             assert _ms(found) == pytest.approx(_ms(of_measured))
 
 
@@ -449,9 +447,10 @@ def test_when_time_is_over_nothing_is_guessed_twice() -> None:
     with problem.known(time_is_over=lambda: True) as known:
         bounds = problem.bounds()
         known.estimates = replace(bounds, guesses_ms=bounds.kernels_ms)
-        measure_singles([*_KINDS], "ref", known, Counted())
+        known.searcher = Counted()
+        measure_singles([*_KINDS], known)
         assert not asked, "it would only be done to measure"
-        placed = single("ref", "ref", known, Counted())
+        placed = single("ref", known)
         assert placed.placement is not None
         assert len(asked) == 1
     assert not problem.recorded.kernels
@@ -463,9 +462,9 @@ def test_where_nobody_runs_a_node_all_that_might_was_tried() -> None:
         node = problem.candidates.graph.nodes[-1].id
         doomed = {c.kernel_key for c in problem.candidates.candidates if node in c.subgraph.node_set}
         kernels = {k: _FAILED if k in doomed else r for k, r in problem.truth.kernels.items()}
-        problem.truth = Costs(kernels, problem.truth.conversion_records)
+        problem.truth = replace(problem.truth, kernels=kernels)
         with problem.known() as known, pytest.raises(PlacementError):
-            known.search(OpLevelSearch())
+            known.search()
         alone = {c.kernel_key for c in problem.candidates.candidates if set(c.subgraph.node_set) == {node}}
         assert alone <= set(problem.recorded.kernels), seed
 
@@ -474,9 +473,9 @@ def test_a_second_search_measures_nothing() -> None:
     for seed in range(20):
         problem = _Problem.generated(seed)
         with problem.known() as known:
-            first = known.search(OpLevelSearch())
+            first = known.search()
             measured = known.ledger.counts()["measured"]
-            assert known.search(OpLevelSearch()).placement == first.placement
+            assert known.search().placement == first.placement
             assert known.ledger.counts()["measured"] == measured
 
 

@@ -19,6 +19,7 @@ from collage_core.ir import Graph, TensorType, from_model
 from collage_core.pipeline import calibration
 from collage_core.pipeline.costing import Costs
 from collage_core.pipeline.found import Found
+from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.progress import Silent
 from collage_core.placement import VIEW, Group, Placement
 from collage_core.search.transitions import Transitions
@@ -117,7 +118,7 @@ def test_every_library_is_seen_in_place(tmp_path: Path, monkeypatch: pytest.Monk
     registry = default_registry()
     backends = {b.name: b for b in registry.available(None)}
     with CostDatabase(tmp_path / "c.sqlite") as database:
-        calibration.calibrate(backends, Target("cpu", 2), database, registry, Silent())
+        calibration.calibrate(Machine(backends, Target("cpu", 2), database, registry, Silent()))
     assert seen >= backends.keys() - {"reference"}
     assert left >= backends.keys() - {"reference"}
 
@@ -130,7 +131,7 @@ def test_calibrated_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with CostDatabase(tmp_path / "c.sqlite") as database:
 
         def calibrate() -> tuple[Transitions, int]:
-            return calibration.calibrate(backends, Target("cpu", 1), database, registry, Silent())
+            return calibration.calibrate(Machine(backends, Target("cpu", 1), database, registry, Silent()))
 
         found, measured = calibrate()
         assert measured > 1
@@ -155,7 +156,7 @@ def test_failure_costs_nothing_and_is_told(tmp_path: Path, monkeypatch: pytest.M
     registry = default_registry()
     backends = {b.name: b for b in registry.available(["tvm", "reference"])}
     with CostDatabase(tmp_path / "c.sqlite") as database:
-        found = calibration.calibrate(backends, Target("cpu", 1), database, registry, Listener())
+        found = calibration.calibrate(Machine(backends, Target("cpu", 1), database, registry, Listener()))
         assert found == (Transitions(), 0)
         assert len(database) == 0, "the next run tries again"
     assert told == ["groups and crossings are taken to cost nothing, since calibration failed: no room"]
@@ -168,16 +169,15 @@ def test_where_nothing_is_to_be_measured_nothing_is(tmp_path: Path, monkeypatch:
     with CostDatabase(tmp_path / "c.sqlite") as database:
         for names, measure in ((["tvm", "reference"], False), (["reference"], True)):
             backends = {b.name: b for b in registry.available(names)}
-            found = calibration.calibrate(
-                backends, Target("cpu", 1), database, registry, Silent(), measure=measure
-            )
+            machine = Machine(backends, Target("cpu", 1), database, registry, Silent())
+            found = calibration.calibrate(machine, measure=measure)
             assert found == (Transitions(), 0)
 
 
 def test_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLLAGE_CALIBRATION", "off")
     with CostDatabase(tmp_path / "c.sqlite") as database:
-        found = calibration.calibrate({}, Target("cpu", 1), database, default_registry(), Silent())
+        found = calibration.calibrate(Machine({}, Target("cpu", 1), database, default_registry(), Silent()))
     assert found == (Transitions(), 0)
 
 
@@ -187,8 +187,9 @@ def test_conversions_are_chosen_with_what_their_group_costs() -> None:
     records = {"quick": CostRecord("ok", 0.010, 0.0, 30), "near": CostRecord("ok", 0.012, 0.0, 30)}
     costs = Costs({}, {key: records})
     assert costs.converters() == {key: ("quick", 0.010)}
-    assert costs.converters(None, Transitions({"quick": 0.003})) == {key: ("near", 0.012)}
-    assert costs.converters(["quick"], Transitions({"quick": 0.003})) == {key: ("quick", 0.010)}
+    costs.transitions = Transitions({"quick": 0.003})
+    assert costs.converters() == {key: ("near", 0.012)}
+    assert costs.converters(["quick"]) == {key: ("quick", 0.010)}
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,14 @@ from simulated_sittings import sittings_of_ms
 
 from collage_core import CostDatabase, Target
 from collage_core.costs.ratio import sittings_of
-from collage_core.costs.rounds import MOST_ROUNDS
+from collage_core.costs.rounds import MOST_ROUNDS, Limits, Rounds, Turns
 from collage_core.costs.samples import Samples
 from collage_core.costs.seats import Contender, Outcome
 from collage_core.costs.sittings import Sitting, Turn
 from collage_core.ir import from_model
-from collage_core.pipeline.comparison import Comparison, Plan, Unsettled, compare
+from collage_core.pipeline.comparison import Comparison, Contest, Plan, Unsettled
 from collage_core.pipeline.entrants import Entrant
+from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.progress import Silent
 from collage_core.pipeline.workspace import Workspace
 from collage_core.runtime.session import open_placement
@@ -50,26 +51,23 @@ class _Machine:
     def __call__(
         self,
         contenders: Sequence[Contender],
-        rounds: int,
-        runs: int,
+        rounds: Rounds,
+        turns: Turns,
+        limits: Limits,
         *,
-        sittings: int,
-        most_rounds: int,
-        hopeless: float,
-        patience: float,
         go_on: Callable[[Mapping[str, Sequence[Sitting]]], set[str]] | None,
-        has_time: Callable[[float], bool],
         **_: Any,
     ) -> dict[str, Outcome]:
+        has_time, sittings = limits.has_time, rounds.sittings
         self.sittings.append(next((n for n in range(1, sittings) if not has_time(1.0)), sittings))
-        self.most_rounds.append(most_rounds)
-        self.hopeless.append(hopeless)
-        self.patience.append(patience)
+        self.most_rounds.append(rounds.most)
+        self.hopeless.append(rounds.hopeless)
+        self.patience.append(rounds.patience)
         noise = {"a": sittings_of_ms(_NOISE * self.times), "b": sittings_of_ms(_NOISE[::-1] * self.times)}
         invited = go_on(noise) if go_on else set()
         self.went_on.append(invited if invited and has_time(1.0) else set())
-        turns = (Turn(2.0, taken_again=True, moved=True), *[Turn(1.0)] * rounds)
-        ran = Outcome(Samples((1.0,) * rounds), sittings=(Sitting(turns),))
+        sat = (Turn(2.0, taken_again=True, moved=True), *[Turn(1.0)] * rounds.count)
+        ran = Outcome(Samples((1.0,) * rounds.count), sittings=(Sitting(sat),))
         failed = Outcome(None, reason="it crashed", unavailable=self.full)
         return {c.name: failed if c.name in self.failing else ran for c in contenders}
 
@@ -77,11 +75,11 @@ class _Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> _Machine:
     machine = _Machine()
-    monkeypatch.setattr("collage_core.pipeline.comparison.measure_rounds", machine)
+    monkeypatch.setattr("collage_core.pipeline.machine.measure_rounds", machine)
     return machine
 
 
-def _contender(name: str, _: Workspace) -> Contender:
+def _contender(name: str) -> Contender:
     return Contender(name, {}, open_placement)  # never opened
 
 
@@ -98,20 +96,13 @@ class _Runs:
         has_time: Callable[[float], bool] = lambda seconds: True,
         limit_s: float | None = None,
     ) -> Comparison:
-        entrants = [Entrant(name, name, {}, partial(_contender, name)) for name in ("a", "b")]
-        workspace = self._workspace
-        return compare(
-            workspace.graph,
-            entrants,
-            Target("cpu", 1),
-            self.database,
-            workspace,
-            Silent(),
-            title=title,
-            plan=plan,
-            has_time=has_time,
-            limit_s=limit_s,
-        )
+        entrants = [
+            Entrant(name, name, {}, self._workspace, partial(_contender, name)) for name in ("a", "b")
+        ]
+        machine = Machine.of(self.database, (), Target("cpu", 1))
+        contest = Contest(title, entrants, plan)
+        known = contest.recalled(machine, limit_s)
+        return known or contest.run(machine, {}, Limits(has_time=has_time), limit_s)
 
 
 @pytest.fixture

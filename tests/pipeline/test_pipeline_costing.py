@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,9 @@ from collage_core.formats import Format, channels_last
 from collage_core.ir import Graph, Subgraph, TensorType, from_model
 from collage_core.pipeline.in_place import KernelKey
 from collage_core.pipeline.ledger import Ledger
+from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.progress import Progress, Silent
+from collage_core.plugins import Registry
 from collage_core.search.candidates import Candidate, CandidateSet
 
 if TYPE_CHECKING:
@@ -131,10 +133,18 @@ class _Elsewhere:
         return Reported({**environment_of(_Toy(job.backend), job.target), **self.facts}, found)
 
 
-def _ledger(graph: Graph, database: CostDatabase, progress: Progress | None = None, **options: Any) -> Ledger:
+def _ledger(
+    graph: Graph,
+    database: CostDatabase,
+    progress: Progress | None = None,
+    executor: Executor | None = None,
+    **options: Any,
+) -> Ledger:
     nowhere: Any = SimpleNamespace(graph_folder=Path(), recording=SimpleNamespace(directory=Path()))
     backends = {name: _Toy(name) for name in _KINDS}
-    return Ledger(_candidates(graph), backends, database, nowhere, Policy(), progress or Silent(), **options)
+    registry = Registry(entry_points=False)
+    machine = Machine(backends, Target("cpu", 1), database, registry, progress or Silent(), executor)
+    return Ledger(machine, nowhere, _candidates(graph), Policy(), **options)
 
 
 def _kernels(graph: Graph) -> list[KernelKey]:
@@ -274,9 +284,7 @@ def test_an_interrupt_keeps_what_was_measured(graph: Graph, database: CostDataba
             if len(database) == 3:
                 raise KeyboardInterrupt
 
-    nowhere: Any = SimpleNamespace(graph_folder=Path(), recording=SimpleNamespace(directory=Path()))
-    backends = {name: _Toy(name) for name in _KINDS}
-    ledger = Ledger(_candidates(graph), backends, database, nowhere, Policy(), Impatient())
+    ledger = _ledger(graph, database, Impatient())
     with pytest.raises(KeyboardInterrupt):
         ledger.measure_all()
     assert len(database) == 3

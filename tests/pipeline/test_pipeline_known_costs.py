@@ -12,7 +12,9 @@ import pytest
 
 from collage_core import CostDatabase, Target
 from collage_core.pipeline.known_costs import KnownCosts, look_up
+from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.optimize import Optimization, optimize, search_placement
+from collage_core.pipeline.progress import Silent
 from collage_core.plugins import PLUGINS_VARIABLE, default_registry
 from collage_core.runtime import Bundle, read, save
 from collage_core.search import OpLevelSearch
@@ -52,7 +54,8 @@ def _known(
     backends = {name: default_registry().backend(name) for name in _BACKENDS}
     with CostDatabase(folder / costs) as database:
         before = len(database)
-        known = look_up(graph, backends, _TARGET, database, constraints, since)
+        machine = Machine(backends, _TARGET, database, default_registry(), Silent())
+        known = look_up(machine, graph, constraints, since)
         assert len(database) == before
     return known
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from collage_core import Constraints, Optimization, Target, build, optimize
+from collage_core import Constraints, Optimization, Target, Workspace, build, optimize
 from collage_core.backend import Variant, plain_variant
 from collage_core.errors import CollageError, PlacementError
 from collage_core.formats import Format
@@ -120,10 +120,9 @@ def test_a_type_of_the_models_own_is_no_rounding(parse: Parse) -> None:
     groups = (Group("halves", (n.id,), plain_variant(Subgraph(graph, [n.id]))) for n in graph.nodes)
     placement = Placement(tuple(groups), (), _HALVES)
     assert not rounded_to(graph, placement)
-    assert placement_entrant("both", placement, default_registry()).held_to(graph) == {
-        "y": "float32",
-        "z": "float16",
-    }
+    with Workspace(graph) as workspace:
+        entrant = placement_entrant(workspace, "both", placement, default_registry())
+        assert entrant.held_to() == {"y": "float32", "z": "float16"}
 
 
 @pytest.mark.parametrize("given", [["float16"], {"float16"}, ("float16", "float16")])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from collage_core import CostDatabase, Target, optimize
-from collage_core.backend import Backend
 from collage_core.costs.record import CostRecord
 from collage_core.pipeline.effort import NORMAL, THOROUGH
 from collage_core.pipeline.estimates import Estimates
+from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.priors import PRIORS, keep_priors, known_priors
-from collage_core.plugins import default_registry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,28 +25,31 @@ if TYPE_CHECKING:
 _TARGET = Target("cpu", 1)
 
 
-def _reference() -> dict[str, Backend]:
-    return {"reference": default_registry().backends["reference"]}
+def _machine(database: CostDatabase) -> Machine:
+    """With nothing but the reference."""
+    return Machine.of(database, (), _TARGET)
 
 
 def test_the_last_of_a_kind_stands_and_other_kinds_stay() -> None:
-    backends = _reference()
     with CostDatabase(":memory:") as database:
-        assert known_priors(backends, _TARGET, database) == {"reference": {}}
-        keep_priors({"reference": {"a": 0.5, "b": 0.25}}, backends, _TARGET, database)
-        keep_priors({"reference": {"b": 0.75}}, backends, _TARGET, database)
-        assert known_priors(backends, _TARGET, database) == {"reference": {"a": 0.5, "b": 0.75}}
-        assert known_priors(backends, Target("cpu", 2), database) == {"reference": {}}, "of other threads"
+        machine = _machine(database)
+        assert known_priors(machine) == {"reference": {}}
+        keep_priors(machine, {"reference": {"a": 0.5, "b": 0.25}})
+        keep_priors(machine, {"reference": {"b": 0.75}})
+        assert known_priors(machine) == {"reference": {"a": 0.5, "b": 0.75}}
+        assert known_priors(replace(machine, target=Target("cpu", 2))) == {"reference": {}}, (
+            "of other threads"
+        )
 
 
 def test_damaged_ones_are_none() -> None:
-    backends = _reference()
     with CostDatabase(":memory:") as database:
-        keep_priors({"reference": {"a": 0.5}}, backends, _TARGET, database)
+        machine = _machine(database)
+        keep_priors(machine, {"reference": {"a": 0.5}})
         (key,) = [stored.key for stored in database.items() if stored.key.kind == PRIORS]
         for damaged in ({}, {"shares": 3}, {"shares": {"a": "fast", "b": -1.0}}):
             database.put(key, CostRecord("ok", details=damaged))
-            assert known_priors(backends, _TARGET, database) == {"reference": {}}
+            assert known_priors(machine) == {"reference": {}}
 
 
 def test_whoever_measures_leaves_them(parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +59,7 @@ def test_whoever_measures_leaves_them(parse: Parse, tmp_path: Path, monkeypatch:
         costs = tmp_path / f"{effort.name}.sqlite"
         optimize(model, backends=["reference"], target=_TARGET, costs=costs, effort=effort, rounds=0)
         with CostDatabase(costs) as database:
-            shares = known_priors(_reference(), _TARGET, database)["reference"]
+            shares = known_priors(_machine(database))["reference"]
         assert {kind.split("'")[1] for kind in shares} == {"Neg", "Tan"}
         assert all(0.0 < share < 1.0 for share in shares.values())
 

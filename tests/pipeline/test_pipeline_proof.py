@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +16,7 @@ from simulated_sittings import details_of_ms
 from collage_core import Constraints, CostDatabase, CostRecord, Optimization, Placement, Target, optimize
 from collage_core.costs.sittings import SITTINGS, Sitting, Turn, sittings_to_json
 from collage_core.errors import BackendError
-from collage_core.ir import Graph
-from collage_core.pipeline.comparison import Comparison
+from collage_core.pipeline.comparison import Comparison, Plan
 from collage_core.pipeline.effort import NORMAL, THOROUGH, Effort
 from collage_core.pipeline.entrants import Entrant
 from collage_core.pipeline.proof import (
@@ -371,18 +371,17 @@ def test_what_was_left_out_sits_beside_a_mix_in_the_end(took_ms: float, beaten_b
 
 
 class _Compared:
-    """In place of `compare`: everything takes what it takes, in as many sittings as a title has."""
+    """In place of `Contest`: everything takes what it takes, in as many sittings as a title has."""
 
     def __init__(self) -> None:
         self.ran: dict[str, list[str]] = {}
 
-    def __call__(
-        self, graph: Graph, entrants: Sequence[Entrant], *_: object, title: str, **__: object
-    ) -> Comparison:
+    def __call__(self, title: str, entrants: Sequence[Entrant], plan: Plan) -> Any:
         self.ran[title] = sorted(e.name for e in entrants)
         sittings = 1 if title == IN_PLACE else 3 if title == LEFT_OUT else 9
         takes = {e.name: 1.0 if e.name in (COLLAGE, MIX) else 1.3 for e in entrants}
-        return Comparison({n: _record(np.linspace(ms, 1.01 * ms, sittings)) for n, ms in takes.items()}, True)
+        records = {n: _record(np.linspace(ms, 1.01 * ms, sittings)) for n, ms in takes.items()}
+        return SimpleNamespace(title=title, recalled=lambda *_: Comparison(records, True))
 
 
 @pytest.mark.parametrize("has_time", [True, False])
@@ -393,7 +392,7 @@ def test_a_second_call_has_those_sit_who_sat_in_the_first(
     compared: list[dict[str, list[str]]] = []
     for starting_s in (0.1 if has_time else 1e6, 0.1):
         monkeypatch.setattr("collage_core.pipeline.found._STARTING_S", starting_s)
-        monkeypatch.setattr("collage_core.pipeline.run.compare", compare := _Compared())
+        monkeypatch.setattr("collage_core.pipeline.runner.Contest", compare := _Compared())
         result = optimize(
             parse(_EACH_ITS_OWN), backends=["left", "right"], target=_TARGET, costs=tmp_path / "c.sqlite"
         )
@@ -412,10 +411,10 @@ def test_a_call_that_ended_before_has_not_said_who_sits(
     """What it found is recalled, and compared; with whom is for the next call to say."""
 
     class Interrupted(_Compared):
-        def __call__(self, *given: Any, title: str, **told: Any) -> Comparison:
+        def __call__(self, title: str, entrants: Sequence[Entrant], plan: Plan) -> Any:
             if title == CONFIRMING:
                 raise KeyboardInterrupt
-            return super().__call__(*given, title=title, **told)
+            return super().__call__(title, entrants, plan)
 
     def call() -> None:
         optimize(
@@ -423,11 +422,11 @@ def test_a_call_that_ended_before_has_not_said_who_sits(
         )
 
     monkeypatch.setattr("collage_core.pipeline.found._STARTING_S", 0.1)
-    monkeypatch.setattr("collage_core.pipeline.run.compare", Interrupted())
+    monkeypatch.setattr("collage_core.pipeline.runner.Contest", Interrupted())
     with pytest.raises(KeyboardInterrupt):
         call()
     for _ in range(2):
-        monkeypatch.setattr("collage_core.pipeline.run.compare", compare := _Compared())
+        monkeypatch.setattr("collage_core.pipeline.runner.Contest", compare := _Compared())
         call()
         assert compare.ran[LEFT_OUT] == sorted([COLLAGE, "left+reference", "reference", "right+reference"])
 
@@ -436,7 +435,7 @@ def test_who_asks_for_so_many_rounds_has_no_more(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("collage_core.pipeline.found._STARTING_S", 0.1)
-    monkeypatch.setattr("collage_core.pipeline.run.compare", compare := _Compared())
+    monkeypatch.setattr("collage_core.pipeline.runner.Contest", compare := _Compared())
     costs = tmp_path / "c.sqlite"
     optimize(parse(_EACH_ITS_OWN), backends=["left", "right"], target=_TARGET, costs=costs, rounds=4)
     assert CONFIRMING in compare.ran

@@ -18,12 +18,13 @@ from collage_core.costs.record import CostRecord
 from collage_core.errors import PlacementError
 from collage_core.formats import channels_last, plain
 from collage_core.ir import Graph, Subgraph, TensorType, from_model
-from collage_core.pipeline.comparison import PARTS, Comparison
+from collage_core.pipeline.comparison import Comparison
 from collage_core.pipeline.costing import Costs
+from collage_core.pipeline.end_to_end import PARTS
 from collage_core.pipeline.in_place import InPlace, Sightings, crossings
 from collage_core.pipeline.optimize import search_placement
 from collage_core.pipeline.proof import MIX, Compare, Single
-from collage_core.pipeline.refinement import Refined, anchor_of, refine
+from collage_core.pipeline.refinement import Refined, Refinement, anchor_of
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.formulate import terms_ms
@@ -71,7 +72,6 @@ class _Machine:
         self.compare: Compare = self._compare
 
     def refine(self, transitions: Transitions | None = None) -> Refined:
-        transitions = transitions or Transitions()
         subgraphs = [Subgraph(self.graph, [n.id]) for n in self.graph.nodes]
         candidates = CandidateSet(
             self.graph,
@@ -88,17 +88,17 @@ class _Machine:
             (c.subgraph.key, str(c.variant), c.backend): replace(_OK, median_ms=self._of(c, self.alone))
             for c in candidates.candidates
         }
-        self.costs = Costs(kernels, {})
+        self.costs = Costs(kernels, {}, transitions=transitions or Transitions())
 
         def search(*backends: str) -> SearchResult:
             if not backends:
                 self.searches -= 1
                 if self.searches < 0:
                     raise PlacementError("a beam found nothing")
-            return search_placement(candidates, self.costs, OpLevelSearch(), backends or None, transitions)
+            return search_placement(candidates, self.costs, OpLevelSearch(), backends or None)
 
         singles = [Single(b, search(b).placement, alone=True) for b in ("left", "right")]
-        return refine(self.graph, search(), singles, self.costs, transitions, search, self.compare)
+        return Refinement(self.graph, self.costs, singles, self.compare).refine(search(), search)
 
     def _of(self, part: Candidate | Group, times: Times) -> float:
         node = part.nodes[0] if isinstance(part, Group) else part.subgraph.nodes[0].id
@@ -314,8 +314,8 @@ def test_constants_of_groups_and_crossings_are_not_counted_twice(graph: Graph) -
         {_key(graph, "a", "left"): 1.75, _key(graph, "b", "right"): 2.5, _key(graph, "c", "left"): 0.0}
     )
     assert found.pace == {}
-    costs = Costs(dict.fromkeys(found.kernels_ms, _OK), {}, in_place=found)
-    priced = costs.priced(graph, placement, transitions)
+    costs = Costs(dict.fromkeys(found.kernels_ms, _OK), {}, in_place=found, transitions=transitions)
+    priced = costs.priced(graph, placement)
     assert priced.terms_ms == {"kernels": 4.25, "conversions": 0.0, "groups": 0.5, "crossings": 1.0}
     assert priced.predicted_ms == 5.75, "what it took, and what could not be less than nothing"
 
@@ -352,11 +352,11 @@ def test_where_a_part_has_no_cost_nothing_is_predicted(graph: Graph) -> None:
     placement = replace(_in_turn(graph, "left", "left", "left"), predicted_ms=3.0)
     keys = [_key(graph, name, "left") for name in "abc"]
     known = {keys[0]: _OK, keys[1]: CostRecord("crashed", reason="it fell")}
-    priced = Costs(known, {}).priced(graph, placement, Transitions())
+    priced = Costs(known, {}).priced(graph, placement)
     assert [g.cost_ms for g in priced.groups] == [2.0, None, None]
     assert priced.predicted_ms is None
     known |= {keys[1]: _OK, keys[2]: _OK}
-    assert Costs(known, {}).priced(graph, priced, Transitions()).predicted_ms == 6.0
+    assert Costs(known, {}).priced(graph, priced).predicted_ms == 6.0
 
 
 def test_what_was_not_seen_goes_by_its_backends_pace(graph: Graph) -> None:

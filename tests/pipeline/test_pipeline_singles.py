@@ -15,12 +15,11 @@ from collage_core.backend import BackendKind
 from collage_core.ir import Subgraph, from_model
 from collage_core.pipeline.bounding import Known
 from collage_core.pipeline.proof import Single
-from collage_core.pipeline.singles import far_of, single
+from collage_core.pipeline.singles import Looking, far_of, single
 from collage_core.placement import Group
-from collage_core.search import OpLevelSearch, Searcher, SearchResult
+from collage_core.search import OpLevelSearch, SearchResult
 from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.library_groups import ALL_TAKEN
-from collage_core.search.transitions import Transitions
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Parse
@@ -52,7 +51,6 @@ class _Told(Known):
 
     def guess(
         self,
-        searcher: Searcher,
         backends: Sequence[str] | None = None,
         allowed: Callable[[Candidate], bool] = lambda candidate: True,
     ) -> SearchResult:
@@ -123,7 +121,7 @@ def test_a_library_alone(
     graph: Graph, answers: Answers, backends: list[str] | None, reason: str | None
 ) -> None:
     known = _told(graph, answers=answers)
-    found = single("lib", "ref", known, OpLevelSearch())
+    found = single("lib", known)
     placed = [g.backend for g in found.placement.groups] if found.placement else None
     assert placed == backends
     assert found.alone == (backends == ["lib"] * 3)
@@ -145,7 +143,7 @@ def test_a_library_that_comes_near_is_measured(
 ) -> None:
     answers = {(_WHOLE, _ONE): ["lib"] * 3}
     known = _told(graph, answers=answers, guesses_ms=guesses_ms, unknown=unknown)
-    found = single("lib", "ref", known, OpLevelSearch(), near_ms=5.0)
+    found = single("lib", known, Looking(5.0))
     assert known.measured == measured, why
     assert found.placement is not None
     assert found.placement.predicted_ms == guesses_ms[measured], "the last guess"
@@ -153,20 +151,20 @@ def test_a_library_that_comes_near_is_measured(
 
 def test_so_many_looks_as_are_asked_for(graph: Graph) -> None:
     known = _told(graph, answers={(_WHOLE, _ONE): ["lib"] * 3}, guesses_ms=[4.0, 4.5, 4.9], unknown=9)
-    single("lib", "ref", known, OpLevelSearch(), near_ms=5.0, looks=1)
+    single("lib", known, Looking(5.0, 1))
     assert known.measured == 1
 
 
 def test_a_guess_that_fails_is_no_look(graph: Graph) -> None:
     """So many formats as there are may fail one after the other: what comes of it is to run as a whole."""
     known = _told(graph, answers={(_WHOLE, _ONE): ["lib"] * 3}, guesses_ms=[4.0] * 9, unknown=8, failing=3)
-    single("lib", "ref", known, OpLevelSearch(), near_ms=5.0, looks=1)
+    single("lib", known, Looking(5.0, 1))
     assert known.measured == 4
 
 
 def test_looks_end_with_the_time_however_many_guesses_fail(graph: Graph) -> None:
     known = _told(graph, answers={(_WHOLE, _ONE): ["lib"] * 3}, guesses_ms=[4.0] * 9, unknown=8, failing=8)
-    single("lib", "ref", known, OpLevelSearch(), math.inf, time_is_over=lambda: known.measured >= 3)
+    single("lib", known, Looking(math.inf, time_is_over=lambda: known.measured >= 3))
     assert known.measured == 3
 
 
@@ -192,4 +190,4 @@ def _told(graph: Graph, **told: Any) -> _Told:
     )
     kinds = {"lib": BackendKind.GRAPH, "ref": BackendKind.REFERENCE}
     ledger: Any = SimpleNamespace(candidates=CandidateSet(graph, _TARGET, candidates, {}, kinds))
-    return _Told(ledger, Transitions(), **told)
+    return _Told(ledger, OpLevelSearch(), **told)

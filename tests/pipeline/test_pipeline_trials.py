@@ -15,7 +15,7 @@ from collage_core.costs.samples import Samples
 from collage_core.costs.seats import Contender, Outcome
 from collage_core.ir import NodeSet, from_model
 from collage_core.ir.passes import normalise
-from collage_core.pipeline.progress import Silent
+from collage_core.pipeline.machine import Machine as Measurer
 from collage_core.pipeline.trials import Trials
 from collage_core.plugins import PLUGINS_VARIABLE, Registry, default_registry
 from collage_core.reference import evaluate
@@ -70,8 +70,12 @@ class _Machine:
 def machine(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[_Machine, Workspace]]:
     with Workspace(graph) as workspace:
         machine = _Machine(graph, workspace.inputs)
-        monkeypatch.setattr("collage_core.pipeline.trials.measure_rounds", machine)
+        monkeypatch.setattr("collage_core.pipeline.machine.measure_rounds", machine)
         yield machine, workspace
+
+
+def _on(database: CostDatabase, registry: Registry) -> Measurer:
+    return Measurer.of(database, (), registry=registry)
 
 
 def test_times_are_those_of_the_first_batch(
@@ -88,7 +92,7 @@ def test_times_are_those_of_the_first_batch(
         {"anchor": 20.0, "other": 20.0},
     ]
     with CostDatabase(tmp_path / "c.sqlite") as database:
-        trials = Trials(anchor, database, workspace, registry, Silent())
+        trials = Trials(_on(database, registry), workspace, anchor)
         assert [r.median_ms for r in trials.measure([anchor])] == [10.0]
         assert played.asked == [["anchor", anchor.digest]], "beside itself, rather than alone"
         assert [r.median_ms for r in trials.measure([one, anchor])] == [20.0, 10.0]
@@ -100,11 +104,11 @@ def test_times_are_those_of_the_first_batch(
         assert trials.measure([anchor])[0].uncertainty_ms == 0.0
         assert trials.measured == 3
 
-        again = Trials(anchor, database, workspace, registry, Silent())
+        again = Trials(_on(database, registry), workspace, anchor)
         assert [r.median_ms for r in again.measure([two, one, anchor, two])] == [10.0, 20.0, 10.0, 10.0]
         assert (again.measured, again.cached) == (0, 3)
         # Beside another anchor it is another measurement.
-        other = Trials(one, database, workspace, registry, Silent())
+        other = Trials(_on(database, registry), workspace, one)
         played.batches = [{"anchor": 5.0, "other": 4.0}]
         assert [r.median_ms for r in other.measure([two])] == [4.0]
 
@@ -116,7 +120,7 @@ def test_failures_are_kept_but_none_of_a_batch_whose_anchor_fails(
     anchor = _placement(graph, "operators", "operators")
     other = _placement(graph, "pairs", "operators")
     with CostDatabase(tmp_path / "c.sqlite") as database:
-        trials = Trials(anchor, database, workspace, registry, Silent())
+        trials = Trials(_on(database, registry), workspace, anchor)
         played.batches = [{"anchor": None, "other": 3.0}, {"anchor": 5.0, "other": None}]
         assert trials.measure([other])[0].median_ms == 3.0
         assert len(database) == 0
@@ -141,5 +145,5 @@ def test_large_models_are_measured_a_few_at_a_time(
     monkeypatch.setattr("collage_core.pipeline.trials._MOST_BYTES", 0)
     played.batches = [{"anchor": 1.0, "other": 2.0}] * 3
     with CostDatabase(tmp_path / "c.sqlite") as database:
-        Trials(anchor, database, workspace, registry, Silent()).measure(others)
+        Trials(_on(database, registry), workspace, anchor).measure(others)
     assert [len(names) for names in played.asked] == [2, 2, 2]

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_core.search import Evolution, Evolved, Fitness, Genome, evolve
-from collage_core.search.variation import Parent, Variation
+from collage_core.search.variation import Chances, Parent, Variation
 
 Latency = Callable[[Genome], float]
 
@@ -357,8 +357,9 @@ def test_every_genome_can_be_reached(digits: int, values: int) -> None:
 
 
 def chance(digits: int, values: int, founders: Sequence[Genome] = (), **changed: float) -> Variation:
-    given = {"mutation": 0.05, "crossover": 0.0, "founding": 0.0, "tournament": 1} | changed
-    return Variation(digits, values, founders, 0, **given)  # type: ignore[arg-type]  # one is an int
+    usual = Chances(mutation=0.05, crossover=0.0, founding=0.0, tournament=1)
+    chances = dataclasses.replace(usual, **changed)  # type: ignore[arg-type]  # one is an int
+    return Variation(digits, values, founders, 0, chances)
 
 
 def test_children_of_two_parents_share_their_runs() -> None:

@@ -10,12 +10,11 @@ import json
 import sys
 from collections.abc import Sequence
 
+from collage_core.costs.database import CostDatabase
 from collage_core.errors import CollageError
 from collage_core.pipeline.benchmark import benchmark
-from collage_core.pipeline.entrants import placement_entrant
-from collage_core.pipeline.progress import Silent
+from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.proof import COLLAGE
-from collage_core.plugins import default_registry
 from collage_core.report.contenders import bench_json
 from collage_core.runtime.bundle import read
 
@@ -24,16 +23,15 @@ __all__ = ["main"]
 
 def main(files: Sequence[str] | None = None) -> int:
     files = sys.argv[1:] if files is None else files
-    registry = default_registry()
     try:
         bundles = [read(file) for file in files]
         names = {bundles[0].placement.digest: COLLAGE}
         for file, bundle in zip(files, bundles, strict=True):
             names.setdefault(bundle.placement.digest, file)
         placements = {names[b.placement.digest]: b.placement for b in bundles}
-        entrants = [placement_entrant(name, p, registry) for name, p in placements.items()]
-        graph, target = bundles[0].graph, bundles[0].placement.target
-        result = benchmark(graph, entrants, [], target, None, costs=None, rounds=None, progress=Silent())
+        with CostDatabase() as database:
+            machine = Machine.of(database, target=bundles[0].placement.target)
+            result = benchmark(machine, bundles[0].graph, placements, [])
     except CollageError as error:
         print(f"comparing: {error}", file=sys.stderr)
         return 1

@@ -19,9 +19,8 @@ from typing import Any
 
 from collage_benchmarks.recorded import RecordedCosts, measuring_s, recorded_ledger
 from collage_core import CostDatabase
-from collage_core.backend import BackendKind
 from collage_core.costs.record import CostRecord
-from collage_core.costs.roofline import Peaks, machine_peaks
+from collage_core.costs.roofline import Peaks
 from collage_core.errors import CollageError
 from collage_core.pipeline.bounding import Known, search_placement
 from collage_core.pipeline.calibration import calibrate
@@ -29,6 +28,7 @@ from collage_core.pipeline.costing import Converter, Costs
 from collage_core.pipeline.effort import NORMAL
 from collage_core.pipeline.estimates import Estimates
 from collage_core.pipeline.known_costs import KnownCosts, look_up
+from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.progress import Silent
 from collage_core.pipeline.singles import measure_singles
 from collage_core.placement import VIEW
@@ -77,13 +77,14 @@ def replayed(bundle: Bundle, database: CostDatabase) -> dict[str, Any]:
     graph, target, registry = bundle.graph, bundle.placement.target, default_registry()
     took_part = made_from(bundle.report, bundle.origin).took_part
     backends = {b.name: b for b in registry.available(took_part)}
-    known = look_up(graph, backends, target, database)
+    machine = Machine(backends, target, database, registry, Silent())
+    known = look_up(machine, graph)
     _require_all(known)
     _fill(known, backends)
-    transitions, _ = calibrate(backends, target, database, registry, Silent(), measure=False)
-    full = search_placement(known.candidates, known.costs, OpLevelSearch(), None, transitions)
-    fallback = next(name for name, b in backends.items() if b.info().kind is BackendKind.REFERENCE)
-    peaks = machine_peaks(target, database)
+    transitions, _ = calibrate(machine, measure=False)
+    known.costs.transitions = transitions
+    full = search_placement(known.candidates, known.costs, OpLevelSearch())
+    peaks = machine.peaks()
     plain = Estimates(known.candidates, peaks)
 
     def bounded(gap: float, most_s: float = math.inf, estimates: Estimates = plain) -> dict[str, Any]:
@@ -91,15 +92,16 @@ def replayed(bundle: Bundle, database: CostDatabase) -> dict[str, Any]:
         with recorded_ledger(
             known.candidates, backends, recorded, lambda: measuring_s(ledger.costs) >= most_s
         ) as ledger:
-            learnt = Known(ledger, transitions, gap, estimates)
-            measure_singles([*backends], fallback, learnt, OpLevelSearch())
-            found = learnt.search(OpLevelSearch())
+            ledger.costs.transitions = transitions
+            learnt = Known(ledger, OpLevelSearch(), gap, estimates)
+            measure_singles([*backends], learnt)
+            found = learnt.search()
             counts = ledger.counts()
         return {
             "offered": counts["offered"],
             "measured": counts["measured"],
             "seconds": round(measuring_s(ledger.costs), 3),
-            "ms": known.costs.priced(graph, found.placement, transitions).predicted_ms,
+            "ms": known.costs.priced(graph, found.placement).predicted_ms,
         }
 
     return {

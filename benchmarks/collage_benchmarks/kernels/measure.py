@@ -11,7 +11,7 @@ from collage_benchmarks.kernels.case import Case
 from collage_benchmarks.kernels.contenders import COPIES, contender, copied_bytes, copy_contender
 from collage_benchmarks.kernels.verdicts import BANDWIDTH_KINDS, Limits, bandwidth_miss, torch_miss
 from collage_core.costs.fingerprint import cache_sizes_bytes
-from collage_core.costs.rounds import measure_rounds
+from collage_core.costs.rounds import Rounds, Turns, measure_rounds
 from collage_core.costs.seats import Outcome
 
 __all__ = ["Column", "Row", "measure_case", "misses"]
@@ -81,8 +81,8 @@ def measure_case(
     copies = [c for c in COPIES if streams and "tvm" in present and c.removeprefix("copy ") in present]
     outcomes = measure_rounds(
         [contender(name, case, threads) for name in present] + [copy_contender(c, threads) for c in copies],
-        rounds,
-        _RUNS_PER_ROUND,
+        Rounds(rounds),
+        Turns(_RUNS_PER_ROUND),
         on_wait=on_wait,
     )
     columns = {name: Column(reason=reason) for name, reason in missing.items() if name in libraries}

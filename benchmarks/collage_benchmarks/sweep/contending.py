@@ -51,7 +51,7 @@ def operators_contender(
     choice: Choice, placement: Placement, registry: Registry, workspace: Workspace
 ) -> Contender:
     """A placement with other variables in the environment of its process."""
-    usual = placement_entrant(choice.label, placement, registry).contender(workspace)
+    usual = placement_entrant(workspace, choice.label, placement, registry).contender()
     return replace(usual, environment={**usual.environment, **choice.environment})
 
 

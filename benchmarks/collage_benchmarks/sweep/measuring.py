@@ -22,14 +22,15 @@ from collage_core.backend import BackendKind
 from collage_core.costs.check import standards
 from collage_core.costs.ratio import ENOUGH_SITTINGS, FEWEST_SITTINGS, HOPELESS, ratio_of, sittings_of
 from collage_core.costs.record import CostRecord
-from collage_core.costs.rounds import MOST_ROUNDS, measure_rounds
+from collage_core.costs.rounds import MOST_ROUNDS, Rounds, Turns, measure_rounds
 from collage_core.costs.seats import Contender
 from collage_core.costs.sittings import Sitting
 from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.ir import Graph, load_model
 from collage_core.ir.passes import normalise
-from collage_core.pipeline.comparison import record_of_outcome
+from collage_core.pipeline.end_to_end import record_of_outcome
+from collage_core.pipeline.machine import RUNS_PER_TURN
 from collage_core.pipeline.optimize import optimize
 from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.workspace import Workspace
@@ -71,11 +72,8 @@ def measure_use(
             progress.phase(f"{network}, {use}", sittings * _ROUNDS_PER_SITTING)
             outcomes = measure_rounds(
                 [made(choice, workspace) for choice in known],
-                sittings * _ROUNDS_PER_SITTING,
-                runs_per_round=3,
-                sittings=sittings,
-                most_rounds=MOST_ROUNDS,
-                hopeless=HOPELESS,
+                Rounds(sittings * _ROUNDS_PER_SITTING, sittings, MOST_ROUNDS, HOPELESS),
+                Turns(RUNS_PER_TURN),
                 go_on=may_be_faster if sittings >= FEWEST_SITTINGS else None,
                 on_round=lambda done: progress.step(),
                 on_wait=progress.note,

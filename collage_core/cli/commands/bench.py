@@ -9,13 +9,14 @@ from collage_core.cli.arguments import add_json, add_placing, add_rounds, costs_
 from collage_core.cli.output import show
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
+from collage_core.costs.database import CostDatabase
 from collage_core.errors import CollageError
 from collage_core.files import regular
 from collage_core.ir import Graph
 from collage_core.pipeline.benchmark import benchmark
-from collage_core.pipeline.entrants import placement_entrant
-from collage_core.pipeline.optimize import COLLAGE
+from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.progress import Progress
+from collage_core.pipeline.proof import COLLAGE
 from collage_core.placement import Placement
 from collage_core.plugins import default_registry
 from collage_core.report.contenders import bench_json
@@ -51,17 +52,9 @@ def run(args: argparse.Namespace) -> None:
     peers = registry.available_peers(names_of(args.against))
     with ProgressBars() as progress:
         graph, placement, model_file = _placed(args, progress, rounds)
-        ours = placement_entrant(COLLAGE, placement, registry)
-        result = benchmark(
-            graph,
-            [ours],
-            peers,
-            placement.target,
-            model_file,
-            costs=costs,
-            rounds=rounds,
-            progress=progress,
-        )
+        with CostDatabase(costs) as database:
+            machine = Machine.of(database, target=placement.target, progress=progress)
+            result = benchmark(machine, graph, {COLLAGE: placement}, peers, model_file, rounds)
     report = bench_json(result.comparison, result.peers, result.differences)
     report = {"model": args.model, "threads": placement.target.threads, **report}
     show(report, args.json, bench_text)

@@ -7,8 +7,10 @@ import argparse
 from collage_core.cli.arguments import add_costs, add_json, costs_of, names_of, seconds_of
 from collage_core.cli.output import show
 from collage_core.cli.progress import ProgressBars
+from collage_core.costs.database import CostDatabase
 from collage_core.errors import BundleError, CollageError
 from collage_core.pipeline.checking import check_bundle
+from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.verdicts import Made, status_of, verdicts
 from collage_core.plugins import default_registry
 from collage_core.report.checked import check_json, check_text, made_from
@@ -43,17 +45,9 @@ def run(args: argparse.Namespace) -> int:
     bundle = read(args.bundle, check_weights=True)
     made = _made(bundle, args.bundle)
     differences_here(bundle, args.bundle, registry)  # or it cannot run here
-    with ProgressBars() as progress:
-        facts = check_bundle(
-            args.bundle,
-            bundle,
-            made,
-            registry,
-            backends=names,
-            costs=costs,
-            budget_s=budget_s,
-            progress=progress,
-        )
+    with ProgressBars() as progress, CostDatabase(costs) as database:
+        machine = Machine.of(database, target=bundle.placement.target, progress=progress)
+        facts = check_bundle(machine, args.bundle, bundle, made, budget_s, names)
     found = verdicts(facts)
     show(check_json(facts, found), args.json, check_text)
     if facts.wrong is not None:

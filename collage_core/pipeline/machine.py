@@ -1,0 +1,142 @@
+"""The machine that answers: what it knows from before, and what can be measured on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from collage_core.backend import Backend, BackendKind
+from collage_core.costs.database import CostDatabase
+from collage_core.costs.fingerprint import environment_of
+from collage_core.costs.limits import candidate_limit_s, worker_memory_bytes
+from collage_core.costs.record import CostRecord
+from collage_core.costs.reported import Reported, lost, reported
+from collage_core.costs.roofline import Peaks, machine_peaks
+from collage_core.costs.rounds import GoOn, Limits, Rounds, Turns, measure_rounds
+from collage_core.costs.support import SupportJob, run_support
+from collage_core.device import Target
+from collage_core.formats import Array
+from collage_core.ir import Node
+from collage_core.pipeline.end_to_end import Ran, record_of_outcome
+from collage_core.pipeline.entrants import Entrant
+from collage_core.pipeline.progress import Progress, Silent
+from collage_core.pipeline.workspace import Workspace
+from collage_core.plugins import Registry, default_registry
+
+__all__ = ["RUNS_PER_TURN", "Machine"]
+
+RUNS_PER_TURN = 3
+"""At least, of each entrant that is run in turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Processors, the libraries that may take part, and what has been measured of them."""
+
+    backends: Mapping[str, Backend]
+    """Those that may take part, by name."""
+    target: Target
+    database: CostDatabase
+    registry: Registry
+    """Of all that is installed, `backends` among them."""
+    progress: Progress
+    """Told what is being done."""
+    executor: Executor | None = None
+    """Carries jobs that ask and measure to wherever they are run; None: here. What machines there have
+    measured is kept as theirs.
+    """
+
+    @classmethod
+    def of(
+        cls,
+        database: CostDatabase,
+        backends: Iterable[Backend] | None = None,
+        target: Target | None = None,
+        *,
+        registry: Registry | None = None,
+        progress: Progress | None = None,
+        executor: Executor | None = None,
+    ) -> Machine:
+        """With core's reference, so that every model can be placed. backends: all that are available where
+        None. target: the whole processor where None. registry: of the installed packages where None.
+        progress: nobody is told where None.
+        """
+        registry = registry or default_registry()
+        chosen = {b.name: b for b in (registry.available() if backends is None else backends)}
+        reference = next(b for b in registry.backends.values() if b.info().kind is BackendKind.REFERENCE)
+        chosen.setdefault(reference.name, reference)
+        return cls(chosen, target or Target.default(), database, registry, progress or Silent(), executor)
+
+    def of_kind(self, kind: BackendKind) -> list[str]:
+        """Names of the backends of that kind."""
+        return [name for name, b in self.backends.items() if b.info().kind is kind]
+
+    def usable(self) -> list[str]:
+        """Names of the backends for which a process could be started: of what nobody has measured it is not
+        known yet.
+        """
+        return [name for name, b in self.backends.items() if _names_its_variables(b, self.target)]
+
+    def environment(self, backend: str) -> dict[str, str]:
+        """What a cost of that backend, taken here, is valid for."""
+        return environment_of(self.backends[backend], self.target)
+
+    def peaks(self) -> Peaks:
+        """What its arithmetic and its memories reach: known, or measured in a second."""
+        return machine_peaks(self.target, self.database, self.progress.note)
+
+    def ask(self, backend: str, workspace: Workspace, nodes: Sequence[Node]) -> Reported[list[CostRecord]]:
+        """Whether a graph library takes these nodes, each by itself: records without a time, in their
+        order.
+        """
+        job = SupportJob(
+            workspace.graph_folder,
+            backend,
+            self.target,
+            tuple((n.id,) for n in nodes),
+            self.registry.modules(),
+            candidate_limit_s(),
+            worker_memory_bytes(),
+        )
+        if self.executor is None:
+            return Reported(self.environment(backend), run_support(job, self.progress.note))
+        try:
+            return self.executor.submit(reported, run_support, job).result()
+        except Exception as error:  # an executor may lose a job, and raise anything; it costs this library
+            return Reported(self.environment(backend), [lost(error)] * len(nodes))
+
+    def run_in_turns(
+        self,
+        entrants: Sequence[Entrant],
+        rounds: Rounds,
+        expected: Mapping[str, Array],
+        limits: Limits | None = None,
+        *,
+        go_on: GoOn | None = None,
+        on_round: Callable[[int], object] | None = None,
+    ) -> dict[str, Ran]:
+        """What each entrant has shown, by name (`measure_rounds`). expected: outputs by name that their
+        answers are held to; empty: they are held to nothing.
+        """
+        outcomes = measure_rounds(
+            [e.contender() for e in entrants],
+            rounds,
+            Turns(RUNS_PER_TURN),
+            limits,
+            go_on=go_on,
+            on_round=on_round,
+            on_wait=self.progress.note,
+        )
+        return {
+            e.name: Ran(outcomes[e.name], record_of_outcome(outcomes[e.name], expected, e.held_to()))
+            for e in entrants
+        }
+
+
+def _names_its_variables(backend: Backend, target: Target) -> bool:
+    try:
+        backend.environment(target)
+    except Exception:  # a plugin may raise anything; measuring its kernels tells of it
+        return False
+    return True

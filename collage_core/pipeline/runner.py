@@ -1,0 +1,138 @@
+"""Placements of one optimization, run beside each other; what is the best so far is kept up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+from collage_core.costs.rounds import Limits
+from collage_core.pipeline.aim import Aim
+from collage_core.pipeline.comparison import Comparison, Contest, Plan
+from collage_core.pipeline.entrants import placement_entrant
+from collage_core.pipeline.found import Found
+from collage_core.pipeline.optimization import Optimization, Stage
+from collage_core.pipeline.proof import CHOOSING, IN_PLACE, Compare, Proof
+from collage_core.placement import Placement
+from collage_core.search.searcher import SearchResult
+
+__all__ = ["Runner"]
+
+_FIRST = "first answer"
+_AT_ONCE = Plan(sittings=1, goes_on=False, patience=0.1)
+"""Of what is to be there at once."""
+
+
+class Runner:
+    """Runs what was found, and says what is known of it."""
+
+    def __init__(self, aim: Aim, found: Found) -> None:
+        self._aim = aim
+        self._found = found
+
+    def at_once(self, placements: Mapping[str, Placement]) -> bool:
+        """Whether any of these runs."""
+        found = self._found
+        comparison = self.comparing(lambda title: _AT_ONCE)(_FIRST, placements, ())
+        ran = {name: p for name, p in placements.items() if comparison.records[name].ok}
+        found.memory.first = placements if comparison.is_kept else ran
+        found.memory.first_ms = found.best.took_ms
+        return bool(ran)
+
+    def comparing(self, plan_of: Callable[[str], Plan]) -> Compare:
+        """Comparisons by the plan for their title, which keep the best up to date."""
+
+        def run(
+            title: str,
+            placements: Mapping[str, Placement],
+            timed: Collection[str],
+            *,
+            thorough: bool = False,
+        ) -> Comparison:
+            aim, found = self._aim, self._found
+            plan = plan_of(title)
+            entrants = [
+                placement_entrant(aim.workspace, name, p, aim.machine.registry, parts=name in timed)
+                for name, p in placements.items()
+            ]
+            contest = Contest(title, entrants, plan.twice() if thorough else plan)
+            comparison = contest.recalled(aim.machine, aim.budget.limit_s) or self._run(contest, placements)
+            found.ran.append((comparison, placements))
+            for reason in found.failures_of(comparison, placements):
+                aim.machine.progress.note(f"failed as a whole, {reason}")
+            found.best.keep(
+                comparison,
+                placements,
+                found.singles,
+                lambda placement, label: self.outcome(Proof(placement, label), Stage.RUN),
+            )
+            # Where all was found before, what is recalled is followed by better at once.
+            if comparison.measured or found.recalled is None:
+                found.best.tell()
+            return comparison
+
+        return run
+
+    def _run(self, contest: Contest, placements: Mapping[str, Placement]) -> Comparison:
+        aim, found = self._aim, self._found
+        found.best.tell()  # something is about to be measured: what is the best till then is kept first
+        if not aim.workspace.is_recorded:
+            aim.machine.progress.phase("running the reference")
+        expected = aim.workspace.expected_outputs()
+        shares = {CHOOSING: aim.effort.choosing_share, IN_PLACE: aim.effort.in_place_share}
+        share = shares.get(contest.title, 1.0)
+        limits = Limits(
+            found.open_limit_s(placements.values(), aim.budget.left_s()),
+            has_time=lambda seconds: aim.budget.left_s(share) > seconds,
+        )
+        return contest.run(aim.machine, expected, limits, aim.budget.limit_s)
+
+    def outcome(self, proof: Proof, stage: Stage) -> Optimization:
+        """What is known now, of the placement that has come so far."""
+        aim, found = self._aim, self._found
+        known = found.known
+        return Optimization(
+            aim.workspace.graph,
+            proof.placement,
+            proof.label,
+            found.every_single(),
+            known.candidates,
+            known.costs,
+            found.op_level or SearchResult(proof.placement),
+            found.second_level,
+            found.compared(proof.placement),
+            tuple(dict.fromkeys([*found.failed.values(), *proof.rejected])),
+            proof.beaten_by,
+            found.search_s,
+            aim.budget.spent_s,
+            seconds=aim.timed.seconds,
+            counts=known.ledger.counts(),
+            effort=aim.effort.name,
+            stage=stage,
+            is_cut_short=aim.budget.is_over() or any(c.is_cut_short for c, _ in found.ran),
+            is_recalled=found.recalled is not None
+            and not known.costs.measured
+            and not any(c.measured for c, _ in found.ran),
+            constraints=aim.constraints,
+        )
+
+    def unproven(self, late: Collection[str]) -> Optimization | None:
+        """The fastest so far, where there is no time to open what would be compared. The next call compares
+        it: what was found is recalled.
+        """
+        aim, found = self._aim, self._found
+        best = found.best.known
+        if best is None or found.recalled is not None or not aim.bounds:
+            return None
+        if aim.budget.left_s() > found.to_open_s({*found.memory.left_out, *late}):
+            return None
+        aim.machine.progress.note("no time is left to compare what was found; the next call does")
+        return replace(
+            best,
+            singles=found.every_single(best.singles),
+            total_s=aim.budget.spent_s,
+            seconds=aim.timed.seconds,
+            counts=found.known.ledger.counts(),
+            search_s=found.search_s,
+            rejected=tuple(found.failed.values()),
+            is_cut_short=True,
+        )
