@@ -13,6 +13,8 @@ nox.options.sessions = ["lint", "types", "tests"]
 ROOT = Path(__file__).parent
 PLUGINS = sorted(p.parent.relative_to(ROOT) for p in ROOT.glob("plugins/*/pyproject.toml"))
 PACKAGES = [Path("."), *PLUGINS, Path("benchmarks")]
+# Read and tested where they lie.
+EXAMPLES = sorted(p.parent.relative_to(ROOT) for p in ROOT.glob("examples/*/pyproject.toml"))
 # What the tests need beyond what a package cannot do without.
 EXTRAS = {"collage_tvm": "[tune]"}
 DEMO = [
@@ -89,7 +91,7 @@ def types(session: nox.Session) -> None:
     # One package at a time: several have a module tests.conftest.
     for sources in (
         ["collage_core", "collage_cli", "tests", "conftest.py", "noxfile.py"],
-        *([str(p)] for p in PACKAGES[1:]),
+        *([str(p)] for p in (*PACKAGES[1:], *EXAMPLES)),
     ):
         session.run("mypy", *sources, *session.posargs)
 

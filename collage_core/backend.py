@@ -18,7 +18,7 @@ The smallest complete backend::
             return NegateKernel()
 
     class NegateKernel(Kernel):
-        def bind(self, inputs, outputs, workspace):
+        def bind(self, inputs, outputs, workspace, queue):
             def call() -> None:
                 np.negative(inputs[0], out=outputs[0])
 
@@ -38,11 +38,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from collage_core.device import Target
+from collage_core.devices.contract import Queue
 from collage_core.errors import Refusal
-from collage_core.formats import Array, Format, plain
+from collage_core.formats import CPU, Array, Format, plain
 from collage_core.ir.subgraph import Subgraph
 from collage_core.ir.types import TensorType
 
@@ -79,21 +80,23 @@ class BackendKind(enum.Enum):
     """A group may be any connected part; the library optimises across its kernels."""
     REFERENCE = "reference"
     """Always feasible, and the answer that the others are compared with."""
+    TRANSFER = "transfer"
+    """Core's own, one for each device: it brings values there and back, and runs nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackendInfo:
     """What can be told about a backend without loading its library.
 
-    version: of the plugin's package. library_version: of the vendor's library, None where it is not
-    installed. reason: why it is not available; None when it is.
+    version: of the plugin's package. devices: those that its kernels run on. library_version: of the vendor's
+    library, None where it is not installed. reason: why it is not available; None when it is.
     """
 
     name: str
     kind: BackendKind
     version: str
     library_version: str | None
-    devices: tuple[str, ...] = ("cpu",)
+    devices: tuple[str, ...] = (CPU,)
     reason: str | None = None
 
     @property
@@ -163,15 +166,17 @@ class Kernel(ABC):
     may_alias: Mapping[int, int] = {}
 
     @abstractmethod
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any, queue: Queue) -> Bound:
         """Tie the kernel to buffers: the returned call reads `inputs` and writes `outputs`, whatever they
         hold then.
 
-        The arrays have the *logical* shapes of the subgraph's values, in the order of `subgraph.inputs` and
-        `subgraph.outputs`; their strides are those of the variant's formats (dense, possibly permuted); data
-        is 64-byte aligned. `workspace` is uint8[workspace_bytes]. `inputs` must not be written, except where
-        an output aliases one. The call must be finished when it returns, should allocate nothing and cost at
-        most 3 microseconds beyond the library's own work.
+        On the CPU they are NumPy arrays; of formats on another device, each is a `DeviceArray`. They have the
+        *logical* shapes of the subgraph's values, in the order of `subgraph.inputs` and `subgraph.outputs`;
+        their strides are those of the variant's formats (dense, possibly permuted); data is 64-byte aligned.
+        `workspace` is uint8[workspace_bytes]. `inputs` must not be written, except where an output aliases
+        one. The call should allocate nothing and cost at most 3 microseconds beyond the library's own work.
+        On the CPU it is finished when it returns. On another device it may return before: then all of its
+        work is on `queue`, so that whatever is queued behind it finds it done.
         """
 
 

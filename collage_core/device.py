@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from collage_core.errors import CollageError
-from collage_core.formats import FLOATS, Format
+from collage_core.formats import CPU, FLOATS, Format
 
 __all__ = ["Processor", "Target", "cpuinfo", "processor"]
 
@@ -28,19 +28,23 @@ _MOST_THREADS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What every backend is told to run on: device ("cpu") and one number of threads for all libraries.
+    """What every backend is told to run on: the host's processor, with one number of threads for all
+    libraries, and which devices may take part beside it.
 
     precisions: float types in which values of other float types may be stored, rounded. Without any, each
-    value is stored in the model's own type.
+    value is stored in the model's own type. accelerators: names of further devices.
     """
 
-    device: str = "cpu"
+    device: str = CPU
     threads: int = 1
     precisions: tuple[str, ...] = ()
+    accelerators: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.device != "cpu":
-            raise CollageError(f"device {self.device!r} is not supported; this version places on 'cpu'")
+        if self.device != CPU:
+            raise CollageError(
+                f"device {self.device!r} is not supported; the host is {CPU!r}, others are accelerators"
+            )
         if not 1 <= self.threads <= _MOST_THREADS:
             raise CollageError(f"threads must be 1 to {_MOST_THREADS}, not {self.threads}")
         if not isinstance(self.precisions, tuple | list | set | frozenset):
@@ -52,19 +56,31 @@ class Target:
                 )
         # Targets that allow the same are one: in placements, and as keys.
         object.__setattr__(self, "precisions", tuple(sorted(set(self.precisions))))
+        if not isinstance(self.accelerators, tuple | list | set | frozenset) or not all(
+            isinstance(name, str) for name in self.accelerators
+        ):
+            raise CollageError(f"accelerators is a tuple of devices' names, not {self.accelerators!r}")
+        names = {name.lower() for name in self.accelerators} - {self.device}
+        object.__setattr__(self, "accelerators", tuple(sorted(names)))
 
     @classmethod
     def default(cls) -> Target:
         """The CPU with as many threads as this process may use."""
-        return cls("cpu", min(len(os.sched_getaffinity(0)), _MOST_THREADS))
+        return cls(CPU, min(len(os.sched_getaffinity(0)), _MOST_THREADS))
 
     def __str__(self) -> str:
-        return " ".join([f"{self.device} x{self.threads}", *self.precisions])
+        beside = [f"+ {name}" for name in self.accelerators]
+        return " ".join([f"{self.device} x{self.threads}", *self.precisions, *beside])
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """All that may take part, the host first."""
+        return (self.device, *self.accelerators)
 
     def stores(self, dtype: str, rank: int, format: Format) -> bool:
         """Whether a value of that type and number of dimensions may be stored in `format`."""
         is_allowed = format.dtype == dtype or format.dtype in self.precisions
-        return is_allowed and format.can_store(dtype, rank)
+        return is_allowed and format.device in self.devices and format.can_store(dtype, rank)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ equal.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "CPU",
     "FLOATS",
     "Array",
     "Format",
     "Layout",
+    "byte_strides",
     "canonical_layout",
     "channels_last",
+    "device_of",
     "empty",
     "plain",
     "view",
@@ -34,6 +37,9 @@ Layout = tuple[int, ...]
 Array = npt.NDArray[Any]
 """A numpy array of any shape and dtype."""
 
+
+CPU = "cpu"
+"""The host's own processor, where a model's inputs and outputs lie."""
 
 FLOATS = ("bfloat16", "float16", "float32", "float64")
 """Types of real numbers: a value of one of them can be stored as another, rounded to it."""
@@ -67,17 +73,17 @@ def canonical_layout(shape: Sequence[int], layout: Sequence[int]) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How one value is stored: numpy dtype name, canonical layout, device ("cpu").
+    """How one value is stored: numpy dtype name, canonical layout, and the device whose memory it lies in.
 
     Make formats with `Format.of`, `plain` or `channels_last`, which canonicalise the layout for the shape.
     """
 
     dtype: str
     layout: Layout
-    device: str = "cpu"
+    device: str = CPU
 
     @classmethod
-    def of(cls, dtype: str, shape: Sequence[int], layout: Sequence[int], device: str = "cpu") -> Format:
+    def of(cls, dtype: str, shape: Sequence[int], layout: Sequence[int], device: str = CPU) -> Format:
         return cls(dtype, canonical_layout(shape, layout), device)
 
     @property
@@ -96,23 +102,41 @@ class Format:
         """What a value of logical `shape` takes in memory."""
         return math.prod(shape) * np.dtype(self.dtype).itemsize
 
+    def on(self, device: str) -> Format:
+        """The same in another device's memory."""
+        return Format(self.dtype, self.layout, device)
+
     def __str__(self) -> str:
         order = "plain" if self.is_plain else "".join(map(str, self.layout))
-        return f"{self.dtype}:{order}" + ("" if self.device == "cpu" else f"@{self.device}")
+        return f"{self.dtype}:{order}" + ("" if self.device == CPU else f"@{self.device}")
 
 
-def plain(dtype: str, shape: Sequence[int], device: str = "cpu") -> Format:
+def plain(dtype: str, shape: Sequence[int], device: str = CPU) -> Format:
     """Row-major in the logical order that ONNX fixes (NCW, NCHW, NCDHW)."""
     return Format(dtype, tuple(range(len(shape))), device)
 
 
-def channels_last(dtype: str, shape: Sequence[int], device: str = "cpu") -> Format:
+def channels_last(dtype: str, shape: Sequence[int], device: str = CPU) -> Format:
     """Batch outermost, channels innermost (NWC, NHWC, NDHWC); for shapes of fewer than three dimensions,
     plain.
     """
     if len(shape) < 3:
         return plain(dtype, shape, device)
     return Format.of(dtype, shape, (0, *range(2, len(shape)), 1), device)
+
+
+def device_of(formats: Iterable[Format]) -> str:
+    """Which device works on values in these formats: another one than the host, if any of them lies there."""
+    return next((f.device for f in formats if f.device != CPU), CPU)
+
+
+def byte_strides(shape: Sequence[int], format: Format) -> tuple[int, ...]:
+    """From each element to the next, by logical dimension, as NumPy counts."""
+    strides, step = [0] * len(shape), np.dtype(format.dtype).itemsize
+    for d in reversed(format.layout):
+        strides[d] = step
+        step *= shape[d]
+    return tuple(strides)
 
 
 def view(buffer: Array, shape: Sequence[int], format: Format) -> Array:

@@ -21,8 +21,9 @@ from collections.abc import Sequence
 import pluggy
 
 from collage_core.backend import Backend, Peer
+from collage_core.devices.contract import Device
 
-__all__ = ["collage_backends", "collage_peers", "collage_searchers"]
+__all__ = ["collage_backends", "collage_devices", "collage_peers", "collage_searchers"]
 
 hookspec = pluggy.HookspecMarker("collage")
 
@@ -34,6 +35,14 @@ def collage_backends() -> Sequence[Backend] | None:
     Called once per process by `collage_core.plugins.Registry`. A backend that cannot run here is returned all
     the same, with the reason in its `info()`, so that `collage backends` can say why. Two plugins with one
     name are an error that names both.
+    """
+
+
+@hookspec
+def collage_devices() -> Sequence[Device] | None:
+    """Devices beside the CPU, which `collage optimize --devices cpu,NAME` lets take part.
+
+    Called as `collage_backends`. The backends that run on them may come from other plugins.
     """
 
 

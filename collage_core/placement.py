@@ -14,14 +14,26 @@ from collage_core.device import Target
 from collage_core.errors import PlacementError
 from collage_core.formats import Format
 
-__all__ = ["VIEW", "Conversion", "Group", "Placement"]
+__all__ = ["VIEW", "Conversion", "Group", "Placement", "is_transfer", "transfers_name"]
 
 VIEW = "view"
 """Name that stands where a backend's would, for groups that compute nothing: their output is their input's
 buffer.
 """
 
+_TRANSFERS = "transfer:"
+
 _JSON_VERSION = 1
+
+
+def transfers_name(device: str) -> str:
+    """What stands where a backend's name would, for conversions that bring a value to a device or back."""
+    return _TRANSFERS + device
+
+
+def is_transfer(backend: str) -> bool:
+    """Whether that is what stands there."""
+    return backend.startswith(_TRANSFERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +92,15 @@ class Placement:
         return hashlib.sha256(json.dumps([plain, conversions, str(self.target)]).encode()).hexdigest()[:16]
 
     def backends(self) -> tuple[str, ...]:
-        """Names of the backends that run something, in order of appearance."""
-        names = [g.backend for g in self.groups if g.backend != VIEW] + [c.backend for c in self.conversions]
-        return tuple(dict.fromkeys(names))
+        """Names of the backends that run something, in order of appearance; transfers are core's own."""
+        names = [*(g.backend for g in self.groups), *(c.backend for c in self.conversions)]
+        return tuple(dict.fromkeys(n for n in names if n != VIEW and not is_transfer(n)))
+
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices that it keeps values on beside the host, in order of appearance."""
+        formats = [f for g in self.groups for f in (*g.variant.inputs, *g.variant.outputs)]
+        formats += [f for c in self.conversions for f in (c.source, c.destination)]
+        return tuple(dict.fromkeys(f.device for f in formats if f.device != self.target.device))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -91,6 +109,7 @@ class Placement:
             "device": self.target.device,
             "threads": self.target.threads,
             "precisions": list(self.target.precisions),
+            "accelerators": list(self.target.accelerators),
             "predicted_ms": self.predicted_ms,
             "terms_ms": dict(self.terms_ms),
             "optimal": self.optimal,
@@ -132,7 +151,12 @@ class Placement:
         return cls(
             tuple(_group_from_json(g) for g in whole.parts("groups", "a group")),
             tuple(_conversion_from_json(c) for c in whole.parts("conversions", "a conversion")),
-            Target(whole.take("device", str), whole.take("threads", int), whole.texts("precisions")),
+            Target(
+                whole.take("device", str),
+                whole.take("threads", int),
+                whole.texts("precisions"),
+                whole.texts("accelerators"),
+            ),
             whole.time_ms("predicted_ms"),
             whole.take("optimal", bool, False),
             whole.take("method", str, "manual"),

@@ -1,4 +1,4 @@
-"""Discovery: which backends and peers are installed."""
+"""Discovery: which backends, devices and peers are installed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,20 @@ import pluggy
 
 from collage_core import hookspecs
 from collage_core.backend import Backend, Peer
+from collage_core.devices import CpuDevice, Device
 from collage_core.errors import BackendError, CollageError, UnknownBackendError
+from collage_core.placement import is_transfer, transfers_name
+from collage_core.transfers import Transfers
 
-__all__ = ["ENTRY_POINT_GROUP", "PLUGINS_VARIABLE", "Registry", "backend_of", "default_registry", "hookimpl"]
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "PLUGINS_VARIABLE",
+    "Registry",
+    "backend_of",
+    "default_registry",
+    "hookimpl",
+    "registry_of",
+]
 
 ENTRY_POINT_GROUP = "collage"
 """Where installed packages name their plugin module."""
@@ -28,11 +39,11 @@ hookimpl = pluggy.HookimplMarker("collage")
 """Marks a plugin's implementation of a hook of `collage_core.hookspecs`."""
 
 
-_Named = TypeVar("_Named", Backend, Peer)
+_Named = TypeVar("_Named", Backend, Device, Peer)
 
 
 class Registry:
-    """The backends and peers of one process.
+    """The backends, devices and peers of one process.
 
     Plugins are loaded from the entry points of installed packages, and from `extra` modules or objects
     (tests, notebooks). A plugin whose import fails leaves the others alone; `failures` keeps what it said.
@@ -74,6 +85,23 @@ class Registry:
         return _by_name("backend", [ReferenceBackend(), *self.brought("collage_backends", Backend)])
 
     @cached_property
+    def devices(self) -> dict[str, Device]:
+        """All devices by name (in lower case), the CPU first. CollageError if two plugins bring one name."""
+        return _by_name("device", [CpuDevice(), *self.brought("collage_devices", Device)])
+
+    def device(self, name: str) -> Device:
+        """The device of that name; CollageError, which lists the known ones, where there is none, and says
+        why where it is not available.
+        """
+        device = self.devices.get(name.lower())
+        if device is None:
+            failed = "".join(f"; plugin {plugin!r} failed: {why}" for plugin, why in self.failures.items())
+            raise CollageError(f"unknown device {name!r}; installed: {', '.join(self.devices)}{failed}")
+        if reason := device.info().reason:
+            raise CollageError(f"device {device.name!r} is not available: {reason}")
+        return device
+
+    @cached_property
     def peers(self) -> dict[str, Peer]:
         """All peers by name (in lower case). CollageError if two plugins bring one name."""
         return _by_name("peer", self.brought("collage_peers", Peer))
@@ -89,7 +117,7 @@ class Registry:
                 for thing in brought:
                     if not isinstance(thing, kind):
                         raise TypeError(f"{hook} returned {thing!r}, which is no {kind.__name__}")
-                    if isinstance(thing, Backend | Peer):
+                    if isinstance(thing, Backend | Device | Peer):
                         thing.info()  # which everybody asks for, and which must not fail then
             except (Exception, SystemExit) as error:  # as at import: it must cost only itself
                 self.failures[implementation.plugin_name] = f"{type(error).__name__}: {error}"
@@ -98,11 +126,19 @@ class Registry:
         return found
 
     def backend(self, name: str) -> Backend:
-        """The backend of that name, whatever its case; UnknownBackendError lists the known ones."""
+        """The backend of that name, whatever its case; UnknownBackendError lists the known ones. By their
+        names the transfers of devices are found, too.
+        """
+        if is_transfer(name):
+            return self.transfers(name.removeprefix(transfers_name("")))
         try:
             return self.backends[name.lower()]
         except KeyError:
             raise UnknownBackendError(name, list(self.backends)) from None
+
+    def transfers(self, device: str) -> Transfers:
+        """Those of a device, by its name; CollageError as `device` says."""
+        return Transfers(self.device(device))
 
     def available(self, names: Iterable[str] | None = None) -> list[Backend]:
         """The named backends, or all that can run here; BackendError if a named one cannot."""
@@ -165,9 +201,16 @@ def backend_of(name: str, modules: Sequence[str]) -> Backend:
 
     UnknownBackendError lists the known ones.
     """
+    return registry_of(name, modules).backend(name)
+
+
+def registry_of(name: str, modules: Sequence[str]) -> Registry:
+    """That of the installed packages, or, where it does not know the backend of that name, with these plugin
+    modules.
+    """
     try:
-        return default_registry().backend(name)
-    except UnknownBackendError:
-        if not modules:
-            raise
-    return Registry([importlib.import_module(m) for m in modules]).backend(name)
+        default_registry().backend(name)
+    except CollageError:
+        if modules:
+            return Registry([importlib.import_module(m) for m in modules])
+    return default_registry()

@@ -23,12 +23,13 @@ from onnx import helper, numpy_helper
 
 from collage_core.backend import Backend, Bound, Kernel, Variant
 from collage_core.costs.check import compare, standards
-from collage_core.costs.guarded import GuardedBuffers
 from collage_core.device import Target
+from collage_core.devices import Station
 from collage_core.errors import DeclinedError, InputError, Refusal
-from collage_core.formats import Array, Format
+from collage_core.formats import Array, Format, device_of
 from collage_core.ir import Graph, Subgraph, TensorType, from_model, to_value_info
 from collage_core.ir.randomness import random_values
+from collage_core.plugins import default_registry
 from collage_core.reference import evaluate
 
 __all__ = ["BoundKernel", "bind", "check_group", "make_graph", "make_group", "make_model", "node"]
@@ -109,17 +110,19 @@ class BoundKernel:
     """A kernel bound to buffers of its own.
 
     call: what `Kernel.bind` returned. names, types: those of `inputs` in the graph. inputs, outputs: arrays
-    of the logical shapes of the subgraph's values, in the formats of the variant. workspace: uint8. buffers:
-    where all of them lie; they tell who has written beside them.
+    of the logical shapes of the subgraph's values, in the formats of the variant; on another device than the
+    CPU `DeviceArray`s. workspace: uint8. stations: where all of them lie, by device; they tell who has
+    written beside them.
     """
 
     call: Bound
     names: Sequence[str]
     types: Sequence[TensorType]
-    inputs: Sequence[Array]
-    outputs: Sequence[Array]
-    workspace: Array
-    buffers: GuardedBuffers
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+    workspace: Any
+    variant: Variant
+    stations: Mapping[str, Station]
 
     def load(self, inputs: Mapping[str, Array]) -> None:
         """Copy other inputs in, by name, rounded where the kernel reads them so; what it does not read may be
@@ -127,14 +130,20 @@ class BoundKernel:
 
         Raises InputError for one that is missing, or of another shape or dtype.
         """
-        for name, type, array in zip(self.names, self.types, self.inputs, strict=True):
+        formats = self.variant.inputs
+        for name, type, array, format in zip(self.names, self.types, self.inputs, formats, strict=True):
             if name not in inputs:
                 raise InputError(f"input {name!r} is missing; given: {', '.join(inputs) or 'none'}")
             value = np.asarray(inputs[name])
             if (value.shape, value.dtype.name) != (type.shape, type.dtype):
                 given = f"{value.dtype}{list(value.shape)}"
                 raise InputError(f"input {name!r} is {given}, not {type.dtype}{list(type.shape)}")
-            array[...] = value
+            self.stations[format.device].write(array, format, value)
+
+    def read(self, arrays: Sequence[Any], formats: Sequence[Format]) -> list[Array]:
+        """Copies of what lies in its inputs or outputs."""
+        pairs = zip(arrays, formats, strict=True)
+        return [self.stations[f.device].read(array, f) for array, f in pairs]
 
 
 def bind(
@@ -150,11 +159,15 @@ def bind(
     them before; InputError as `BoundKernel.load` says. alias: as `Kernel.may_alias`: outputs that get the
     buffer of an input.
     """
-    buffers, graph, shared = GuardedBuffers(protect=False), subgraph.graph, alias or {}
+    graph, shared, registry = subgraph.graph, alias or {}, default_registry()
+    formats = (*variant.inputs, *variant.outputs)
+    stations = {name: Station(registry.device(name), protect=False) for name in {f.device for f in formats}}
+    on = stations[device_of(formats)]
 
-    def array(name: str, format: Format, what: str) -> Array:
-        made = buffers.array(graph.shape_of(name), format, f"{what} {name!r}")
-        _fill(made, format, 0xFF)
+    def array(name: str, format: Format, what: str) -> Any:
+        station = stations[format.device]
+        made = station.array(graph.shape_of(name), format, f"{what} {name!r}")
+        station.fill(made, format, 0xFF)
         return made
 
     given = [array(v, f, "input") for v, f in zip(subgraph.inputs, variant.inputs, strict=True)]
@@ -162,11 +175,11 @@ def bind(
         given[shared[i]] if i in shared else array(v, f, "output")
         for i, (v, f) in enumerate(zip(subgraph.outputs, variant.outputs, strict=True))
     ]
-    workspace = buffers.bytes(kernel.workspace_bytes, "the workspace")
-    workspace.fill(0xFF)
-    call = kernel.bind(given, results, workspace)
+    workspace = on.bytes(kernel.workspace_bytes, "the workspace")
+    on.fill(workspace, on.byte_format, 0xFF)
+    call = kernel.bind(given, results, workspace, on.queue)
     types = [graph.type_of(v) for v in subgraph.inputs]
-    bound = BoundKernel(call, subgraph.inputs, types, given, results, workspace, buffers)
+    bound = BoundKernel(call, subgraph.inputs, types, given, results, workspace, variant, stations)
     if inputs is not None:
         bound.load(inputs)
     return bound
@@ -283,12 +296,13 @@ def _check_calls(
         # what it leaves out, or has left there in the call before, must not look right twice
         byte = 0x00 if len(answers) % 2 else 0xFF
         bound.load(run.inputs)
-        bound.workspace.fill(byte)
+        on = bound.stations[device_of((*variant.inputs, *variant.outputs))]
+        on.fill(bound.workspace, on.byte_format, byte)
         for output, format in zip(bound.outputs, variant.outputs, strict=True):
-            _fill(output, format, byte)
+            bound.stations[format.device].fill(output, format, byte)
         with _naming(f"call {len(answers) + 1}"):
             _call(bound, subgraph, run, range(len(run.inputs)), tolerances)
-        answers.append([output.copy() for output in bound.outputs])
+        answers.append(bound.read(bound.outputs, variant.outputs))
     drawn = random_values(subgraph.graph, subgraph.nodes)
     fixed = [i for i, name in enumerate(subgraph.outputs) if name not in drawn]
     if repeatable and not all(_same(answers[0][i], answers[1][i]) for i in fixed):
@@ -316,21 +330,22 @@ def _call(
     tolerances: Mapping[str, float],
 ) -> None:
     """Call once; its outputs are the run's, and the inputs that `kept` numbers are what they were."""
-    before = [bound.inputs[i].tobytes() for i in kept]
+    formats = bound.variant.inputs
+    before = [a.tobytes() for a in bound.read(bound.inputs, formats)]
     if code := bound.call():
         raise AssertionError(f"it returned error code {code!r}")
-    if (beside := bound.buffers.trespass()) is not None:
-        raise AssertionError(f"it wrote outside its buffers, {beside}")
-    for i, held in zip(kept, before, strict=True):
-        if bound.inputs[i].tobytes() != held:
+    for station in bound.stations.values():
+        station.queue.synchronize()
+        if (beside := station.buffers.trespass()) is not None:
+            raise AssertionError(f"it wrote outside its buffers, {beside}")
+    inputs, outputs = bound.read(bound.inputs, formats), bound.read(bound.outputs, bound.variant.outputs)
+    for i in kept:
+        if inputs[i].tobytes() != before[i]:
             raise AssertionError(f"it changed its input {subgraph.inputs[i]!r}")
-    pairs = (
-        *zip(bound.inputs, run.inputs.values(), strict=True),
-        *zip(bound.outputs, run.outputs, strict=True),
-    )
+    pairs = (*zip(inputs, run.inputs.values(), strict=True), *zip(outputs, run.outputs, strict=True))
     rounded_to = {stored.dtype.name for stored, value in pairs if stored.dtype != value.dtype}
     held_to = standards(subgraph.graph, subgraph.nodes, rounded_to)
-    for name, output, expected in zip(subgraph.outputs, bound.outputs, run.outputs, strict=True):
+    for name, output, expected in zip(subgraph.outputs, outputs, run.outputs, strict=True):
         error, wrong = compare(name, output.astype(expected.dtype), expected, held_to.get(name))
         if wrong is not None:
             raise AssertionError(str(wrong))
@@ -353,10 +368,6 @@ def _naming(where: str) -> Iterator[None]:
     except Exception as error:
         said = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
         raise AssertionError(f"{where}: {said}") from error
-
-
-def _fill(array: Array, format: Format, byte: int) -> None:
-    array.transpose(format.layout).reshape(-1).view(np.uint8).fill(byte)
 
 
 def _first(names: Sequence[str]) -> str:

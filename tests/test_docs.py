@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -65,6 +66,18 @@ def test_the_plugin_writers_examples_run(model_folder: Path) -> None:
     blocks = _python_blocks(_DOCS / "writing-a-plugin.md")
     assert len(blocks) == 4
     subprocess.run([sys.executable, "-c", "\n".join(blocks)], cwd=model_folder, check=True)
+
+
+@pytest.mark.ci
+def test_the_device_writers_examples_run(model_folder: Path) -> None:
+    device, backend, *uses = _python_blocks(_DOCS / "writing-a-device.md")
+    assert len(uses) == 2
+    # A module: workers import it, too.
+    (model_folder / "lazy_device.py").write_text("\n".join([device, backend]))
+    script = "\n".join(["from lazy_device import *", *uses])
+    path = os.pathsep.join(filter(None, [str(model_folder), os.environ.get("PYTHONPATH")]))
+    variables = {**os.environ, "COLLAGE_PLUGINS": "lazy_device", "PYTHONPATH": path}
+    subprocess.run([sys.executable, "-c", script], cwd=model_folder, env=variables, check=True)
 
 
 def test_every_pattern_construct_and_rule_maker_is_documented() -> None:

@@ -15,6 +15,7 @@ from collage_core import backend as contract
 from collage_core import patterns, testing
 from collage_core.backend import Bound, Kernel, Variant, plain_variant
 from collage_core.device import Target
+from collage_core.devices import Queue
 from collage_core.errors import DeclinedError, InputError, ModelError, Refusal
 from collage_core.formats import Array, Format
 from collage_core.ir import Subgraph, TensorType
@@ -47,7 +48,9 @@ class _Kernel(Kernel):
         self._call = call
         self.may_alias = may_alias
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         return lambda: self._call(inputs, outputs[0], workspace)
 
 
@@ -228,7 +231,9 @@ def test_another_nan_and_another_zero_are_the_same_answer() -> None:
 
 def test_inputs_are_not_there_yet_when_a_kernel_is_bound() -> None:
     class Early(_Kernel):
-        def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+        def bind(
+            self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+        ) -> Bound:
             answer = inputs[0] + inputs[1]
             return partial(_copy, [answer], outputs[0], workspace)
 
@@ -365,9 +370,11 @@ def test_buffers_of_a_bound_kernel() -> None:
     held: list[list[bytes]] = []
 
     class Watched(_Kernel):
-        def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+        def bind(
+            self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+        ) -> Bound:
             held.append([a.tobytes() for a in (*inputs, *outputs, workspace)])
-            return super().bind(inputs, outputs, workspace)
+            return super().bind(inputs, outputs, workspace, queue)
 
     variant = Variant((COLUMNS, COLUMNS), (COLUMNS,))
     bound = bind(Watched(_add, {}), SUM, variant, INPUTS)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from collage_core.device import Target
 from collage_core.errors import CollageError
+from collage_core.formats import CPU
 from collage_core.pipeline.effort import EFFORTS, NORMAL
-from collage_core.plugins import Registry
+from collage_core.plugins import Registry, default_registry
 from collage_core.search.candidates import Constraints
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 _MOST_ROUNDS = 10_000
+_PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -107,7 +109,14 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     """What every command needs that measures kernels of a model: for what device, which model exactly, where
     costs are kept.
     """
-    parser.add_argument("--device", default="cpu", help="device to place on (default: cpu)")
+    parser.add_argument(
+        "--devices", metavar="cpu,A", default=CPU, help="devices that may take part (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--precision",
+        metavar="A,B",
+        help="float types to which values may be rounded where they are stored: bf16, fp16 (default: none)",
+    )
     parser.add_argument(
         "--threads", type=int, metavar="N", help="threads for every library (default: all of this process)"
     )
@@ -125,7 +134,12 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def target_of(args: argparse.Namespace) -> Target:
-    return Target(args.device, Target.default().threads if args.threads is None else args.threads)
+    """With devices that are here; CollageError says which are."""
+    threads = Target.default().threads if args.threads is None else args.threads
+    registry = default_registry()
+    devices = [registry.device(name).name for name in names_of(args.devices) or ()]
+    precisions = [_PRECISIONS.get(name.lower(), name) for name in names_of(args.precision) or ()]
+    return Target(CPU, threads, tuple(precisions), tuple(name for name in devices if name != CPU))
 
 
 def costs_of(args: argparse.Namespace, *, there: bool = False) -> str | None:

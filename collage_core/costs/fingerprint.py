@@ -8,17 +8,21 @@ import hashlib
 import os
 import platform
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.limits import settling_limit_s
 from collage_core.device import Target, cpuinfo
+from collage_core.formats import CPU
+from collage_core.plugins import Registry, default_registry
 
 __all__ = [
     "MEASURER_VERSION",
     "cache_sizes_bytes",
     "device_fingerprint",
+    "devices_environment",
     "environment_of",
     "source_hash",
 ]
@@ -30,12 +34,18 @@ _CPU = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNKNOWN_CACHE_BYTES = 32 << 20
 
 
-def environment_of(backend: Backend, target: Target) -> dict[str, str]:
-    """The environment that belongs into the `CostKey` of everything that `backend` runs on `target`.
+def environment_of(
+    backend: Backend, target: Target, device: str | None = None, registry: Registry | None = None
+) -> dict[str, str]:
+    """The environment that belongs into the `CostKey` of everything that `backend` runs on a device of
+    `target`. device: None for what is about the backend itself: of one that does not run on the CPU, all that
+    it runs on. registry: that knows the devices, of the installed packages where None.
 
     handover: core's code that makes the models of graph libraries; others have none.
     """
     info = backend.info()
+    home = () if CPU in info.devices else info.devices
+    devices = home if device is None else (device,)
     handover = {"handover": source_hash("collage_core.ir")} if info.kind is BackendKind.GRAPH else {}
     return {
         "measurer": MEASURER_VERSION,
@@ -45,7 +55,19 @@ def environment_of(backend: Backend, target: Target) -> dict[str, str]:
         "threads": str(target.threads),
         **handover,
         **device_fingerprint(target.device),
+        **devices_environment({*devices} & {*target.accelerators}, registry),
     }
+
+
+def devices_environment(names: Iterable[str], registry: Registry | None = None) -> dict[str, str]:
+    """Of devices beside the CPU: which they are, and the code that works on them."""
+    facts: dict[str, str] = {}
+    for name in sorted({*names} - {CPU}):
+        device = (registry or default_registry()).device(name)
+        told = {"version": device.info().version, **device.fingerprint()}
+        facts |= {f"{name}.{k}": v for k, v in told.items()}
+        facts[f"{name}.source"] = source_hash(type(device).__module__)
+    return facts
 
 
 @cache

@@ -9,7 +9,7 @@ from pathlib import Path
 from collage_core.backend import Variant
 from collage_core.costs.record import Policy
 from collage_core.device import Target
-from collage_core.formats import Format
+from collage_core.formats import CPU, Format
 
 __all__ = ["ConversionItem", "KernelItem", "MeasureItem", "MeasureJob"]
 
@@ -50,6 +50,7 @@ class MeasureJob:
     graph_path: folder of `ir.save_stored`. values_path: folder of `costs.recording.record`. plugins:
     modules that bring backends besides the installed packages. item_limit_s: how long building one item
     may take, and then checking and timing it. memory_limit_bytes: resident memory of the worker.
+    device: which works on all of the items.
     """
 
     graph_path: Path
@@ -61,3 +62,4 @@ class MeasureJob:
     plugins: tuple[str, ...] = ()
     item_limit_s: float = 60.0
     memory_limit_bytes: int | None = None
+    device: str = CPU

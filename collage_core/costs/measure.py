@@ -17,6 +17,7 @@ from collage_core.costs.processors import PATIENCE, Processors
 from collage_core.costs.record import MOVED, RETAKEN, UNAVAILABLE, CostRecord
 from collage_core.costs.session import ask_supported, open_session, prepare_item, release_item, time_item
 from collage_core.errors import WorkerError
+from collage_core.formats import CPU
 from collage_core.plugins import backend_of
 from collage_core.worker import Worker, exit_cause
 
@@ -41,7 +42,8 @@ def run_job(
     `measuring_lock` and `Processors`). Where the backend compiles ahead, many kernels are compiled in batches
     before they are measured (`AheadCompiler`). An item that raises, crashes, hangs or answers wrongly gets a
     record that says so, and the others go on, in a new worker if need be. An item that crashes or answers
-    wrongly after others have run in its worker is tried once more in a new one: the fault may be theirs. One
+    wrongly after others have run in its worker is tried once more in a new one: the fault may be theirs. On
+    another device than the CPU that holds of whatever fails, for it may have been left broken. One
     that still dies of a bad memory access is run again in buffers that tell whether it writes outside them.
     """
     with closing(Measuring(on_wait)) as measuring:
@@ -148,7 +150,8 @@ class _Run:
             self._keep(item, CostRecord(UNAVAILABLE, reason=reason))
             return
         record = self._attempt(item)
-        if record.status in ("crashed", "wrong") and self._attempts_in_worker > 1:
+        blames_others = ("crashed", "wrong") if self._job.device == CPU else ("crashed", "wrong", "failed")
+        if record.status in blames_others and self._attempts_in_worker > 1:
             record = self._attempt(item)
         if record.status == "crashed" and record.details.get("cause") in _BAD_ACCESS:
             record = self._explained(item, record)
@@ -177,7 +180,8 @@ class _Run:
         except WorkerError as error:
             return self._unusable or infeasible(error)
         limit_bytes = self._job.memory_limit_bytes
-        if record.status == "wrong" or (limit_bytes is not None and worker.memory_bytes > limit_bytes // 2):
+        is_spoilt = record.status == "wrong" or (record.status == "failed" and self._job.device != CPU)
+        if is_spoilt or (limit_bytes is not None and worker.memory_bytes > limit_bytes // 2):
             self.stop()  # what this item has spoilt or leaked shall not be held against the next
         return record
 

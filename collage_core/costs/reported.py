@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.record import UNAVAILABLE, CostRecord
 from collage_core.device import Target
-from collage_core.plugins import backend_of
+from collage_core.plugins import registry_of
 
 __all__ = ["Reported", "lost", "reported"]
 
@@ -23,6 +23,8 @@ class _Job(Protocol):
     def backend(self) -> str: ...
     @property
     def target(self) -> Target: ...
+    @property
+    def device(self) -> str | None: ...
     @property
     def plugins(self) -> tuple[str, ...]: ...
 
@@ -40,7 +42,9 @@ class Reported(Generic[_Result]):
 
 def reported(run: Callable[[_AnyJob], _Result], job: _AnyJob) -> Reported[_Result]:
     """For an executor to carry: a cost belongs to the machine that took it, not to the one that asked."""
-    return Reported(environment_of(backend_of(job.backend, job.plugins), job.target), run(job))
+    registry = registry_of(job.backend, job.plugins)
+    backend = registry.backend(job.backend)
+    return Reported(environment_of(backend, job.target, job.device, registry), run(job))
 
 
 def lost(error: Exception) -> CostRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +15,9 @@ from collage_core.costs.record import UNAVAILABLE, CostRecord, Policy
 from collage_core.costs.recording import Recording
 from collage_core.costs.trial import Trial
 from collage_core.device import Target
+from collage_core.devices import Station
 from collage_core.errors import BackendUnavailableError, DeclinedError, Refusal
+from collage_core.formats import Format
 from collage_core.ir import Subgraph, load_stored
 from collage_core.plugins import default_registry
 from collage_core.worker import child_state
@@ -60,7 +62,7 @@ class Session:
         """Build it, so that `timed` can follow, and then `release`. A record where that is not to be; an
         exception of the backend becomes one with status "failed".
 
-        protect: see `GuardedBuffers`.
+        protect: see `Device.fenced`.
         """
         return self._unless_it_raises(lambda: self._prepare(item, protect))
 
@@ -105,7 +107,7 @@ class Session:
                 (v, self.values.load(v), f)
                 for v, f in zip(subgraph.outputs, item.variant.outputs, strict=True)
             ],
-            protect,
+            self._stations((*item.variant.inputs, *item.variant.outputs), protect),
             twin,
             standards(self.graph, subgraph.nodes, self._rounded_to(subgraph, item.variant)),
         )
@@ -124,9 +126,15 @@ class Session:
         value = self.values.load(item.value)
         source, destination = (item.value, value, item.source), (item.value, value, item.destination)
         least = max((type.dtype, item.source.dtype, item.destination.dtype), key=tolerance)
-        trial = Trial(kernel, [source], [destination], protect, None, {item.value: least})
+        stations = self._stations((item.source, item.destination), protect)
+        trial = Trial(kernel, [source], [destination], stations, None, {item.value: least})
         self._prepared = trial, build_s, math.inf
         return None
+
+    def _stations(self, formats: Iterable[Format], protect: bool) -> dict[str, Station]:
+        """One for each device that these lie on, by name."""
+        registry = default_registry()
+        return {name: Station(registry.device(name), protect) for name in {f.device for f in formats}}
 
     def _rounded_to(self, subgraph: Subgraph, variant: Variant) -> set[str]:
         values = (*subgraph.inputs, *subgraph.outputs)

@@ -49,6 +49,11 @@ class SupportJob:
     limit_s: float = 60.0
     memory_limit_bytes: int | None = None
 
+    @property
+    def device(self) -> None:
+        """It is about the backend itself."""
+        return None
+
 
 def run_support(job: SupportJob, on_wait: Callable[[str], object] | None = None) -> list[CostRecord]:
     """For each group a record without a time: "ok", or what else a kernel's may be, with the reason.

@@ -6,16 +6,14 @@ import gc
 import math
 import resource
 from collections.abc import Callable
-from functools import cache
+from functools import partial
 from time import perf_counter_ns
-
-import numpy as np
 
 from collage_core.backend import Bound
 from collage_core.costs.record import Policy
 from collage_core.costs.samples import Samples
+from collage_core.devices import IMMEDIATE, CpuDevice, Device, Queue
 from collage_core.errors import BackendError
-from collage_core.formats import Array
 
 __all__ = ["time_bound"]
 
@@ -25,10 +23,17 @@ _LONGEST_BATCH = 10_000
 _UNDISTURBED_RUNS = 5
 _TWIN_RUNS = 2
 _RACED_RUNS = 3
+_HOST = CpuDevice()
 
 
 def time_bound(
-    bound: Bound, policy: Policy, twin: Bound | None = None, enough_ms: float = math.inf
+    bound: Bound,
+    policy: Policy,
+    twin: Bound | None = None,
+    enough_ms: float = math.inf,
+    *,
+    device: Device = _HOST,
+    queue: Queue = IMMEDIATE,
 ) -> Samples:
     """Run `bound` until its median is known to `policy.target_relative_spread`, or `max_runs` or
     `max_seconds` are used up. At least one run is timed, even where it alone takes longer than max_seconds.
@@ -41,6 +46,9 @@ def time_bound(
     for kernels without constants to speak of, which are their own twins. Otherwise runs follow each other,
     the shortest in batches whose mean is one sample.
 
+    device, queue: where `bound` works. What it takes is what lies between two marks of the queue, so that of
+    what is queued only the device's own time counts.
+
     enough_ms: a kernel of which not one of three runs takes less is not run any more: a rival is far faster.
 
     A run during which another process took a processor away from this one says nothing about the kernel (a
@@ -49,23 +57,26 @@ def time_bound(
 
     BackendError if a run returns an error code.
     """
-    prepare = _cooler(twin or bound, policy) if policy.evict_bytes else _nothing
+    run_ns = partial(_run_ns, queue)
+    prepare = _cooler(twin or bound, policy, device, queue) if policy.evict_bytes else _nothing
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return _time(bound, prepare, policy, enough_ms)
+        return _time(partial(run_ns, bound), prepare, policy, enough_ms)
     finally:
         if collecting:
             gc.enable()
 
 
-def _time(bound: Bound, prepare: Callable[[], object], policy: Policy, enough_ms: float) -> Samples:
+def _time(
+    run_ns: Callable[[int], float], prepare: Callable[[], object], policy: Policy, enough_ms: float
+) -> Samples:
     start_ns = perf_counter_ns()
     deadline_ns = start_ns + policy.max_seconds * 1e9
     batch = 1
     for _ in range(policy.warmup_runs):
         prepare()
-        once_ns = _run_ns(bound, 1)
+        once_ns = run_ns(1)
         if not policy.evict_bytes:
             batch = min(max(1, round(_BATCH_NS / max(once_ns, 1))), _LONGEST_BATCH)
         if perf_counter_ns() > deadline_ns - once_ns:
@@ -75,7 +86,7 @@ def _time(bound: Bound, prepare: Callable[[], object], policy: Policy, enough_ms
     while True:
         prepare()
         before = _preemptions()
-        time_ms = _run_ns(bound, batch) / 1e6
+        time_ms = run_ns(batch) / 1e6
         (times_ms if _preemptions() == before else preempted_ms).append(time_ms)
         late = perf_counter_ns() > deadline_ns
         if late or len(times_ms) >= policy.max_runs or _is_far_behind(times_ms, enough_ms):
@@ -101,40 +112,36 @@ def _undisturbed(times_ms: list[float], preempted_ms: list[float]) -> Samples:
     return Samples(tuple(times_ms if enough else times_ms + preempted_ms), len(preempted_ms))
 
 
-def _run_ns(bound: Bound, batch: int) -> float:
+def _run_ns(queue: Queue, bound: Bound, batch: int) -> float:
     """Mean time of `batch` runs."""
+    mark = queue.mark
     if batch == 1:
-        before = perf_counter_ns()
+        before = mark()
         code = bound()
-        after = perf_counter_ns()
+        after = mark()
     else:
         code = None
-        before = perf_counter_ns()
+        before = mark()
         for _ in range(batch):
             code = bound() or code
-        after = perf_counter_ns()
+        after = mark()
+    queue.synchronize()
     if code:
         raise BackendError(f"the kernel returned error code {code!r}")
-    return (after - before) / batch
+    return queue.elapsed_ms(before, after) * 1e6 / batch
 
 
 def _nothing() -> None:
     return None
 
 
-def _cooler(twin: Bound, policy: Policy) -> Callable[[], object]:
-    buffer = _eviction_buffer(policy.evict_bytes)
+def _cooler(twin: Bound, policy: Policy, device: Device, queue: Queue) -> Callable[[], object]:
+    device.evict(policy.evict_bytes, queue)  # once before it is timed: it may have to make room
 
     def cool() -> None:
-        np.bitwise_or.reduce(buffer)
+        device.evict(policy.evict_bytes, queue)
         for _ in range(_TWIN_RUNS):
-            if _run_ns(twin, 1) > policy.max_seconds * 1e9:
+            if _run_ns(queue, twin, 1) > policy.max_seconds * 1e9:
                 break  # so long a run leaves nothing of what was there before
 
     return cool
-
-
-@cache
-def _eviction_buffer(size_bytes: int) -> Array:
-    # Written once: pages never written all map to one page of zeros, and reading that evicts nothing.
-    return np.ones(-(-size_bytes // 8), np.uint64)

@@ -6,16 +6,17 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from collage_core.backend import Bound, Kernel
 from collage_core.costs.check import Standard, compare
-from collage_core.costs.guarded import GuardedBuffers
 from collage_core.costs.record import RACED_OUT, CostRecord, Policy
 from collage_core.costs.timing import time_bound
+from collage_core.devices import Station
 from collage_core.errors import BackendError, Refusal
-from collage_core.formats import Array, Format
+from collage_core.formats import Array, Format, device_of
 
 __all__ = ["Operand", "Trial"]
 
@@ -30,8 +31,8 @@ _LOOK_EVERY_S = 0.005
 class Trial:
     """A built kernel, bound to guarded buffers for the recorded inputs.
 
-    protect: see `GuardedBuffers`. twin: the same kernel, built once more (see `time_bound`). held_to: as
-    `standards` says of the outputs.
+    stations: one for each device on which an operand lies, by name. twin: the same kernel, built once more
+    (see `time_bound`). held_to: as `standards` says of the outputs.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Trial:
         kernel: Kernel,
         inputs: Sequence[Operand],
         outputs: Sequence[Operand],
-        protect: bool = True,
+        stations: Mapping[str, Station],
         twin: Kernel | None = None,
         held_to: Mapping[str, Standard] = MappingProxyType({}),
     ) -> None:
@@ -47,15 +48,12 @@ class Trial:
         self._kernel = kernel
         self._inputs = inputs
         self._outputs = outputs
-        self._buffers = b = GuardedBuffers(protect)
-        self._sources = [b.array(value.shape, f, f"input {name!r}") for name, value, f in inputs]
-        self._results = [b.array(value.shape, f, f"output {name!r}") for name, value, f in outputs]
-        self._workspace = b.bytes(kernel.workspace_bytes, "the workspace")
-
-        self._unanswered = [
-            np.invert(value).astype(r.dtype) if r.dtype.kind in "biu" else np.full_like(r, np.nan)
-            for (_, value, _), r in zip(outputs, self._results, strict=True)
-        ]
+        self._stations = stations
+        self._sources = [self._array(operand, "input") for operand in inputs]
+        self._results = [self._array(operand, "output") for operand in outputs]
+        self._works_on = stations[device_of(f for _, _, f in (*inputs, *outputs))]
+        self._workspace = self._works_on.bytes(kernel.workspace_bytes, "the workspace")
+        self._unanswered = [_unanswered(value, f) for _, value, f in outputs]
         self._bound = self._bind(kernel)
         self._twin = None if twin is None else self._bind(twin)
 
@@ -71,8 +69,11 @@ class Trial:
         }
         error, wrong = self._answer()
         if wrong is None:
-            samples = time_bound(self._bound, policy, self._twin, enough_ms)
-            last_error, wrong = self._verdict(self._results)
+            station = self._works_on
+            samples = time_bound(
+                self._bound, policy, self._twin, enough_ms, device=station.device, queue=station.queue
+            )
+            last_error, wrong = self._verdict(self._copies())
             error = _worst(error, last_error)
         if wrong is None:
             self._fill()
@@ -100,19 +101,26 @@ class Trial:
         )
 
     def _bind(self, kernel: Kernel) -> Bound:
-        return kernel.bind(self._sources, self._results, self._workspace)
+        return kernel.bind(self._sources, self._results, self._workspace, self._works_on.queue)
+
+    def _array(self, operand: Operand, what: str) -> Any:
+        name, value, format = operand
+        return self._stations[format.device].array(value.shape, format, f"{what} {name!r}")
 
     def _fill(self) -> None:
         """Recorded values into the inputs, and into the outputs what no right kernel leaves there."""
-        for (_, value, _), source in zip(self._inputs, self._sources, strict=True):
-            source[...] = value
-        for result, unanswered in zip(self._results, self._unanswered, strict=True):
-            result[...] = unanswered
+        for (_, value, f), source in zip(self._inputs, self._sources, strict=True):
+            self._stations[f.device].write(source, f, value)
+        for (_, _, f), result, unanswered in zip(self._outputs, self._results, self._unanswered, strict=True):
+            self._stations[f.device].write(result, f, unanswered)
 
     def _answer(self) -> tuple[float | None, Refusal | None]:
         """Fill, and run once; the `_verdict` of what is there at the moment at which the call returns."""
         self._fill()
         code = self._bound()
+        # On another device the copies are queued behind it at once: who is late is not waited for.
+        if any(f.device != self._works_on.device.name for _, _, f in self._outputs):
+            self._works_on.queue.synchronize()
         returned = self._copies()
         if code:
             raise BackendError(f"the kernel returned error code {code!r}")
@@ -122,14 +130,17 @@ class Trial:
         return error, wrong
 
     def _copies(self) -> list[Array]:
-        return [r.copy() for r in self._results]
+        return [self._copy(r, f) for (_, _, f), r in zip(self._outputs, self._results, strict=True)]
+
+    def _copy(self, array: Any, format: Format) -> Array:
+        return self._stations[format.device].read(array, format)
 
     def _late(self, returned: Sequence[Array], seconds: float) -> Refusal | None:
         """Whether outputs change within `seconds` though no call is running."""
         deadline = time.monotonic() + seconds
         while True:
-            for (name, _, _), result, before in zip(self._outputs, self._results, returned, strict=True):
-                if result.tobytes() != before.tobytes():
+            for (name, _, f), result, before in zip(self._outputs, self._results, returned, strict=True):
+                if self._copy(result, f).tobytes() != before.tobytes():
                     return Refusal(
                         f"output {name!r} changed after the call had returned: the kernel does not wait for "
                         "its answer"
@@ -142,14 +153,17 @@ class Trial:
         """Worst error of `results`, and what is wrong with them, the inputs or the memory around them."""
         if (outside := self._trespass()) is not None:
             return None, outside
-        for (name, value, _), source in zip(self._inputs, self._sources, strict=True):
+        for (name, value, f), array in zip(self._inputs, self._sources, strict=True):
+            source = self._copy(array, f)
             if not _same(source, value.astype(source.dtype, copy=False)):
                 return None, Refusal(f"it changed its input {name!r}")
         return self._errors(results)
 
     def _trespass(self) -> Refusal | None:
-        where = self._buffers.trespass()
-        return None if where is None else Refusal(f"it wrote outside its buffers, {where}")
+        for station in self._stations.values():
+            if (where := station.buffers.trespass()) is not None:
+                return Refusal(f"it wrote outside its buffers, {where}")
+        return None
 
     def _errors(self, results: Sequence[Array]) -> tuple[float | None, Refusal | None]:
         worst: float | None = 0.0
@@ -168,15 +182,24 @@ class Trial:
                 continue
             self._fill()
             results = [self._sources[i] if k == o else r for k, r in enumerate(self._results)]
-            if code := self._kernel.bind(self._sources, results, self._workspace)():
+            queue = self._works_on.queue
+            if code := self._kernel.bind(self._sources, results, self._workspace, queue)():
                 return Refusal(
                     f"the kernel returned error code {code!r} when output {o} shared the buffer of input {i}"
                 )
-            name = self._outputs[o][0]
-            _, wrong = compare(name, _as_in(results[o], target), target, self._held_to.get(name))
+            name, answer = self._outputs[o][0], self._copy(results[o], target_format)
+            _, wrong = compare(name, _as_in(answer, target), target, self._held_to.get(name))
             if wrong is not None:
                 return Refusal(f"{wrong} when it shares the buffer of input {self._inputs[i][0]!r}")
         return None
+
+
+def _unanswered(value: Array, format: Format) -> Array:
+    """What no right kernel leaves where it is to write that value."""
+    dtype = np.dtype(format.dtype)
+    if dtype.kind in "biu":
+        return np.invert(value).astype(dtype)
+    return np.full(value.shape, np.nan, dtype)
 
 
 def _worst(a: float | None, b: float | None) -> float | None:

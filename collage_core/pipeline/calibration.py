@@ -36,6 +36,7 @@ from collage_core.pipeline.libraries import find_candidates
 from collage_core.pipeline.machine import RUNS_PER_TURN, Machine
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Placement
+from collage_core.plugins import Registry
 from collage_core.search.candidates import Candidate
 from collage_core.search.formulate import Formulation, formulate
 from collage_core.search.op_level import OpLevelSearch
@@ -79,7 +80,7 @@ def calibrate(machine: Machine, *, measure: bool = True) -> tuple[Transitions, i
     if _is_off() or not eager:
         return Transitions(), 0
     names = _SEPARATOR.join(sorted(machine.backends))
-    environment = calibration_environment(machine.backends, machine.target)
+    environment = calibration_environment(machine.backends, machine.target, machine.registry)
     key = CostKey(TRANSITIONS, "", "", names, environment, Policy(max_seconds=_MAX_SECONDS))
     known, measured = machine.database.get(key), 0
     if known is None:
@@ -104,12 +105,16 @@ def _is_off() -> bool:
     return text == "off"
 
 
-def calibration_environment(backends: Mapping[str, Backend], target: Target) -> dict[str, str]:
+def calibration_environment(
+    backends: Mapping[str, Backend], target: Target, registry: Registry | None = None
+) -> dict[str, str]:
     """What a calibration, and what an optimization has found, is valid for: every backend's environment, the
     executables' own code, the pipeline's, which makes the network, and that of the search, which places it.
+    registry: see `environment_of`.
     """
-    facts = {f"{name}.{k}": v for name, b in backends.items() for k, v in environment_of(b, target).items()}
-    parts = "runtime", "pipeline", "search"
+    of_all = {name: environment_of(b, target, None, registry) for name, b in backends.items()}
+    facts = {f"{name}.{k}": v for name, found in of_all.items() for k, v in found.items()}
+    parts = "devices", "runtime", "pipeline", "search"
     return {**facts, **{part: source_hash(f"collage_core.{part}") for part in parts}}
 
 

@@ -26,7 +26,6 @@ from collage_core.costs.ratio import (
 from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
 from collage_core.costs.rounds import MOST_ROUNDS, OPEN_LIMIT_S, TURN_S, Limits, Rounds
 from collage_core.costs.sittings import Sitting
-from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.pipeline.end_to_end import end_to_end_environment
 from collage_core.pipeline.entrants import Entrant
@@ -156,7 +155,7 @@ class Contest:
         """The stored comparison of just these; None where there is none. limit_s: of the budget that is left
         for it, None for none; what was cut short is recalled where the budget is no larger.
         """
-        known = {name: machine.database.get(key) for name, key in self._keys(machine.target).items()}
+        known = {name: machine.database.get(key) for name, key in self._keys(machine).items()}
         found = {name: record for name, record in known.items() if record is not None}
         # Of different runs, as where some have been pruned, they do not compare.
         is_one_run = len(found) == len(known) and len({r.details.get(RUN) for r in found.values()}) == 1
@@ -204,24 +203,24 @@ class Contest:
         statuses = {r.status for r in records.values()}
         is_kept = (is_cut_short or not is_short) and UNAVAILABLE not in statuses and statuses != {"failed"}
         if is_kept:
-            keys = self._keys(machine.target)
+            keys = self._keys(machine)
             for name, record in records.items():
                 machine.database.put(keys[name], record)
         return Comparison(records, True, {name: r.outcome.outputs for name, r in ran.items()}, is_kept)
 
-    def _keys(self, target: Target) -> dict[str, CostKey]:
+    def _keys(self, machine: Machine) -> dict[str, CostKey]:
         """By entrant's name."""
         facts = [
             self.title,
             f"{self.plan}; one sitting in three as it comes; started in changing order",
             f"turns of {TURN_S} s, each counts alike",
-            str(target),
+            str(machine.target),
             *sorted(e.key for e in self.entrants),
         ]
         structure = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
         runs = self.plan.rounds * RUNS_PER_TURN
         policy = Policy(warmup_runs=1, min_runs=runs, max_runs=runs)
-        here = end_to_end_environment(target)
+        here = end_to_end_environment(machine.target, machine.registry)
         return {
             e.name: CostKey("end_to_end", structure, self.title, e.name, here, policy) for e in self.entrants
         }

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from collage_core.costs.record import UNAVAILABLE, CostRecord
 from collage_core.ir import Graph
 from collage_core.pipeline.in_place import InPlace, KernelKey, conversion_key, kernel_key
-from collage_core.placement import VIEW, Conversion, Group, Placement
+from collage_core.placement import VIEW, Conversion, Group, Placement, is_transfer
 from collage_core.search.candidates import Candidate
 from collage_core.search.formulate import ConversionKey, terms_ms
 from collage_core.search.transitions import Transitions
@@ -107,7 +107,7 @@ class Costs:
                 for b, alone in records.items()
                 if (r := self.in_place.conversion(key, b, alone)).ok
                 and r.median_ms is not None
-                and (allowed is None or b in allowed)
+                and (allowed is None or b in allowed or is_transfer(b))
             ]
             if offers:
                 _, backend, cost_ms = min(offers)

@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from collage_core.costs.check import Difference, Standard, compare_all
-from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, source_hash
+from collage_core.costs.fingerprint import (
+    MEASURER_VERSION,
+    device_fingerprint,
+    devices_environment,
+    source_hash,
+)
 from collage_core.costs.record import UNAVAILABLE, CostRecord
 from collage_core.costs.seats import Outcome
 from collage_core.costs.sittings import SITTINGS, sittings_to_json
 from collage_core.device import Target
 from collage_core.formats import Array
+from collage_core.plugins import Registry
 
 __all__ = ["PARTS", "Ran", "end_to_end_environment", "record_of_outcome"]
 
@@ -28,10 +34,14 @@ class Ran:
     record: CostRecord
 
 
-def end_to_end_environment(target: Target) -> dict[str, str]:
-    """The environment of an end-to-end record's key: machine, threads, and the executables' own code."""
+def end_to_end_environment(target: Target, registry: Registry | None = None) -> dict[str, str]:
+    """The environment of an end-to-end record's key: machine, threads, and the executables' own code.
+    registry: see `environment_of`.
+    """
     return {
         **device_fingerprint(target.device),
+        **devices_environment(target.accelerators, registry),
+        "devices": source_hash("collage_core.devices"),
         "measurer": MEASURER_VERSION,
         "runtime": source_hash("collage_core.runtime"),
         "threads": str(target.threads),

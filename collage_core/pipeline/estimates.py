@@ -18,6 +18,7 @@ from types import MappingProxyType
 
 from collage_core.backend import BackendKind
 from collage_core.costs.roofline import Peaks, Work, work_of
+from collage_core.formats import CPU, device_of
 from collage_core.ir import Graph, Node, NodeSet, Subgraph
 from collage_core.pipeline.costing import Converter, Costs
 from collage_core.pipeline.in_place import KernelKey
@@ -45,14 +46,17 @@ _REFERENCE = 50.0
 """So many times the roofline the reference is guessed to take: NumPy, node by node."""
 _FAILING = 1000.0
 """The same of what all neighbours in the same layouts have failed at: anything else is tried before."""
+_NO_WORK = Work(0, 0)
 _NEAREST = 2.0
 """What has no neighbours is guessed to reach the roofline's half."""
 
 _Kind = tuple[object, ...]
 _Reached = list[tuple[float, float]]
 """By kernels of one kind: each one's roofline in ms, in order, and what it has reached."""
-_Groups = dict[tuple[str, int], dict[NodeSet, dict[KernelKey, None]]]
-"""By backend and id of the heaviest node: its kernels of each node set."""
+_Groups = dict[tuple[str, str, int], dict[NodeSet, dict[KernelKey, None]]]
+"""By backend, device and id of the heaviest node: its kernels of each node set."""
+_Place = tuple[NodeSet, str]
+"""Nodes, and the device that works on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class _Kernel:
 
     key: KernelKey
     nodes: NodeSet
+    device: str
     roofline_ms: float
     nearest: _Kind
     near: _Kind
@@ -95,11 +100,14 @@ class Estimates:
             key = c.kernel_key
             if key in self._kernels:
                 continue
-            work, node = work_of(c.subgraph), heaviest.of(c.subgraph)
-            near = c.backend, *_kind_of(self._graph, node)
+            work, node, device = work_of(c.subgraph), heaviest.of(c.subgraph), _device_of(c)
+            if device != CPU:
+                work = _NO_WORK  # what it would be here says nothing of another device
+            near = c.backend, *_kind_of(self._graph, node), *([] if device == CPU else [device])
             self._kernels[key] = _Kernel(
                 key,
                 c.subgraph.node_set,
+                device,
                 peaks.least_ms(Work(work.flops // int(_FEWER_PRODUCTS), work.bytes))
                 if node.op_type == "Conv"
                 else peaks.least_ms(work),
@@ -110,7 +118,7 @@ class Estimates:
         self._shares: dict[_Kind, _Reached] = {}
         self._relative: dict[_Kind, _Reached] = {}
         self._failing: set[_Kind] = set()
-        self._best_ms: dict[NodeSet, float] = {}
+        self._best_ms: dict[_Place, float] = {}
         self._least_ms: dict[KernelKey, float] = {}
 
     def bound(self, costs: Costs, converters: Iterable[Converter], *, hopeful: bool = False) -> None:
@@ -151,14 +159,16 @@ class Estimates:
         the same nodes.
         """
         kernel = self._kernels.get(key)
-        return math.inf if kernel is None else _FAR * self._best_ms.get(kernel.nodes, math.inf)
+        return (
+            math.inf if kernel is None else _FAR * self._best_ms.get((kernel.nodes, kernel.device), math.inf)
+        )
 
     def _put(
         self, costs: Costs, converters: Iterable[Converter], estimate: Callable[[_Kernel], float]
     ) -> None:
         unknown = [kernel for key, kernel in self._kernels.items() if key not in costs.kernels]
         costs.kernel_bounds_ms = {kernel.key: estimate(kernel) for kernel in unknown}
-        costs.converter_bounds_ms = {c: self._peaks.least_ms(Work(0, _moved_bytes(c[0]))) for c in converters}
+        costs.converter_bounds_ms = {c: self._peaks.least_ms(_moved(c[0])) for c in converters}
 
     def _draw(self, costs: Costs) -> None:
         self._shares, self._relative = {}, {}
@@ -172,16 +182,17 @@ class Estimates:
             for key, kernel in self._kernels.items()
             if (record := costs.kernels.get(key)) is not None and record.ok and record.median_ms
         ]
-        of_nodes: dict[NodeSet, dict[str, float]] = {}
+        of_nodes: dict[_Place, dict[str, float]] = {}
         for kernel, ms in known:
             if kernel.roofline_ms > 0.0:  # what has no elements reaches no share
                 for kind in (kernel.nearest, kernel.near):
                     self._shares.setdefault(kind, []).append((kernel.roofline_ms, kernel.roofline_ms / ms))
-            of_backend = of_nodes.setdefault(kernel.nodes, {})
+            of_backend = of_nodes.setdefault((kernel.nodes, kernel.device), {})
             of_backend[kernel.key[2]] = min(ms, of_backend.get(kernel.key[2], math.inf))
         self._best_ms = {nodes: min(of_backend.values()) for nodes, of_backend in of_nodes.items()}
         for kernel, ms in known:
-            others = [t for b, t in of_nodes[kernel.nodes].items() if b != kernel.key[2]]
+            here = of_nodes[kernel.nodes, kernel.device]
+            others = [t for b, t in here.items() if b != kernel.key[2]]
             if others and kernel.roofline_ms > 0.0:
                 relative = kernel.roofline_ms, ms / min(others)
                 self._relative.setdefault(kernel.nearest, []).append(relative)
@@ -207,13 +218,14 @@ class Estimates:
         if len(shares) >= _FEWEST:
             found.append(kernel.roofline_ms * least(1.0 / s for s in shares))
         relative = _next_in_size(self._relative.get(kernel.nearest, ()), kernel, count)
-        if len(relative) >= _FEWEST and kernel.nodes in self._best_ms:
-            found.append(least(relative) * self._best_ms[kernel.nodes])
+        best_ms = self._best_ms.get((kernel.nodes, kernel.device))
+        if len(relative) >= _FEWEST and best_ms is not None:
+            found.append(least(relative) * best_ms)
         return min(found, default=0.0)
 
     def _likely_ms(self, kernel: _Kernel) -> float:
         if kernel.nearest in self._failing and kernel.nearest not in self._shares:
-            return _FAILING * kernel.roofline_ms
+            return _FAILING * (kernel.roofline_ms or 1.0)
         reached = self._shares.get(kernel.nearest) or self._shares.get(kernel.near) or ()
         if shares := _next_in_size(reached, kernel, _NEXT):
             return kernel.roofline_ms / median(shares)
@@ -296,21 +308,27 @@ def _layouts(candidate: Candidate) -> _Kind:
     )
 
 
-def _moved_bytes(conversion: ConversionKey) -> int:
+def _device_of(candidate: Candidate) -> str:
+    return device_of((*candidate.variant.inputs, *candidate.variant.outputs))
+
+
+def _moved(conversion: ConversionKey) -> Work:
     """What is read and written, at least."""
     type, source, destination = conversion
-    return source.size_bytes(type.static_shape) + destination.size_bytes(type.static_shape)
+    if device_of((source, destination)) != CPU:
+        return _NO_WORK
+    return Work(0, source.size_bytes(type.static_shape) + destination.size_bytes(type.static_shape))
 
 
 def _groups_by_heaviest(candidates: Iterable[Candidate], heaviest: _Heaviest) -> _Groups:
     found: _Groups = {}
     for c in candidates:
-        place = c.backend, heaviest.of(c.subgraph).id
+        place = c.backend, _device_of(c), heaviest.of(c.subgraph).id
         found.setdefault(place, {}).setdefault(c.subgraph.node_set, {})[c.kernel_key] = None
     return found
 
 
 def _parts_of(candidate: Candidate, heaviest: int, groups: _Groups) -> tuple[tuple[KernelKey, ...], ...]:
     nodes = candidate.subgraph.node_set
-    within = groups[candidate.backend, heaviest]
+    within = groups[candidate.backend, _device_of(candidate), heaviest]
     return tuple(tuple(keys) for part, keys in within.items() if part <= nodes and part != nodes)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from collage_core.backend import BackendKind
 from collage_core.costs.record import CostKey, CostRecord, Policy
+from collage_core.formats import device_of
 from collage_core.ir import Graph, NodeSet, Subgraph
 from collage_core.pipeline.costing import Costs
+from collage_core.pipeline.in_place import KernelKey
 from collage_core.pipeline.ledger import default_policy, policy_for
 from collage_core.pipeline.libraries import SUPPORT
 from collage_core.pipeline.machine import Machine
@@ -46,11 +49,12 @@ class _LookingUp:
         self.newer = 0
         self._machine = machine
         self._since = since
-        self._environments = {name: machine.environment(name) for name in machine.backends}
+        self._owners = machine.converters
+        self._environment = cache(machine.environment)
 
     def taken(self, graph: Graph, name: str) -> Taken:
         """See `pipeline.libraries`."""
-        environment = self._environments[name]
+        environment = self._environment(name)
         nodes = []
         for n in graph.nodes:
             structure = Subgraph(graph, NodeSet([n.id])).key
@@ -62,10 +66,12 @@ class _LookingUp:
     def costs(self, candidates: CandidateSet) -> Costs:
         graph = candidates.graph
         costs = Costs({}, {})
-        policies = {name: policy_for(b, default_policy(graph)) for name, b in self._machine.backends.items()}
+        policies = {name: policy_for(b, default_policy(graph)) for name, b in self._owners.items()}
 
-        def look_up(kind: str, structure: str, variant: str, name: str) -> CostRecord | None:
-            key = CostKey(kind, structure, variant, name, self._environments[name], policies[name])
+        def look_up(kind: str, what: KernelKey, device: str) -> CostRecord | None:
+            structure, variant, name = what
+            environment = self._environment(name, device)
+            key = CostKey(kind, structure, variant, name, environment, policies[name])
             stored = self._machine.database.stored(key)
             if stored is None:
                 return None
@@ -73,8 +79,9 @@ class _LookingUp:
             return stored.record
 
         offered = [c for c in candidates.candidates if c.backend != VIEW]
-        for key in dict.fromkeys((c.subgraph.key, str(c.variant), c.backend) for c in offered):
-            if (record := look_up("kernel", *key)) is not None:
+        devices = {c.kernel_key: device_of((*c.variant.inputs, *c.variant.outputs)) for c in offered}
+        for key, device in devices.items():
+            if (record := look_up("kernel", key, device)) is not None:
                 costs.kernels[key] = record
         usable = [
             c
@@ -83,8 +90,10 @@ class _LookingUp:
         ]
         for conversion in needed_conversions(graph, usable):
             type, source, destination = conversion
-            for name in self._machine.backends:
-                record = look_up("conversion", str(type), f"{source} -> {destination}", name)
+            device = device_of((source, destination))
+            for name in self._owners:
+                what = str(type), f"{source} -> {destination}", name
+                record = look_up("conversion", what, device)
                 if record is not None:
                     costs.conversion_records.setdefault(conversion, {})[name] = record
         return costs

@@ -18,6 +18,7 @@ from collage_core.costs.measure import Measuring, run_job
 from collage_core.costs.processors import PATIENCE
 from collage_core.costs.record import RACED_OUT, UNAVAILABLE, CostKey, CostRecord, Policy
 from collage_core.costs.reported import Reported, lost, reported
+from collage_core.formats import device_of
 from collage_core.ir import Graph
 from collage_core.pipeline.costing import Converter, Costs
 from collage_core.pipeline.in_place import KernelKey
@@ -69,6 +70,8 @@ def collect_costs(
 
 
 _What = TypeVar("_What", KernelKey, Converter)
+_Place = tuple[str, str]
+"""A backend, and the device that works for it."""
 
 
 @dataclass(slots=True)
@@ -78,6 +81,7 @@ class _Wanted(Generic[_What]):
     """
 
     what: _What
+    device: str
     key: CostKey
     item: Callable[[int, float], MeasureItem]
     enough_ms: float = math.inf
@@ -117,8 +121,8 @@ class Ledger:
         self._time_is_over = time_is_over
         self._patience = patience
         self._measuring: Measuring | None = None
-        self._environments: dict[str, dict[str, str]] = {}
-        self._policies: dict[str, Policy] = {}
+        self._owners = machine.converters
+        self._environments: dict[_Place, dict[str, str]] = {}
         self._noted: set[str] = set()
         self._runs = self._preempted_runs = 0
         self._measured = 0
@@ -206,13 +210,15 @@ class Ledger:
             what = c.kernel_key
             if c.backend == VIEW or what in self._kernels or what in self.costs.kernels:
                 continue
-            key = self._key(c.backend, "kernel", what[0], what[1])
+            device = device_of((*c.variant.inputs, *c.variant.outputs))
+            key = self._key(c.backend, device, "kernel", what[0], what[1])
             if (record := self._known(key)) is not None:
                 self.costs.kernels[what] = record
             else:
                 nodes, variant = tuple(n.id for n in c.subgraph.nodes), c.variant
                 self._kernels[what] = _Wanted(
                     what,
+                    device,
                     key,
                     lambda i, ms, n=nodes, v=variant: KernelItem(i, n, v, None, ms),  # type: ignore[misc]
                 )
@@ -226,7 +232,7 @@ class Ledger:
         ]
         for (type, source, destination), value in needed_conversions(graph, feasible).items():
             conversion = type, source, destination
-            for name, backend in self._machine.backends.items():
+            for name, backend in self._owners.items():
                 try:
                     if not backend.converts(type, source, destination, target):
                         continue
@@ -234,12 +240,14 @@ class Ledger:
                     reason = f"it failed to say whether it converts: {error.__class__.__name__}: {error}"
                     self._keep_converter((conversion, name), CostRecord("failed", reason=reason))
                     continue
-                key = self._key(name, "conversion", str(type), f"{source} -> {destination}")
+                device = device_of((source, destination))
+                key = self._key(name, device, "conversion", str(type), f"{source} -> {destination}")
                 if (record := self._known(key)) is not None:
                     self._keep_converter((conversion, name), record)
                 else:
                     self._converters[conversion, name] = _Wanted(
                         (conversion, name),
+                        device,
                         key,
                         lambda i, _, v=value, s=source, d=destination: ConversionItem(i, v, s, d),  # type: ignore[misc]
                     )
@@ -258,14 +266,12 @@ class Ledger:
         self.costs.cached += record is not None
         return record
 
-    def _key(self, backend: str, kind: str, structure: str, variant: str) -> CostKey:
-        owner = self._machine.backends[backend]
-        if backend not in self._environments:
-            self._environments[backend] = self._machine.environment(backend)
-            self._policies[backend] = policy_for(owner, self._policy)
-        return CostKey(
-            kind, structure, variant, backend, self._environments[backend], self._policies[backend]
-        )
+    def _key(self, backend: str, device: str, kind: str, structure: str, variant: str) -> CostKey:
+        place = backend, device
+        if place not in self._environments:
+            self._environments[place] = self._machine.environment(backend, device)
+        policy = policy_for(self._owners[backend], self._policy)
+        return CostKey(kind, structure, variant, backend, self._environments[place], policy)
 
     def _measure(
         self,
@@ -279,9 +285,9 @@ class Ledger:
         start = time.monotonic()
         self._machine.progress.phase(phase, len(wanted))
         taken: list[CostRecord] = []
-        of_backend: dict[str, list[int]] = {}
+        of_place: dict[_Place, list[int]] = {}
         for i, w in enumerate(wanted):
-            of_backend.setdefault(w.key.backend, []).append(i)
+            of_place.setdefault((w.key.backend, w.device), []).append(i)
 
         def on_record(index: int, record: CostRecord, environment: Mapping[str, str] | None = None) -> None:
             w = wanted[index]
@@ -294,10 +300,10 @@ class Ledger:
 
         with suppress(_TimeIsOverError):
             if self._machine.executor is None:
-                for name, indices in of_backend.items():
-                    self._here().run(self._job(name, [wanted[i].numbered(i) for i in indices]), on_record)
+                for place, indices in of_place.items():
+                    self._here().run(self._job(place, [wanted[i].numbered(i) for i in indices]), on_record)
             else:
-                for index, record, environment in self._elsewhere(self._machine.executor, wanted, of_backend):
+                for index, record, environment in self._elsewhere(self._machine.executor, wanted, of_place):
                     on_record(index, record, environment)
         self._runs += sum(r.runs for r in taken)
         self._preempted_runs += sum(int(str(r.details.get("preempted_runs", 0))) for r in taken)
@@ -314,41 +320,43 @@ class Ledger:
         return self._measuring
 
     def _elsewhere(
-        self, executor: Executor, wanted: Sequence[_Wanted[_What]], of_backend: Mapping[str, Sequence[int]]
+        self, executor: Executor, wanted: Sequence[_Wanted[_What]], of_place: Mapping[_Place, Sequence[int]]
     ) -> Iterable[tuple[int, CostRecord, Mapping[str, str]]]:
         """Indices, records, and the environment of each as the machine has it that took it."""
-        pending: dict[Future[Reported[list[tuple[int, CostRecord]]]], tuple[str, list[int]]] = {}
-        for name, indices in of_backend.items():
+        pending: dict[Future[Reported[list[tuple[int, CostRecord]]]], tuple[_Place, list[int]]] = {}
+        for place, indices in of_place.items():
             for first in range(0, len(indices), _ITEMS_A_JOB):
                 batch = list(indices[first : first + _ITEMS_A_JOB])
-                job = self._job(name, [wanted[i].numbered(i) for i in batch])
-                pending[executor.submit(reported, run_job, job)] = name, batch
+                job = self._job(place, [wanted[i].numbered(i) for i in batch])
+                pending[executor.submit(reported, run_job, job)] = place, batch
         for future in as_completed(pending):
-            name, batch = pending[future]
+            place, batch = pending[future]
             try:
                 found = future.result()
             except Exception as error:  # an executor may lose a job, and raise anything; it costs these items
                 record = lost(error)
-                yield from ((i, record, self._environments[name]) for i in batch)
+                yield from ((i, record, self._environments[place]) for i in batch)
                 continue
-            if found.environment != self._environments[name]:
+            if found.environment != self._environments[place]:
                 self._note_once(
-                    f"{name}: measured on another machine or with other versions, "
-                    f"and kept as theirs ({_told_apart(found.environment, self._environments[name])})"
+                    f"{place[0]}: measured on another machine or with other versions, "
+                    f"and kept as theirs ({_told_apart(found.environment, self._environments[place])})"
                 )
             yield from ((i, record, found.environment) for i, record in found.result)
 
-    def _job(self, backend: str, items: Sequence[MeasureItem]) -> MeasureJob:
+    def _job(self, place: _Place, items: Sequence[MeasureItem]) -> MeasureJob:
+        backend, device = place
         return MeasureJob(
             self._workspace.graph_folder,
             self._workspace.recording.directory,
             backend,
             self._machine.target,
-            policy_for(self._machine.backends[backend], self._policy),
+            policy_for(self._owners[backend], self._policy),
             tuple(items),
             self._machine.registry.modules(),
             candidate_limit_s(),
             worker_memory_bytes(),
+            device,
         )
 
     def _store(self, key: CostKey, record: CostRecord) -> None:

@@ -58,15 +58,25 @@ class Machine:
         progress: Progress | None = None,
         executor: Executor | None = None,
     ) -> Machine:
-        """With core's reference, so that every model can be placed. backends: all that are available where
-        None. target: the whole processor where None. registry: of the installed packages where None.
-        progress: nobody is told where None.
+        """With core's reference, so that every model can be placed. backends: all that are available and run
+        on the target's devices where None. target: the whole processor where None. registry: of the installed
+        packages where None. progress: nobody is told where None.
         """
-        registry = registry or default_registry()
-        chosen = {b.name: b for b in (registry.available() if backends is None else backends)}
+        registry, target = registry or default_registry(), target or Target.default()
+        if backends is None:
+            backends = [b for b in registry.available() if {*b.info().devices} & {*target.devices}]
+        chosen = {b.name: b for b in backends}
         reference = next(b for b in registry.backends.values() if b.info().kind is BackendKind.REFERENCE)
         chosen.setdefault(reference.name, reference)
-        return cls(chosen, target or Target.default(), database, registry, progress or Silent(), executor)
+        return cls(chosen, target, database, registry, progress or Silent(), executor)
+
+    @property
+    def converters(self) -> Mapping[str, Backend]:
+        """All that may convert values, by name: the backends, and each device's transfers, whoever takes
+        part.
+        """
+        transfers = (self.registry.transfers(name) for name in self.target.accelerators)
+        return {**self.backends, **{t.name: t for t in transfers}}
 
     def of_kind(self, kind: BackendKind) -> list[str]:
         """Names of the backends of that kind."""
@@ -78,9 +88,9 @@ class Machine:
         """
         return [name for name, b in self.backends.items() if _names_its_variables(b, self.target)]
 
-    def environment(self, backend: str) -> dict[str, str]:
-        """What a cost of that backend, taken here, is valid for."""
-        return environment_of(self.backends[backend], self.target)
+    def environment(self, backend: str, device: str | None = None) -> dict[str, str]:
+        """What a cost of that backend, taken here on that device, is valid for; see `environment_of`."""
+        return environment_of(self.converters[backend], self.target, device, self.registry)
 
     def peaks(self) -> Peaks:
         """What its arithmetic and its memories reach: known, or measured in a second."""

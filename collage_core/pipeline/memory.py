@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from collage_core.backend import Backend
 from collage_core.costs.record import CostKey, CostRecord
 from collage_core.errors import PlacementError
 from collage_core.ir.digests import graph_digest
@@ -21,6 +20,7 @@ from collage_core.pipeline.calibration import calibration_environment
 from collage_core.pipeline.costing import Costs
 from collage_core.pipeline.effort import Effort
 from collage_core.pipeline.ledger import default_policy
+from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.proof import Single
 from collage_core.placement import VIEW, Placement
 from collage_core.search.candidates import CandidateSet
@@ -148,7 +148,7 @@ def costs_digest(candidates: CandidateSet, costs: Costs) -> str:
 
 def memory_key(
     candidates: CandidateSet,
-    backends: Mapping[str, Backend],
+    machine: Machine,
     effort: Effort,
     inputs_digest: str,
     transitions: Transitions,
@@ -168,7 +168,7 @@ def memory_key(
         FOUND,
         hashlib.sha256("\n".join(told).encode()).hexdigest()[:32],
         repr(effort),
-        "+".join(sorted(backends)),
-        calibration_environment(backends, candidates.target),
+        "+".join(sorted(machine.backends)),
+        calibration_environment(machine.backends, machine.target, machine.registry),
         default_policy(graph),
     )

@@ -100,7 +100,7 @@ def optimize(
         timed.note(f"plugin {plugin!r} is left out: {reason}")
     budget = _budget(effort, budget_s, timed)
     target = target or Target.default()
-    chosen = registry.available(backends)
+    chosen = None if backends is None else registry.available(backends)
     verifiers = registry.available_peers([] if verify is None else [verify])
     reading = read_model(model, shapes, skip_passes, timed)
     require_static(reading.graph)

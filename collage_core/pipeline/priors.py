@@ -14,6 +14,7 @@ from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.costs.roofline import PEAKS_VERSION
 from collage_core.device import Target
 from collage_core.pipeline.machine import Machine
+from collage_core.plugins import Registry
 
 __all__ = ["PRIORS", "keep_priors", "known_priors", "priors_environment"]
 
@@ -22,9 +23,11 @@ PRIORS = "priors"
 _SHARES = "shares"
 
 
-def priors_environment(backend: Backend, target: Target) -> dict[str, str]:
-    """What stored priors are valid for: they are shares of peaks that were measured in one way."""
-    return {**environment_of(backend, target), "peaks": PEAKS_VERSION}
+def priors_environment(backend: Backend, target: Target, registry: Registry | None = None) -> dict[str, str]:
+    """What stored priors are valid for: they are shares of peaks that were measured in one way. registry: see
+    `environment_of`.
+    """
+    return {**environment_of(backend, target, None, registry), "peaks": PEAKS_VERSION}
 
 
 def known_priors(machine: Machine) -> dict[str, dict[str, float]]:
@@ -42,7 +45,7 @@ def keep_priors(machine: Machine, reached: Mapping[str, Mapping[str, float]]) ->
 
 
 def _key(machine: Machine, name: str) -> CostKey:
-    environment = priors_environment(machine.backends[name], machine.target)
+    environment = priors_environment(machine.backends[name], machine.target, machine.registry)
     return CostKey(PRIORS, "", "", name, environment, Policy())
 
 

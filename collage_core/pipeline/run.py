@@ -116,7 +116,7 @@ class _Steps:
         """Of what is found at the constants that are known now."""
         return memory_key(
             self._known.candidates,
-            self._machine.backends,
+            self._machine,
             replace(self._effort, budget_s=self._budget.limit_s),  # with more time it goes on
             self._aim.workspace.inputs_digest,
             self._known.costs.transitions,

@@ -75,15 +75,15 @@ class Runner:
     def _run(self, contest: Contest, placements: Mapping[str, Placement]) -> Comparison:
         aim, found = self._aim, self._found
         found.best.tell()  # something is about to be measured: what is the best till then is kept first
-        if not aim.workspace.is_recorded:
-            aim.machine.progress.phase("running the reference")
-        expected = aim.workspace.expected_outputs()
         shares = {CHOOSING: aim.effort.choosing_share, IN_PLACE: aim.effort.in_place_share}
         share = shares.get(contest.title, 1.0)
         limits = Limits(
             found.open_limit_s(placements.values(), aim.budget.left_s()),
             has_time=lambda seconds: aim.budget.left_s(share) > seconds,
         )
+        if not aim.workspace.is_recorded:
+            aim.machine.progress.phase("running the reference")
+        expected = aim.workspace.expected_outputs()
         return contest.run(aim.machine, expected, limits, aim.budget.limit_s)
 
     def outcome(self, proof: Proof, stage: Stage) -> Optimization:

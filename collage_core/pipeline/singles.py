@@ -89,7 +89,7 @@ def singles_beside(
     mix: Placement, names: Sequence[str], known: Known, looks: int = _LOOKS
 ) -> tuple[Single, ...]:
     """Of each backend; measured are those that come near the mix."""
-    near_ms = _NEAR * (mix.predicted_ms or math.inf)
+    near_ms = _NEAR * (math.inf if mix.predicted_ms is None else mix.predicted_ms)
     return tuple(single(name, known, Looking(near_ms, looks)) for name in names)
 
 
@@ -111,7 +111,8 @@ def _best(known: Known, backends: Sequence[str], origin: str | None, looking: Lo
 
     placement = known.guess(backends, allowed).placement
     while looks:
-        if (placement.predicted_ms or math.inf) > looking.near_ms or (time_is_over and time_is_over()):
+        guessed_ms = math.inf if placement.predicted_ms is None else placement.predicted_ms
+        if guessed_ms > looking.near_ms or (time_is_over and time_is_over()):
             break
         if not known.measure(placement, whatever=time_is_over is not None):
             break

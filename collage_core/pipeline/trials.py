@@ -119,7 +119,7 @@ class Trials:
         structure = hashlib.sha256(text.encode()).hexdigest()[:32]
         runs = _ROUNDS * RUNS_PER_TURN
         policy = Policy(warmup_runs=1, min_runs=runs, max_runs=runs)
-        here = end_to_end_environment(placement.target)
+        here = end_to_end_environment(placement.target, self._machine.registry)
         return CostKey("end_to_end", structure, _TITLE, placement.digest, here, policy)
 
 

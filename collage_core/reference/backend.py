@@ -9,6 +9,7 @@ import numpy as np
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
 from collage_core.device import Target
+from collage_core.devices import Queue
 from collage_core.errors import ModelError, Refusal
 from collage_core.formats import Array, Format
 from collage_core.ir import Subgraph, TensorType
@@ -59,7 +60,9 @@ class ReferenceBackend(Backend):
 class CopyKernel(Kernel):
     """From any layout and dtype into any other; to less precise ones NumPy rounds to nearest even."""
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         source, destination = inputs[0], outputs[0]
 
         def call() -> None:
@@ -78,7 +81,9 @@ class ReferenceKernel(Kernel):
         reads = {v for n in self._nodes for v in n.reads}
         self._constants = {v: a for v, a in subgraph.graph.constants.items() if v in reads}
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         def call() -> None:
             values = {**self._constants, **dict(zip(self._inputs, inputs, strict=True))}
             run_nodes(self._nodes, values, self._outputs)

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from collage_core.backend import BackendKind
-from collage_core.formats import Format
+from collage_core.formats import CPU, Format, device_of
 from collage_core.ir import Graph, Subgraph
 from collage_core.ir.randomness import drawing_nodes, seed_of
 from collage_core.pipeline.end_to_end import PARTS
@@ -31,7 +31,9 @@ _MISS_OF_WHOLE = 0.01
 
 
 def backends_json(registry: Registry) -> list[dict[str, Any]]:
-    """What is installed: backends, then peers (kind "peer"), then plugins that failed (kind "plugin")."""
+    """What is installed: backends, devices beside the CPU (kind "device"), peers (kind "peer"), and plugins
+    that failed (kind "plugin").
+    """
     found: list[dict[str, Any]] = []
     for b in registry.backends.values():
         info = b.info()
@@ -46,6 +48,21 @@ def backends_json(registry: Registry) -> list[dict[str, Any]]:
                 "reason": info.reason,
             }
         )
+    for d in registry.devices.values():
+        device = d.info()
+        if device.name != CPU:
+            found.append(
+                {
+                    "name": device.name,
+                    "kind": "device",
+                    "version": device.version,
+                    "library_version": None,
+                    "devices": [device.name],
+                    "available": device.available,
+                    "reason": device.reason,
+                    "description": device.description,
+                }
+            )
     for p in registry.peers.values():
         peer = p.info()
         found.append(
@@ -76,7 +93,9 @@ def backends_json(registry: Registry) -> list[dict[str, Any]]:
 
 
 def placement_json(graph: Graph, placement: Placement, parts_ms: Sequence[float] = ()) -> dict[str, Any]:
-    """The groups and conversions of a placement, with the names that a person knows nodes by.
+    """The groups and conversions of a placement, with the names that a person knows nodes by. Those
+    conversions that bring a value from one device to another are told again, as transfers, with the bytes
+    that they move.
 
     parts_ms: what they took in place, as `ExecutableSession.parts_ms` orders them; `in_place_ms` is None
     without.
@@ -88,6 +107,7 @@ def placement_json(graph: Graph, placement: Placement, parts_ms: Sequence[float]
         groups.append(
             {
                 "backend": g.backend,
+                "device": device_of((*g.variant.inputs, *g.variant.outputs)),
                 "nodes": [n.name for n in subgraph.nodes],
                 "ops": [n.op_type for n in subgraph.nodes],
                 "formats": {"inputs": _formats(g.variant.inputs), "outputs": _formats(g.variant.outputs)},
@@ -107,7 +127,12 @@ def placement_json(graph: Graph, placement: Placement, parts_ms: Sequence[float]
         }
         for c in placement.conversions
     ]
-    return {"groups": groups, "conversions": conversions}
+    transfers = [
+        {**told, "bytes": c.source.size_bytes(graph.shape_of(c.value))}
+        for told, c in zip(conversions, placement.conversions, strict=True)
+        if c.source.device != c.destination.device
+    ]
+    return {"groups": groups, "conversions": conversions, "transfers": transfers}
 
 
 def shares(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -150,6 +175,8 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
     return {
         "model": model,
         "device": o.placement.target.device,
+        "devices": list(o.placement.target.devices),
+        "precisions": list(o.placement.target.precisions),
         "threads": o.placement.target.threads,
         "contenders": contenders,
         "faster_than_all": faster_than_all(contenders, o.chosen),

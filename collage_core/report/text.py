@@ -27,7 +27,7 @@ def backends_text(report: Sequence[Mapping[str, Any]]) -> str:
             b["name"],
             b["kind"],
             b["version"] or "-",
-            b["library_version"] or "-",
+            b["library_version"] or b.get("description") or "-",
             ",".join(b["devices"]),
             "yes" if b["available"] else f"no: {b['reason']}",
         )
@@ -39,7 +39,9 @@ def backends_text(report: Sequence[Mapping[str, Any]]) -> str:
 def _optimization(report: Mapping[str, Any]) -> list[str]:
     """How an optimisation went: who is how fast, who runs how much of it, and how far to trust it."""
     search = report["search"]
-    parts = [f"{printable_line(report['model'])} on {report['device']}, {report['threads']} threads"]
+    devices = " + ".join(report.get("devices", [report["device"]]))
+    rounded = "".join(f", {dtype} allowed" for dtype in report.get("precisions", ()))
+    parts = [f"{printable_line(report['model'])} on {devices}, {report['threads']} threads{rounded}"]
     if contenders := report.get("contenders"):  # of bundles saved before there were any nothing is known
         parts.append(contenders_text(contenders, report["singles"]))
     parts.append(_shares(report))
@@ -132,6 +134,10 @@ def explain_text(report: Mapping[str, Any]) -> str:
         ]
         header = ("value", "from", "to", "backend", "ms", "in place")
         parts.append("conversions\n" + table(header, rows, right=[4, 5]))
+    if transfers := report.get("transfers"):
+        moved = sum(t["bytes"] for t in transfers)
+        took_ms = sum(t["cost_ms"] or 0.0 for t in transfers)
+        parts.append(f"{len(transfers)} of these are transfers: {moved} bytes, {ms_text(took_ms)} ms")
     if "prediction" in report:
         parts += _prediction(report["prediction"])
     if infeasible := report.get("infeasible"):

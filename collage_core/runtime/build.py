@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from collage_core.backend import Backend, BackendKind, Kernel
 from collage_core.errors import BackendError, CollageError, PlacementError
-from collage_core.formats import Format
+from collage_core.formats import CPU, Format
 from collage_core.ir import Graph, Subgraph
 from collage_core.ir.onnx_check import one_line
 from collage_core.placement import VIEW, Conversion, Group, Placement
@@ -41,6 +41,7 @@ def _built(
 ) -> Executable:
     for backend in registry.available(placement.backends()):
         _prepare_environment(backend, placement)
+    devices = {name: registry.device(name) for name in (CPU, *placement.devices())}
     steps = schedule(graph, placement)
     for step in steps:
         _check_offered(graph, step, placement, registry)
@@ -50,7 +51,7 @@ def _built(
         kernels.append(_kernel(graph, step, placement, registry, conversions))
         if progress:
             progress(i + 1, len(steps))
-    return Executable(graph, placement, lay_out(graph, steps, kernels), kernels)
+    return Executable(graph, placement, lay_out(graph, steps, kernels), kernels, devices)
 
 
 _environment: dict[str, str] = {}
@@ -77,6 +78,8 @@ def _check_offered(graph: Graph, step: Step, placement: Placement, registry: Reg
     what = step.what
     if what.backend == VIEW:
         return
+    if step.device not in (*registry.backend(what.backend).info().devices, CPU):
+        raise PlacementError(f"{step}: {what.backend} does not run on {step.device!r}")
     backend = registry.backend(what.backend)
     if isinstance(what, Group):
         refusal = backend.refusal(Subgraph(graph, what.nodes), what.variant, placement.target)

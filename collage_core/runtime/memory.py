@@ -1,19 +1,13 @@
-"""Memory planning: one arena for all activations, buffers sharing bytes where their lifetimes allow."""
+"""Memory planning: one arena for each device, buffers sharing bytes where their lifetimes allow."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
+from collage_core.devices.cpu import ALIGNMENT_BYTES
 
-from collage_core.errors import CollageError
-from collage_core.formats import Array
-
-__all__ = ["ALIGNMENT_BYTES", "Arena", "Block", "plan_offsets"]
-
-ALIGNMENT_BYTES = 128
-"""Two cache lines: adjacent-line prefetch of one buffer does not touch its neighbour."""
+__all__ = ["Block", "plan_offsets"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +52,3 @@ def plan_offsets(blocks: Sequence[Block]) -> tuple[list[int], int]:
 
 def _aligned(size_bytes: int) -> int:
     return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-
-
-class Arena:
-    """One aligned allocation, cut into pieces. CollageError if there is no room for it."""
-
-    allocations = 0
-    """How many arenas this process has made: a running executable makes none."""
-
-    def __init__(self, size_bytes: int) -> None:
-        Arena.allocations += 1
-        try:
-            raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
-        except (MemoryError, OverflowError, ValueError):  # what numpy says of sizes that no array has
-            raise CollageError(f"out of memory: values between steps take {size_bytes} bytes") from None
-        start = -raw.ctypes.data % ALIGNMENT_BYTES
-        self.buffer: Array = raw[start : start + size_bytes]
-
-    @property
-    def size_bytes(self) -> int:
-        return self.buffer.nbytes
-
-    def piece(self, offset: int, size_bytes: int) -> Array:
-        return self.buffer[offset : offset + size_bytes]

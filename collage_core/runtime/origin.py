@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from collage_core.device import processor
-from collage_core.errors import BundleError
+from collage_core.devices import Device
+from collage_core.errors import BundleError, CollageError
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
 
@@ -32,9 +33,9 @@ class VersionChange:
 def origin_here(placements: Iterable[Placement], registry: Registry) -> dict[str, Any]:
     """What is here, as JSON: `made_at` (seconds since 1970), `processor` (model, vector instructions) and,
     for each backend that one of the placements names and that is installed, `backends` (versions of plugin
-    and library).
+    and library); for each device beside the CPU `devices` (version of the plugin, fingerprint).
     """
-    here = processor()
+    here, placements = processor(), list(placements)
     names = dict.fromkeys(name for p in placements for name in p.backends())
     infos = {
         name: registry.backends[name.lower()].info() for name in names if name.lower() in registry.backends
@@ -43,11 +44,25 @@ def origin_here(placements: Iterable[Placement], registry: Registry) -> dict[str
         "made_at": time.time(),
         "collage": importlib.metadata.version("collage-core"),
         "processor": {"model": here.model, "instructions": list(here.instructions)},
+        "devices": {
+            name: _device_here(registry.devices[name])
+            for name in dict.fromkeys(name for p in placements for name in p.devices())
+            if name in registry.devices
+        },
         "backends": {
             name: {"plugin": info.version, "library": info.library_version or ""}
             for name, info in infos.items()
         },
     }
+
+
+def _device_here(device: Device) -> dict[str, str]:
+    return {"version": device.info().version, **device.fingerprint()}
+
+
+def _told(of: Mapping[str, str], other: Mapping[str, str]) -> str:
+    """What is another than there."""
+    return ", ".join(f"{k} {v}" for k, v in sorted(of.items()) if other.get(k) != v)
 
 
 def version_changes(origin: Mapping[str, Any], registry: Registry) -> list[VersionChange]:
@@ -77,6 +92,11 @@ def differences(origin: Mapping[str, Any], placement: Placement, registry: Regis
     the fastest here. BundleError if it cannot run here: a backend is not installed or not available, or the
     processor lacks instructions that the kernels were chosen for.
     """
+    for name in placement.devices():
+        try:
+            registry.device(name)
+        except CollageError as error:
+            raise BundleError(f"one of its devices: {error}") from None
     for name in placement.backends():
         if name.lower() not in registry.backends:
             known = ", ".join(sorted(registry.backends))
@@ -91,6 +111,11 @@ def differences(origin: Mapping[str, Any], placement: Placement, registry: Regis
             f"{', '.join(missing)}: optimize the model here"
         )
     found = [str(c) for c in version_changes(origin, registry) if c.backend in placement.backends()]
+    made_with = origin.get("devices", {})
+    for name in placement.devices():
+        then, now = made_with.get(name), _device_here(registry.devices[name])
+        if then and then != now:
+            found.append(f"measured with device {name} ({_told(then, now)}); here it is {_told(now, then)}")
     if (model := other_processor(origin)) is not None:
         found.append(f"measured on {model}; here it is {here.model}")
     return found

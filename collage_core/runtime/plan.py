@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from collage_core.backend import Kernel
 from collage_core.device import Target
 from collage_core.errors import PlacementError
-from collage_core.formats import Format
+from collage_core.formats import CPU, Format, device_of
 from collage_core.ir import Graph, NodeSet, Subgraph
 from collage_core.ir.digests import structure_digest
 from collage_core.ir.views import is_view, output_format
@@ -36,6 +36,21 @@ class Step:
     def is_view(self) -> bool:
         return isinstance(self.what, Group) and self.what.backend == VIEW
 
+    @property
+    def device(self) -> str:
+        """Which works on it: of a transfer the other one than the host."""
+        return device_of(format for _, format in (*self.reads, *self.writes))
+
+    @property
+    def is_transfer(self) -> bool:
+        """Whether it brings a value from the host's memory to another device's, or back."""
+        return len({format.device for _, format in (*self.reads, *self.writes)}) > 1
+
+    @property
+    def is_download(self) -> bool:
+        """Whether the host has to wait for it: it writes to the host's memory from another one."""
+        return self.is_transfer and self.writes[0][1].device == CPU
+
     def __str__(self) -> str:
         if isinstance(self.what, Conversion):
             c = self.what
@@ -45,14 +60,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps in order; where every slot and every step's workspace lies in the arena (offsets and sizes in
-    bytes).
+    """Steps in order; where every slot and every step's workspace lies in its device's arena (offsets and
+    sizes in bytes); how large each device's arena is.
     """
 
     steps: tuple[Step, ...]
     offsets: Mapping[Slot, int]
     workspaces: tuple[tuple[int, int], ...]
-    arena_bytes: int
+    arena_bytes: Mapping[str, int]
 
 
 def schedule(graph: Graph, placement: Placement) -> tuple[Step, ...]:
@@ -84,6 +99,10 @@ def schedule(graph: Graph, placement: Placement) -> tuple[Step, ...]:
             route.append(c)
             wanted = c.value, c.source
         for c in reversed(route):
+            if len({c.source.device, c.destination.device, CPU}) > 2:
+                raise PlacementError(
+                    f"{c.backend} converts {c.value!r} from one device to another, past the host"
+                )
             for format in (c.source, c.destination):
                 _check_stored(graph, c.value, format, placement.target, f"{c.backend} converts")
             steps.append(Step(c, ((c.value, c.source),), ((c.value, c.destination),)))
@@ -118,10 +137,10 @@ def _check_formats(subgraph: Subgraph, group: Group, target: Target, name: str) 
     wanted = len(subgraph.inputs), len(subgraph.outputs)
     if offered != wanted:
         raise PlacementError(f"{name} has formats for {offered} inputs and outputs; it needs {wanted}")
-    for v, f in (
-        *zip(subgraph.inputs, group.variant.inputs, strict=True),
-        *zip(subgraph.outputs, group.variant.outputs, strict=True),
-    ):
+    formats = (*group.variant.inputs, *group.variant.outputs)
+    if len({f.device for f in formats}) > 1:
+        raise PlacementError(f"{name} reads and writes the memory of several devices")
+    for v, f in zip((*subgraph.inputs, *subgraph.outputs), formats, strict=True):
         _check_stored(graph, v, f, target, name)
     if group.backend == VIEW:
         node = subgraph.nodes[0]
@@ -176,11 +195,19 @@ def lay_out(graph: Graph, steps: Sequence[Step], kernels: Sequence[Kernel | None
             blocks[root] = Block(size_bytes, first[slot], last[slot])
         else:
             blocks[root] = Block(known.size_bytes, min(known.first, first[slot]), max(known.last, last[slot]))
-    scratch = [Block(k.workspace_bytes if k else 0, i, i) for i, k in enumerate(kernels)]
-    offsets, arena_bytes = plan_offsets([*blocks.values(), *scratch])
-    by_root = dict(zip(blocks, offsets, strict=False))
-    workspaces = tuple(zip(offsets[len(blocks) :], (b.size_bytes for b in scratch), strict=True))
-    return Plan(tuple(steps), {s: by_root[owner.get(s, s)] for s in first}, workspaces, arena_bytes)
+    by_root: dict[Slot, int] = {}
+    workspaces = [(0, 0)] * len(steps)
+    arena_bytes: dict[str, int] = {}
+    for device in dict.fromkeys([CPU, *(step.device for step in steps)]):
+        here = [slot for slot in blocks if slot[1].device == device]
+        working = [i for i, step in enumerate(steps) if step.device == device]
+        scratch = [Block(k.workspace_bytes if (k := kernels[i]) else 0, i, i) for i in working]
+        offsets, arena_bytes[device] = plan_offsets([*(blocks[slot] for slot in here), *scratch])
+        by_root.update(zip(here, offsets, strict=False))
+        for i, offset, block in zip(working, offsets[len(here) :], scratch, strict=True):
+            workspaces[i] = offset, block.size_bytes
+    places = {s: by_root[owner.get(s, s)] for s in first}
+    return Plan(tuple(steps), places, tuple(workspaces), arena_bytes)
 
 
 def _share(

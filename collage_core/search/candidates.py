@@ -10,7 +10,7 @@ from typing import TypeVar
 from collage_core.backend import Backend, BackendKind, Variant
 from collage_core.device import Target
 from collage_core.errors import PlacementError, Refusal
-from collage_core.formats import Format
+from collage_core.formats import CPU, Format
 from collage_core.ir import Graph, Node, NodeSet, Subgraph
 from collage_core.ir.views import input_format, is_view, output_format
 from collage_core.patterns import BackendPattern, find_matches
@@ -299,7 +299,7 @@ def _plain_at_the_ends(subgraph: Subgraph, variant: Variant) -> bool:
     graph = subgraph.graph
     ends = [(v, f) for v, f in zip(subgraph.inputs, variant.inputs, strict=True) if v in graph.inputs]
     ends += [(v, f) for v, f in zip(subgraph.outputs, variant.outputs, strict=True) if graph.is_output(v)]
-    return all(f == graph.plain_format(v) for v, f in ends)
+    return all(f.on(CPU) == graph.plain_format(v) for v, f in ends)
 
 
 def _misfit(subgraph: Subgraph, variant: Variant, target: Target) -> Refusal | None:
@@ -309,6 +309,8 @@ def _misfit(subgraph: Subgraph, variant: Variant, target: Target) -> Refusal | N
     if offered != wanted:
         return Refusal(f"offered with formats for {offered} inputs and outputs; it has {wanted}", first)
     values = zip((*subgraph.inputs, *subgraph.outputs), (*variant.inputs, *variant.outputs), strict=True)
+    if len({f.device for f in (*variant.inputs, *variant.outputs)}) > 1:
+        return Refusal("offered in the memory of several devices", first)
     for value, format in values:
         type = subgraph.graph.type_of(value)
         if not target.stores(type.dtype, len(type.shape), format):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from collage_core.backend import BackendKind
 from collage_core.costs.record import CostRecord
 from collage_core.errors import PlacementError
-from collage_core.formats import Format
+from collage_core.formats import CPU, Format
 from collage_core.ir import Graph, NodeSet, Subgraph, TensorType
 from collage_core.ir.digests import structure_digest
 from collage_core.placement import VIEW, Conversion, Group, Placement
@@ -30,7 +30,7 @@ _NO_HOPS: _HopsMs = {}
 
 def needed_conversions(graph: Graph, candidates: Sequence[Candidate]) -> dict[ConversionKey, str]:
     """Every conversion that some pair of these candidates might want, each with the name of one value that it
-    is for.
+    is for. From one other device to another a value goes by way of the host.
     """
     produced: dict[str, dict[Format, None]] = {v: {graph.plain_format(v): None} for v in graph.inputs}
     needed: dict[str, dict[Format, None]] = {
@@ -46,7 +46,7 @@ def needed_conversions(graph: Graph, candidates: Sequence[Candidate]) -> dict[Co
         for v, destinations in needed.items()
         for destination in destinations
         for source in produced.get(v, ())
-        if source != destination
+        if source != destination and len({source.device, destination.device, CPU}) <= 2
     }
 
 

@@ -10,6 +10,7 @@ import pytest
 from collage_core.backend import Bound
 from collage_core.costs import Policy, timing
 from collage_core.costs.timing import time_bound
+from collage_core.devices.cpu import CpuQueue
 
 _POLICY = Policy(warmup_runs=2, min_runs=10, max_runs=20, max_seconds=1e9)
 
@@ -42,6 +43,7 @@ class _Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     clock = _Clock()
     monkeypatch.setattr(timing, "perf_counter_ns", lambda: clock.now_ns)
+    monkeypatch.setattr(CpuQueue, "mark", lambda queue: clock.now_ns)
     monkeypatch.setattr(timing, "_preemptions", clock.preemptions)
     return clock
 

@@ -12,6 +12,7 @@ from collage_core.backend import Bound, Kernel
 from collage_core.costs import Policy
 from collage_core.costs.check import compare, compare_all
 from collage_core.costs.trial import Trial
+from collage_core.devices import CpuDevice, Queue, Station
 from collage_core.formats import Array, plain
 from collage_core.ir.randomness import Drawn
 
@@ -82,7 +83,9 @@ class Drawing(Kernel):
     def __init__(self, draw: Callable[[tuple[int, ...]], Array]) -> None:
         self._draw = draw
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         def call() -> None:
             outputs[0][...] = self._draw(outputs[0].shape)
 
@@ -95,6 +98,7 @@ def test_a_kernel_may_draw_other_numbers_each_time(high: float, status: str) -> 
     kernel = Drawing(lambda shape: random.uniform(0, high, shape))
     output = ("r", np.full(64, 0.5, np.float32), plain("float32", (64,)))
     policy = Policy(warmup_runs=1, min_runs=2, max_runs=2, max_seconds=0.1)
-    record = Trial(kernel, [], [output], held_to={"r": _UNIT}).record(policy, 0.0)
+    here = {"cpu": Station(CpuDevice(), protect=True)}
+    record = Trial(kernel, [], [output], here, held_to={"r": _UNIT}).record(policy, 0.0)
     assert record.status == status
-    assert Trial(kernel, [], [output]).record(policy, 0.0).status == "wrong"
+    assert Trial(kernel, [], [output], here).record(policy, 0.0).status == "wrong"

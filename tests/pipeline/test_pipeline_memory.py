@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from collage_core import Constraints, Target, default_registry
+from collage_core import Constraints, CostDatabase, Target, default_registry
 from collage_core.ir import from_model
 from collage_core.pipeline.effort import QUICK
+from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.memory import Memory, memory_key
+from collage_core.pipeline.progress import Silent
 from collage_core.pipeline.proof import Single
 from collage_core.placement import Placement
 from collage_core.search import OpLevelSearch
@@ -66,14 +68,18 @@ def test_it_is_of_these_pins_constants_and_this_search(parse: Parse) -> None:
     graph = from_model(parse(f"(float[8] x) => (float[8] y) {{ {twins} }}"))
     backends = {b.name: b for b in default_registry().available(["dnnl", "reference"])}
 
+    nothing = CostDatabase(":memory:")
+
     def key(
         pins: dict[str, str] | None = None, group_ms: float = 0.0, searcher: OpLevelSearch | None = None
     ) -> str:
         found = generate_candidates(graph, backends.values(), _PLACEMENT.target, Constraints(pins or {}))
         transitions = Transitions({"dnnl": group_ms})
-        return memory_key(found, backends, QUICK, "", transitions, searcher or OpLevelSearch()).structure
+        machine = Machine(backends, _PLACEMENT.target, nothing, default_registry(), Silent())
+        return memory_key(found, machine, QUICK, "", transitions, searcher or OpLevelSearch()).structure
 
     pinned = [key({name: "dnnl"}) for name in "abcd"]
     keys = [key(), *pinned, key(group_ms=0.01), key(searcher=OpLevelSearch(beam=7))]
     assert len(set(keys)) == len(keys)
     assert key() == keys[0]
+    nothing.close()

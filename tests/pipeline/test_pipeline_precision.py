@@ -131,6 +131,16 @@ def test_targets_that_allow_the_same_are_one(given: Any) -> None:
     assert hash(Target("cpu", 1, given)) == hash(_HALVES)
 
 
+@pytest.mark.parametrize("given", ["sim", None, 5, (5,)])
+def test_what_are_no_devices_is_refused(given: Any) -> None:
+    with pytest.raises(CollageError, match="is a tuple of devices' names"):
+        Target("cpu", 1, (), given)
+
+
+def test_devices_go_by_their_names() -> None:
+    assert Target("cpu", 1, (), ("B", "a", "cpu")).devices == ("cpu", "a", "b")
+
+
 @pytest.mark.parametrize("given", ["float16", None, 5, ("int8",), ("half",), (5,)])
 def test_what_is_no_precision_is_refused(given: Any) -> None:
     with pytest.raises(CollageError, match=r"is a tuple of float types|is no precision to store floats in"):

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from collage_core.backend import BackendKind, plain_variant
 from collage_core.device import Target
+from collage_core.devices import IMMEDIATE
 from collage_core.errors import InputError, ModelError, Refusal
 from collage_core.formats import empty
 from collage_core.ir import Graph, Node, Subgraph, from_model
@@ -119,7 +120,7 @@ def test_backend_runs_a_subgraph_into_given_buffers(x: np.ndarray) -> None:
     kernel = backend.build(subgraph, variant, target)
     source = empty((2, 4), variant.inputs[0])
     result = empty((2, 4), variant.outputs[0])
-    call = kernel.bind([source], [result], np.empty(0, np.uint8))
+    call = kernel.bind([source], [result], np.empty(0, np.uint8), IMMEDIATE)
     for scale in (1, -2):
         source[...] = x * np.float32(scale)
         assert not call()

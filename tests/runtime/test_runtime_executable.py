@@ -19,6 +19,7 @@ from onnx import TensorProto, helper
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
 from collage_core.device import Target
+from collage_core.devices import Queue
 from collage_core.errors import BackendError, BundleError, InputError, PlacementError, Refusal
 from collage_core.formats import Array, Format, channels_last, plain
 from collage_core.ir import Graph, NodeSet, Subgraph, TensorType, from_model
@@ -40,7 +41,9 @@ class InPlaceRelu(Kernel):
         self.may_alias = {0: 0}
         self.seen_shared = False
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         self.seen_shared = inputs[0].ctypes.data == outputs[0].ctypes.data
         return partial(_relu, inputs[0], outputs[0])
 
@@ -50,7 +53,9 @@ def _relu(x: Array, y: Array) -> None:
 
 
 class CopyKernel(Kernel):
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         return partial(_copy, outputs[0], inputs[0])
 
 
@@ -59,7 +64,9 @@ def _copy(destination: Array, source: Array) -> None:
 
 
 class FailingKernel(Kernel):
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         return lambda: 7
 
 
@@ -67,7 +74,9 @@ class RaisingKernel(Kernel):
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         def call() -> None:
             raise self._error
 
@@ -458,7 +467,9 @@ class TransposingKernel(Kernel):
     def __init__(self) -> None:
         self.may_alias = {0: 0}
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         assert inputs[0].ctypes.data != outputs[0].ctypes.data
         return partial(_copy, outputs[0], inputs[0])
 

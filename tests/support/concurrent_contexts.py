@@ -91,7 +91,7 @@ def memory_of_further_contexts(executable: Executable, x: Array) -> dict[str, in
         context(x)
     grown = resident_bytes() - before
     return {
-        "arena_bytes": further[0].arena_bytes,
+        "arena_bytes": further[0].arena_bytes["cpu"],
         "arenas": Arena.allocations - arenas,
         "grown_bytes": grown // FURTHER,
     }

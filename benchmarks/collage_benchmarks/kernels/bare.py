@@ -10,6 +10,7 @@ import numpy as np
 from collage_benchmarks.kernels.batch import call_s, check
 from collage_core.backend import Backend, Bound, Variant
 from collage_core.device import Target
+from collage_core.devices import IMMEDIATE
 from collage_core.errors import CollageError, Refusal
 from collage_core.formats import Array, Format, empty, plain
 from collage_core.ir import Graph, Node, Subgraph, load_stored
@@ -85,7 +86,7 @@ def _bound(backend: Backend, group: Subgraph, variant: Variant, target: Target, 
     output = shared(group.outputs[0], variant.outputs[0], len(inputs))
     kernel = backend.build(group, variant, target)
     workspace = empty((kernel.workspace_bytes,), plain("uint8", (kernel.workspace_bytes,)))
-    bound = kernel.bind(list(inputs.values()), [output], workspace)
+    bound = kernel.bind(list(inputs.values()), [output], workspace, IMMEDIATE)
     if code := bound():
         raise CollageError(f"{node.name}: the kernel returned error code {code!r}")
     a, b = (graph.constants[v] if graph.is_constant(v) else inputs[v] for v in node.inputs)

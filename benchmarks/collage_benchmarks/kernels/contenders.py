@@ -17,6 +17,7 @@ from collage_benchmarks.kernels.catalogue import CASES
 from collage_core.backend import Backend, Bound, Kernel, Variant
 from collage_core.costs.seats import Contender
 from collage_core.device import Target
+from collage_core.devices import IMMEDIATE
 from collage_core.errors import BackendError, CollageError, Refusal
 from collage_core.formats import Array, empty, plain
 from collage_core.ir import Subgraph, TensorType
@@ -192,7 +193,7 @@ def _bound(
     """The kernel bound to buffers as an executable has them; CollageError if its answer is wrong."""
     outputs = [empty(group.graph.shape_of(v), f) for v, f in zip(group.outputs, variant.outputs, strict=True)]
     workspace = empty((kernel.workspace_bytes,), plain("uint8", (kernel.workspace_bytes,)))
-    bound = kernel.bind([arrays[v] for v in group.inputs], outputs, workspace)
+    bound = kernel.bind([arrays[v] for v in group.inputs], outputs, workspace, IMMEDIATE)
     if code := bound():
         raise CollageError(f"the kernel returned error code {code!r}")
     check(dict(zip(group.outputs, outputs, strict=True)), expected)
@@ -225,7 +226,7 @@ def _copy_tvm(threads: int) -> Batch:
     type = TensorType("float32", _COPIED_SHAPE)
     kernel = default_registry().backend("tvm").build_conversion(type, format, format, Target("cpu", threads))
     source, destination = _copied()
-    bound = kernel.bind([source], [destination], np.empty(0, np.uint8))
+    bound = kernel.bind([source], [destination], np.empty(0, np.uint8), IMMEDIATE)
     bound()
     check({"copy": destination}, {"copy": source})
     return Batch(bound)

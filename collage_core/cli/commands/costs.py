@@ -12,13 +12,15 @@ from typing import Any
 from collage_core.cli.arguments import add_costs, costs_of
 from collage_core.cli.output import show
 from collage_core.costs.database import CostDatabase
-from collage_core.costs.fingerprint import MEASURER_VERSION, device_fingerprint, environment_of, source_hash
+from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.record import CostKey
 from collage_core.costs.roofline import PEAKS, peaks_environment
 from collage_core.device import Target
-from collage_core.errors import CostDatabaseError
+from collage_core.errors import CollageError, CostDatabaseError
 from collage_core.files import regular
+from collage_core.formats import CPU
 from collage_core.pipeline.calibration import TRANSITIONS, calibrated_backends, calibration_environment
+from collage_core.pipeline.end_to_end import end_to_end_environment
 from collage_core.pipeline.memory import FOUND
 from collage_core.pipeline.original import ORIGINAL, original_environment
 from collage_core.pipeline.priors import PRIORS, priors_environment
@@ -98,28 +100,37 @@ def _import(args: argparse.Namespace, database: CostDatabase) -> None:
 
 def _is_current(key: CostKey) -> bool:
     """Whether the cost was taken by what is installed now, on this machine (with any number of threads)."""
-    device, threads = key.environment.get("device", ""), key.environment.get("threads", "1")
+    try:
+        return _matches(key)
+    except CollageError:  # a backend, or a device, is not here any more
+        return False
+
+
+def _matches(key: CostKey) -> bool:
+    threads = key.environment.get("threads", "1")
     if key.kind == "end_to_end":
-        runtime = source_hash("collage_core.runtime")
-        facts = {**device_fingerprint(device), "measurer": MEASURER_VERSION, "runtime": runtime}
-        return all(key.environment.get(k) == v for k, v in facts.items())
+        facts = end_to_end_environment(_target_of(key, threads, 2))
+        return key.environment == facts
     if key.kind == ORIGINAL:
         return key.environment == original_environment()
     if key.kind == PEAKS:
-        return key.environment == peaks_environment(Target("cpu", int(threads)))
-    known = default_registry().backends
+        return key.environment == peaks_environment(Target(CPU, int(threads)))
+    registry = default_registry()
     if key.kind in (TRANSITIONS, FOUND):
-        names = calibrated_backends(key)
-        if not known.keys() >= set(names):
-            return False
-        threads = key.environment.get(f"{names[0]}.threads", "1")
-        backends = {name: known[name] for name in names}
-        return key.environment == calibration_environment(backends, Target("cpu", int(threads)))
-    backend = known.get(key.backend)
-    if backend is None or device != "cpu":
-        return False
-    environment = priors_environment if key.kind == PRIORS else environment_of
-    return key.environment == environment(backend, Target(device, int(threads)))
+        backends = {name: registry.backend(name) for name in calibrated_backends(key)}
+        threads = key.environment.get(f"{next(iter(backends))}.threads", "1")
+        return key.environment == calibration_environment(backends, _target_of(key, threads, 3))
+    backend, target = registry.backend(key.backend), _target_of(key, threads, 2)
+    if key.kind == PRIORS:
+        return key.environment == priors_environment(backend, target)
+    return any(key.environment == environment_of(backend, target, d) for d in (None, *target.devices))
+
+
+def _target_of(key: CostKey, threads: str, parts: int) -> Target:
+    """With the devices whose facts are among those of the key; their names have so many parts."""
+    facts = [name.split(".") for name in key.environment]
+    devices = {fact[-2] for fact in facts if len(fact) == parts and fact[-1] == "source"}
+    return Target(CPU, int(threads), (), tuple(devices))
 
 
 def _prune(args: argparse.Namespace, database: CostDatabase) -> None:

@@ -11,6 +11,7 @@ from collage_dnnl.rules import POST_OPS_RULE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from collage_core.devices import IMMEDIATE
 from collage_core.errors import Refusal
 from collage_core.formats import empty
 from collage_core.ir import NodeSet, Subgraph
@@ -246,7 +247,7 @@ def test_bound_kernels_read_what_the_buffers_hold_then(backend: Any, target: Any
     bindings = []
     for _ in range(2):
         x, y = empty((1, 16, 9, 9), variant.inputs[0]), empty((1, 16, 9, 9), variant.outputs[0])
-        bindings.append((x, y, kernel.bind([x], [y], np.empty(kernel.workspace_bytes, np.uint8))))
+        bindings.append((x, y, kernel.bind([x], [y], np.empty(kernel.workspace_bytes, np.uint8), IMMEDIATE)))
     del kernel
     for seed in (4, 5):
         for i, (x, _, _) in enumerate(bindings):

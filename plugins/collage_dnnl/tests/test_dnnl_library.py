@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from collage_core.backend import BackendKind
 from collage_core.device import Target
+from collage_core.devices import IMMEDIATE
 from collage_core.formats import Format, empty
 from collage_core.ir import TensorType
 from collage_core.plugins import Registry
@@ -79,7 +80,9 @@ def test_a_call_runs_on_the_threads_that_its_kernel_was_built_for() -> None:
     for threads in (1, 2):
         kernel = backend.build_conversion(type, formats[0], formats[1], Target("cpu", threads))
         arrays = [empty(shape, f) for f in formats]
-        bound.append(kernel.bind(arrays[:1], arrays[1:], np.empty(kernel.workspace_bytes, np.uint8)))
+        bound.append(
+            kernel.bind(arrays[:1], arrays[1:], np.empty(kernel.workspace_bytes, np.uint8), IMMEDIATE)
+        )
     openmp = ctypes.PyDLL(str(LIBRARY_FILE.find()))
     for threads, call in ((1, bound[0]), (2, bound[1]), (1, bound[0])):
         openmp.omp_set_num_threads(5)
@@ -107,7 +110,7 @@ def test_conversions_between_any_layouts(shape: list[int], data: st.DataObject) 
     kernel = backend.build_conversion(type, source, destination, target)
     x, y = (empty(shape, f) for f in (source, destination))
     x[...] = np.random.default_rng(0).standard_normal(shape)
-    assert not kernel.bind([x], [y], np.empty(kernel.workspace_bytes, np.uint8))()
+    assert not kernel.bind([x], [y], np.empty(kernel.workspace_bytes, np.uint8), IMMEDIATE)()
     np.testing.assert_array_equal(x, y)
 
 

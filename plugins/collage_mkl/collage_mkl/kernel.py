@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from collage_core.backend import Bound, Kernel, Variant
+from collage_core.devices import Queue
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, empty, plain
 from collage_core.ir import Subgraph
@@ -52,7 +53,9 @@ class ProductKernel(Kernel):
         ):
             self.may_alias = {0: index}
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         out = outputs[0]
 
         def array(name: str) -> Array:

@@ -19,6 +19,7 @@ from collage_mkl.library import LIBRARY_FILE, LIBRARY_VARIABLE
 from collage_core import Constraints, build, optimize
 from collage_core.backend import BackendKind, Bound, Kernel
 from collage_core.device import Target
+from collage_core.devices import IMMEDIATE
 from collage_core.formats import Array, empty, plain
 from collage_core.ir import Subgraph
 from collage_core.plugins import Registry
@@ -168,7 +169,7 @@ def _bound(kernel: Kernel, value: float = 1) -> tuple[Bound, Array]:
     """A call with `value` everywhere, and its output."""
     a, out = (empty(shape, plain("float32", shape)) for shape in ((40, 50), (40, 40)))
     a[...] = value
-    return kernel.bind([a], [out], np.empty(0, np.uint8)), out
+    return kernel.bind([a], [out], np.empty(0, np.uint8), IMMEDIATE), out
 
 
 def test_a_call_runs_on_the_threads_that_its_kernel_was_built_for() -> None:
@@ -212,6 +213,7 @@ def test_beside_another_library_on_the_same_threads() -> None:
 import os, onnx
 import numpy as np
 from collage_core.device import Target
+from collage_core.devices import IMMEDIATE
 from collage_core.formats import empty
 from collage_core.ir import Subgraph, from_model
 from collage_dnnl.backend import DnnlBackend
@@ -230,7 +232,7 @@ for backend in (DnnlBackend(), MklBackend()):
     for array in arrays:
         array[...] = np.eye(200)
     workspace = empty((kernel.workspace_bytes,), type(variant.inputs[0])("uint8", (0,)))
-    calls.append((kernel.bind(arrays[:2], arrays[2:], workspace), arrays[2]))
+    calls.append((kernel.bind(arrays[:2], arrays[2:], workspace, IMMEDIATE), arrays[2]))
 for _ in range(50):
     for call, out in calls:
         out[...] = np.nan

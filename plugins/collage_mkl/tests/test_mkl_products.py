@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from collage_core.devices import IMMEDIATE
 from collage_core.formats import empty
 from collage_core.ir import Subgraph
 from collage_core.testing import check_group, make_graph, node
@@ -198,7 +199,7 @@ def test_interleaved_calls_of_one_kernel(backend: Any, target: Any, shapes: Any,
     for _ in range(3):
         arrays = [empty(graph.shape_of(v), f) for v, f in zip(subgraph.inputs, variant.inputs, strict=True)]
         output = empty(graph.shape_of("y"), variant.outputs[0])
-        calls.append(kernel.bind(arrays, [output], np.empty(0, np.uint8)))
+        calls.append(kernel.bind(arrays, [output], np.empty(0, np.uint8), IMMEDIATE))
         inputs.append(arrays)
         outputs.append(output)
     del kernel

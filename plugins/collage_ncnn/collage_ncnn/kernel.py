@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from collage_core.backend import Bound, Kernel, Variant
+from collage_core.devices import Queue
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
@@ -51,7 +52,9 @@ class ConvolutionKernel(Kernel):
         self._split = _room(self._source)
         self.workspace_bytes = self._split + _room(replace(convolution.output, height=self._rows))
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         before, after = (
             part.view(np.float32) for part in (workspace[: self._split], workspace[self._split :])
         )

@@ -10,6 +10,7 @@ from onnx import TensorProto
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant
 from collage_core.device import Target
+from collage_core.devices import Queue
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, Format
 from collage_core.graph_library import border_variants, known_fault
@@ -108,7 +109,9 @@ class OnnxRuntimeKernel(Kernel):
         self._outputs = subgraph.outputs
         self._variant = variant
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         return bind(
             self._session,
             _stored(self._inputs, self._variant.inputs, inputs),

@@ -18,6 +18,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+from collage_core.devices import IMMEDIATE
 from collage_core.device import Target
 from collage_core.ir import Subgraph, from_model
 from collage_onnxruntime.backend import OnnxRuntimeBackend
@@ -55,7 +56,7 @@ def built(threads, part=part, **changes):
     x, y = np.ones((512, 512), np.float32), np.empty((512, 512), np.float32)
     variant = replace(backend.variants(part, target)[0], **changes)
     kernel = backend.build(part, variant, target)
-    return kernel.bind([x], [y], np.empty(0, np.uint8))
+    return kernel.bind([x], [y], np.empty(0, np.uint8), IMMEDIATE)
 
 before = tasks()
 """

@@ -11,6 +11,7 @@ import onnx
 
 from collage_core.backend import Bound, Kernel, Variant
 from collage_core.device import Target
+from collage_core.devices import Queue
 from collage_core.errors import BackendError
 from collage_core.formats import Array, Format, Layout
 from collage_core.ir import Subgraph, subgraph_model
@@ -35,7 +36,9 @@ class OpenvinoKernel(Kernel):
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         return self._model.bind(_stored(inputs, self._inputs), _stored(outputs, self._outputs))
 
 

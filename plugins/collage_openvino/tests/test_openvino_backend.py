@@ -23,6 +23,7 @@ from onnx import TensorProto
 from collage_core import placement
 from collage_core.backend import BackendKind, Variant, plain_variant
 from collage_core.device import Target
+from collage_core.devices import IMMEDIATE
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, channels_last, empty, plain
 from collage_core.ir import Subgraph
@@ -135,7 +136,7 @@ def test_binds_of_one_kernel_run_interleaved() -> None:
         x = empty((1, 8, 9, 7), plain("float32", (1, 8, 9, 7)))
         x[...] = np.roll(inputs["x"], k)
         a, g = np.empty((1, 8, 9, 7), np.float32), np.empty((1, 8, 1, 1), np.float32)
-        bounds.append((kernel.bind([x], [a, g], NOTHING), x, a, g))
+        bounds.append((kernel.bind([x], [a, g], NOTHING, IMMEDIATE), x, a, g))
     del kernel
     for _ in range(2):
         for bound, *_arrays in bounds:
@@ -153,7 +154,7 @@ def test_contexts_of_several_python_threads(threads: int) -> None:
 
     def context(scale: float) -> tuple[Any, Array, Array]:
         x, g = inputs["x"] * np.float32(scale), np.empty((1, 8, 1, 1), np.float32)
-        return kernel.bind([x], [g], NOTHING), x, g
+        return kernel.bind([x], [g], NOTHING, IMMEDIATE), x, g
 
     contexts = [context(k + 1.0) for k in range(4)]
     expected = []
@@ -175,7 +176,7 @@ def test_contexts_of_several_python_threads(threads: int) -> None:
 def test_arrays_are_read_and_written_in_place() -> None:
     subgraph = make_group([node("Neg", ["x"], ["o"])], {"x": f(64)})
     x, o = np.zeros(64, np.float32), np.zeros(64, np.float32)
-    bound = _built(subgraph).bind([x], [o], NOTHING)
+    bound = _built(subgraph).bind([x], [o], NOTHING, IMMEDIATE)
     tensors = bound.__self__.tensors
     assert [t.array.ctypes.data for t in tensors] == [x.ctypes.data, o.ctypes.data]
     for value in (1.0, 2.0):
@@ -202,7 +203,7 @@ def test_large_constants_outlive_their_file() -> None:
     subgraph = make_group([node("MatMul", ["x", "w"], ["o"])], {"x": f(5, 300)}, constants={"w": w})
     kernel = _built(subgraph)
     x, o = f(5, 300), np.empty((5, 200), np.float32)
-    assert not kernel.bind([x], [o], NOTHING)()
+    assert not kernel.bind([x], [o], NOTHING, IMMEDIATE)()
     np.testing.assert_allclose(o, x @ w, rtol=1e-4, atol=1e-4)
 
 
@@ -248,6 +249,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 from collage_core.backend import plain_variant
 from collage_core.device import Target
+from collage_core.devices import IMMEDIATE
 from collage_core.ir import Subgraph, from_model
 from collage_openvino.backend import OpenvinoBackend
 x, o = (helper.make_tensor_value_info(v, TensorProto.FLOAT, [1, 64, 64, 64]) for v in "xo")
@@ -257,7 +259,7 @@ graph = from_model(helper.make_model(helper.make_graph([node], "g", [x], [o], [w
 group, affinity = Subgraph(graph, graph.all_nodes), os.sched_getaffinity(0)
 kernel = OpenvinoBackend().build(group, plain_variant(group), Target("cpu", {threads}))
 arrays = [np.ones((1, 64, 64, 64), np.float32) for _ in range(2)]
-call = kernel.bind(arrays[:1], arrays[1:], np.empty(0, np.uint8))
+call = kernel.bind(arrays[:1], arrays[1:], np.empty(0, np.uint8), IMMEDIATE)
 def busy():
     times = {{}}
     for task in os.listdir("/proc/self/task"):
@@ -296,7 +298,7 @@ def test_dropped_kernels_free_their_memory_and_threads() -> None:
     x, o = f(64, 1024), np.empty((64, 1024), np.float32)
 
     def run() -> None:
-        assert not _built(subgraph).bind([x], [o], NOTHING)()
+        assert not _built(subgraph).bind([x], [o], NOTHING, IMMEDIATE)()
 
     for _ in range(3):
         run()

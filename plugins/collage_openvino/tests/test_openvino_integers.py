@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 
 from collage_core.backend import Variant, plain_variant
 from collage_core.device import Target
+from collage_core.devices import IMMEDIATE
 from collage_core.errors import Refusal
 from collage_core.formats import Array
 from collage_core.testing import make_group
@@ -34,7 +35,7 @@ def test_the_library_has_32_bits() -> None:
     part = make_group([_node("Add", "x c", "o")], {"x": WHOLE}, constants={"c": np.array(LARGE)})
     found = np.empty_like(WHOLE)
     kernel = OpenvinoBackend().build(part, plain_variant(part), TARGET)
-    assert not kernel.bind([WHOLE], [found], np.empty(0, np.uint8))()
+    assert not kernel.bind([WHOLE], [found], np.empty(0, np.uint8), IMMEDIATE)()
     assert not (found == WHOLE + LARGE).any()
 
 

@@ -18,6 +18,7 @@ from tvm.target import Target as TvmTarget
 
 from collage_core.backend import Bound, Kernel
 from collage_core.device import Target
+from collage_core.devices import Queue
 from collage_core.folders import user_folder
 from collage_core.formats import Array, Layout, empty, plain
 from collage_tvm.machine_code import MachineCode, load
@@ -209,7 +210,9 @@ class TvmKernel(Kernel):
         self._constants = [_pointer(c, (0,)) for c in constants]
         self.may_alias = dict(may_alias)
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         given = [_pointer(a, o) for a, o in zip(inputs, self._inputs, strict=True)]
         results = [_pointer(a, o) for a, o in zip(outputs, self._outputs, strict=True)]
         return partial(self._function, *given, *self._constants, *results)

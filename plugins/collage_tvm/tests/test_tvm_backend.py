@@ -15,6 +15,7 @@ from collage_tvm.backend import TvmBackend
 
 from collage_core.backend import BackendKind, Kernel, plain_variant
 from collage_core.device import Target
+from collage_core.devices import IMMEDIATE
 from collage_core.formats import Format, empty, plain
 from collage_core.ir import TensorType
 from collage_core.plugins import Registry
@@ -103,7 +104,7 @@ def _kernel(nodes: list[Any], inputs: dict[str, Any]) -> Kernel:
 def test_bound_call_reads_what_its_buffers_hold_now() -> None:
     x, o = (empty((40, 50), plain("float32", (40, 50))) for _ in range(2))
     kernel = _kernel([node("Neg", ["x"], ["o"])], {"x": x})
-    bound = kernel.bind([x], [o], NOTHING)
+    bound = kernel.bind([x], [o], NOTHING, IMMEDIATE)
     for value in (1.0, 2.0):
         x[...] = value
         assert not bound()
@@ -118,7 +119,7 @@ def test_output_may_take_the_place_of_an_input() -> None:
     kernel = _kernel(nodes, {"x": x, "y": y})
     assert kernel.may_alias == {0: 0}
     expected = (x + y) * x
-    kernel.bind([x, y], [x], NOTHING)()
+    kernel.bind([x, y], [x], NOTHING, IMMEDIATE)()
     np.testing.assert_allclose(x, expected, rtol=1e-6)
 
 
@@ -133,7 +134,7 @@ def test_buffers_need_not_be_aligned_to_vectors() -> None:
     x, o = _unaligned(64), _unaligned(64)
     x[...] = np.arange(64)
     kernel = _kernel([node("Neg", ["x"], ["o"])], {"x": x})
-    assert not kernel.bind([x], [o], NOTHING)()
+    assert not kernel.bind([x], [o], NOTHING, IMMEDIATE)()
     np.testing.assert_array_equal(o, -x)
 
 
@@ -141,7 +142,7 @@ def test_a_buffer_of_another_layout_is_an_error() -> None:
     x = empty((8, 9), plain("float32", (8, 9)))
     kernel = _kernel([node("Neg", ["x"], ["o"])], {"x": x})
     with pytest.raises(ValueError, match="not dense in layout"):
-        kernel.bind([x], [empty((9, 8), plain("float32", (9, 8))).T], NOTHING)
+        kernel.bind([x], [empty((9, 8), plain("float32", (9, 8))).T], NOTHING, IMMEDIATE)
 
 
 def _unaligned(count: int) -> Any:
@@ -160,7 +161,9 @@ def test_every_layout_converts_into_every_other(dtype: str, shape: tuple[int, ..
         assert tvm.converts(type, source, destination, target)
         x, o = empty(shape, source), empty(shape, destination)
         x[...] = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 100, shape)
-        assert not tvm.build_conversion(type, source, destination, target).bind([x], [o], NOTHING)()
+        assert not tvm.build_conversion(type, source, destination, target).bind(
+            [x], [o], NOTHING, IMMEDIATE
+        )()
         np.testing.assert_array_equal(o, x)
 
 

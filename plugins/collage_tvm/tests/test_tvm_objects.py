@@ -19,6 +19,7 @@ from collage_tvm.objects import ObjectCache
 
 from collage_core.backend import Kernel, plain_variant
 from collage_core.device import Target
+from collage_core.devices import IMMEDIATE
 from collage_core.testing import make_group, node
 
 KEY, OTHER = "a" * 64, "b" * 64
@@ -153,7 +154,7 @@ def test_a_kernel_is_compiled_once(home: Path, monkeypatch: pytest.MonkeyPatch) 
     again, _ = _scaled(3.0)
     for kernel in (first, again):
         o = np.empty_like(x)
-        assert not kernel.bind([x], [o], np.empty(0, np.uint8))()
+        assert not kernel.bind([x], [o], np.empty(0, np.uint8), IMMEDIATE)()
         np.testing.assert_array_equal(o, x * np.float32(3.0))
 
 
@@ -163,7 +164,7 @@ def test_constants_that_the_code_has_baked_in_tell_kernels_apart() -> None:
     for factor in (np.float32(0.1), np.nextafter(np.float32(0.1), np.float32(1))):
         kernel, x = _scaled(float(factor))
         o = np.empty_like(x)
-        kernel.bind([x], [o], np.empty(0, np.uint8))()
+        kernel.bind([x], [o], np.empty(0, np.uint8), IMMEDIATE)()
         np.testing.assert_array_equal(o, x * factor)
 
 
@@ -191,7 +192,7 @@ def test_threads_share_a_function_and_its_pool() -> None:
 
     def work(seed: int) -> None:
         own, o = np.random.default_rng(seed).standard_normal(x.shape).astype(np.float32), np.empty_like(x)
-        bound = kernel.bind([own], [o], np.empty(0, np.uint8))
+        bound = kernel.bind([own], [o], np.empty(0, np.uint8), IMMEDIATE)
         for _ in range(200):
             o[...] = 0
             if bound() or not np.array_equal(o, np.abs(own)):

@@ -13,6 +13,7 @@ import numpy as np
 from collage_core import hookimpl, is_op, plain_variant, wildcard
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant
 from collage_core.device import Target
+from collage_core.devices import Queue
 from collage_core.errors import Refusal
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
@@ -34,7 +35,9 @@ class _Slow(Kernel):
         (node,) = subgraph.nodes
         self._function, self._seconds, self._factor = _FUNCTIONS[node.op_type], milliseconds / 1e3, factor
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         (source,), (result,) = inputs, outputs
 
         def call() -> None:

@@ -18,6 +18,7 @@ from processes import state_of, wait_until
 from collage_core.backend import Backend, Bound, Kernel, Variant
 from collage_core.costs.lock import lock_path
 from collage_core.device import Target
+from collage_core.devices import Queue
 from collage_core.errors import BackendError
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
@@ -67,8 +68,10 @@ class AheadBackend(OddBackend):
 
 
 class LoggingKernel(OddKernel):
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
-        bound = super().bind(inputs, outputs, workspace)
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
+        bound = super().bind(inputs, outputs, workspace, queue)
 
         def call() -> object:
             _log("run", self._do, "".join(sorted(set(map(state_of, compilers())))))

@@ -16,6 +16,7 @@ from hanging import HANGS, HangingClock, hang
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
 from collage_core.device import Target
+from collage_core.devices import Queue
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, Format, channels_last
 from collage_core.ir import Subgraph, TensorType
@@ -119,8 +120,10 @@ class Bad(Good):
 
 
 class SlowKernel(OddKernel):
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
-        bound = super().bind(inputs, outputs, workspace)
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
+        bound = super().bind(inputs, outputs, workspace, queue)
 
         def call() -> object:
             time.sleep(_GOOD_S)
@@ -130,13 +133,15 @@ class SlowKernel(OddKernel):
 
 
 class FaultyKernel(OddKernel):
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         match self._do:
             case "raise in bind":
                 raise RuntimeError("no binding today")
             case "crash in bind":
                 ctypes.string_at(1)
-        bound = super().bind(inputs, outputs, workspace)
+        bound = super().bind(inputs, outputs, workspace, queue)
         if not self._do.startswith("in the whole: "):
             return bound
 

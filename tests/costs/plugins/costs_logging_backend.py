@@ -15,6 +15,7 @@ from costs_odd_backend import OddKernel
 
 from collage_core.backend import Backend, Bound, Kernel, Variant
 from collage_core.device import Target
+from collage_core.devices import Queue
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
 from collage_core.plugins import hookimpl
@@ -36,8 +37,10 @@ class Logging(Good):
 
 
 class LoggingKernel(OddKernel):
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
-        bound = super().bind(inputs, outputs, workspace)
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
+        bound = super().bind(inputs, outputs, workspace, queue)
         # Never closed: kernels live as long as their process.
         log = os.open(os.environ.get(LOG, os.devnull), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 

@@ -18,6 +18,7 @@ from hanging import hang
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
 from collage_core.costs import trial
 from collage_core.device import Target
+from collage_core.devices import Queue
 from collage_core.errors import BackendError, DeclinedError, Refusal
 from collage_core.formats import Array, Format
 from collage_core.ir import Subgraph, TensorType
@@ -90,7 +91,9 @@ class OddBackend(Backend):
 
 
 class CopyKernel(Kernel):
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         def call() -> None:
             outputs[0][...] = inputs[0]
 
@@ -112,7 +115,9 @@ class OddKernel(Kernel):
         if do in ("alias", "bad alias"):
             self.may_alias = {0: 0}
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         values = {**self._constants, **dict(zip(self._names, inputs, strict=True))}
         operands = [values[v] for v in self._node.inputs]
         output = outputs[0]

@@ -15,6 +15,7 @@ import numpy as np
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
 from collage_core.device import Target
+from collage_core.devices import Queue
 from collage_core.errors import Refusal
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
@@ -42,7 +43,9 @@ class NumpyKernel(Kernel):
         self._owner = owner
         self._pause_ms = pause_ms
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         def call() -> int:
             values = {**self._constants, **dict(zip(self._subgraph.inputs, inputs, strict=True))}
             for node in self._subgraph.nodes:

@@ -12,6 +12,7 @@ import numpy as np
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
 from collage_core.device import Target
+from collage_core.devices import Queue
 from collage_core.errors import Refusal
 from collage_core.formats import Array, Format, plain
 from collage_core.ir import Subgraph
@@ -31,7 +32,9 @@ class HalvesKernel(Kernel):
     def __init__(self, op_type: str, dtype: str) -> None:
         self._compute, self._pause_s = _COMPUTE[op_type], _PAUSE_S[dtype]
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         def call() -> None:
             outputs[0][...] = self._compute(inputs[0])
             time.sleep(self._pause_s)

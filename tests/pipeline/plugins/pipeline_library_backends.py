@@ -14,6 +14,7 @@ import numpy as np
 from collage_core import hookimpl, is_op, plain_variant, wildcard
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant
 from collage_core.device import Target
+from collage_core.devices import Queue
 from collage_core.errors import Refusal
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
@@ -43,7 +44,9 @@ class _Slow(Kernel):
         self._functions = [_FUNCTIONS[n.op_type] for n in subgraph.nodes]
         self._seconds = milliseconds / 1000 * float(os.environ.get("PIPELINE_PACE", "1"))
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         (source,), (result,) = inputs, outputs
 
         def call() -> None:

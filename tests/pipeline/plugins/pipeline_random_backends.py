@@ -10,6 +10,7 @@ import numpy as np
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
 from collage_core.device import Target
+from collage_core.devices import Queue
 from collage_core.errors import Refusal
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
@@ -27,7 +28,9 @@ class _Kernel(Kernel):
     def __init__(self, compute: Callable[[Array], Array]) -> None:
         self._compute = compute
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         def call() -> None:
             outputs[0][...] = self._compute(inputs[0])
 

@@ -27,6 +27,7 @@ from collage_core.backend import (
     plain_variant,
 )
 from collage_core.device import Target
+from collage_core.devices import Queue
 from collage_core.errors import BackendError, Refusal
 from collage_core.folders import user_folder
 from collage_core.formats import Array
@@ -57,7 +58,9 @@ class PausingKernel(Kernel):
         self._constants = {v: subgraph.graph.constants[v] for v in subgraph.constants}
         self._pause_ms = pause_ms
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         def call() -> None:
             values = {**self._constants, **dict(zip(self._subgraph.inputs, inputs, strict=True))}
             for node in self._subgraph.nodes:

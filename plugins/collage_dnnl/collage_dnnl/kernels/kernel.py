@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collage_core.backend import Bound, Kernel
+from collage_core.devices import Queue
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array
 from collage_dnnl.enums import Arg, Query
@@ -137,7 +138,9 @@ class PrimitiveKernel(Kernel):
         """The library's name for the implementation that runs when nothing is aliased."""
         return self._library.implementation(self._described[False].descriptor)
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array) -> Bound:
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
         self._library.set_threads(self._threads)
         in_place = (
             self._residual is not None and inputs[self._residual[1]].ctypes.data == outputs[0].ctypes.data

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from collage_core.devices.contract import Buffers
 from collage_core.formats import Array, Format, view
 
 __all__ = ["GuardedBuffers"]
@@ -32,7 +33,7 @@ class _Fence:
     bytes: Array
 
 
-class GuardedBuffers:
+class GuardedBuffers(Buffers):
     """Arrays aligned as executables align them, each between two fences of known bytes and two guard regions.
 
     protect: whether the guard regions may not be touched at all, so that whoever does so gets SIGSEGV there

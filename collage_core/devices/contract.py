@@ -1,0 +1,156 @@
+"""The contract between core and a device: memory, queues of work on it, and the ways there and back.
+
+Which process calls what: `info` and `fingerprint` run in the process of the user and must not load the
+vendor's library; all the rest runs in workers, and in the process that runs the finished executable.
+
+A device may fail at any call, by raising whatever it likes: it costs what was being measured, or the run.
+What was being measured is tried again in a new process. In a process that goes on, the next `Device.queue`,
+`Device.allocate` or `Device.fenced` starts a device again that can be; memory, queues and kernels of before
+are gone with it.
+
+Queues, memory and kernels are let go of when nobody holds them any more.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from collage_core.formats import Array, Format, byte_strides
+
+__all__ = ["Buffers", "Device", "DeviceArray", "DeviceInfo", "Memory", "Queue"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """What can be told about a device without loading its library. reason: why it is not available; None when
+    it is.
+    """
+
+    name: str
+    version: str
+    """Of the plugin's package."""
+    description: str
+    """The model, for people."""
+    reason: str | None = None
+
+    @property
+    def available(self) -> bool:
+        return self.reason is None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceArray:
+    """Elements in a device's memory, which the host does not read. The logical shape, and strides in bytes
+    that follow the value's format, as NumPy has them; address: as the device counts.
+    """
+
+    device: str
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+
+    @classmethod
+    def of(cls, address: int, shape: Sequence[int], format: Format) -> DeviceArray:
+        return cls(format.device, address, tuple(shape), byte_strides(shape, format), format.dtype)
+
+
+class Queue(ABC):
+    """Work on one device, done in the order in which it is told. Not for two threads at once; two queues may
+    be used by two threads.
+    """
+
+    handle: int = 0
+    """What the libraries that run on the device call it (a stream's address, say)."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Return when all work so far is done. Raises what any of it failed with."""
+
+    @abstractmethod
+    def mark(self) -> Any:
+        """A point in the queue, for `elapsed_ms`: it is passed when the work before it is done."""
+
+    @abstractmethod
+    def elapsed_ms(self, first: Any, last: Any) -> float:
+        """What the device took from one mark to another; both are passed (`synchronize`). Asked once of each
+        mark.
+        """
+
+    def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object] | None:
+        """One call that queues what all of these would, which are of this queue, in their order; None where
+        the device cannot, and the same if it raises: they are called one by one then. They have not been
+        called before. A call that returns an error code cannot be captured.
+        """
+        return None
+
+
+class Memory(ABC):
+    """One allocation, cut into arrays by whoever plans it."""
+
+    size_bytes: int
+
+    @abstractmethod
+    def array(self, offset: int, shape: Sequence[int], format: Format) -> Any:
+        """The bytes from `offset` on as a value of logical `shape`: a NumPy array on the CPU, else a
+        `DeviceArray`.
+        """
+
+
+class Buffers(ABC):
+    """Allocations between fences of known bytes: whoever writes beside one is found out."""
+
+    @abstractmethod
+    def array(self, shape: Sequence[int], format: Format, name: str) -> Any:
+        """A new array, uninitialised, 64-byte aligned; `name` says what it is, as in "output 'y'"."""
+
+    @abstractmethod
+    def trespass(self) -> str | None:
+        """Beside what somebody has written ("behind output 'y'"); None if nobody has. All queues of the
+        device are idle.
+        """
+
+
+class Device(ABC):
+    """What values can lie on, and work be done on."""
+
+    name: str
+    """Unique, lower case: what formats call it."""
+
+    @abstractmethod
+    def info(self) -> DeviceInfo:
+        """What it is and whether it is here. Cheap, and often asked; loads nothing."""
+
+    @abstractmethod
+    def fingerprint(self) -> Mapping[str, str]:
+        """What its costs depend on: model, driver, memory. Cheap, and often asked; loads nothing."""
+
+    @abstractmethod
+    def queue(self) -> Queue:
+        """A new queue."""
+
+    @abstractmethod
+    def allocate(self, size_bytes: int) -> Memory:
+        """Uninitialised, 128-byte aligned. CollageError if there is no room for it."""
+
+    @abstractmethod
+    def fenced(self, protect: bool) -> Buffers:
+        """Buffers for a kernel that is to be checked. protect: whether touching what lies around them may end
+        the process at once.
+        """
+
+    @abstractmethod
+    def upload(self, source: Array, destination: Any, queue: Queue) -> None:
+        """Queue a copy from the host; both have one shape, dtype and strides. `source` has been read when the
+        call returns.
+        """
+
+    @abstractmethod
+    def download(self, source: Any, destination: Array, queue: Queue) -> None:
+        """Queue a copy to the host; `destination` has it once the queue is synchronised."""
+
+    def evict(self, size_bytes: int, queue: Queue) -> None:  # noqa: B027  # without caches there is nothing
+        """Queue what leaves the device's caches as if so much other memory had been read."""

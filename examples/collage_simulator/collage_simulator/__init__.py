@@ -1,0 +1,3 @@
+"""A simulated accelerator for Collage."""
+
+__version__ = "0.1.0"
