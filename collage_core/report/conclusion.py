@@ -11,7 +11,7 @@ from typing import Any
 
 from collage_core.placement import VIEW
 from collage_core.printable import printable_line
-from collage_core.report.tables import table
+from collage_core.report.tables import headline, table
 
 __all__ = [
     "contenders_text",
@@ -34,7 +34,7 @@ def optimization_text(report: Mapping[str, Any]) -> str:
 
     Of the bundle nothing is said where the report has no `output`: its file, or None where none is kept.
     """
-    parts = [f"{printable_line(report['model'])} on {report['device']}, {report['threads']} threads"]
+    parts = [headline(report)]
     if contenders := report.get("contenders"):
         parts.append(contenders_text(contenders, report["singles"]))
     parts.append("\n".join(map(printable_line, _lines(report))))

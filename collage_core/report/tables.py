@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console, JustifyMethod
 from rich.table import Table
@@ -11,9 +12,16 @@ from rich.text import Text
 
 from collage_core.printable import printable_line
 
-__all__ = ["table"]
+__all__ = ["headline", "table"]
 
 _WIDEST = 1 << 20
+
+
+def headline(report: Mapping[str, Any]) -> str:
+    """Of what a report is: model, devices, threads, precisions that values may be rounded to."""
+    devices = " + ".join(report.get("devices", [report["device"]]))  # of older ones nothing else is known
+    rounded = "".join(f", {dtype} allowed" for dtype in report.get("precisions", ()))
+    return f"{printable_line(report['model'])} on {devices}, {report['threads']} threads{rounded}"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> str:

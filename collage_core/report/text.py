@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from collage_core.printable import printable_line
 from collage_core.report.conclusion import (
     contenders_text,
     ms_text,
@@ -14,7 +13,7 @@ from collage_core.report.conclusion import (
     speed_text,
     standing_lines,
 )
-from collage_core.report.tables import table
+from collage_core.report.tables import headline, table
 
 __all__ = ["backends_text", "bench_text", "explain_text", "optimization_text", "table", "tuning_text"]
 
@@ -39,9 +38,7 @@ def backends_text(report: Sequence[Mapping[str, Any]]) -> str:
 def _optimization(report: Mapping[str, Any]) -> list[str]:
     """How an optimisation went: who is how fast, who runs how much of it, and how far to trust it."""
     search = report["search"]
-    devices = " + ".join(report.get("devices", [report["device"]]))
-    rounded = "".join(f", {dtype} allowed" for dtype in report.get("precisions", ()))
-    parts = [f"{printable_line(report['model'])} on {devices}, {report['threads']} threads{rounded}"]
+    parts = [headline(report)]
     if contenders := report.get("contenders"):  # of bundles saved before there were any nothing is known
         parts.append(contenders_text(contenders, report["singles"]))
     parts.append(_shares(report))

@@ -283,13 +283,19 @@ class Executable:
 
     def run(self, inputs: Inputs, outputs: Mapping[str, Array] | None = None) -> None:
         """As `Context.run`, on the executable's own context."""
-        with self._renewing():
+        try:
             self._context().run(inputs, outputs)
+        except StepError:
+            self._renew()
+            raise
 
     def __call__(self, inputs: Inputs) -> dict[str, Array]:
         """As `Context.__call__`, on the executable's own context."""
-        with self._renewing():
+        try:
             return self._context()(inputs)
+        except StepError:
+            self._renew()
+            raise
 
     def named(self, inputs: Inputs) -> Mapping[str, Array]:
         """The inputs by name, checked; InputError says what is wrong with which."""
@@ -313,15 +319,10 @@ class Executable:
             check_array("input", name, inputs.get(name), type)
         return inputs
 
-    @contextmanager
-    def _renewing(self) -> Iterator[None]:
+    def _renew(self) -> None:
         """A run that fails on another device costs its context: that device may have to be started again."""
-        try:
-            yield
-        except StepError:
-            if len(self.plan.arena_bytes) > 1:
-                self._own = None
-            raise
+        if len(self.plan.arena_bytes) > 1:
+            self._own = None
 
     def _context(self) -> Context:
         if self._own is None:

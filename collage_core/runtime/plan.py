@@ -99,6 +99,8 @@ def schedule(graph: Graph, placement: Placement) -> tuple[Step, ...]:
             route.append(c)
             wanted = c.value, c.source
         for c in reversed(route):
+            if c.backend == VIEW:
+                raise PlacementError(f"a view is to convert {c.value!r} to {c.destination}: it moves no byte")
             if len({c.source.device, c.destination.device, CPU}) > 2:
                 raise PlacementError(
                     f"{c.backend} converts {c.value!r} from one device to another, past the host"

@@ -16,7 +16,7 @@ from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.record import CostKey
 from collage_core.costs.roofline import PEAKS, peaks_environment
 from collage_core.device import Target
-from collage_core.errors import CollageError, CostDatabaseError
+from collage_core.errors import CostDatabaseError, UnknownBackendError
 from collage_core.files import regular
 from collage_core.formats import CPU
 from collage_core.pipeline.calibration import TRANSITIONS, calibrated_backends, calibration_environment
@@ -99,17 +99,25 @@ def _import(args: argparse.Namespace, database: CostDatabase) -> None:
 
 
 def _is_current(key: CostKey) -> bool:
-    """Whether the cost was taken by what is installed now, on this machine (with any number of threads)."""
+    """Whether the cost was taken by what is installed now, on this machine (with any number of threads).
+
+    CollageError where a device that is here cannot say what it is: nothing is thrown away for that.
+    """
+    devices = _devices_of(key)
+    if not devices <= default_registry().devices.keys():
+        return False
+    if not all(default_registry().devices[name].info().available for name in devices):
+        return True  # as far as can be told
     try:
         return _matches(key)
-    except CollageError:  # a backend, or a device, is not here any more
+    except UnknownBackendError:  # not installed any more
         return False
 
 
 def _matches(key: CostKey) -> bool:
     threads = key.environment.get("threads", "1")
     if key.kind == "end_to_end":
-        facts = end_to_end_environment(_target_of(key, threads, 2))
+        facts = end_to_end_environment(_target_of(key, threads))
         return key.environment == facts
     if key.kind == ORIGINAL:
         return key.environment == original_environment()
@@ -119,18 +127,22 @@ def _matches(key: CostKey) -> bool:
     if key.kind in (TRANSITIONS, FOUND):
         backends = {name: registry.backend(name) for name in calibrated_backends(key)}
         threads = key.environment.get(f"{next(iter(backends))}.threads", "1")
-        return key.environment == calibration_environment(backends, _target_of(key, threads, 3))
-    backend, target = registry.backend(key.backend), _target_of(key, threads, 2)
+        return key.environment == calibration_environment(backends, _target_of(key, threads))
+    backend, target = registry.backend(key.backend), _target_of(key, threads)
     if key.kind == PRIORS:
         return key.environment == priors_environment(backend, target)
     return any(key.environment == environment_of(backend, target, d) for d in (None, *target.devices))
 
 
-def _target_of(key: CostKey, threads: str, parts: int) -> Target:
-    """With the devices whose facts are among those of the key; their names have so many parts."""
+def _devices_of(key: CostKey) -> set[str]:
+    """Those beside the CPU whose facts are among those of the key."""
+    parts = 3 if key.kind in (TRANSITIONS, FOUND) else 2  # behind a backend's name, or not
     facts = [name.split(".") for name in key.environment]
-    devices = {fact[-2] for fact in facts if len(fact) == parts and fact[-1] == "source"}
-    return Target(CPU, int(threads), (), tuple(devices))
+    return {fact[-2] for fact in facts if len(fact) == parts and fact[-1] == "source"}
+
+
+def _target_of(key: CostKey, threads: str) -> Target:
+    return Target(CPU, int(threads), (), tuple(_devices_of(key)))
 
 
 def _prune(args: argparse.Namespace, database: CostDatabase) -> None:

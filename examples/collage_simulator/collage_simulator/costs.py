@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import asdict, dataclass, fields
 
@@ -43,8 +44,11 @@ def declared() -> SimCosts:
     text = os.environ.get(VARIABLE, "") or "{}"
     known = {f.name for f in fields(SimCosts)}
     try:
-        costs = SimCosts(**{name: float(us) for name, us in json.loads(text).items()})
-    except (AttributeError, TypeError, ValueError):
+        given = json.loads(text)
+        costs = SimCosts(**{name: float(us) for name, us in given.items()})
+        if not all(type(us) in (int, float) and math.isfinite(us) for us in given.values()):
+            raise ValueError(text)
+    except (AttributeError, OverflowError, TypeError, ValueError):
         raise CollageError(
             f"{VARIABLE} is an object of numbers by name ({', '.join(sorted(known))}), not {text!r}"
         ) from None

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from collage_core.devices import Buffers, Device, DeviceArray, DeviceInfo, Memory, Queue
-from collage_core.errors import BackendError
+from collage_core.errors import BackendError, CollageError
 from collage_core.formats import Array, Format
 from collage_simulator import __version__
 from collage_simulator.costs import SimCosts, declared
@@ -258,6 +258,10 @@ class SimDevice(Device):
         self._starting = threading.Lock()
 
     def info(self) -> DeviceInfo:
+        try:
+            declared()
+        except CollageError as error:
+            return DeviceInfo(self.name, __version__, "", str(error))
         return DeviceInfo(self.name, __version__, "a simulated accelerator")
 
     def fingerprint(self) -> Mapping[str, str]:

@@ -138,8 +138,12 @@ def test_memory_that_nobody_holds_is_free_again(station: Station) -> None:
     assert size_kb < 3 << 20
 
 
+_LAUNCHES = ["-1", "NaN", "1e400", "true", "null"]
+
+
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"launch": 1}', '{"launch_us": -1}', '{"operations_per_us": 0}']
+    "text",
+    ["{", "[]", '{"launch": 1}', '{"operations_per_us": 0}', *(f'{{"launch_us": {us}}}' for us in _LAUNCHES)],
 )
 def test_costs_that_cannot_be_are_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, text)

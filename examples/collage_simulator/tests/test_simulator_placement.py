@@ -274,6 +274,15 @@ def test_a_placement_needs_the_device(parse: Parse, tmp_path: Path, monkeypatch:
         load(tmp_path / "m.collage")
 
 
+def test_a_view_brings_nothing_to_a_device(parse: Parse, tmp_path: Path) -> None:
+    found = _optimize(parse(_CHAIN), tmp_path, constraints=_ONLY_SIM)
+    for i in range(2):
+        data = found.placement.to_json()
+        data["conversions"][i]["backend"] = "view"
+        with pytest.raises(PlacementError, match="a view is to convert"):
+            build(found.graph, Placement.from_json(data))
+
+
 def test_what_lies_on_two_devices_is_no_group(parse: Parse, tmp_path: Path) -> None:
     found = _optimize(parse(_CHAIN), tmp_path, backends=["sim"])
     data = found.placement.to_json()
@@ -308,3 +317,8 @@ def test_the_command(parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     _declare(monkeypatch, launch_us=7)
     assert main(["costs", "prune", "--stale"]) == 0
     assert not capsys.readouterr().out.startswith("0 ")
+    monkeypatch.setenv(VARIABLE, "{")
+    assert main(["backends"]) == 0
+    assert "no: COLLAGE_SIMULATOR is an object of numbers" in capsys.readouterr().out
+    assert main(["costs", "prune", "--stale"]) == 0
+    assert capsys.readouterr().out.startswith("0 "), "what cannot be told is kept"
