@@ -285,6 +285,16 @@ def test_constant_outputs_cannot_be_written_into(registry: Registry) -> None:
     context.outputs["y"][0] = 3
 
 
+def test_a_view_stands_for_no_conversion(registry: Registry) -> None:
+    """Nothing would be computed, and nobody would notice."""
+    graph = _graph([("Relu", ["x"], "y")], ["y"], shape=(2, 3))
+    here, turned = (Format("float32", layout) for layout in ((0, 1), (1, 0)))
+    group = Group("numpy", (graph.nodes[0].id,), Variant((turned,), (here,)))
+    placement = Placement((group,), (Conversion("x", here, turned, VIEW),), Target("cpu", 1))
+    with pytest.raises(PlacementError, match="a view is to convert 'x' to float32:10: it moves no byte"):
+        build(graph, placement, registry)
+
+
 def test_run_allocates_nothing(registry: Registry) -> None:
     graph = _graph([("Relu", ["x"], "a"), ("Relu", ["a"], "y")], ["y"], shape=(64, 64))
     executable = build(graph, _placement(graph, ["numpy", "numpy"]), registry)
