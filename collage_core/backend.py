@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any
 from collage_core.device import Target
 from collage_core.devices.contract import Queue
 from collage_core.errors import Refusal
-from collage_core.formats import CPU, Array, Format, plain
+from collage_core.formats import CPU, Array, Format, device_of, plain
 from collage_core.ir.subgraph import Subgraph
 from collage_core.ir.types import TensorType
 
@@ -116,6 +116,11 @@ class Variant:
     inputs: tuple[Format, ...]
     outputs: tuple[Format, ...]
     options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def device(self) -> str:
+        """Which works on it."""
+        return device_of((*self.inputs, *self.outputs))
 
     def __str__(self) -> str:
         """For people, and for keys: of a value too long to read (a schedule, say) it holds a digest."""

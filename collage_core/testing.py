@@ -26,7 +26,7 @@ from collage_core.costs.check import compare, standards
 from collage_core.device import Target
 from collage_core.devices import Station
 from collage_core.errors import DeclinedError, InputError, Refusal
-from collage_core.formats import Array, Format, device_of
+from collage_core.formats import Array, Format
 from collage_core.ir import Graph, Subgraph, TensorType, from_model, to_value_info
 from collage_core.ir.randomness import random_values
 from collage_core.plugins import default_registry
@@ -159,10 +159,10 @@ def bind(
     them before; InputError as `BoundKernel.load` says. alias: as `Kernel.may_alias`: outputs that get the
     buffer of an input.
     """
-    graph, shared, registry = subgraph.graph, alias or {}, default_registry()
+    graph, shared = subgraph.graph, alias or {}
     formats = (*variant.inputs, *variant.outputs)
-    stations = {name: Station(registry.device(name), protect=False) for name in {f.device for f in formats}}
-    on = stations[device_of(formats)]
+    stations = Station.for_formats(formats, default_registry().device, protect=False)
+    on = stations[variant.device]
 
     def array(name: str, format: Format, what: str) -> Any:
         station = stations[format.device]
@@ -296,7 +296,7 @@ def _check_calls(
         # what it leaves out, or has left there in the call before, must not look right twice
         byte = 0x00 if len(answers) % 2 else 0xFF
         bound.load(run.inputs)
-        on = bound.stations[device_of((*variant.inputs, *variant.outputs))]
+        on = bound.stations[variant.device]
         on.fill(bound.workspace, on.byte_format, byte)
         for output, format in zip(bound.outputs, variant.outputs, strict=True):
             bound.stations[format.device].fill(output, format, byte)

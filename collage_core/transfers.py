@@ -12,7 +12,7 @@ from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kerne
 from collage_core.device import Target
 from collage_core.devices import Device, Queue
 from collage_core.errors import Refusal
-from collage_core.formats import CPU, Format, device_of
+from collage_core.formats import CPU, Format
 from collage_core.ir.subgraph import Subgraph
 from collage_core.ir.types import TensorType
 from collage_core.placement import transfers_name
@@ -45,7 +45,7 @@ class Transfers(Backend):
     def build_conversion(
         self, type: TensorType, source: Format, destination: Format, target: Target
     ) -> Kernel:
-        return _Transfer(self.device, device_of([destination]) != CPU)
+        return _Transfer(self.device, destination.device != CPU)
 
 
 class _Transfer(Kernel):

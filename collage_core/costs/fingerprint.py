@@ -64,8 +64,7 @@ def devices_environment(names: Iterable[str], registry: Registry | None = None) 
     facts: dict[str, str] = {}
     for name in sorted({*names} - {CPU}):
         device = (registry or default_registry()).device(name)
-        told = {"version": device.info().version, **device.fingerprint()}
-        facts |= {f"{name}.{k}": v for k, v in told.items()}
+        facts |= {f"{name}.{k}": v for k, v in device.facts().items()}
         facts[f"{name}.source"] = source_hash(type(device).__module__)
     return facts
 

@@ -132,9 +132,7 @@ class Session:
         return None
 
     def _stations(self, formats: Iterable[Format], protect: bool) -> dict[str, Station]:
-        """One for each device that these lie on, by name."""
-        registry = default_registry()
-        return {name: Station(registry.device(name), protect) for name in {f.device for f in formats}}
+        return Station.for_formats(formats, default_registry().device, protect)
 
     def _rounded_to(self, subgraph: Subgraph, variant: Variant) -> set[str]:
         values = (*subgraph.inputs, *subgraph.outputs)

@@ -128,6 +128,10 @@ class Device(ABC):
     def fingerprint(self) -> Mapping[str, str]:
         """What its costs depend on: model, driver, memory. Cheap, and often asked; loads nothing."""
 
+    def facts(self) -> dict[str, str]:
+        """All that tells it from another: the plugin's version, and the fingerprint."""
+        return {"version": self.info().version, **self.fingerprint()}
+
     @abstractmethod
     def queue(self) -> Queue:
         """A new queue."""

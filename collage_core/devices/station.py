@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,13 @@ __all__ = ["Station"]
 
 class Station:
     """protect: see `Device.fenced`."""
+
+    @classmethod
+    def for_formats(
+        cls, formats: Iterable[Format], device: Callable[[str], Device], protect: bool
+    ) -> dict[str, Station]:
+        """One for each device that these lie on, by name. device: the one of a name."""
+        return {name: cls(device(name), protect) for name in {f.device for f in formats}}
 
     def __init__(self, device: Device, protect: bool) -> None:
         self.device = device

@@ -13,7 +13,7 @@ from collage_core.costs.lock import measuring_lock
 from collage_core.costs.rounds import Limits
 from collage_core.device import processor
 from collage_core.errors import BackendError, ModelError, PlacementError, Refusal
-from collage_core.formats import CPU, device_of
+from collage_core.formats import CPU
 from collage_core.ir import Graph, Subgraph
 from collage_core.ir.digests import structure_digest
 from collage_core.pipeline.bounding import search_placement
@@ -165,7 +165,7 @@ def _whole(
         return Refusal("it was kept out when it was made")
     offers, refusals = offers_for(whole, "check", backend, target)
     # As it comes and goes: here are no transfers to another device.
-    offers = [o for o in offers if device_of((*o.variant.inputs, *o.variant.outputs)) == CPU]
+    offers = [o for o in offers if o.variant.device == CPU]
     if not offers:
         return next(iter(refusals), Refusal("it does not take the whole graph"))
     nodes = tuple(n.id for n in graph.nodes)

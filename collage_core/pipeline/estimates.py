@@ -100,7 +100,7 @@ class Estimates:
             key = c.kernel_key
             if key in self._kernels:
                 continue
-            work, node, device = work_of(c.subgraph), heaviest.of(c.subgraph), _device_of(c)
+            work, node, device = work_of(c.subgraph), heaviest.of(c.subgraph), c.variant.device
             if device != CPU:
                 work = _NO_WORK  # what it would be here says nothing of another device
             near = c.backend, *_kind_of(self._graph, node), *([] if device == CPU else [device])
@@ -308,10 +308,6 @@ def _layouts(candidate: Candidate) -> _Kind:
     )
 
 
-def _device_of(candidate: Candidate) -> str:
-    return device_of((*candidate.variant.inputs, *candidate.variant.outputs))
-
-
 def _moved(conversion: ConversionKey) -> Work:
     """What is read and written, at least."""
     type, source, destination = conversion
@@ -323,12 +319,12 @@ def _moved(conversion: ConversionKey) -> Work:
 def _groups_by_heaviest(candidates: Iterable[Candidate], heaviest: _Heaviest) -> _Groups:
     found: _Groups = {}
     for c in candidates:
-        place = c.backend, _device_of(c), heaviest.of(c.subgraph).id
+        place = c.backend, c.variant.device, heaviest.of(c.subgraph).id
         found.setdefault(place, {}).setdefault(c.subgraph.node_set, {})[c.kernel_key] = None
     return found
 
 
 def _parts_of(candidate: Candidate, heaviest: int, groups: _Groups) -> tuple[tuple[KernelKey, ...], ...]:
     nodes = candidate.subgraph.node_set
-    within = groups[candidate.backend, _device_of(candidate), heaviest]
+    within = groups[candidate.backend, candidate.variant.device, heaviest]
     return tuple(tuple(keys) for part, keys in within.items() if part <= nodes and part != nodes)

@@ -79,7 +79,7 @@ class _LookingUp:
             return stored.record
 
         offered = [c for c in candidates.candidates if c.backend != VIEW]
-        devices = {c.kernel_key: device_of((*c.variant.inputs, *c.variant.outputs)) for c in offered}
+        devices = {c.kernel_key: c.variant.device for c in offered}
         for key, device in devices.items():
             if (record := look_up("kernel", key, device)) is not None:
                 costs.kernels[key] = record

@@ -25,6 +25,7 @@ from collage_core.pipeline.in_place import KernelKey
 from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW
+from collage_core.runtime.origin import told_apart
 from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.formulate import needed_conversions
 
@@ -210,7 +211,7 @@ class Ledger:
             what = c.kernel_key
             if c.backend == VIEW or what in self._kernels or what in self.costs.kernels:
                 continue
-            device = device_of((*c.variant.inputs, *c.variant.outputs))
+            device = c.variant.device
             key = self._key(c.backend, device, "kernel", what[0], what[1])
             if (record := self._known(key)) is not None:
                 self.costs.kernels[what] = record
@@ -340,7 +341,7 @@ class Ledger:
             if found.environment != self._environments[place]:
                 self._note_once(
                     f"{place[0]}: measured on another machine or with other versions, "
-                    f"and kept as theirs ({_told_apart(found.environment, self._environments[place])})"
+                    f"and kept as theirs ({told_apart(found.environment, self._environments[place])})"
                 )
             yield from ((i, record, found.environment) for i, record in found.result)
 
@@ -371,11 +372,6 @@ class Ledger:
         if text not in self._noted:
             self._noted.add(text)
             self._machine.progress.note(text)
-
-
-def _told_apart(there: Mapping[str, str], here: Mapping[str, str]) -> str:
-    """What is other there."""
-    return ", ".join(f"{k} {v}" for k, v in sorted(there.items()) if here.get(k) != v)
 
 
 def _is_ok(record: CostRecord | None) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from collage_core.backend import BackendKind
-from collage_core.formats import CPU, Format, device_of
+from collage_core.formats import CPU, Format
 from collage_core.ir import Graph, Subgraph
 from collage_core.ir.randomness import drawing_nodes, seed_of
 from collage_core.pipeline.end_to_end import PARTS
@@ -107,7 +107,7 @@ def placement_json(graph: Graph, placement: Placement, parts_ms: Sequence[float]
         groups.append(
             {
                 "backend": g.backend,
-                "device": device_of((*g.variant.inputs, *g.variant.outputs)),
+                "device": g.variant.device,
                 "nodes": [n.name for n in subgraph.nodes],
                 "ops": [n.op_type for n in subgraph.nodes],
                 "formats": {"inputs": _formats(g.variant.inputs), "outputs": _formats(g.variant.outputs)},

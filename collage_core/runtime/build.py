@@ -78,9 +78,9 @@ def _check_offered(graph: Graph, step: Step, placement: Placement, registry: Reg
     what = step.what
     if what.backend == VIEW:
         return
-    if step.device not in (*registry.backend(what.backend).info().devices, CPU):
-        raise PlacementError(f"{step}: {what.backend} does not run on {step.device!r}")
     backend = registry.backend(what.backend)
+    if step.device not in (*backend.info().devices, CPU):
+        raise PlacementError(f"{step}: {what.backend} does not run on {step.device!r}")
     if isinstance(what, Group):
         refusal = backend.refusal(Subgraph(graph, what.nodes), what.variant, placement.target)
         if refusal is not None:

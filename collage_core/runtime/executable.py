@@ -122,9 +122,12 @@ class Context:
                         queue.synchronize()
                 if status:
                     raise self._failed(step, f" with status {status}")
-            for step, queue, before, after in marks:
+            last_steps = {queue: step for step, queue, _, _ in marks}
+            for queue, step in last_steps.items():
                 with self._naming(step):
                     queue.synchronize()
+            for step, queue, before, after in marks:
+                with self._naming(step):
                     steps_ms[step] = queue.elapsed_ms(before, after)
         return steps_ms
 

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from collage_core.device import processor
-from collage_core.devices import Device
 from collage_core.errors import BundleError, CollageError
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
 
-__all__ = ["VersionChange", "differences", "origin_here", "other_processor", "version_changes"]
+__all__ = ["VersionChange", "differences", "origin_here", "other_processor", "told_apart", "version_changes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ def origin_here(placements: Iterable[Placement], registry: Registry) -> dict[str
         "collage": importlib.metadata.version("collage-core"),
         "processor": {"model": here.model, "instructions": list(here.instructions)},
         "devices": {
-            name: _device_here(registry.devices[name])
+            name: registry.devices[name].facts()
             for name in dict.fromkeys(name for p in placements for name in p.devices())
             if name in registry.devices
         },
@@ -56,13 +55,9 @@ def origin_here(placements: Iterable[Placement], registry: Registry) -> dict[str
     }
 
 
-def _device_here(device: Device) -> dict[str, str]:
-    return {"version": device.info().version, **device.fingerprint()}
-
-
-def _told(of: Mapping[str, str], other: Mapping[str, str]) -> str:
-    """What is another than there."""
-    return ", ".join(f"{k} {v}" for k, v in sorted(of.items()) if other.get(k) != v)
+def told_apart(one: Mapping[str, str], other: Mapping[str, str]) -> str:
+    """Facts of the one that are others of the other."""
+    return ", ".join(f"{k} {v}" for k, v in sorted(one.items()) if other.get(k) != v)
 
 
 def version_changes(origin: Mapping[str, Any], registry: Registry) -> list[VersionChange]:
@@ -113,9 +108,11 @@ def differences(origin: Mapping[str, Any], placement: Placement, registry: Regis
     found = [str(c) for c in version_changes(origin, registry) if c.backend in placement.backends()]
     made_with = origin.get("devices", {})
     for name in placement.devices():
-        then, now = made_with.get(name), _device_here(registry.devices[name])
+        then, now = made_with.get(name), registry.devices[name].facts()
         if then and then != now:
-            found.append(f"measured with device {name} ({_told(then, now)}); here it is {_told(now, then)}")
+            found.append(
+                f"measured with device {name} ({told_apart(then, now)}); here it is {told_apart(now, then)}"
+            )
     if (model := other_processor(origin)) is not None:
         found.append(f"measured on {model}; here it is {here.model}")
     return found
