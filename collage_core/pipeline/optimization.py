@@ -24,7 +24,7 @@ class Stage(enum.StrEnum):
 
     SEARCHED = "searched for, not run"
     RUN = "the fastest of those that were run so far"
-    CHOSEN = "chosen by a comparison with every backend alone"
+    CHOSEN = "chosen by a comparison; none has confirmed it"
     CONFIRMED = "confirmed by a comparison that did not choose it"
 
 

@@ -85,7 +85,7 @@ class Proof:
     """placement: the one chosen, and its label. comparisons: in order, in each of which it goes by the name
     `COLLAGE` and the others by their labels; the last one confirms. rejected: what failed or was wrong as a
     whole, with the reason. beaten_by: contenders that were faster when it was confirmed, which a longer run
-    could neither confirm nor refute, or had no time to.
+    could neither confirm nor refute. is_confirmed: whether the last comparison did not choose it.
     """
 
     placement: Placement
@@ -93,6 +93,7 @@ class Proof:
     comparisons: tuple[Comparison, ...] = ()
     rejected: tuple[str, ...] = ()
     beaten_by: tuple[str, ...] = ()
+    is_confirmed: bool = True
 
 
 def prove(
@@ -111,7 +112,7 @@ def prove(
 
     confirms: whether there is a second run; without it the first one's figures are those of the choice.
     most_standing: so many contenders it has at most, None for all that came near. time_is_over: there is no
-    third run then; what was faster in the second is told of (`beaten_by`).
+    third run then, and what was faster in the second is chosen: the later run had fewer to choose from.
 
     found: what the searches found, by label, the last search's last. What fails or answers wrongly as a whole
     is not chosen. BackendError if nothing is left.
@@ -157,14 +158,20 @@ def prove(
             chosen,
             tuple(c.renamed({chosen: COLLAGE}) for c in comparisons),
             tuple(reasons),
+            is_confirmed=False,
         )
     for label in order:
         confirming = measured(CONFIRMING, label, standing, [COLLAGE])
-        chosen, beaten_by = label, _faster_than(label, confirming, alone)
-        faster = () if time_is_over() else tuple(beaten_by)
+        faster = _faster_than(label, confirming, alone)
+        chosen, beaten_by, is_confirmed = label, faster, confirms
         if faster:
-            confirming = measured(_CONFIRMING_AGAIN, label, standing, [COLLAGE, *faster], thorough=True)
-            note(f"{label} was slower than {faster[0]} in the run to confirm it: measured again, for longer")
+            slower = f"{label} was slower than {faster[0]} in the run to confirm it"
+            if time_is_over():
+                note(f"{slower}, and no time is left to measure for longer; the next call does")
+                is_confirmed = False
+            else:
+                confirming = measured(_CONFIRMING_AGAIN, label, standing, [COLLAGE, *faster], thorough=True)
+                note(f"{slower}: measured again, for longer")
             chosen, beaten_by = _decided(label, faster, confirming, alone)
         if not (record := confirming.records[label]).ok:
             reasons.append(f"{label}: {record.reason}")
@@ -178,6 +185,7 @@ def prove(
             tuple(c.renamed({chosen: COLLAGE}) for c in comparisons),
             tuple(reasons),
             tuple(beaten_by),
+            is_confirmed,
         )
     raise BackendError(f"no placement runs as a whole: {'; '.join(reasons)}")
 

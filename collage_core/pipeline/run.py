@@ -104,7 +104,7 @@ class _Steps:
             memory.out_of_time = late
             self._remember()
         proof = self._beside_left_out(self._prove(late))
-        return self._runner.outcome(proof, Stage.CONFIRMED if self._effort.confirms else Stage.CHOSEN)
+        return self._runner.outcome(proof, Stage.CONFIRMED if proof.is_confirmed else Stage.CHOSEN)
 
     def _remember(self) -> None:
         """For the next call of the same."""

@@ -237,6 +237,35 @@ def test_what_is_slower_when_confirmed_is_measured_for_longer(
     assert [set(c.records) for c in proof.comparisons] == [{COLLAGE, other}] * len(runs)
 
 
+@pytest.mark.parametrize(("confirmed", "chosen"), [(0.9, MIX), (1.005, MIX), (1.3, "one")])
+def test_with_no_time_left_what_was_faster_last_is_chosen(confirmed: float, chosen: str) -> None:
+    """`normal` once handed back a library that its own confirmation had shown to be slower than another."""
+    ours, theirs = _placements(2)
+    mix_ms = {"choosing": 0.9, "confirming": confirmed}
+    notes: list[str] = []
+
+    def compare(
+        title: str, placements: Mapping[str, Placement], timed: Collection[str], *, thorough: bool = False
+    ) -> Comparison:
+        taken = {ours.digest: mix_ms[title] * np.linspace(0.99, 1.01, 9), theirs.digest: np.ones(9)}
+        return Comparison({label: _record(taken[p.digest]) for label, p in placements.items()}, True)
+
+    singles = [Single("one", theirs, alone=True)]
+    proof = prove({MIX: ours}, singles, compare, notes.append, time_is_over=lambda: True)
+    assert (proof.label, proof.beaten_by) == (chosen, ())
+    assert proof.is_confirmed is (chosen == MIX)
+    assert [set(c.records) for c in proof.comparisons] == [{COLLAGE, "one" if chosen == MIX else MIX}] * 2
+    assert notes == (
+        []
+        if proof.is_confirmed
+        else [
+            "mix was slower than one in the run to confirm it, and no time is left to measure for longer; "
+            "the next call does",
+            "one is chosen",
+        ]
+    )
+
+
 def test_a_mix_is_not_chosen_over_a_library_that_is_faster_as_it_comes() -> None:
     """Together the mix takes 0.9 of it; what the host's moves cost it is thrown away, but not unseen."""
     ours, theirs = _placements(2)
