@@ -30,9 +30,9 @@ from collage_core.costs.rounds import Rounds, Turns, measure_rounds
 from collage_core.costs.seats import Contender, Outcome
 from collage_core.device import Target
 from collage_core.errors import CollageError
-from collage_core.pipeline.entrants import peer_entrant, placement_entrant
+from collage_core.measuring.entrants import peer_entrant, placement_entrant
+from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.optimize import Optimization, optimize
-from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW
 from collage_core.plugins import default_registry
 from collage_core.report.text import table

@@ -18,9 +18,9 @@ from typing import Any
 
 from collage_core.costs.database import CostDatabase
 from collage_core.device import Target, processor
-from collage_core.pipeline.calibration import TRANSITIONS, calibrate
-from collage_core.pipeline.machine import Machine
-from collage_core.pipeline.progress import Silent
+from collage_core.measuring.calibration import TRANSITIONS, calibrate
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.progress import Silent
 from collage_core.plugins import default_registry
 
 

@@ -28,8 +28,8 @@ from collage_core.costs.seats import Outcome
 from collage_core.device import Target, processor
 from collage_core.ir import load_model
 from collage_core.ir.passes import normalise
-from collage_core.pipeline.machine import RUNS_PER_TURN
-from collage_core.pipeline.workspace import Workspace
+from collage_core.measuring.machine import RUNS_PER_TURN
+from collage_core.measuring.workspace import Workspace
 
 _ROUNDS_PER_SITTING = 2
 _FIRST_ORDER = 0

@@ -38,11 +38,11 @@ from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.formats import Array
 from collage_core.ir import Graph
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.progress import Progress
 from collage_core.pipeline.benchmark import PEER, benchmark
 from collage_core.pipeline.effort import THOROUGH
-from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.optimize import Optimization, optimize
-from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.proof import COLLAGE
 from collage_core.plugins import default_registry
 from collage_core.report.text import table

@@ -1,6 +1,7 @@
 # What `collage_core` offers. __init__.py reads this file, and imports each name when it is asked for.
 
 from .backend import Backend, BackendInfo, BackendKind, Kernel, Variant, plain_variant
+from .candidates import Candidate, CandidateSet, Constraints, generate_candidates
 from .cli.progress import ProgressBars
 from .costs.database import CostDatabase
 from .costs.record import CostRecord, Policy
@@ -21,6 +22,12 @@ from .formats import Format, channels_last, plain
 from .ir import Graph, Operator, OpKind, Subgraph, load_model
 from .ir.passes import normalise
 from .ir.verify import require_static
+from .measuring.bounding import search_placement
+from .measuring.costing import Costs
+from .measuring.ledger import collect_costs, default_policy
+from .measuring.machine import Machine
+from .measuring.progress import Silent
+from .measuring.workspace import Workspace
 from .patterns import (
     BackendPattern,
     Match,
@@ -36,14 +43,9 @@ from .patterns import (
     outputs,
     wildcard,
 )
-from .pipeline.costing import Costs
 from .pipeline.effort import Effort, effort_named
-from .pipeline.ledger import collect_costs, default_policy
-from .pipeline.machine import Machine
-from .pipeline.optimize import Optimization, optimize, search_placement
-from .pipeline.progress import Silent
+from .pipeline.optimize import Optimization, optimize
 from .pipeline.tuning import Tuning, tune
-from .pipeline.workspace import Workspace
 from .placement import Conversion, Group, Placement
 from .plugins import Registry, default_registry, hookimpl
 from .registration import add_backend_pattern, add_backend_pattern_rule
@@ -62,7 +64,6 @@ from .rules import (
     kTuple,
 )
 from .runtime import Bundle, Context, Executable, build, load, read, save
-from .search.candidates import Candidate, CandidateSet, Constraints, generate_candidates
 from .search.formulate import Formulation, formulate
 from .search.graph_level import GraphLevelSearch
 from .search.op_level import OpLevelSearch

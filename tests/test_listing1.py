@@ -26,12 +26,12 @@ from collage_core import (
     plain_variant,
     plugins,
 )
+from collage_core.candidates import generate_candidates
 from collage_core.ir import Graph, Subgraph, from_model
 from collage_core.patterns import find_matches
 from collage_core.plugins import Registry, default_registry, hookimpl
 from collage_core.registration import clear_registered, registered_patterns, registered_rules
 from collage_core.rules import generate
-from collage_core.search.candidates import generate_candidates
 
 LISTING = textwrap.dedent(
     """

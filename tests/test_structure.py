@@ -56,72 +56,35 @@ _MAY_IMPORT: dict[str, set[str]] = {
         *("backend", "device", "devices", "errors", "folders", "formats", "ir", "plugins", "reference"),
         *("worker",),
     },
-    "search": {
-        "backend",
-        "costs",
-        "device",
-        "errors",
-        "formats",
-        "ir",
-        "patterns",
-        "placement",
-        "registration",
-        "rules",
+    "candidates": {
+        *("backend", "device", "errors", "formats", "ir", "patterns", "placement", "registration", "rules"),
     },
+    "search": {"backend", "candidates", "costs", "errors", "formats", "ir", "placement"},
     "testing": {"backend", "costs", "device", "devices", "errors", "formats", "ir", "plugins", "reference"},
     "runtime": {
         *("backend", "device", "devices", "errors", "files", "formats", "ir", "placement", "plugins"),
         *("printable",),
     },
+    "measuring": {
+        *("backend", "candidates", "costs", "device", "errors", "formats", "ir", "placement", "plugins"),
+        *("runtime", "search", "worker"),
+    },
     "pipeline": {
-        *(
-            "backend",
-            "costs",
-            "device",
-            "errors",
-            "formats",
-            "ir",
-            "placement",
-            "plugins",
-            "runtime",
-            "search",
-            "transfers",
-            "worker",
-        ),
+        *("backend", "candidates", "costs", "device", "errors", "formats", "ir", "measuring", "placement"),
+        *("plugins", "runtime", "search", "worker"),
     },
     "onnx_backend": {
-        *("backend", "costs", "device", "errors", "formats", "ir", "pipeline", "placement", "plugins"),
-        *("runtime", "search", "worker"),
+        *("backend", "candidates", "costs", "device", "errors", "formats", "ir", "measuring", "placement"),
+        *("plugins", "runtime", "search", "worker"),
     },
     "doctor": {"backend", "costs", "device", "errors", "plugins"},
     "report": {
-        "backend",
-        "costs",
-        "doctor",
-        "formats",
-        "ir",
-        "pipeline",
-        "placement",
-        "plugins",
-        "printable",
-        "search",
+        *("backend", "candidates", "costs", "doctor", "formats", "ir", "measuring", "pipeline", "placement"),
+        *("plugins", "printable"),
     },
     "cli": {
-        *(
-            "costs",
-            "device",
-            "doctor",
-            "errors",
-            "files",
-            "formats",
-            "ir",
-            "pipeline",
-            "placement",
-            "plugins",
-            "printable",
-            "report",
-        ),
-        *("runtime", "search", "worker"),
+        *("candidates", "costs", "device", "doctor", "errors", "files", "formats", "ir", "measuring"),
+        *("pipeline", "placement", "plugins", "printable", "report", "runtime", "worker"),
     },
 }
 """Packages and modules of core, and what each may import of core besides itself."""
@@ -131,7 +94,7 @@ _FACES = (
     *(
         f"collage_core.{name}"
         for name in _MAY_IMPORT
-        if name not in ("cli", "doctor", "files", "pipeline", "printable", "report")
+        if name not in ("cli", "doctor", "files", "measuring", "pipeline", "printable", "report")
     ),
     "collage_core.ir.passes",
 )

@@ -22,10 +22,10 @@ from collage_core.cli.progress import ProgressBars
 from collage_core.costs.database import CostDatabase
 from collage_core.device import Target
 from collage_core.errors import CollageError
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.progress import Progress
 from collage_core.pipeline.benchmark import PEER, benchmark
-from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.optimize import COLLAGE, Optimization, optimize
-from collage_core.pipeline.progress import Progress
 from collage_core.plugins import default_registry
 from collage_core.report.contenders import bench_json
 from collage_core.report.summary import optimization_json

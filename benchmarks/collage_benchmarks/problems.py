@@ -17,20 +17,20 @@ from typing import Any
 
 import onnx
 
-from collage_benchmarks.networks import bert_encoder, mobilenet_v2, nasnet_a, resnext50
+from collage_benchmarks.networks import NETWORKS, bert_encoder, mobilenet_v2, nasnet_a, resnext50
+from collage_core.candidates import generate_candidates
 from collage_core.cli.progress import ProgressBars
 from collage_core.costs.database import CostDatabase
 from collage_core.device import Target
 from collage_core.ir import from_model
 from collage_core.ir.passes import normalise
-from collage_core.pipeline.calibration import calibrate
-from collage_core.pipeline.ledger import collect_costs
-from collage_core.pipeline.machine import Machine
-from collage_core.pipeline.progress import Progress
-from collage_core.pipeline.workspace import Workspace
+from collage_core.measuring.calibration import calibrate
+from collage_core.measuring.ledger import collect_costs
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.progress import Progress
+from collage_core.measuring.workspace import Workspace
 from collage_core.plugins import default_registry
 from collage_core.search import Choice, Problem, ProblemValue
-from collage_core.search.candidates import generate_candidates
 from collage_core.search.formulate import formulate
 
 __all__ = [
@@ -53,11 +53,14 @@ def nasnet_cells(cells: int) -> onnx.ModelProto:
     return nasnet_a(cells=cells, channels=32, image=28)
 
 
+_WHOLE = ("bert_encoder", "dcgan", "shufflenet", "squeezenet", "mnist", "zfnet512")
+
 RECORDED: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "resnext50": resnext50,
     "mobilenet_v2": mobilenet_v2,
     "nasnet": lambda: nasnet_cells(3),
     "transformer": lambda: transformer_blocks(2),
+    **{name: NETWORKS[name].build for name in _WHOLE},
 }
 """The networks whose problems the tests keep."""
 

@@ -11,18 +11,18 @@ from types import SimpleNamespace
 from typing import Any
 
 from collage_core.backend import Backend
+from collage_core.candidates import CandidateSet
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.job import KernelItem, MeasureItem, MeasureJob
 from collage_core.costs.record import CostRecord, Policy
 from collage_core.costs.reported import Reported
 from collage_core.ir import Graph, Subgraph
-from collage_core.pipeline.costing import Converter, Costs
-from collage_core.pipeline.in_place import KernelKey
-from collage_core.pipeline.ledger import Ledger
-from collage_core.pipeline.machine import Machine
-from collage_core.pipeline.progress import Silent
+from collage_core.measuring.costing import Converter, Costs
+from collage_core.measuring.in_place import KernelKey
+from collage_core.measuring.ledger import Ledger
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.progress import Silent
 from collage_core.plugins import Registry
-from collage_core.search.candidates import CandidateSet
 
 __all__ = ["RecordedCosts", "measuring_s", "recorded_ledger"]
 

@@ -24,13 +24,13 @@ from unittest import mock
 from collage_benchmarks.kernels.building import build_each
 from collage_benchmarks.networks import NETWORKS
 
+from collage_core.candidates import generate_candidates
 from collage_core.costs import KernelItem, MeasureJob, Policy
 from collage_core.costs.ahead import AheadCompiler
 from collage_core.device import Target
 from collage_core.ir import from_model, save_stored
 from collage_core.ir.passes import normalise
 from collage_core.plugins import default_registry
-from collage_core.search.candidates import generate_candidates
 from collage_core.worker import Worker
 
 

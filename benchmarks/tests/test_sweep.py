@@ -26,7 +26,7 @@ from collage_core.errors import BackendError, CollageError
 from collage_core.formats import Array
 from collage_core.ir import Graph, load_model, save_stored
 from collage_core.ir.passes import normalise
-from collage_core.pipeline.workspace import Workspace
+from collage_core.measuring.workspace import Workspace
 from collage_core.plugins import default_registry
 from collage_core.reference import evaluate
 from collage_core.runtime.session import save_arrays

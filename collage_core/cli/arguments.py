@@ -8,12 +8,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from collage_core.candidates import Constraints
 from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.formats import CPU
 from collage_core.pipeline.effort import EFFORTS, NORMAL
 from collage_core.plugins import Registry, default_registry
-from collage_core.search.candidates import Constraints
 
 __all__ = [
     "add_costs",
@@ -36,10 +36,11 @@ _PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64":
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def add_costs(parser: argparse.ArgumentParser) -> None:
+def add_costs(parser: argparse.ArgumentParser, default: str | None = None) -> None:
     parser.add_argument(
         "--costs",
         metavar="FILE",
+        default=default,
         help="cost database, in a folder that is there (default: in the user's cache folder)",
     )
 

@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in commands.ALL:
         subparser = subparsers.add_parser(command.NAME, help=command.SUMMARY, description=command.SUMMARY)
         command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run)
+        subparser.set_defaults(run=command.run, measures=command in commands.MEASURING)
     return parser
 
 
@@ -57,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    args = argparse.Namespace(measures=False)
     try:
         args = _parser().parse_args(arguments)
         if threading.current_thread() is threading.main_thread():
@@ -67,7 +68,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except CollageError as error:
         return _fail(_text(error))
     except KeyboardInterrupt:
-        _tell("interrupted; what was measured is kept")
+        _tell("interrupted; what was measured is kept" if args.measures else "interrupted")
         return _INTERRUPTED
     except BrokenPipeError:
         drop(sys.stdout)  # its reader is gone (`| head`)

@@ -173,9 +173,8 @@ class CostDatabase:
                 data = json.loads(line)
                 rows.append(_row(_key_of(data["key"]), _record_of(data["record"]), float(data["created_at"])))
             except _NO_COST as error:
-                raise CostDatabaseError(
-                    f"line {number} is no exported cost: {type(error).__name__}: {error}"
-                ) from None
+                said = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+                raise CostDatabaseError(f"line {number} is no exported cost: {said}") from None
         return self._write(_PUT, rows)
 
     def prune(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from collage_core.backend import Backend, BackendKind, Variant
+from collage_core.candidates import Candidate, Taken, generate_candidates, require_offers
 from collage_core.costs.record import CostRecord
 from collage_core.costs.support import ask_each, ask_supported
 from collage_core.errors import Refusal
@@ -13,7 +14,6 @@ from collage_core.ir import NodeSet
 from collage_core.onnx_backend.home import Home
 from collage_core.onnx_backend.stored import StoredGraph
 from collage_core.placement import VIEW, Conversion, Group, Placement
-from collage_core.search.candidates import Candidate, Taken, generate_candidates, require_offers
 from collage_core.search.formulate import ConversionKey, needed_conversions
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.searcher import SearchTask

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 
 from collage_core.ir import Graph, save_stored
-from collage_core.pipeline.temporary import TemporaryFolder
+from collage_core.measuring.temporary import TemporaryFolder
 
 __all__ = ["StoredGraph"]
 

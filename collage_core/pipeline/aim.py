@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from collage_core.candidates import Constraints
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.progress import Timed
+from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.budget import Budget
 from collage_core.pipeline.effort import Effort
-from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.optimization import Optimization
-from collage_core.pipeline.progress import Timed
-from collage_core.pipeline.workspace import Workspace
-from collage_core.search.candidates import Constraints
 from collage_core.search.op_level import OpLevelSearch
 
 __all__ = ["Aim"]

@@ -9,11 +9,11 @@ from collage_core.backend import Peer
 from collage_core.costs.check import Difference, compare_all
 from collage_core.costs.limits import check_limits
 from collage_core.ir import Graph
-from collage_core.pipeline.comparison import Comparison, Contest, Plan
-from collage_core.pipeline.entrants import peer_entrant, placement_entrant
-from collage_core.pipeline.machine import Machine
+from collage_core.measuring.comparison import Comparison, Contest, Plan
+from collage_core.measuring.entrants import peer_entrant, placement_entrant
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.proof import COLLAGE
-from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import Placement
 
 __all__ = ["PEER", "Benchmark", "benchmark"]

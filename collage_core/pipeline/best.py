@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from collage_core.pipeline.comparison import Comparison
+from collage_core.measuring.comparison import Comparison
+from collage_core.measuring.progress import Progress
 from collage_core.pipeline.optimization import Optimization
-from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.proof import MIX, Single, label_of
 from collage_core.placement import Placement
 

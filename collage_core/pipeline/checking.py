@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from collage_core.backend import Backend, BackendKind
+from collage_core.candidates import Constraints, offers_for
 from collage_core.costs.limits import check_limits
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.rounds import Limits
@@ -16,21 +17,20 @@ from collage_core.errors import BackendError, ModelError, PlacementError, Refusa
 from collage_core.formats import CPU
 from collage_core.ir import Graph, Subgraph
 from collage_core.ir.digests import structure_digest
-from collage_core.pipeline.bounding import search_placement
-from collage_core.pipeline.calibration import calibrate
-from collage_core.pipeline.comparison import Comparison, Contest, Plan
-from collage_core.pipeline.entrants import placement_entrant
-from collage_core.pipeline.known_costs import look_up
-from collage_core.pipeline.machine import Machine
+from collage_core.measuring.bounding import search_placement
+from collage_core.measuring.calibration import calibrate
+from collage_core.measuring.comparison import Comparison, Contest, Plan
+from collage_core.measuring.entrants import placement_entrant
+from collage_core.measuring.known_costs import look_up
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.proof import COLLAGE
 from collage_core.pipeline.verdicts import Facts, Made, Prediction, Shown, backend_of_label
-from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW, Group, Placement
 from collage_core.plugins import Registry
 from collage_core.runtime.bundle import Bundle
 from collage_core.runtime.origin import other_processor, version_changes
 from collage_core.runtime.plan import schedule
-from collage_core.search.candidates import Constraints, offers_for
 from collage_core.search.op_level import OpLevelSearch
 
 __all__ = ["check_bundle"]

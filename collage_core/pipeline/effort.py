@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from collage_core.costs.ratio import HOPELESS
 from collage_core.errors import CollageError
+from collage_core.measuring.comparison import Plan
 from collage_core.pipeline.budget import Budget
-from collage_core.pipeline.comparison import Plan
 from collage_core.pipeline.refinement import NEAR
 
 __all__ = ["EFFORTS", "NORMAL", "QUICK", "THOROUGH", "Effort", "effort_named"]

@@ -7,20 +7,20 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from collage_core.candidates import Taken
 from collage_core.costs.limits import candidate_limit_s
 from collage_core.costs.ratio import FEWEST_SITTINGS
 from collage_core.costs.record import UNAVAILABLE
 from collage_core.costs.rounds import OPEN_LIMIT_S
+from collage_core.measuring.bounding import Known
+from collage_core.measuring.comparison import Comparison
 from collage_core.pipeline.best import BestSoFar
-from collage_core.pipeline.bounding import Known
 from collage_core.pipeline.budget import Budget
-from collage_core.pipeline.comparison import Comparison
 from collage_core.pipeline.effort import Effort
 from collage_core.pipeline.memory import Memory
 from collage_core.pipeline.proof import COLLAGE, LONGEST_MS, MIX, Single, label_of
 from collage_core.pipeline.singles import far_of
 from collage_core.placement import Placement
-from collage_core.search.candidates import Taken
 from collage_core.search.searcher import SearchResult
 
 __all__ = ["Found"]

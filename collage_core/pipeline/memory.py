@@ -13,17 +13,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from collage_core.candidates import CandidateSet
 from collage_core.costs.record import CostKey, CostRecord
 from collage_core.errors import PlacementError
 from collage_core.ir.digests import graph_digest
-from collage_core.pipeline.calibration import calibration_environment
-from collage_core.pipeline.costing import Costs
+from collage_core.measuring.calibration import calibration_environment
+from collage_core.measuring.costing import Costs
+from collage_core.measuring.ledger import default_policy
+from collage_core.measuring.machine import Machine
 from collage_core.pipeline.effort import Effort
-from collage_core.pipeline.ledger import default_policy
-from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.proof import Single
 from collage_core.placement import VIEW, Placement
-from collage_core.search.candidates import CandidateSet
 from collage_core.search.formulate import needed_conversions
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.problem import Solution

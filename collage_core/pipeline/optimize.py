@@ -11,6 +11,7 @@ from pathlib import Path
 
 import onnx
 
+from collage_core.candidates import Constraints
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.limits import check_limits
 from collage_core.device import Target
@@ -18,21 +19,19 @@ from collage_core.formats import Array
 from collage_core.ir import Graph
 from collage_core.ir.randomness import drawing_nodes, random_values, seed_of
 from collage_core.ir.verify import require_static
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.progress import Progress, Silent, Timed
+from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.aim import Aim
-from collage_core.pipeline.bounding import search_placement
 from collage_core.pipeline.budget import Budget
 from collage_core.pipeline.effort import NORMAL, Effort
-from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.optimization import Optimization
 from collage_core.pipeline.original import checked_workspace
-from collage_core.pipeline.progress import Progress, Silent, Timed
 from collage_core.pipeline.proof import COLLAGE, MIX, Single
 from collage_core.pipeline.reading import read_model
 from collage_core.pipeline.run import run
 from collage_core.pipeline.second_opinion import second_opinion
-from collage_core.pipeline.workspace import Workspace
 from collage_core.plugins import Registry, default_registry
-from collage_core.search.candidates import Constraints
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.searcher import Searcher
 
@@ -42,7 +41,6 @@ __all__ = [
     "Optimization",
     "Single",
     "optimize",
-    "search_placement",
 ]
 
 

@@ -25,10 +25,10 @@ from collage_core.ir import Graph, save_stored
 from collage_core.ir.digests import graph_digest
 from collage_core.ir.passes import Pass, PassFault, run_passes
 from collage_core.ir.verify import require_static
-from collage_core.pipeline.progress import Progress
+from collage_core.measuring.progress import Progress
+from collage_core.measuring.temporary import TemporaryFolder
+from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.reading import Reading
-from collage_core.pipeline.temporary import TemporaryFolder
-from collage_core.pipeline.workspace import Workspace
 from collage_core.worker import Worker
 
 __all__ = ["ORIGINAL", "OriginalCheck", "checked_workspace", "original_environment"]

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from collage_core.costs.ratio import FEWEST_SITTINGS, HOPELESS, Ratio, losses_of, ratios_between, sittings_of
 from collage_core.errors import BackendError
-from collage_core.pipeline.comparison import Comparison
+from collage_core.measuring.comparison import Comparison
 from collage_core.placement import Placement
 
 __all__ = [

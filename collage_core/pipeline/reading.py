@@ -10,7 +10,7 @@ import onnx
 
 from collage_core.ir import Graph, from_model, load_model
 from collage_core.ir.passes import Pass, PassFault, passes_without, run_passes
-from collage_core.pipeline.progress import Progress
+from collage_core.measuring.progress import Progress
 
 __all__ = ["Reading", "read_model"]
 

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from collage_core.errors import PlacementError
 from collage_core.ir import Graph
-from collage_core.pipeline.comparison import Comparison
-from collage_core.pipeline.costing import Costs
-from collage_core.pipeline.end_to_end import PARTS
-from collage_core.pipeline.in_place import Sightings
+from collage_core.measuring.comparison import Comparison
+from collage_core.measuring.costing import Costs
+from collage_core.measuring.end_to_end import PARTS
+from collage_core.measuring.in_place import Sightings
 from collage_core.pipeline.proof import IN_PLACE, LONGEST_MS, MIX, Compare, Single, distinct, label_of
 from collage_core.placement import Placement
 from collage_core.search.searcher import SearchResult

@@ -10,26 +10,26 @@ from dataclasses import replace
 from itertools import count
 
 from collage_core.backend import BackendKind
+from collage_core.candidates import Candidate
 from collage_core.costs.ratio import HOPELESS
 from collage_core.costs.record import CostKey
 from collage_core.ir import Subgraph
+from collage_core.measuring.bounding import Known
+from collage_core.measuring.calibration import calibrate
+from collage_core.measuring.estimates import Estimates
+from collage_core.measuring.ledger import Ledger
+from collage_core.measuring.libraries import find_candidates, offering
+from collage_core.measuring.priors import keep_priors, known_priors
+from collage_core.measuring.trials import Trials
 from collage_core.pipeline.aim import Aim
 from collage_core.pipeline.best import BestSoFar
-from collage_core.pipeline.bounding import Known
-from collage_core.pipeline.calibration import calibrate
-from collage_core.pipeline.estimates import Estimates
 from collage_core.pipeline.found import Found
-from collage_core.pipeline.ledger import Ledger
-from collage_core.pipeline.libraries import find_candidates, offering
 from collage_core.pipeline.memory import Memory, costs_digest, memory_key
 from collage_core.pipeline.optimization import Optimization, Stage
-from collage_core.pipeline.priors import keep_priors, known_priors
 from collage_core.pipeline.proof import CHOOSING, MIX, Proof, Single, prove, prove_beside_left_out
 from collage_core.pipeline.refinement import Refinement, anchor_of
 from collage_core.pipeline.runner import Runner
-from collage_core.pipeline.singles import Looking, measure_singles, single, singles_beside
-from collage_core.pipeline.trials import Trials
-from collage_core.search.candidates import Candidate
+from collage_core.pipeline.singles import Looking, measure_singles, priced, single, singles_beside
 from collage_core.search.searcher import Searcher, SearchResult, SearchTask
 
 __all__ = ["run"]
@@ -232,7 +232,7 @@ class _Steps:
             found.memory.singles_after = tuple(self._single_after(s) for s in found.singles)
         else:
             found.memory.singles_after = recalled.singles_after
-        found.singles = tuple(self._known.priced_single(s) for s in found.memory.singles_after)
+        found.singles = tuple(priced(s, self._known) for s in found.memory.singles_after)
 
     def _single_after(self, before: Single) -> Single:
         """The same, unless it failed as a whole: then, while there is time, once its kernels are measured."""

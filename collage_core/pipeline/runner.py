@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from collage_core.costs.rounds import Limits
+from collage_core.measuring.comparison import Comparison, Contest, Plan
+from collage_core.measuring.entrants import placement_entrant
 from collage_core.pipeline.aim import Aim
-from collage_core.pipeline.comparison import Comparison, Contest, Plan
-from collage_core.pipeline.entrants import placement_entrant
 from collage_core.pipeline.found import Found
 from collage_core.pipeline.optimization import Optimization, Stage
 from collage_core.pipeline.proof import CHOOSING, IN_PLACE, Compare, Proof

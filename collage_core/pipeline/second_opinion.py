@@ -13,8 +13,8 @@ from collage_core.device import Target
 from collage_core.errors import DisagreementError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir import MODEL_FILE, Graph, TensorType, Value, save_stored
-from collage_core.pipeline.progress import Progress
-from collage_core.pipeline.temporary import TemporaryFolder
+from collage_core.measuring.progress import Progress
+from collage_core.measuring.temporary import TemporaryFolder
 from collage_core.runtime.session import open_peer, save_arrays
 from collage_core.worker import Worker
 

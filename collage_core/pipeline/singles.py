@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collage_core.backend import BackendKind
+from collage_core.candidates import ALL_TAKEN, Candidate
 from collage_core.errors import PlacementError
-from collage_core.pipeline.bounding import Known
+from collage_core.measuring.bounding import Known
 from collage_core.pipeline.proof import Single
 from collage_core.placement import Placement
-from collage_core.search.candidates import Candidate
-from collage_core.search.library_groups import ALL_TAKEN
 
-__all__ = ["Looking", "far_of", "measure_singles", "single", "singles_beside"]
+__all__ = ["Looking", "far_of", "measure_singles", "priced", "single", "singles_beside"]
 
 _NEAR = 1.5
 """A library that is guessed to take so many times as long as the mix is not measured any further."""
@@ -91,6 +90,16 @@ def singles_beside(
     """Of each backend; measured are those that come near the mix."""
     near_ms = _NEAR * (math.inf if mix.predicted_ms is None else mix.predicted_ms)
     return tuple(single(name, known, Looking(near_ms, looks)) for name in names)
+
+
+def priced(single: Single, known: Known) -> Single:
+    """At the costs that are known now; what was guessed of the whole stays where a part has no record."""
+    if single.placement is None:
+        return single
+    placement = known.priced(single.placement)
+    if placement.predicted_ms is None:
+        placement = replace(placement, predicted_ms=single.placement.predicted_ms)
+    return replace(single, placement=placement)
 
 
 def far_of(singles: Iterable[Single], mix: Placement, far: float) -> set[str]:

@@ -11,6 +11,12 @@ from pathlib import Path
 import onnx
 
 from collage_core.backend import Backend, BackendKind, Tuned
+from collage_core.candidates import (
+    Candidate,
+    CandidateSet,
+    generate_candidates,
+    tunable_candidates,
+)
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.limits import check_limits
 from collage_core.costs.roofline import Peaks, Work, work_of
@@ -19,20 +25,14 @@ from collage_core.device import Target
 from collage_core.errors import CollageError, WorkerError
 from collage_core.ir import Graph, NodeSet, OpKind, op_kind
 from collage_core.ir.verify import require_static
-from collage_core.pipeline.costing import Costs
-from collage_core.pipeline.ledger import collect_costs
-from collage_core.pipeline.machine import Machine
-from collage_core.pipeline.progress import Progress, Silent
+from collage_core.measuring.costing import Costs
+from collage_core.measuring.ledger import collect_costs
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.progress import Progress, Silent
+from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.reading import read_model
-from collage_core.pipeline.workspace import Workspace
 from collage_core.placement import VIEW
 from collage_core.plugins import Registry, default_registry
-from collage_core.search.candidates import (
-    Candidate,
-    CandidateSet,
-    generate_candidates,
-    tunable_candidates,
-)
 
 __all__ = ["TaskResult", "TuneTask", "Tuning", "tune", "tune_graph"]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from collage_core.candidates import Constraints
 from collage_core.costs.ratio import FEWEST_SITTINGS, HOPELESS, Ratio
 from collage_core.runtime.origin import VersionChange
-from collage_core.search.candidates import Constraints
 
 __all__ = [
     "Facts",

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from collage_core.candidates import Constraints
 from collage_core.costs.ratio import Ratio
 from collage_core.pipeline.proof import COLLAGE
 from collage_core.pipeline.verdicts import Facts, Made, Shown, Verdict, status_of
-from collage_core.search.candidates import Constraints
 
 __all__ = ["check_json", "check_text", "made_from"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from collage_core.costs.check import Difference
 from collage_core.costs.ratio import Ratio, sittings_of
 from collage_core.costs.record import CostRecord
-from collage_core.pipeline.comparison import Comparison
+from collage_core.measuring.comparison import Comparison
 from collage_core.pipeline.optimize import COLLAGE, Optimization
 
 __all__ = ["bench_json", "contenders_of", "faster_than_all"]

@@ -13,8 +13,8 @@ from collage_core.backend import BackendKind
 from collage_core.formats import CPU, Format
 from collage_core.ir import Graph, Subgraph
 from collage_core.ir.randomness import drawing_nodes, seed_of
-from collage_core.pipeline.end_to_end import PARTS
-from collage_core.pipeline.in_place import InPlace
+from collage_core.measuring.end_to_end import PARTS
+from collage_core.measuring.in_place import InPlace
 from collage_core.pipeline.optimize import COLLAGE, Optimization
 from collage_core.pipeline.original import OriginalCheck
 from collage_core.pipeline.tuning import TaskResult, TuneTask, Tuning

@@ -234,7 +234,7 @@ def _singles(archive: zipfile.ZipFile, size_bytes: int, placement: Placement) ->
         raise ValueError(f"{_SINGLES} holds no placements by label, or more than {_MOST_SINGLES}")
     singles = {label: Placement.from_json(p) for label, p in data.items()}
     if any(p.target != placement.target for p in singles.values()):
-        raise ValueError(f"{_SINGLES} is of another target")
+        raise ValueError(f"{_SINGLES} and {_PLACEMENT} are of different targets")
     return singles
 
 

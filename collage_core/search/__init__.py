@@ -1,10 +1,8 @@
 """Choosing among candidates: the problem as numbers, what a placement costs, and the searches."""
 
 from collage_core.search.cost import Conversion, CostBreakdown, breakdown, total_ms
-from collage_core.search.evolution import Evaluation, Evolution, Evolved, StoppedBy, evolve
-from collage_core.search.fitness import Fitness, Genome
+from collage_core.search.evolution import Evaluation, Evolution, Evolved, Fitness, Genome, StoppedBy, evolve
 from collage_core.search.graph_level import GraphLevelSearch
-from collage_core.search.offload import offloaded_groups
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.problem import NO_BACKEND, Choice, Problem, ProblemValue, Solution
 from collage_core.search.searcher import Searcher, SearchResult, SearchTask
@@ -30,6 +28,5 @@ __all__ = [
     "StoppedBy",
     "breakdown",
     "evolve",
-    "offloaded_groups",
     "total_ms",
 ]

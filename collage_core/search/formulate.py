@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from collage_core.backend import BackendKind
+from collage_core.candidates import Candidate, CandidateSet
 from collage_core.costs.record import CostRecord
 from collage_core.errors import PlacementError
 from collage_core.formats import CPU, Format
 from collage_core.ir import Graph, NodeSet, Subgraph, TensorType
 from collage_core.ir.digests import structure_digest
 from collage_core.placement import VIEW, Conversion, Group, Placement
-from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.cost import breakdown
 from collage_core.search.problem import NO_BACKEND, Choice, Problem, ProblemValue, Solution
 from collage_core.search.routes import Routes, cheapest_routes

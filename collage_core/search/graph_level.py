@@ -10,15 +10,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from collage_core.backend import BackendKind
+from collage_core.candidates import Candidate, connected_groups
 from collage_core.costs.record import CostRecord
 from collage_core.errors import PlacementError, Refusal
 from collage_core.ir import NodeSet
 from collage_core.ir.views import is_view
 from collage_core.placement import VIEW, Placement
-from collage_core.search.candidates import Candidate
-from collage_core.search.evolution import Evolution, Evolved, evolve
-from collage_core.search.fitness import Fitness, Genome
-from collage_core.search.library_groups import connected_groups
+from collage_core.search.evolution import Evolution, Evolved, Fitness, Genome, evolve
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.searcher import SearchResult, SearchTask
 

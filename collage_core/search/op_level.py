@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from collage_core.errors import PlacementError
-from collage_core.search.bound import node_shares_ms
 from collage_core.search.cost import breakdown, check_problem
-from collage_core.search.dp import Outcome, run
-from collage_core.search.layout import Layout, lay_out
-from collage_core.search.order import choose_order
+from collage_core.search.exact.bound import node_shares_ms
+from collage_core.search.exact.dp import Outcome, run
+from collage_core.search.exact.layout import Layout, lay_out
+from collage_core.search.exact.order import choose_order
 from collage_core.search.problem import Problem, Solution
 from collage_core.search.searcher import SearchResult, SearchTask
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from collage_core.candidates import Candidate, CandidateSet
 from collage_core.costs.record import CostRecord
 from collage_core.ir import NodeSet
 from collage_core.placement import Placement
-from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.formulate import ConversionKey, Formulation, formulate
 from collage_core.search.problem import Solution
 from collage_core.search.transitions import Transitions

@@ -342,7 +342,10 @@ def test_single_libraries_to_compare_with(bundle: Path) -> None:
         (lambda singles: [singles], "singles.json holds no placements by label"),
         (lambda singles: {str(i): singles["a"] for i in range(65)}, "or more than 64"),
         (lambda singles: {"a": 5}, "not a placement: the placement is 5"),
-        (lambda singles: {"a": {**singles["a"], "threads": 2}}, "singles.json is of another target"),
+        (
+            lambda singles: {"a": {**singles["a"], "threads": 2}},
+            "are of different targets",
+        ),
         (lambda singles: {"a": {**singles["a"], "threads": 10**6}}, "threads must be 1 to 1024"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import io
 import json
@@ -20,6 +21,7 @@ import pytest
 from processes import wait_until
 
 from collage_core import Bundle, Group, Placement, Subgraph, Target, plain_variant, save
+from collage_core.cli import commands
 from collage_core.cli.commands.run import _summary
 from collage_core.cli.main import main
 from collage_core.cli.output import show
@@ -265,9 +267,27 @@ def test_explain_of_a_placement_made_by_hand(bundle: Path, capsys: pytest.Captur
 def test_costs(junk: Path, tmp_path: Path, mistake: Mistake) -> None:
     assert "cannot read" in mistake("costs", "import", tmp_path / "none")
     assert "line 1 is no exported cost" in mistake("costs", "import", junk)
+    (empty := tmp_path / "empty.jsonl").write_text("{}\n")
+    assert "line 1 is no exported cost: it has no 'key'" in mistake("costs", "import", empty)
     assert "cannot write" in mistake("costs", "export", tmp_path)
     assert "say what to prune" in mistake("costs", "prune")
     assert "cannot be opened" in mistake("costs", "--costs", junk, "show")
+    assert "cannot be opened" in mistake("costs", "show", "--costs", junk)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("optimize", "interrupted; what was measured is kept"), ("run", "interrupted")]
+)
+def test_nothing_is_said_to_be_kept_where_nothing_is_measured(
+    command: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(args: argparse.Namespace) -> int:
+        raise KeyboardInterrupt
+
+    (module,) = (c for c in commands.ALL if command == c.NAME)
+    monkeypatch.setattr(module, "run", interrupted)
+    assert main([command, "m.onnx"]) == 130
+    assert capsys.readouterr().err == f"collage: {said}\n"
 
 
 @pytest.mark.parametrize("days", ["-5", "nan", "inf"])

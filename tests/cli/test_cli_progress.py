@@ -12,7 +12,7 @@ from rich.console import Console
 
 from collage_core.cli.progress import _WORDS, ProgressBars
 
-_PIPELINE = Path(__file__).parents[2] / "collage_core" / "pipeline"
+_CORE = Path(__file__).parents[2] / "collage_core"
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 _SHOW, _HIDE = "\x1b[?25h", "\x1b[?25l"
 
@@ -203,6 +203,7 @@ def test_names_can_send_nothing_to_the_terminal(on_terminal: bool) -> None:
 
 
 def test_phases_that_are_put_in_words_are_there() -> None:
-    sources = "".join(path.read_text() for path in _PIPELINE.glob("*.py"))
+    folders = _CORE / "measuring", _CORE / "pipeline"
+    sources = "".join(path.read_text() for folder in folders for path in folder.glob("*.py"))
     for name in _WORDS:
         assert f'"{name}"' in sources

@@ -13,7 +13,7 @@ from collage_core.costs.processors import Look, Usual
 from collage_core.costs.ratio import ratio_as_it_came, ratio_of
 from collage_core.costs.seats import Runnable
 from collage_core.costs.sittings import SITTINGS
-from collage_core.pipeline.end_to_end import record_of_outcome
+from collage_core.measuring.end_to_end import record_of_outcome
 
 TOGETHER, APART = Look(120.0, 1.0), Look(310.0, 1.0)
 _SHARE_APART = 0.3

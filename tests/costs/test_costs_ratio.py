@@ -22,7 +22,7 @@ from collage_core.costs.ratio import (
 )
 from collage_core.costs.record import CostRecord
 from collage_core.costs.sittings import Sitting, Turn, sittings_from_json, sittings_to_json
-from collage_core.pipeline.comparison import Comparison
+from collage_core.measuring.comparison import Comparison
 from collage_core.pipeline.proof import COLLAGE
 
 

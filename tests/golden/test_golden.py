@@ -49,9 +49,9 @@ from collage_core import (
 )
 from collage_core.formats import Format
 from collage_core.ir import Graph, Operator, OpKind, from_model
+from collage_core.measuring.comparison import Comparison
+from collage_core.measuring.end_to_end import PARTS
 from collage_core.patterns import Pattern, match_all
-from collage_core.pipeline.comparison import Comparison
-from collage_core.pipeline.end_to_end import PARTS
 from collage_core.pipeline.optimize import Single
 from collage_core.placement import VIEW
 from collage_core.reference import ReferenceBackend

@@ -14,11 +14,11 @@ import pytest
 
 from collage_core import Optimization, Target, build, optimize
 from collage_core.formats import Array
+from collage_core.measuring.progress import Silent
 from collage_core.pipeline.budget import Budget
 from collage_core.pipeline.effort import NORMAL, QUICK, THOROUGH
 from collage_core.pipeline.found import Found
 from collage_core.pipeline.optimization import Stage
-from collage_core.pipeline.progress import Silent
 from collage_core.plugins import PLUGINS_VARIABLE, default_registry
 from collage_core.report.summary import optimization_json
 from collage_core.runtime import Bundle, read, save

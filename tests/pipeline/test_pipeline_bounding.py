@@ -17,18 +17,18 @@ from onnx import TensorProto, helper
 
 from collage_core import Target, Variant, plain_variant
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel
+from collage_core.candidates import Candidate, CandidateSet
 from collage_core.costs.record import CostRecord
 from collage_core.errors import PlacementError, Refusal
 from collage_core.formats import Format, channels_last
 from collage_core.ir import Graph, Subgraph, TensorType, from_model
-from collage_core.pipeline import calibration
-from collage_core.pipeline.bounding import Known, search_placement
-from collage_core.pipeline.costing import Converter, Costs
-from collage_core.pipeline.in_place import KernelKey, conversion_key, kernel_key
+from collage_core.measuring import calibration
+from collage_core.measuring.bounding import Known, search_placement
+from collage_core.measuring.costing import Converter, Costs
+from collage_core.measuring.in_place import KernelKey, conversion_key, kernel_key
 from collage_core.pipeline.singles import measure_singles, single
 from collage_core.placement import Placement
 from collage_core.search import OpLevelSearch
-from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.formulate import ConversionKey, needed_conversions
 from collage_core.search.searcher import SearchResult, SearchTask
 from collage_core.search.transitions import Transitions

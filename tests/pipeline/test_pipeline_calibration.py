@@ -16,11 +16,11 @@ from collage_core.costs.record import CostRecord
 from collage_core.errors import BackendError
 from collage_core.formats import channels_last, plain
 from collage_core.ir import Graph, TensorType, from_model
-from collage_core.pipeline import calibration
-from collage_core.pipeline.costing import Costs
+from collage_core.measuring import calibration
+from collage_core.measuring.costing import Costs
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.progress import Silent
 from collage_core.pipeline.found import Found
-from collage_core.pipeline.machine import Machine
-from collage_core.pipeline.progress import Silent
 from collage_core.placement import VIEW, Group, Placement
 from collage_core.search.transitions import Transitions
 

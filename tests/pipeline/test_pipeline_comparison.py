@@ -18,11 +18,11 @@ from collage_core.costs.samples import Samples
 from collage_core.costs.seats import Contender, Outcome
 from collage_core.costs.sittings import Sitting, Turn
 from collage_core.ir import from_model
-from collage_core.pipeline.comparison import Comparison, Contest, Plan, Unsettled
-from collage_core.pipeline.entrants import Entrant
-from collage_core.pipeline.machine import Machine
-from collage_core.pipeline.progress import Silent
-from collage_core.pipeline.workspace import Workspace
+from collage_core.measuring.comparison import Comparison, Contest, Plan, Unsettled
+from collage_core.measuring.entrants import Entrant
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.progress import Silent
+from collage_core.measuring.workspace import Workspace
 from collage_core.runtime.session import open_placement
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class _Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> _Machine:
     machine = _Machine()
-    monkeypatch.setattr("collage_core.pipeline.machine.measure_rounds", machine)
+    monkeypatch.setattr("collage_core.measuring.machine.measure_rounds", machine)
     return machine
 
 

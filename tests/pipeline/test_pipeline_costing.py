@@ -12,6 +12,7 @@ import pytest
 
 from collage_core import CostDatabase, Target, Variant, plain_variant
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel
+from collage_core.candidates import Candidate, CandidateSet
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.job import KernelItem, MeasureJob
 from collage_core.costs.measure import OnRecord
@@ -20,12 +21,11 @@ from collage_core.costs.reported import Reported
 from collage_core.errors import Refusal
 from collage_core.formats import Format, channels_last
 from collage_core.ir import Graph, Subgraph, TensorType, from_model
-from collage_core.pipeline.in_place import KernelKey
-from collage_core.pipeline.ledger import Ledger
-from collage_core.pipeline.machine import Machine
-from collage_core.pipeline.progress import Progress, Silent
+from collage_core.measuring.in_place import KernelKey
+from collage_core.measuring.ledger import Ledger
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.progress import Progress, Silent
 from collage_core.plugins import Registry
-from collage_core.search.candidates import Candidate, CandidateSet
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Parse
@@ -75,7 +75,7 @@ class _Worker:
 def workers(monkeypatch: pytest.MonkeyPatch) -> list[_Worker]:
     """Those that were started."""
     _Worker.made = []
-    monkeypatch.setattr("collage_core.pipeline.ledger.Measuring", _Worker)
+    monkeypatch.setattr("collage_core.measuring.ledger.Measuring", _Worker)
     return _Worker.made
 
 
@@ -294,7 +294,7 @@ def test_an_interrupt_keeps_what_was_measured(graph: Graph, database: CostDataba
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> _Elsewhere:
     machine = _Elsewhere()
-    monkeypatch.setattr("collage_core.pipeline.ledger.reported", machine)
+    monkeypatch.setattr("collage_core.measuring.ledger.reported", machine)
     return machine
 
 

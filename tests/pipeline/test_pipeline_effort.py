@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from collage_core.errors import CollageError
+from collage_core.measuring.comparison import Plan
 from collage_core.pipeline.budget import Budget
-from collage_core.pipeline.comparison import Plan
 from collage_core.pipeline.effort import EFFORTS, NORMAL, QUICK, THOROUGH, Effort, effort_named
 
 

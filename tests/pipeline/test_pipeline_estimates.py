@@ -12,14 +12,14 @@ import pytest
 
 from collage_core import Target, Variant, plain_variant
 from collage_core.backend import BackendKind
+from collage_core.candidates import Candidate, CandidateSet
 from collage_core.costs.record import CostRecord
 from collage_core.costs.roofline import Peaks, Work, work_of
 from collage_core.formats import channels_last
 from collage_core.ir import Graph, Subgraph, from_model
-from collage_core.pipeline.costing import Costs
-from collage_core.pipeline.estimates import Estimates
-from collage_core.pipeline.in_place import KernelKey
-from collage_core.search.candidates import Candidate, CandidateSet
+from collage_core.measuring.costing import Costs
+from collage_core.measuring.estimates import Estimates
+from collage_core.measuring.in_place import KernelKey
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Parse

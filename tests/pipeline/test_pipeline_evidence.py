@@ -15,9 +15,9 @@ from collage_core import Placement, Target
 from collage_core.costs.ratio import Ratio
 from collage_core.costs.record import CostRecord
 from collage_core.costs.sittings import SITTINGS, Sitting, Turn, sittings_to_json
-from collage_core.pipeline.comparison import Comparison, Unsettled
+from collage_core.measuring.comparison import Comparison, Unsettled
+from collage_core.measuring.progress import Silent
 from collage_core.pipeline.effort import NORMAL, THOROUGH, Effort
-from collage_core.pipeline.progress import Silent
 from collage_core.pipeline.proof import COLLAGE, MIX, Proof, Single, prove
 
 _ROUNDS = 2

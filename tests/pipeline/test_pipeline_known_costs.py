@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from collage_core import CostDatabase, Target
-from collage_core.pipeline.known_costs import KnownCosts, look_up
-from collage_core.pipeline.machine import Machine
-from collage_core.pipeline.optimize import Optimization, optimize, search_placement
-from collage_core.pipeline.progress import Silent
+from collage_core.candidates import Constraints
+from collage_core.measuring.bounding import search_placement
+from collage_core.measuring.known_costs import KnownCosts, look_up
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.progress import Silent
+from collage_core.pipeline.optimize import Optimization, optimize
 from collage_core.plugins import PLUGINS_VARIABLE, default_registry
 from collage_core.runtime import Bundle, read, save
 from collage_core.search import OpLevelSearch
-from collage_core.search.candidates import Constraints
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Parse

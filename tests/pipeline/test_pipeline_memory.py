@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from collage_core import Constraints, CostDatabase, Target, default_registry
+from collage_core.candidates import generate_candidates
 from collage_core.ir import from_model
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.progress import Silent
 from collage_core.pipeline.effort import QUICK
-from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.memory import Memory, memory_key
-from collage_core.pipeline.progress import Silent
 from collage_core.pipeline.proof import Single
 from collage_core.placement import Placement
 from collage_core.search import OpLevelSearch
-from collage_core.search.candidates import generate_candidates
 from collage_core.search.problem import Solution
 from collage_core.search.searcher import SearchResult
 from collage_core.search.transitions import Transitions

@@ -18,8 +18,8 @@ from collage_core.errors import CollageError, DisagreementError, ModelError, Wor
 from collage_core.formats import Array
 from collage_core.ir import Graph, from_model, passes
 from collage_core.ir.passes import PASSES, Pass
+from collage_core.measuring.progress import Silent
 from collage_core.pipeline import original
-from collage_core.pipeline.progress import Silent
 from collage_core.pipeline.second_opinion import second_opinion
 from collage_core.plugins import default_registry
 from collage_core.reference import ReferenceBackend

@@ -17,8 +17,8 @@ from collage_core.errors import CollageError, PlacementError
 from collage_core.formats import Format
 from collage_core.ir import Subgraph, from_model
 from collage_core.ir.passes import normalise
+from collage_core.measuring.entrants import placement_entrant
 from collage_core.pipeline.effort import THOROUGH
-from collage_core.pipeline.entrants import placement_entrant
 from collage_core.placement import Conversion, Group, Placement
 from collage_core.plugins import PLUGINS_VARIABLE, default_registry
 from collage_core.runtime.plan import rounded_to

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from collage_core import CostDatabase, Target, optimize
 from collage_core.costs.record import CostRecord
+from collage_core.measuring.estimates import Estimates
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.priors import PRIORS, keep_priors, known_priors
 from collage_core.pipeline.effort import NORMAL, THOROUGH
-from collage_core.pipeline.estimates import Estimates
-from collage_core.pipeline.machine import Machine
-from collage_core.pipeline.priors import PRIORS, keep_priors, known_priors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from collage_core.candidates import CandidateSet
     from collage_core.costs.roofline import Peaks
-    from collage_core.search.candidates import CandidateSet
     from tests.pipeline.conftest import Parse
 
 _TARGET = Target("cpu", 1)

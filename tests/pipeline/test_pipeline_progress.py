@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collage_core.pipeline.progress import Progress, Timed
+from collage_core.measuring.progress import Progress, Timed
 
 
 class Heard:

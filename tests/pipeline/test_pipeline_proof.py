@@ -16,9 +16,9 @@ from simulated_sittings import details_of_ms
 from collage_core import Constraints, CostDatabase, CostRecord, Optimization, Placement, Target, optimize
 from collage_core.costs.sittings import SITTINGS, Sitting, Turn, sittings_to_json
 from collage_core.errors import BackendError
-from collage_core.pipeline.comparison import Comparison, Plan
+from collage_core.measuring.comparison import Comparison, Plan
+from collage_core.measuring.entrants import Entrant
 from collage_core.pipeline.effort import NORMAL, THOROUGH, Effort
-from collage_core.pipeline.entrants import Entrant
 from collage_core.pipeline.proof import (
     COLLAGE,
     CONFIRMING,

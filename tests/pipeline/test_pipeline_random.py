@@ -10,9 +10,9 @@ import onnx
 import pytest
 
 from collage_core import Target, optimize
-from collage_core.pipeline.comparison import Comparison
+from collage_core.measuring.comparison import Comparison
+from collage_core.measuring.progress import Silent
 from collage_core.pipeline.optimize import COLLAGE, Optimization
-from collage_core.pipeline.progress import Silent
 from collage_core.plugins import PLUGINS_VARIABLE, default_registry
 from collage_core.report.summary import optimization_json
 from collage_core.report.text import explain_text

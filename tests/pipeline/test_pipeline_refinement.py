@@ -14,19 +14,19 @@ from simulated_sittings import details_of_ms
 
 from collage_core import Target, Variant, plain_variant
 from collage_core.backend import BackendKind
+from collage_core.candidates import Candidate, CandidateSet
 from collage_core.costs.record import CostRecord
 from collage_core.errors import PlacementError
 from collage_core.formats import channels_last, plain
 from collage_core.ir import Graph, Subgraph, TensorType, from_model
-from collage_core.pipeline.comparison import Comparison
-from collage_core.pipeline.costing import Costs
-from collage_core.pipeline.end_to_end import PARTS
-from collage_core.pipeline.in_place import InPlace, Sightings, crossings
-from collage_core.pipeline.optimize import search_placement
+from collage_core.measuring.bounding import search_placement
+from collage_core.measuring.comparison import Comparison
+from collage_core.measuring.costing import Costs
+from collage_core.measuring.end_to_end import PARTS
+from collage_core.measuring.in_place import InPlace, Sightings, crossings
 from collage_core.pipeline.proof import MIX, Compare, Single
 from collage_core.pipeline.refinement import Refined, Refinement, anchor_of
 from collage_core.placement import VIEW, Conversion, Group, Placement
-from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.formulate import terms_ms
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.searcher import SearchResult

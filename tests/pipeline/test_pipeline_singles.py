@@ -12,14 +12,13 @@ import pytest
 
 from collage_core import Graph, Placement, PlacementError, Target, plain_variant
 from collage_core.backend import BackendKind
+from collage_core.candidates import ALL_TAKEN, Candidate, CandidateSet
 from collage_core.ir import Subgraph, from_model
-from collage_core.pipeline.bounding import Known
+from collage_core.measuring.bounding import Known
 from collage_core.pipeline.proof import Single
 from collage_core.pipeline.singles import Looking, far_of, single
 from collage_core.placement import Group
 from collage_core.search import OpLevelSearch, SearchResult
-from collage_core.search.candidates import Candidate, CandidateSet
-from collage_core.search.library_groups import ALL_TAKEN
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Parse

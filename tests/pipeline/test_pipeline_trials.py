@@ -15,8 +15,8 @@ from collage_core.costs.samples import Samples
 from collage_core.costs.seats import Contender, Outcome
 from collage_core.ir import NodeSet, from_model
 from collage_core.ir.passes import normalise
-from collage_core.pipeline.machine import Machine as Measurer
-from collage_core.pipeline.trials import Trials
+from collage_core.measuring.machine import Machine as Measurer
+from collage_core.measuring.trials import Trials
 from collage_core.plugins import PLUGINS_VARIABLE, Registry, default_registry
 from collage_core.reference import evaluate
 
@@ -70,7 +70,7 @@ class _Machine:
 def machine(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[_Machine, Workspace]]:
     with Workspace(graph) as workspace:
         machine = _Machine(graph, workspace.inputs)
-        monkeypatch.setattr("collage_core.pipeline.machine.measure_rounds", machine)
+        monkeypatch.setattr("collage_core.measuring.machine.measure_rounds", machine)
         yield machine, workspace
 
 
@@ -142,7 +142,7 @@ def test_large_models_are_measured_a_few_at_a_time(
         replace(_placement(graph, *b), method=f"{b}")
         for b in (("pairs", "operators"), ("operators", "pairs"), ("pairs", "pairs"))
     ]
-    monkeypatch.setattr("collage_core.pipeline.trials._MOST_BYTES", 0)
+    monkeypatch.setattr("collage_core.measuring.trials._MOST_BYTES", 0)
     played.batches = [{"anchor": 1.0, "other": 2.0}] * 3
     with CostDatabase(tmp_path / "c.sqlite") as database:
         Trials(_on(database, registry), workspace, anchor).measure(others)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from collage_core.candidates import Constraints
 from collage_core.costs.ratio import Ratio
 from collage_core.pipeline.verdicts import Facts, Made, Prediction, Shown, verdicts
 from collage_core.report.checked import check_json, check_text, made_from
 from collage_core.runtime.origin import VersionChange
-from collage_core.search.candidates import Constraints
 
 if TYPE_CHECKING:
     from collage_command import Optimised

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_core.search import Evolution, Evolved, Fitness, Genome, evolve
-from collage_core.search.variation import Chances, Parent, Variation
+from collage_core.search.evolution.variation import Chances, Parent, Variation
 
 Latency = Callable[[Genome], float]
 

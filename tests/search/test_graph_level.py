@@ -9,12 +9,12 @@ import pytest
 
 from collage_core import Candidate, CandidateSet, Graph, Placement, Subgraph, Target, plain_variant
 from collage_core.backend import BackendKind
+from collage_core.candidates import ALL_TAKEN, library_groups
 from collage_core.costs.record import CostRecord
 from collage_core.ir import NodeSet, from_model
 from collage_core.ir.passes import normalise
 from collage_core.placement import VIEW
 from collage_core.search import Evolution, GraphLevelSearch, SearchTask
-from collage_core.search.library_groups import ALL_TAKEN, library_groups
 
 _TARGET = Target("cpu", 1)
 _KINDS = {"ops": BackendKind.OPERATOR, "lib": BackendKind.GRAPH}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lines_run import lines_run
 
-from collage_core.search import offloaded_groups
+from collage_core.candidates import offloaded_groups
 
 
 def masks(*reads: Sequence[int]) -> list[int]:

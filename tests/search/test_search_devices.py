@@ -12,12 +12,12 @@ from onnx import TensorProto, helper
 
 from collage_core import Target, Variant
 from collage_core.backend import BackendKind
+from collage_core.candidates import Candidate, CandidateSet
 from collage_core.costs.record import CostRecord
 from collage_core.errors import PlacementError
 from collage_core.formats import Format
 from collage_core.ir import Graph, Subgraph, from_model
 from collage_core.search import OpLevelSearch
-from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.formulate import ConversionKey, Formulation, formulate
 from collage_core.search.transitions import Transitions
 

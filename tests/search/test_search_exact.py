@@ -24,10 +24,10 @@ from collage_core.search import (
     dominance,
     total_ms,
 )
-from collage_core.search.bound import node_shares_ms
-from collage_core.search.dp import run
-from collage_core.search.layout import lay_out
-from collage_core.search.order import depth_first, joins_first
+from collage_core.search.exact.bound import node_shares_ms
+from collage_core.search.exact.dp import run
+from collage_core.search.exact.layout import lay_out
+from collage_core.search.exact.order import depth_first, joins_first
 
 
 def answer(solve: OpLevelSearch | ExhaustiveSearch, problem: Problem) -> Solution | None:

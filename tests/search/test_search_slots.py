@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_core.search import NO_BACKEND
-from collage_core.search.codes import code_space
-from collage_core.search.slots import SlotTables
+from collage_core.search.exact.codes import code_space
+from collage_core.search.exact.slots import SlotTables
 
 CONSUMERS = 3
 

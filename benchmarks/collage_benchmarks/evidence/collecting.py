@@ -16,7 +16,7 @@ from collage_benchmarks.evidence.repository import Commit
 from collage_benchmarks.evidence.running import Runner, Tools
 from collage_core.costs import CostDatabase
 from collage_core.errors import CollageError
-from collage_core.pipeline.comparison import RUN
+from collage_core.measuring.comparison import RUN
 
 __all__ = ["collect_run", "kept", "require_packages_of", "started_now"]
 

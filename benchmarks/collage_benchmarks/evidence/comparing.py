@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from collage_core.costs.database import CostDatabase
 from collage_core.errors import CollageError
+from collage_core.measuring.machine import Machine
 from collage_core.pipeline.benchmark import benchmark
-from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.proof import COLLAGE
 from collage_core.report.contenders import bench_json
 from collage_core.runtime.bundle import read

@@ -19,24 +19,24 @@ from typing import Any
 
 from collage_benchmarks.recorded import RecordedCosts, measuring_s, recorded_ledger
 from collage_core import CostDatabase
+from collage_core.candidates import CandidateSet
 from collage_core.costs.record import CostRecord
 from collage_core.costs.roofline import Peaks
 from collage_core.errors import CollageError
-from collage_core.pipeline.bounding import Known, search_placement
-from collage_core.pipeline.calibration import calibrate
-from collage_core.pipeline.costing import Converter, Costs
+from collage_core.measuring.bounding import Known, search_placement
+from collage_core.measuring.calibration import calibrate
+from collage_core.measuring.costing import Converter, Costs
+from collage_core.measuring.estimates import Estimates
+from collage_core.measuring.known_costs import KnownCosts, look_up
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.progress import Silent
 from collage_core.pipeline.effort import NORMAL
-from collage_core.pipeline.estimates import Estimates
-from collage_core.pipeline.known_costs import KnownCosts, look_up
-from collage_core.pipeline.machine import Machine
-from collage_core.pipeline.progress import Silent
 from collage_core.pipeline.singles import measure_singles
 from collage_core.placement import VIEW
 from collage_core.plugins import default_registry
 from collage_core.report.checked import made_from
 from collage_core.runtime.bundle import Bundle, read
 from collage_core.search import OpLevelSearch
-from collage_core.search.candidates import CandidateSet
 from collage_core.search.formulate import needed_conversions
 from collage_core.search.transitions import Transitions
 

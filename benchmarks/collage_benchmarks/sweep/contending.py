@@ -16,8 +16,8 @@ from collage_core.costs.seats import Contender
 from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import Graph, Subgraph, load_stored
-from collage_core.pipeline.entrants import placement_entrant
-from collage_core.pipeline.workspace import Workspace
+from collage_core.measuring.entrants import placement_entrant
+from collage_core.measuring.workspace import Workspace
 from collage_core.placement import Group, Placement
 from collage_core.plugins import Registry, default_registry
 from collage_core.runtime.build import build

@@ -29,11 +29,11 @@ from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.ir import Graph, load_model
 from collage_core.ir.passes import normalise
-from collage_core.pipeline.end_to_end import record_of_outcome
-from collage_core.pipeline.machine import RUNS_PER_TURN
+from collage_core.measuring.end_to_end import record_of_outcome
+from collage_core.measuring.machine import RUNS_PER_TURN
+from collage_core.measuring.progress import Progress
+from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.optimize import optimize
-from collage_core.pipeline.progress import Progress
-from collage_core.pipeline.workspace import Workspace
 from collage_core.plugins import Registry, default_registry
 from collage_core.report.summary import backends_json
 

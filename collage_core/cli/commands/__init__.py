@@ -2,6 +2,9 @@
 
 from collage_core.cli.commands import backends, bench, check, costs, doctor, explain, optimize, run, tune
 
-__all__ = ["ALL"]
+__all__ = ["ALL", "MEASURING"]
 
 ALL = (backends, doctor, optimize, tune, run, bench, check, explain, costs)
+
+MEASURING = (optimize, tune, bench, check)
+"""Whose costs are kept, whenever they end."""

@@ -13,9 +13,9 @@ from collage_core.costs.database import CostDatabase
 from collage_core.errors import CollageError
 from collage_core.files import regular
 from collage_core.ir import Graph
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.progress import Progress
 from collage_core.pipeline.benchmark import benchmark
-from collage_core.pipeline.machine import Machine
-from collage_core.pipeline.progress import Progress
 from collage_core.pipeline.proof import COLLAGE
 from collage_core.placement import Placement
 from collage_core.plugins import default_registry

@@ -9,8 +9,8 @@ from collage_core.cli.output import show
 from collage_core.cli.progress import ProgressBars
 from collage_core.costs.database import CostDatabase
 from collage_core.errors import BundleError, CollageError
+from collage_core.measuring.machine import Machine
 from collage_core.pipeline.checking import check_bundle
-from collage_core.pipeline.machine import Machine
 from collage_core.pipeline.verdicts import Made, status_of, verdicts
 from collage_core.plugins import default_registry
 from collage_core.report.checked import check_json, check_text, made_from

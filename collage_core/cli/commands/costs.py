@@ -19,11 +19,11 @@ from collage_core.device import Target
 from collage_core.errors import CostDatabaseError, UnknownBackendError
 from collage_core.files import regular
 from collage_core.formats import CPU
-from collage_core.pipeline.calibration import TRANSITIONS, calibrated_backends, calibration_environment
-from collage_core.pipeline.end_to_end import end_to_end_environment
+from collage_core.measuring.calibration import TRANSITIONS, calibrated_backends, calibration_environment
+from collage_core.measuring.end_to_end import end_to_end_environment
+from collage_core.measuring.priors import PRIORS, priors_environment
 from collage_core.pipeline.memory import FOUND
 from collage_core.pipeline.original import ORIGINAL, original_environment
-from collage_core.pipeline.priors import PRIORS, priors_environment
 from collage_core.plugins import default_registry
 from collage_core.report.text import table
 from collage_core.runtime.files import replacing
@@ -56,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prune.add_argument(
         "--older-than", type=float, metavar="DAYS", help="measured more than so many days ago only"
     )
+    for action in (show, export, import_, prune):  # before the action or behind it
+        add_costs(action, default=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> None:

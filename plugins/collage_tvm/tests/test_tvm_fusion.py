@@ -13,13 +13,13 @@ from random_graphs import Case, cases
 
 from collage_core import CostRecord, OpLevelSearch, Target, build, formulate, generate_candidates
 from collage_core.backend import Variant
+from collage_core.candidates import Candidate
 from collage_core.costs.check import compare
 from collage_core.errors import Refusal
 from collage_core.formats import Array
 from collage_core.ir import OpKind, Subgraph, op_kind
 from collage_core.plugins import Registry
 from collage_core.reference import evaluate
-from collage_core.search.candidates import Candidate
 from collage_core.search.formulate import needed_conversions
 from collage_core.testing import bind
 

@@ -13,12 +13,12 @@ from collage_tvm.backend import TvmBackend
 from onnx import TensorProto, helper, numpy_helper
 
 from collage_core import CostRecord, OpLevelSearch, Target, build, formulate, generate_candidates
+from collage_core.candidates import Candidate
 from collage_core.costs.check import compare
 from collage_core.ir import from_model
 from collage_core.ir.passes import normalise
 from collage_core.plugins import Registry
 from collage_core.reference import evaluate
-from collage_core.search.candidates import Candidate
 from collage_core.search.formulate import needed_conversions
 
 _TARGET = Target("cpu", 2)

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from functools import cache
 
 from collage_core.backend import BackendKind
+from collage_core.candidates import CandidateSet, Constraints, Taken, generate_candidates
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.formats import device_of
 from collage_core.ir import Graph, NodeSet, Subgraph
-from collage_core.pipeline.costing import Costs
-from collage_core.pipeline.in_place import KernelKey
-from collage_core.pipeline.ledger import default_policy, policy_for
-from collage_core.pipeline.libraries import SUPPORT
-from collage_core.pipeline.machine import Machine
+from collage_core.measuring.costing import Costs
+from collage_core.measuring.in_place import KernelKey
+from collage_core.measuring.ledger import default_policy, policy_for
+from collage_core.measuring.libraries import SUPPORT
+from collage_core.measuring.machine import Machine
 from collage_core.placement import VIEW
-from collage_core.search.candidates import CandidateSet, Constraints, Taken, generate_candidates
 from collage_core.search.formulate import needed_conversions
 
 __all__ = ["KnownCosts", "look_up"]

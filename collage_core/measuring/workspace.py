@@ -16,7 +16,7 @@ from collage_core.costs.recording import Recording, record
 from collage_core.formats import Array
 from collage_core.ir import MODEL_FILE, Graph, save_stored
 from collage_core.ir.digests import graph_digest
-from collage_core.pipeline.temporary import TemporaryFolder
+from collage_core.measuring.temporary import TemporaryFolder
 from collage_core.runtime.executable import check_array
 from collage_core.runtime.session import save_arrays
 from collage_core.worker import Worker

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from collage_core.errors import PlacementError
-from collage_core.search.layout import Lane, Layout
-from collage_core.search.moves import moves_at
+from collage_core.search.exact.layout import Lane, Layout
+from collage_core.search.exact.moves import moves_at
+from collage_core.search.exact.states import Arrivals, History, Shape, narrow, settle, start
 from collage_core.search.problem import Problem
-from collage_core.search.states import Arrivals, History, Shape, narrow, settle, start
 
 __all__ = ["Outcome", "run"]
 

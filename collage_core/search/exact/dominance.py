@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collage_core.search.codes import Bools, Ints
-from collage_core.search.layout import Lane
-from collage_core.search.moves import Upstream
-from collage_core.search.slots import Costs
+from collage_core.search.exact.codes import Bools, Ints
+from collage_core.search.exact.layout import Lane
+from collage_core.search.exact.moves import Upstream
+from collage_core.search.exact.slots import Costs
 
 __all__ = ["active_slacks", "survivors"]
 

@@ -17,14 +17,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from collage_core.backend import BackendKind
+from collage_core.candidates import Candidate, CandidateSet
 from collage_core.errors import PlacementError
-from collage_core.pipeline.costing import Converter, Costs
-from collage_core.pipeline.estimates import Estimates
-from collage_core.pipeline.in_place import KernelKey, conversion_key, kernel_key
-from collage_core.pipeline.ledger import Ledger
-from collage_core.pipeline.proof import Single
+from collage_core.measuring.costing import Converter, Costs
+from collage_core.measuring.estimates import Estimates
+from collage_core.measuring.in_place import KernelKey, conversion_key, kernel_key
+from collage_core.measuring.ledger import Ledger
 from collage_core.placement import VIEW, Placement
-from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.searcher import Searcher, SearchResult, SearchTask
 
 __all__ = ["Known", "search_placement"]
@@ -173,15 +172,6 @@ class Known:
     def priced(self, placement: Placement) -> Placement:
         """At the costs that are known now."""
         return self.costs.priced(self.candidates.graph, placement)
-
-    def priced_single(self, single: Single) -> Single:
-        """The same; what was guessed of the whole stays where a part has no record."""
-        if single.placement is None:
-            return single
-        placement = self.priced(single.placement)
-        if placement.predicted_ms is None:
-            placement = replace(placement, predicted_ms=single.placement.predicted_ms)
-        return replace(single, placement=placement)
 
     def _found(self, backends: Sequence[str] | None) -> SearchResult:
         return search_placement(self.candidates, self.costs, self.searcher, backends)

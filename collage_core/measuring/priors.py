@@ -13,7 +13,7 @@ from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.costs.roofline import PEAKS_VERSION
 from collage_core.device import Target
-from collage_core.pipeline.machine import Machine
+from collage_core.measuring.machine import Machine
 from collage_core.plugins import Registry
 
 __all__ = ["PRIORS", "keep_priors", "known_priors", "priors_environment"]

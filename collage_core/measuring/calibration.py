@@ -20,6 +20,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from collage_core.backend import Backend, BackendKind
+from collage_core.candidates import Candidate
 from collage_core.costs.fingerprint import environment_of, source_hash
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.costs.rounds import Rounds
@@ -27,17 +28,16 @@ from collage_core.device import Target
 from collage_core.errors import BackendError, CollageError
 from collage_core.ir import Graph, from_model
 from collage_core.ir.passes import normalise
-from collage_core.pipeline.bounding import Known
-from collage_core.pipeline.entrants import placement_entrant
-from collage_core.pipeline.estimates import Estimates
-from collage_core.pipeline.in_place import crossings
-from collage_core.pipeline.ledger import Ledger, default_policy
-from collage_core.pipeline.libraries import find_candidates
-from collage_core.pipeline.machine import RUNS_PER_TURN, Machine
-from collage_core.pipeline.workspace import Workspace
+from collage_core.measuring.bounding import Known
+from collage_core.measuring.entrants import placement_entrant
+from collage_core.measuring.estimates import Estimates
+from collage_core.measuring.in_place import crossings
+from collage_core.measuring.ledger import Ledger, default_policy
+from collage_core.measuring.libraries import find_candidates
+from collage_core.measuring.machine import RUNS_PER_TURN, Machine
+from collage_core.measuring.workspace import Workspace
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
-from collage_core.search.candidates import Candidate
 from collage_core.search.formulate import Formulation, formulate
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.transitions import Transitions
@@ -109,12 +109,12 @@ def calibration_environment(
     backends: Mapping[str, Backend], target: Target, registry: Registry | None = None
 ) -> dict[str, str]:
     """What a calibration, and what an optimization has found, is valid for: every backend's environment, the
-    executables' own code, the pipeline's, which makes the network, and that of the search, which places it.
+    executables' own code, and all that makes the network of it, and places it.
     registry: see `environment_of`.
     """
     of_all = {name: environment_of(b, target, None, registry) for name, b in backends.items()}
     facts = {f"{name}.{k}": v for name, found in of_all.items() for k, v in found.items()}
-    parts = "devices", "runtime", "pipeline", "search"
+    parts = "candidates", "devices", "measuring", "pipeline", "runtime", "search"
     return {**facts, **{part: source_hash(f"collage_core.{part}") for part in parts}}
 
 

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from typing import TypeVar
 
 from collage_core.backend import Backend, BackendKind, Variant
+from collage_core.candidates.library_groups import library_groups
 from collage_core.device import Target
 from collage_core.errors import PlacementError, Refusal
 from collage_core.formats import CPU, Format
@@ -17,7 +18,6 @@ from collage_core.patterns import BackendPattern, find_matches
 from collage_core.placement import VIEW
 from collage_core.registration import registered_patterns, registered_rules
 from collage_core.rules import PatternRule, generate
-from collage_core.search.library_groups import library_groups
 
 __all__ = [
     "Candidate",

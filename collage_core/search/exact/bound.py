@@ -9,8 +9,8 @@ import math
 import numpy as np
 
 from collage_core.search.cost import group_constant_ms, node_indices
+from collage_core.search.exact.slots import Costs
 from collage_core.search.problem import Problem
-from collage_core.search.slots import Costs
 
 __all__ = ["node_shares_ms"]
 

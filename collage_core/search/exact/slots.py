@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from collage_core.search.codes import Bools, CodeSpace
+from collage_core.search.exact.codes import Bools, CodeSpace
 
 __all__ = ["Costs", "SlotTables"]
 

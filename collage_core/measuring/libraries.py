@@ -8,12 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from collage_core.backend import BackendKind
-from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
-from collage_core.errors import Refusal
-from collage_core.ir import Graph, Node, NodeSet, Subgraph
-from collage_core.pipeline.machine import Machine
-from collage_core.pipeline.workspace import Workspace
-from collage_core.search.candidates import (
+from collage_core.candidates import (
     Candidate,
     CandidateSet,
     Constraints,
@@ -22,6 +17,11 @@ from collage_core.search.candidates import (
     offers_for,
     require_offers,
 )
+from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
+from collage_core.errors import Refusal
+from collage_core.ir import Graph, Node, NodeSet, Subgraph
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.workspace import Workspace
 
 __all__ = ["SUPPORT", "find_candidates", "offering"]
 

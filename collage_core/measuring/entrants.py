@@ -11,7 +11,7 @@ from collage_core.costs.check import Standard, standards
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.seats import Contender
 from collage_core.device import Target
-from collage_core.pipeline.workspace import Workspace
+from collage_core.measuring.workspace import Workspace
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
 from collage_core.runtime.plan import rounded_to

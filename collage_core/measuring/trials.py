@@ -15,10 +15,10 @@ from collage_core.costs.ratio import sittings_of, steady_quotients
 from collage_core.costs.record import UNAVAILABLE, UNCERTAINTY, CostKey, CostRecord, Policy
 from collage_core.costs.rounds import TURN_S, Limits, Rounds
 from collage_core.costs.samples import interquartile_range, median_uncertainty
-from collage_core.pipeline.end_to_end import end_to_end_environment
-from collage_core.pipeline.entrants import Entrant, placement_entrant
-from collage_core.pipeline.machine import RUNS_PER_TURN, Machine
-from collage_core.pipeline.workspace import Workspace
+from collage_core.measuring.end_to_end import end_to_end_environment
+from collage_core.measuring.entrants import Entrant, placement_entrant
+from collage_core.measuring.machine import RUNS_PER_TURN, Machine
+from collage_core.measuring.workspace import Workspace
 from collage_core.placement import Placement
 
 __all__ = ["Trials"]

@@ -27,10 +27,10 @@ from collage_core.costs.record import UNAVAILABLE, CostKey, CostRecord, Policy
 from collage_core.costs.rounds import MOST_ROUNDS, OPEN_LIMIT_S, TURN_S, Limits, Rounds
 from collage_core.costs.sittings import Sitting
 from collage_core.formats import Array
-from collage_core.pipeline.end_to_end import end_to_end_environment
-from collage_core.pipeline.entrants import Entrant
-from collage_core.pipeline.machine import RUNS_PER_TURN, Machine
-from collage_core.pipeline.progress import Progress
+from collage_core.measuring.end_to_end import end_to_end_environment
+from collage_core.measuring.entrants import Entrant
+from collage_core.measuring.machine import RUNS_PER_TURN, Machine
+from collage_core.measuring.progress import Progress
 
 __all__ = ["RUN", "Comparison", "Contest", "Plan", "Unsettled"]
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from collage_core.search.fitness import Fitness, Genome
+from collage_core.search.evolution.fitness import Fitness, Genome
 
 __all__ = ["Chances", "Parent", "Variation"]
 

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from collage_core.errors import PlacementError
-from collage_core.search.codes import Ints
-from collage_core.search.dominance import active_slacks, survivors
-from collage_core.search.layout import Lane, Layout
-from collage_core.search.moves import Upstream
-from collage_core.search.slots import Costs
+from collage_core.search.exact.codes import Ints
+from collage_core.search.exact.dominance import active_slacks, survivors
+from collage_core.search.exact.layout import Lane, Layout
+from collage_core.search.exact.moves import Upstream
+from collage_core.search.exact.slots import Costs
 
 __all__ = ["Arrivals", "History", "Shape", "narrow", "settle", "start"]
 

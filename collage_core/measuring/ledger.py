@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from collage_core.backend import Backend, BackendKind
+from collage_core.candidates import Candidate, CandidateSet
 from collage_core.costs.fingerprint import cache_sizes_bytes
 from collage_core.costs.job import ConversionItem, KernelItem, MeasureItem, MeasureJob
 from collage_core.costs.limits import candidate_limit_s, worker_memory_bytes
@@ -20,13 +21,12 @@ from collage_core.costs.record import RACED_OUT, UNAVAILABLE, CostKey, CostRecor
 from collage_core.costs.reported import Reported, lost, reported
 from collage_core.formats import device_of
 from collage_core.ir import Graph
-from collage_core.pipeline.costing import Converter, Costs
-from collage_core.pipeline.in_place import KernelKey
-from collage_core.pipeline.machine import Machine
-from collage_core.pipeline.workspace import Workspace
+from collage_core.measuring.costing import Converter, Costs
+from collage_core.measuring.in_place import KernelKey
+from collage_core.measuring.machine import Machine
+from collage_core.measuring.workspace import Workspace
 from collage_core.placement import VIEW
 from collage_core.runtime.origin import told_apart
-from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.formulate import needed_conversions
 
 __all__ = ["Ledger", "collect_costs", "default_policy", "policy_for"]

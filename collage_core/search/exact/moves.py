@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collage_core.search.codes import Ints
 from collage_core.search.cost import group_constant_ms
-from collage_core.search.layout import Lane, Layout
+from collage_core.search.exact.codes import Ints
+from collage_core.search.exact.layout import Lane, Layout
+from collage_core.search.exact.slots import Costs
 from collage_core.search.problem import Choice, Problem
-from collage_core.search.slots import Costs
 
 __all__ = ["Move", "Upstream", "moves_at"]
 

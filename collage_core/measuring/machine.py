@@ -18,10 +18,10 @@ from collage_core.costs.support import SupportJob, run_support
 from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.ir import Node
-from collage_core.pipeline.end_to_end import Ran, record_of_outcome
-from collage_core.pipeline.entrants import Entrant
-from collage_core.pipeline.progress import Progress, Silent
-from collage_core.pipeline.workspace import Workspace
+from collage_core.measuring.end_to_end import Ran, record_of_outcome
+from collage_core.measuring.entrants import Entrant
+from collage_core.measuring.progress import Progress, Silent
+from collage_core.measuring.workspace import Workspace
 from collage_core.plugins import Registry, default_registry
 
 __all__ = ["RUNS_PER_TURN", "Machine"]

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from collage_core.candidates import Candidate
 from collage_core.costs.record import UNAVAILABLE, CostRecord
 from collage_core.ir import Graph
-from collage_core.pipeline.in_place import InPlace, KernelKey, conversion_key, kernel_key
+from collage_core.measuring.in_place import InPlace, KernelKey, conversion_key, kernel_key
 from collage_core.placement import VIEW, Conversion, Group, Placement, is_transfer
-from collage_core.search.candidates import Candidate
 from collage_core.search.formulate import ConversionKey, terms_ms
 from collage_core.search.transitions import Transitions
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from collage_core.search.fitness import Fitness, Genome
-from collage_core.search.variation import Chances, Parent, Variation
+from collage_core.search.evolution.fitness import Fitness, Genome
+from collage_core.search.evolution.variation import Chances, Parent, Variation
 
 __all__ = ["Evaluation", "Evolution", "Evolved", "StoppedBy", "evolve"]
 

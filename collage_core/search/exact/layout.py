@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from collage_core.search.codes import Signature, code_space
 from collage_core.search.cost import node_indices
+from collage_core.search.exact.codes import Signature, code_space
+from collage_core.search.exact.slots import SlotTables
 from collage_core.search.problem import NO_BACKEND, Problem
-from collage_core.search.slots import SlotTables
 
 __all__ = ["Lane", "Layout", "lay_out"]
 

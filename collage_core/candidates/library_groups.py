@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from collage_core.candidates.offload import offloaded_groups
 from collage_core.ir import Graph, NodeSet
 from collage_core.ir.views import is_view
-from collage_core.search.offload import offloaded_groups
 
 __all__ = ["ALL_TAKEN", "connected_groups", "library_groups"]
 

@@ -17,13 +17,13 @@ from statistics import median
 from types import MappingProxyType
 
 from collage_core.backend import BackendKind
+from collage_core.candidates import Candidate, CandidateSet
 from collage_core.costs.roofline import Peaks, Work, work_of
 from collage_core.formats import CPU, device_of
 from collage_core.ir import Graph, Node, NodeSet, Subgraph
-from collage_core.pipeline.costing import Converter, Costs
-from collage_core.pipeline.in_place import KernelKey
+from collage_core.measuring.costing import Converter, Costs
+from collage_core.measuring.in_place import KernelKey
 from collage_core.placement import VIEW
-from collage_core.search.candidates import Candidate, CandidateSet
 from collage_core.search.formulate import ConversionKey
 
 __all__ = ["Estimates"]
