@@ -464,11 +464,13 @@ import collage_core, collage_core.search
 assert "deap" not in sys.modules
 from deap import creator
 before = set(vars(creator))
-from collage_core.search import evolution, fitness, variation
+from importlib import import_module as m
+names = "evolve", "fitness", "variation"
+evolve, fitness, variation = (m(f"collage_core.search.evolution.{n}") for n in names)
 for _ in range(2):
-    evolution.evolve(9, 2, [(0,) * 9], lambda gs: [fitness.Fitness(1.0)] * len(gs))
+    evolve.evolve(9, 2, [(0,) * 9], lambda gs: [fitness.Fitness(1.0)] * len(gs))
     importlib.reload(variation)
-    importlib.reload(evolution)
+    importlib.reload(evolve)
 assert set(vars(creator)) == before
 """
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

@@ -21,9 +21,9 @@ from collage_core.search import (
     Problem,
     ProblemValue,
     Solution,
-    dominance,
     total_ms,
 )
+from collage_core.search.exact import dominance
 from collage_core.search.exact.bound import node_shares_ms
 from collage_core.search.exact.dp import run
 from collage_core.search.exact.layout import lay_out
