@@ -27,7 +27,7 @@ The smallest complete backend::
 Which process calls what: `info`, `patterns`, `rules`, `variants`, `refusal`, `tunable` and `converts` run in
 the process of the user and must not load the vendor's library; `supported`, `build`, `build_conversion`,
 `compile_ahead` and `tune` run in worker processes, and all but the last two in the process that runs the
-finished executable.
+finished executable. So does `restore`.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ __all__ = [
     "Peer",
     "PeerInfo",
     "PeerSession",
+    "StoredKernel",
     "Tuned",
     "Variant",
     "plain_variant",
@@ -157,6 +158,20 @@ class Tuned:
     exhausted: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class StoredKernel:
+    """What `Backend.restore` makes a kernel of, in another process, compiling and packing nothing."""
+
+    facts: Mapping[str, Any]
+    """JSON values; only the backend reads them."""
+    code: bytes = b""
+    """Machine code of this processor, in whatever form the backend loads it."""
+    arrays: tuple[Array, ...] = ()
+    """Constants as they are packed, dense and row-major. Restored ones are 64-byte aligned and cannot be
+    written: they lie in memory that processes share.
+    """
+
+
 class Kernel(ABC):
     """A built group: immutable, shareable between executables and threads. Constants are already inside,
     packed.
@@ -183,6 +198,10 @@ class Kernel(ABC):
         On the CPU it is finished when it returns. On another device it may return before: then all of its
         work is on `queue`, so that whatever is queued behind it finds it done.
         """
+
+    def stored(self) -> StoredKernel | None:
+        """What it can be restored from; None where building it anew takes no longer."""
+        return None
 
 
 class Backend(ABC):
@@ -267,6 +286,13 @@ class Backend(ABC):
     ) -> Kernel:
         """Build the kernel (one input, one output, same logical shape) of a conversion that `converts`
         offered.
+        """
+        raise NotImplementedError
+
+    def restore(self, stored: StoredKernel) -> Kernel:
+        """The kernel that `stored` was taken of, by this version of the backend on this processor: for the
+        same subgraph, constants included, variant and target. May raise whatever it likes: `build` is asked
+        then.
         """
         raise NotImplementedError
 

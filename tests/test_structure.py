@@ -34,6 +34,8 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "errors": {"printable"},
     "files": set(),
     "folders": set(),
+    "private_files": {"folders"},
+    "sources": set(),
     "shared_library": set(),
     "formats": set(),
     "operators": set(),
@@ -54,7 +56,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "worker": {"errors", "plugins"},
     "costs": {
         *("backend", "device", "devices", "errors", "folders", "formats", "ir", "plugins", "reference"),
-        *("worker",),
+        *("sources", "worker"),
     },
     "candidates": {
         *("backend", "device", "errors", "formats", "ir", "patterns", "placement", "registration", "rules"),
@@ -62,16 +64,16 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "search": {"backend", "candidates", "costs", "errors", "formats", "ir", "placement"},
     "testing": {"backend", "costs", "device", "devices", "errors", "formats", "ir", "plugins", "reference"},
     "runtime": {
-        *("backend", "device", "devices", "errors", "files", "formats", "ir", "placement", "plugins"),
-        *("printable",),
+        *("backend", "device", "devices", "errors", "files", "folders", "formats", "ir", "placement"),
+        *("plugins", "printable", "private_files", "sources"),
     },
     "measuring": {
         *("backend", "candidates", "costs", "device", "errors", "formats", "ir", "placement", "plugins"),
-        *("runtime", "search", "worker"),
+        *("runtime", "search", "sources", "worker"),
     },
     "pipeline": {
         *("backend", "candidates", "costs", "device", "errors", "formats", "ir", "measuring", "placement"),
-        *("plugins", "runtime", "search", "worker"),
+        *("plugins", "runtime", "search", "sources", "worker"),
     },
     "onnx_backend": {
         *("backend", "candidates", "costs", "device", "errors", "formats", "ir", "measuring", "placement"),

@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from collage_core.costs.limits import settling_limit_s
 from collage_core.device import Target, cpuinfo
 from collage_core.formats import CPU
 from collage_core.plugins import Registry, default_registry
+from collage_core.sources import source_hash
 
 __all__ = [
     "MEASURER_VERSION",
@@ -24,7 +24,6 @@ __all__ = [
     "device_fingerprint",
     "devices_environment",
     "environment_of",
-    "source_hash",
 ]
 
 MEASURER_VERSION = "7"
@@ -67,29 +66,6 @@ def devices_environment(names: Iterable[str], registry: Registry | None = None) 
         facts |= {f"{name}.{k}": v for k, v in device.facts().items()}
         facts[f"{name}.source"] = source_hash(type(device).__module__)
     return facts
-
-
-@cache
-def source_hash(module: str) -> str:
-    """Digest of all Python sources of the package that brings `module`, looked up among the loaded modules.
-
-    For a plugin, its top-level package; for a backend inside core, the subpackage: the rest of core may
-    change without costs becoming stale. "" where there is no source file (a notebook).
-    """
-    parts = module.split(".")
-    owner = sys.modules.get(".".join(parts[:2] if parts[0] == __package__.split(".")[0] else parts[:1]))
-    folders = [Path(p) for p in getattr(owner, "__path__", ())]
-    files = [(f.relative_to(d).as_posix(), f) for d in folders for f in d.rglob("*.py")]
-    if not folders and (single := getattr(owner, "__file__", None)):
-        files = [(Path(single).name, Path(single))]
-    if not files:
-        return ""
-    digest = hashlib.sha256()
-    for name, file in sorted(files):
-        content = file.read_bytes()
-        digest.update(f"{name}\0{len(content)}\0".encode())
-        digest.update(content)
-    return digest.hexdigest()[:16]
 
 
 @cache

@@ -21,7 +21,7 @@ from onnx import helper, numpy_helper
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.candidates import Candidate
-from collage_core.costs.fingerprint import environment_of, source_hash
+from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.costs.rounds import Rounds
 from collage_core.device import Target
@@ -41,6 +41,7 @@ from collage_core.plugins import Registry
 from collage_core.search.formulate import Formulation, formulate
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.transitions import Transitions
+from collage_core.sources import source_hash
 
 __all__ = ["CALIBRATING", "TRANSITIONS", "calibrate", "calibrated_backends", "calibration_environment"]
 

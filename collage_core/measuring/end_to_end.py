@@ -11,7 +11,6 @@ from collage_core.costs.fingerprint import (
     MEASURER_VERSION,
     device_fingerprint,
     devices_environment,
-    source_hash,
 )
 from collage_core.costs.record import UNAVAILABLE, CostRecord
 from collage_core.costs.seats import Outcome
@@ -19,6 +18,7 @@ from collage_core.costs.sittings import SITTINGS, sittings_to_json
 from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.plugins import Registry
+from collage_core.sources import source_hash
 
 __all__ = ["PARTS", "Ran", "end_to_end_environment", "record_of_outcome"]
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from collage_core.costs.check import Difference, compare_all, standards
 from collage_core.costs.database import CostDatabase
-from collage_core.costs.fingerprint import source_hash
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.costs.recording import reference_values, reference_worker
 from collage_core.errors import ModelError, WorkerError
@@ -29,6 +28,7 @@ from collage_core.measuring.progress import Progress
 from collage_core.measuring.temporary import TemporaryFolder
 from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.reading import Reading
+from collage_core.sources import source_hash
 from collage_core.worker import Worker
 
 __all__ = ["ORIGINAL", "OriginalCheck", "checked_workspace", "original_environment"]

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from collage_core.backend import Backend, BackendKind, Kernel
 from collage_core.errors import BackendError, CollageError, PlacementError
 from collage_core.formats import CPU, Format
-from collage_core.ir import Graph, Subgraph
+from collage_core.ir import Graph, Subgraph, TensorType
 from collage_core.ir.onnx_check import one_line
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.plugins import Registry, default_registry
 from collage_core.runtime.executable import Executable
+from collage_core.runtime.kept import KernelStore, keeps
 from collage_core.runtime.plan import Step, lay_out, schedule
 
 __all__ = ["build"]
@@ -23,21 +24,27 @@ def build(
     placement: Placement,
     registry: Registry | None = None,
     progress: Callable[[int, int], None] | None = None,
+    kept: KernelStore | None = None,
 ) -> Executable:
     """Build the executable of a placement of this (normalised) graph, in this process.
 
     Loads the vendors' libraries of the backends that the placement names. `progress(done, of)` is called
-    after each step. PlacementError if the placement does not fit the graph, or asks a backend for what it
-    does not offer; BackendError with the group's name if a kernel cannot be built, or if memory runs out.
+    after each step. kept: where kernels that were built before are looked for, and these are kept.
+    PlacementError if the placement does not fit the graph, or asks a backend for what it does not offer;
+    BackendError with the group's name if a kernel cannot be built, or if memory runs out.
     """
     try:
-        return _built(graph, placement, registry or default_registry(), progress)
+        return _built(graph, placement, registry or default_registry(), progress, kept)
     except MemoryError as error:
         raise BackendError(f"out of memory: {error}".removesuffix(": ")) from None
 
 
 def _built(
-    graph: Graph, placement: Placement, registry: Registry, progress: Callable[[int, int], None] | None
+    graph: Graph,
+    placement: Placement,
+    registry: Registry,
+    progress: Callable[[int, int], None] | None,
+    kept: KernelStore | None,
 ) -> Executable:
     for backend in registry.available(placement.backends()):
         _prepare_environment(backend, placement)
@@ -45,10 +52,10 @@ def _built(
     steps = schedule(graph, placement)
     for step in steps:
         _check_offered(graph, step, placement, registry)
-    conversions: dict[tuple[object, Format, Format, str], Kernel] = {}
     kernels: list[Kernel | None] = []
+    builder = _Builder(graph, placement, registry, kept)
     for i, step in enumerate(steps):
-        kernels.append(_kernel(graph, step, placement, registry, conversions))
+        kernels.append(builder.kernel(step))
         if progress:
             progress(i + 1, len(steps))
     return Executable(graph, placement, lay_out(graph, steps, kernels), kernels, devices)
@@ -89,29 +96,57 @@ def _check_offered(graph: Graph, step: Step, placement: Placement, registry: Reg
         raise PlacementError(f"{step}: it does not offer this conversion")
 
 
-def _kernel(
-    graph: Graph,
-    step: Step,
-    placement: Placement,
-    registry: Registry,
-    conversions: dict[tuple[object, Format, Format, str], Kernel],
-) -> Kernel | None:
-    what = step.what
-    if what.backend == VIEW:
-        return None
-    backend = registry.backend(what.backend)
-    try:
-        if isinstance(what, Conversion):
-            key = (graph.type_of(what.value), what.source, what.destination, what.backend)
-            if key not in conversions:
-                conversions[key] = backend.build_conversion(
-                    key[0], what.source, what.destination, placement.target
-                )
-            return conversions[key]
-        return backend.build(Subgraph(graph, what.nodes), what.variant, placement.target)
-    except CollageError:
-        raise
-    except (
-        Exception
-    ) as error:  # a vendor's library may raise anything; the step's name is what a person needs
-        raise BackendError(f"{step}: {type(error).__name__}: {one_line(error)}") from error
+class _Builder:
+    """Makes the kernels of one placement; equal conversions share one."""
+
+    def __init__(
+        self, graph: Graph, placement: Placement, registry: Registry, kept: KernelStore | None
+    ) -> None:
+        self._graph = graph
+        self._target = placement.target
+        self._registry = registry
+        self._kept = kept
+        self._conversions: dict[tuple[TensorType, Format, Format, str], Kernel] = {}
+
+    def kernel(self, step: Step) -> Kernel | None:
+        """None for a view. BackendError names the step."""
+        what = step.what
+        if what.backend == VIEW:
+            return None
+        backend = self._registry.backend(what.backend)
+        try:
+            return self._of_group(backend, what) if isinstance(what, Group) else self._of(backend, what)
+        except CollageError:
+            raise
+        except Exception as error:  # a vendor's library may raise anything; a person needs the step's name
+            raise BackendError(f"{step}: {type(error).__name__}: {one_line(error)}") from error
+
+    def _of_group(self, backend: Backend, group: Group) -> Kernel:
+        subgraph = Subgraph(self._graph, group.nodes)
+        return self._kept_or(
+            backend,
+            lambda kept: kept.key_of(backend, subgraph, group.variant, self._target),
+            lambda: backend.build(subgraph, group.variant, self._target),
+        )
+
+    def _of(self, backend: Backend, conversion: Conversion) -> Kernel:
+        type = self._graph.type_of(conversion.value)
+        asked = type, conversion.source, conversion.destination
+        if (*asked, conversion.backend) not in self._conversions:
+            self._conversions[*asked, conversion.backend] = self._kept_or(
+                backend,
+                lambda kept: kept.key_of_conversion(backend, *asked, self._target),
+                lambda: backend.build_conversion(*asked, self._target),
+            )
+        return self._conversions[*asked, conversion.backend]
+
+    def _kept_or(
+        self, backend: Backend, key_of: Callable[[KernelStore], str], build: Callable[[], Kernel]
+    ) -> Kernel:
+        if self._kept is None or not keeps(backend):
+            return build()
+        key = key_of(self._kept)
+        if (kernel := self._kept.restored(key, backend)) is None:
+            kernel = build()
+            self._kept.keep(key, kernel)
+        return kernel

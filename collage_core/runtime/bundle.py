@@ -35,6 +35,7 @@ from collage_core.printable import printable
 from collage_core.runtime.build import build
 from collage_core.runtime.executable import Executable
 from collage_core.runtime.files import replacing
+from collage_core.runtime.kept import KernelStore
 from collage_core.runtime.origin import differences, origin_here
 
 __all__ = ["FORMAT_VERSION", "Bundle", "differences_here", "holds", "load", "read", "save"]
@@ -170,7 +171,7 @@ def load(path: str | Path, registry: Registry | None = None) -> Executable:
     bundle = read(path, check_weights=True)
     for difference in differences_here(bundle, path, registry):
         warnings.warn(printable(difference), stacklevel=2)
-    return build(bundle.graph, bundle.placement, registry)
+    return build(bundle.graph, bundle.placement, registry, kept=KernelStore())
 
 
 def differences_here(bundle: Bundle, path: str | Path, registry: Registry) -> list[str]:

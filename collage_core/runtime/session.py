@@ -17,6 +17,7 @@ from collage_core.placement import Placement
 from collage_core.plugins import default_registry
 from collage_core.runtime.build import build
 from collage_core.runtime.executable import Context, Executable
+from collage_core.runtime.kept import KernelStore
 
 __all__ = ["ExecutableSession", "load_arrays", "open_peer", "open_placement", "save_arrays"]
 
@@ -51,7 +52,8 @@ class ExecutableSession(PeerSession):
 
 def open_placement(graph_folder: Path, placement: Placement, inputs_file: Path) -> PeerSession:
     """Build a placement of a stored graph and give it its inputs. Runs in a worker."""
-    session = ExecutableSession(build(load_stored(graph_folder), placement))
+    # Each sitting opens it anew, and whoever loads the bundle in the end.
+    session = ExecutableSession(build(load_stored(graph_folder), placement, kept=KernelStore()))
     session.set_inputs(load_arrays(inputs_file))
     return session
 

@@ -7,7 +7,7 @@ import ctypes.util
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Tuned, Variant
+from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, StoredKernel, Tuned, Variant
 from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import Format
@@ -25,6 +25,8 @@ __all__ = ["TvmBackend"]
 _TVM = "0.27."
 _FFI = "0.1.14"
 _OPENMP = "libgomp.so.1"
+_OPENMP_FOUND: list[bool] = []
+"""Once it has been: `find_library` runs another program, which takes 2 ms, and this is often asked."""
 
 
 def _unavailable() -> str | None:
@@ -46,11 +48,12 @@ def _unavailable() -> str | None:
 
 
 def _without_openmp() -> str | None:
-    """Why GNU OpenMP cannot be loaded. `find_library` runs other programs, and has no answer where it cannot:
-    then the loader is asked.
-    """
+    """Why GNU OpenMP cannot be loaded. Where `find_library` has no answer the loader is asked."""
+    if _OPENMP_FOUND:
+        return None
     with suppress(OSError):
         if ctypes.util.find_library("gomp") is not None:
+            _OPENMP_FOUND.append(True)
             return None
     try:
         ctypes.CDLL(_OPENMP)
@@ -93,6 +96,11 @@ class TvmBackend(Backend):
         from collage_tvm.build import build_kernel
 
         return build_kernel(subgraph, variant, target)
+
+    def restore(self, stored: StoredKernel) -> Kernel:
+        from collage_tvm.kernel import TvmKernel
+
+        return TvmKernel.restored(stored)
 
     def compile_ahead(self, subgraph: Subgraph, variant: Variant, target: Target) -> None:
         from collage_tvm.build import compile_kernel_ahead

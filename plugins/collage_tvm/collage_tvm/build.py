@@ -17,7 +17,8 @@ from collage_core.errors import BackendError
 from collage_core.formats import Array, Format, Layout
 from collage_core.ir import OpKind, Subgraph, TensorType, op_kind
 from collage_tvm.groups import POOLS
-from collage_tvm.library import Function, TvmKernel, function_of, own, vector_lanes
+from collage_tvm.kernel import TvmKernel, own
+from collage_tvm.library import Function, function_of, vector_lanes
 from collage_tvm.lower import LOWERINGS, LoweringContext
 from collage_tvm.nest import Nest, assemble, sequence
 from collage_tvm.output import Output, beyond_caches, strides_of
@@ -126,7 +127,7 @@ def build_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> Kernel
     lowered = _lowered_kernel(subgraph, variant, target)
     layouts = [f.layout for f in variant.inputs], [f.layout for f in variant.outputs]
     constants = [own(make()) for make in lowered.constants]
-    return TvmKernel(lowered.function.load(), *layouts, constants, _aliases(subgraph, variant))
+    return TvmKernel(lowered.function.compiled(), *layouts, constants, _aliases(subgraph, variant))
 
 
 def compile_kernel_ahead(subgraph: Subgraph, variant: Variant, target: Target) -> None:
@@ -162,7 +163,7 @@ def build_copy(type: TensorType, source: Format, destination: Format, target: Ta
     parameters = _Parameters()
     output = parameters.output(parameters.input("x", type.static_shape, source), destination.layout)
     function = _function(parameters, [output], 2 * type.size_bytes, target)
-    return TvmKernel(function.load(), [source.layout], [destination.layout], [], {})
+    return TvmKernel(function.compiled(), [source.layout], [destination.layout], [], {})
 
 
 def _function(

@@ -1,13 +1,12 @@
-"""Compiling with TVM, and the kernels that come of it."""
+"""Compiling with TVM."""
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,13 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.target import Target as TvmTarget
 
-from collage_core.backend import Bound, Kernel
 from collage_core.device import Target
-from collage_core.devices import Queue
 from collage_core.folders import user_folder
-from collage_core.formats import Array, Layout, empty, plain
-from collage_tvm.machine_code import MachineCode, load
+from collage_tvm.kernel import ENTRY, Code
 from collage_tvm.objects import ObjectCache
 
-__all__ = ["Function", "TvmKernel", "function_of", "own", "tvm_target", "vector_lanes"]
+__all__ = ["Function", "function_of", "tvm_target", "vector_lanes"]
 
-_ENTRY = "collage_kernel"
 _CPU = 1
 """DLPack's kDLCPU."""
 
@@ -76,17 +71,17 @@ class Function:
         return tvm_target(self.target.threads, self.slp)
 
     def compile_ahead(self) -> None:
-        """Make sure that `load` finds the object; if another process is just compiling it, leave it to that
-        one."""
+        """Make sure that `compiled` finds the object; if another process is just compiling it, leave it to
+        that one."""
         objects = _objects(_folder())
         with objects.claimed(self.key) as claimed:
             if claimed and objects.get(self.key) is None:
                 objects.put(self.key, self._object())
 
-    def load(self, *, keep: bool = True) -> MachineCode:
+    def compiled(self, *, keep: bool = True) -> Code:
         """keep: whether the object is worth keeping."""
         data = self._kept() if keep else self._object()
-        return load(data, _ENTRY, self.parameters, self.target.threads)
+        return Code(data, self.parameters, self.target.threads)
 
     def _kept(self) -> bytes:
         objects = _objects(_folder())
@@ -98,7 +93,7 @@ class Function:
 
     def _object(self) -> bytes:
         """The object file."""
-        module = tvm.IRModule({_ENTRY: self.code})
+        module = tvm.IRModule({ENTRY: self.code})
         compiled = tvm.compile(module, self._compiled_for, tir_pipeline=_pipeline(self.flat)).mod
         with tempfile.TemporaryDirectory(prefix="collage-tvm-") as folder:
             path = Path(folder, "kernel.o")
@@ -137,7 +132,7 @@ def _over_pointers(parameters: Sequence[Any], body: Any) -> Any:
     whole = tirx.SeqStmt([*declared, body, tirx.Return(tirx.const(0, "int32"))])
     for key, value in (("device_id", 0), ("device_type", _CPU)):
         whole = tirx.AttrStmt("default", key, tirx.const(value, "int32"), whole)  # where large buffers lie
-    attributes = ir.make_node("ir.DictAttrs", **{"global_symbol": _ENTRY, "tirx.noalias": True})
+    attributes = ir.make_node("ir.DictAttrs", **{"global_symbol": ENTRY, "tirx.noalias": True})
     return tirx.PrimFunc(pointers, whole, ret_type=ir.PrimType("int32"), attrs=attributes)
 
 
@@ -175,44 +170,3 @@ def _pipeline(flat: bool) -> str:
         name, lambda: (lowering, stages.finalize_host_passes, stages.finalize_device_passes)
     )
     return name
-
-
-def own(data: Array) -> Array:
-    """A flat copy, 64-byte aligned, row-major."""
-    copy = empty(data.shape, plain(str(data.dtype), data.shape))
-    copy[...] = data
-    return copy.reshape(-1)
-
-
-def _pointer(array: Array, layout: Layout) -> Any:
-    """To the elements of a dense array, which it keeps alive."""
-    if not array.transpose(layout).flags.c_contiguous:
-        raise ValueError(
-            f"an array of shape {array.shape} with strides {array.strides} is not dense in layout {layout}"
-        )
-    return array.ctypes.data_as(ctypes.c_void_p)
-
-
-class TvmKernel(Kernel):
-    """A compiled group and the constants it reads."""
-
-    def __init__(
-        self,
-        function: MachineCode,
-        inputs: Sequence[Layout],
-        outputs: Sequence[Layout],
-        constants: Sequence[Array],
-        may_alias: Mapping[int, int],
-    ) -> None:
-        self._function = function
-        self._inputs = tuple(inputs)
-        self._outputs = tuple(outputs)
-        self._constants = [_pointer(c, (0,)) for c in constants]
-        self.may_alias = dict(may_alias)
-
-    def bind(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
-    ) -> Bound:
-        given = [_pointer(a, o) for a, o in zip(inputs, self._inputs, strict=True)]
-        results = [_pointer(a, o) for a, o in zip(outputs, self._outputs, strict=True)]
-        return partial(self._function, *given, *self._constants, *results)

@@ -92,6 +92,7 @@ def test_why_openmp_is_not_there_is_what_the_loader_says(
     monkeypatch.setattr(ctypes, "CDLL", load)
     for answer in (lambda name: None, not_found):
         monkeypatch.setattr(ctypes.util, "find_library", answer)
+        monkeypatch.setattr(backend, "_OPENMP_FOUND", [])
         found = TvmBackend().info().reason
         assert found is None if reason is None else reason in str(found)
 

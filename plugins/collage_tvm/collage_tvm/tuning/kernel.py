@@ -20,7 +20,8 @@ from collage_core.device import Target
 from collage_core.errors import BackendError
 from collage_core.formats import empty, plain
 from collage_core.ir import Subgraph
-from collage_tvm.library import Function, TvmKernel, function_of, own, tvm_target
+from collage_tvm.kernel import TvmKernel, own
+from collage_tvm.library import Function, function_of, tvm_target
 from collage_tvm.nest import loop
 from collage_tvm.tuning.records import Schedule
 from collage_tvm.tuning.replay import REPACKING, replay
@@ -95,16 +96,16 @@ def _scheduled(workload: Workload, text: str) -> TvmSchedule:
 
 def kernel_of(schedule: TvmSchedule, workload: Workload, variant: Variant, target: Target) -> Kernel:
     """The kernel of a workload, scheduled in whatever way."""
-    function = function_of_module(schedule.mod, target).load()
+    code = function_of_module(schedule.mod, target).compiled()
     held = [own(h) for h in workload.held]
     for copy in _copies(schedule, workload):
         packed = empty([copy.elements], plain(str(held[copy.place].dtype), [copy.elements]))
         pointers = (a.ctypes.data_as(ctypes.c_void_p) for a in (held[copy.place], packed))
-        if error := copy.function.load()(*pointers):
+        if error := copy.function.compiled().load()(*pointers):
             raise BackendError(f"storing held{copy.place} in another order failed with code {error}")
         held[copy.place] = packed
     layouts = [f.layout for f in variant.inputs], [f.layout for f in variant.outputs]
-    return TvmKernel(function, *layouts, held, {})
+    return TvmKernel(code, *layouts, held, {})
 
 
 @dataclass(frozen=True)

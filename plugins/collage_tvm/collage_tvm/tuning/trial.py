@@ -81,7 +81,7 @@ def _compile(module: str, target: Target) -> None:
 
     from collage_tvm.tuning.kernel import function_of_module
 
-    child_state[_FUNCTION] = function_of_module(tvm.ir.load_json(module), target).load(keep=False)
+    child_state[_FUNCTION] = function_of_module(tvm.ir.load_json(module), target).compiled(keep=False).load()
 
 
 def _time(shapes: Shapes) -> float:

@@ -1,0 +1,149 @@
+"""Built kernels that another process finds on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collage_core import Group, Placement, Target, build, plain_variant
+from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, StoredKernel, Variant
+from collage_core.devices import Queue
+from collage_core.errors import Refusal
+from collage_core.formats import Array
+from collage_core.ir import Subgraph
+from collage_core.plugins import Registry
+from collage_core.runtime import kept
+from collage_core.runtime.kept import KernelStore
+from collage_core.testing import make_group, node
+
+_X = np.linspace(-1, 1, 100, dtype=np.float32)
+_W = np.linspace(1, 2, 100, dtype=np.float32)
+
+
+class _Packed(Kernel):
+    def __init__(self, factor: Array, code: bytes) -> None:
+        self.factor, self.code = factor, code
+
+    def bind(self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any, queue: Queue) -> Bound:
+        def call() -> None:
+            np.multiply(inputs[0], self.factor, out=outputs[0])
+
+        return call
+
+    def stored(self) -> StoredKernel:
+        return StoredKernel({"rank": 1}, self.code, (np.arange(3, dtype=np.int8), self.factor))
+
+
+class _Packer(Backend):
+    name = "packer"
+    built = 0
+    version = "1"
+    fails = False
+
+    def info(self) -> BackendInfo:
+        return BackendInfo(self.name, BackendKind.OPERATOR, self.version, None)
+
+    def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
+        return [plain_variant(subgraph)]
+
+    def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+        self.built += 1
+        return _Packed(subgraph.graph.constants["w"].copy(), b"code")
+
+    def restore(self, stored: StoredKernel) -> Kernel:
+        if self.fails:
+            raise RuntimeError("another library")
+        assert stored.facts == {"rank": 1}
+        assert stored.arrays[0].tolist() == [0, 1, 2]
+        return _Packed(stored.arrays[1], stored.code)
+
+
+def _run(backend: _Packer, store: KernelStore | None, w: Array = _W, threads: int = 1) -> Array:
+    group = make_group([node("Mul", ["x", "w"], ["o"])], {"x": _X}, {"w": w})
+    registry = Registry(entry_points=False)
+    registry.backends[backend.name] = backend
+    nodes = tuple(n.id for n in group.nodes)
+    groups = (Group(backend.name, nodes, plain_variant(group), 1.0, 0.1),)
+    placement = Placement(groups, (), Target("cpu", threads))
+    executable = build(group.graph, placement, registry, kept=store)
+    return executable({"x": _X})["o"]
+
+
+def test_what_was_built_is_restored(tmp_path: Path) -> None:
+    backend = _Packer()
+    first = _run(backend, KernelStore(tmp_path))
+    again = _run(backend, KernelStore(tmp_path))
+    assert backend.built == 1
+    np.testing.assert_array_equal(first, _X * _W)
+    np.testing.assert_array_equal(again, first)
+    _run(backend, None)
+    assert backend.built == 2
+
+
+def test_restored_constants_are_mapped(tmp_path: Path) -> None:
+    store, backend = KernelStore(tmp_path), _Packer()
+    store.keep("a" * 64, _Packed(_W, b"x" * 13))
+    kernel = store.restored("a" * 64, backend)
+    assert isinstance(kernel, _Packed)
+    assert kernel.code == b"x" * 13
+    assert kernel.factor.ctypes.data % 64 == 0
+    assert not kernel.factor.flags.writeable
+    np.testing.assert_array_equal(kernel.factor, _W)
+
+
+@pytest.mark.parametrize("what", ["constant", "threads", "version", "processor"])
+def test_another_kernel_is_built(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = _Packer()
+    _run(backend, KernelStore(tmp_path))
+    w = _W.copy()
+    if what == "constant":
+        w[50] = np.nextafter(w[50], np.float32(9))
+    elif what == "version":
+        backend.version = "2"
+    elif what == "processor":
+        monkeypatch.setattr(kept, "_processor", lambda: "another one")
+    result = _run(backend, KernelStore(tmp_path), w, threads=2 if what == "threads" else 1)
+    assert backend.built == 2
+    np.testing.assert_array_equal(result, _X * w)
+
+
+@pytest.mark.parametrize("damage", [*range(0, 120, 7), "short", "shorter", "empty", "renamed"])
+def test_a_damaged_kernel_is_built_anew(damage: int | str, tmp_path: Path) -> None:
+    backend = _Packer()
+    expected = _run(backend, KernelStore(tmp_path))
+    (path,) = tmp_path.glob("*.kernel")
+    data = bytearray(path.read_bytes())
+    if isinstance(damage, int):
+        data[damage] ^= 1
+    elif damage == "renamed":
+        _run(backend, KernelStore(tmp_path), 2 * _W)
+        (other,) = set(tmp_path.glob("*.kernel")) - {path}
+        data = bytearray(other.read_bytes())
+    else:
+        data = data[: {"short": -1, "shorter": 60, "empty": 0}[damage]]
+    path.write_bytes(data)
+    built = backend.built
+    np.testing.assert_array_equal(_run(backend, KernelStore(tmp_path)), expected)
+    assert backend.built == built + 1
+    np.testing.assert_array_equal(_run(backend, KernelStore(tmp_path)), expected)
+    assert backend.built == built + 1, "what was built anew is kept"
+
+
+def test_what_cannot_be_restored_is_built(tmp_path: Path) -> None:
+    backend = _Packer()
+    _run(backend, KernelStore(tmp_path))
+    backend.fails = True
+    np.testing.assert_array_equal(_run(backend, KernelStore(tmp_path)), _X * _W)
+    assert backend.built == 2
+
+
+def test_without_a_folder_kernels_are_built(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    backend = _Packer()
+    for _ in range(2):
+        np.testing.assert_array_equal(_run(backend, KernelStore(tmp_path / "file" / "folder")), _X * _W)
+    assert backend.built == 2
