@@ -46,6 +46,8 @@ _NETWORKS = {
     "mobilenet_v2": "MobileNet v2",
     "nasnet_a": "NASNet-A",
     "resnet1001": "ResNet-1001",
+    "shufflenet": "ShuffleNet",
+    "zfnet512": "ZFNet-512",
 }
 _OURS = ("operator", "graph")
 """Kinds of backends that a library stands behind."""
