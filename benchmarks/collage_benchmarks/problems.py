@@ -53,7 +53,7 @@ def nasnet_cells(cells: int) -> onnx.ModelProto:
     return nasnet_a(cells=cells, channels=32, image=28)
 
 
-_WHOLE = ("bert_encoder", "dcgan", "mnist", "squeezenet")
+_WHOLE = ("bert_encoder", "dcgan", "mnist", "shufflenet", "squeezenet", "zfnet512")
 
 RECORDED: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "resnext50": resnext50,
