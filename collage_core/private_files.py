@@ -25,21 +25,18 @@ _PUTS_PER_SWEEP = 200
 
 class PrivateFiles:
     """In `folder`, the names ending in `suffix`; the least recently used go when they are more than
-    `max_bytes`. kept: names of others that stay. durable: whether a file that is there is whole even after
-    the power was cut; it need not be where its content says so itself.
+    `max_bytes`. kept: names of others that stay. A power cut may leave a file without its content: what is
+    read must say itself whether it is whole.
 
     Several processes may share a folder: a file appears whole or not at all. A folder that cannot be written
-    keeps nothing; so does one that is somebody else's or that others may write to, which is warned of once.
+    keeps nothing. Nor does one that is somebody else's or that others may write to, which is warned of.
     """
 
-    def __init__(
-        self, folder: Path, suffix: str, max_bytes: int, *, kept: Iterable[str] = (), durable: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, suffix: str, max_bytes: int, kept: Iterable[str] = ()) -> None:
         self._folder = folder
         self._suffix = suffix
         self._max_bytes = max_bytes
         self._kept = frozenset(kept)
-        self._durable = durable
         self._puts = 0
         self._warned = False
 
@@ -71,9 +68,6 @@ class PrivateFiles:
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.writelines(parts)
-                    if self._durable:
-                        file.flush()
-                        os.fsync(file.fileno())
                 os.replace(temporary, self.path(key))
             except BaseException:
                 with contextlib.suppress(OSError):

@@ -100,7 +100,7 @@ def generate_candidates(
 ) -> CandidateSet:
     """Ask every backend's patterns and rules, and those registered for it by hand, what it could run; of
     graph libraries also what `library_groups` makes of the nodes that they take (`taken`, by the backend's
-    name: see `pipeline.libraries`).
+    name: see `measuring.libraries`).
 
     Reference backends are asked about single nodes only: they have no kernels worth fusing. Views need no
     backend. CollageError if a pinned node does not exist, PlacementError if its backend does not offer to run

@@ -73,11 +73,12 @@ class Outcome:
     """What a contender has shown: its samples and the outputs of its last run, or the reason why it has none.
 
     samples: of the rounds that all had, without turns that found the processors moved. open_s: how long it
-    took to open in a process that runs already, the longest of the sittings. sittings: every turn, those
-    thrown away as well; of a sitting in which it took no part none. parts_ms: what its parts took, where that
-    was asked for: means without the longest tenth of the runs. Means add up to what the whole takes; many
-    medians to less, since hardly ever nothing is in the way of any of them. unavailable: it has none because
-    no process could be started, which is not its fault. timed_out: it has none because it took too long.
+    took to open in a process that runs already, in its last sitting: the first may find nothing kept.
+    sittings: every turn, those thrown away as well; of a sitting in which it took no part none. parts_ms:
+    what its parts took, where that was asked for: means without the longest tenth of the runs. Means add up
+    to what the whole takes; many medians to less, since hardly ever nothing is in the way of any of them.
+    unavailable: it has none because no process could be started, which is not its fault. timed_out: it has
+    none because it took too long.
     """
 
     samples: Samples | None
@@ -158,7 +159,7 @@ class Seat:
         c = self.contender
         start = time.monotonic()
         self._asking(lambda worker: worker.call(_open, c.open, c.args, first_runs, timeout_s=limit_s))
-        self._open_s = max(self._open_s, time.monotonic() - start)
+        self._open_s = time.monotonic() - start
 
     def turn(self, warmup: _AtLeast, timed: _AtLeast, limit_s: float | None, is_everybodys: bool) -> None:
         """Again where the processors have been moved meanwhile, unless it is to be as it comes.

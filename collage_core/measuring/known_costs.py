@@ -53,7 +53,7 @@ class _LookingUp:
         self._environment = cache(machine.environment)
 
     def taken(self, graph: Graph, name: str) -> Taken:
-        """See `pipeline.libraries`."""
+        """See `measuring.libraries`."""
         environment = self._environment(name)
         nodes = []
         for n in graph.nodes:

@@ -205,13 +205,17 @@ class Found:
             and (s.placement.predicted_ms or 0.0) <= LONGEST_MS
         }
         found: dict[str, Placement] = {}
-        left_s -= FEWEST_SITTINGS * self._to_seat_s(chosen)
+        left_s -= self.to_sit_s([chosen])
         for label in sorted(untold, key=lambda n: ratios[n].value if n in ratios else math.inf):
-            left_s -= FEWEST_SITTINGS * self._to_seat_s(untold[label])
+            left_s -= self.to_sit_s([untold[label]])
             if left_s < 0.0:
                 break
             found[label] = untold[label]
         return found
+
+    def to_sit_s(self, placements: Iterable[Placement]) -> float:
+        """What so many sittings of these take that they tell anything."""
+        return FEWEST_SITTINGS * math.fsum(map(self._to_seat_s, placements))
 
     def _to_seat_s(self, placement: Placement) -> float:
         """What a sitting takes longer for this one. Processes start beside each other, and run in turn."""

@@ -85,7 +85,8 @@ class Proof:
     """placement: the one chosen, and its label. comparisons: in order, in each of which it goes by the name
     `COLLAGE` and the others by their labels; the last one confirms. rejected: what failed or was wrong as a
     whole, with the reason. beaten_by: contenders that were faster when it was confirmed, which a longer run
-    could neither confirm nor refute. is_confirmed: whether the last comparison did not choose it.
+    could neither confirm nor refute, if there was one. is_confirmed: whether the last comparison did not
+    choose it.
     """
 
     placement: Placement
@@ -104,15 +105,16 @@ def prove(
     *,
     confirms: bool = True,
     most_standing: int | None = None,
-    time_is_over: Callable[[], bool] = lambda: False,
+    has_time: Callable[[Collection[Placement]], bool] = lambda placements: True,
 ) -> Proof:
     """Choose the fastest end to end, then measure all again: the run that chooses flatters what it chose.
     Where that second run contradicts the first, a third one, of twice as many sittings, decides: what is
     faster there as well is chosen.
 
     confirms: whether there is a second run; without it the first one's figures are those of the choice.
-    most_standing: so many contenders it has at most, None for all that came near. time_is_over: there is no
-    third run then, and what was faster in the second is chosen: the later run had fewer to choose from.
+    most_standing: so many contenders it has at most, None for all that came near. has_time: asked whether
+    there is time for a third run of these that tells anything. Without it what was faster in the second is
+    chosen: that run had fewer to choose from.
 
     found: what the searches found, by label, the last search's last. What fails or answers wrongly as a whole
     is not chosen. BackendError if nothing is left.
@@ -166,12 +168,15 @@ def prove(
         chosen, beaten_by, is_confirmed = label, faster, confirms
         if faster:
             slower = f"{label} was slower than {faster[0]} in the run to confirm it"
-            if time_is_over():
-                note(f"{slower}, and no time is left to measure for longer; the next call does")
-                is_confirmed = False
-            else:
-                confirming = measured(_CONFIRMING_AGAIN, label, standing, [COLLAGE, *faster], thorough=True)
+            again = None
+            if has_time([placements[other] for other in standing]):
+                again = measured(_CONFIRMING_AGAIN, label, standing, [COLLAGE, *faster], thorough=True)
+            if again is not None and _tells(again, label, faster[0]):
                 note(f"{slower}: measured again, for longer")
+                confirming = again
+            else:
+                note(f"{slower}, and no time is left to measure for longer")
+                is_confirmed = False
             chosen, beaten_by = _decided(label, faster, confirming, alone)
         if not (record := confirming.records[label]).ok:
             reasons.append(f"{label}: {record.reason}")
@@ -219,6 +224,12 @@ def _decided(
         return now_faster[0], _faster_than(now_faster[0], again, alone)
     ratios = {name: again.ratio(label, name) for name in faster}
     return label, [name for name, r in ratios.items() if r is not None and not r.is_below_one]
+
+
+def _tells(again: Comparison, label: str, other: str) -> bool:
+    """Whether a third run has come so far that it says more than the second. A failure says enough."""
+    ratio = again.ratio(label, other)
+    return not again.is_cut_short or ratio is None or ratio.sittings >= FEWEST_SITTINGS
 
 
 def _alone(placements: Mapping[str, Placement], singles: Sequence[Single]) -> set[str]:

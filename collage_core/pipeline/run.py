@@ -301,7 +301,7 @@ class _Steps:
             self._machine.progress.note,
             confirms=effort.confirms,
             most_standing=effort.most_standing,
-            time_is_over=self._budget.is_over,
+            has_time=lambda placements: self._budget.left_s() > found.to_sit_s(placements),
         )
 
     def _beside_left_out(self, proof: Proof) -> Proof:

@@ -13,7 +13,7 @@ from collage_core.ir.onnx_check import one_line
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.plugins import Registry, default_registry
 from collage_core.runtime.executable import Executable
-from collage_core.runtime.kept import KernelStore, keeps
+from collage_core.runtime.kept import KernelStore
 from collage_core.runtime.plan import Step, lay_out, schedule
 
 __all__ = ["build"]
@@ -141,11 +141,11 @@ class _Builder:
         return self._conversions[*asked, conversion.backend]
 
     def _kept_or(
-        self, backend: Backend, key_of: Callable[[KernelStore], str], build: Callable[[], Kernel]
+        self, backend: Backend, key_of: Callable[[KernelStore], str | None], build: Callable[[], Kernel]
     ) -> Kernel:
-        if self._kept is None or not keeps(backend):
+        key = None if self._kept is None else key_of(self._kept)
+        if self._kept is None or key is None:
             return build()
-        key = key_of(self._kept)
         if (kernel := self._kept.restored(key, backend)) is None:
             kernel = build()
             self._kept.keep(key, kernel)

@@ -1,8 +1,9 @@
 """Bundles: a placed model in one file.
 
 A bundle is an uncompressed ZIP archive: `manifest.json`, `placement.json`, `model.onnx` (the normalised
-graph; any ONNX tool reads it) and `weights.bin` (its external data, read into memory when loaded). Kernels
-are built anew at load: nothing in a bundle is code. The manifest says where the placement was measured.
+graph; any ONNX tool reads it) and `weights.bin` (its external data, read into memory when loaded). Nothing in
+a bundle is code: kernels are built at load, or restored from the user's own folder (`runtime.kept`). The
+manifest says where the placement was measured.
 `singles.json`, which need not be there, has placements of the same graph to compare it with.
 """
 

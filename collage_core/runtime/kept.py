@@ -1,18 +1,22 @@
 """Built kernels kept on disk, so that another process that loads the same model builds none of them.
 
-A file holds what `Kernel.stored` tells: facts and code under a digest, then constants as they are packed,
-which are mapped, so that processes share their pages. Its name says of what the kernel is, down to the last
-bit of its constants, of which version of which backend, and of which processor: another one finds nothing.
+A file holds what `Kernel.stored` tells, under a digest of all of it. Constants are mapped: processes share
+their pages. The file's name covers all that a kernel is made of: the group and the content of its constants,
+variant, target, the code of backend and core, and the processor.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
+import importlib.metadata
 import json
-import mmap
 import os
+import platform
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +25,23 @@ import numpy as np
 from collage_core.backend import Backend, Kernel, StoredKernel, Variant
 from collage_core.device import Target, cpuinfo
 from collage_core.folders import user_folder
-from collage_core.formats import Array, Format, plain, view
+from collage_core.formats import Array, Format, empty, plain, view
 from collage_core.ir import Graph, Subgraph, TensorType
 from collage_core.private_files import PrivateFiles
 from collage_core.sources import source_hash
 
-__all__ = ["KernelStore", "keeps"]
+__all__ = ["KernelStore"]
 
 _VERSION = 1
 _MAGIC = b"collage kernel\n\0"
-_MOST_HEADER_BYTES = 16 << 20
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_SIZES_BYTES = 16
 _ALIGNMENT = 64
+_MAPPED_FROM_BYTES = 64 << 10
+"""Smaller files are read: a mapping takes whole pages, and of mappings a process has some 65,000."""
 _MAX_BYTES = 4 << 30
+_MOST_AT_ONCE_BYTES = _MAX_BYTES // 2
+"""Of one store: what is larger would push out what it has just kept."""
 
 
 class KernelStore:
@@ -41,19 +50,24 @@ class KernelStore:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._files = PrivateFiles(folder or user_folder() / "kernels", ".kernel", _MAX_BYTES, durable=True)
-        self._digests: dict[int, str] = {}
-        self._made_by: dict[tuple[str, int], str] = {}
+        self._files = PrivateFiles(folder or user_folder() / "kernels", ".kernel", _MAX_BYTES)
+        self._digests: dict[int, tuple[Array, str]] = {}
+        self._made_by: dict[tuple[type[Backend], str, Target], str | None] = {}
+        self._left_bytes = _MOST_AT_ONCE_BYTES
 
-    def key_of(self, backend: Backend, subgraph: Subgraph, variant: Variant, target: Target) -> str:
-        """Of a group's kernel."""
-        constants = [self._digest_of(subgraph.graph, v) for v in subgraph.constants]
-        return self._key(backend, target, [subgraph.key, *constants, str(variant), str(variant.options)])
+    def key_of(self, backend: Backend, subgraph: Subgraph, variant: Variant, target: Target) -> str | None:
+        """Of a group's kernel; None where it is not to be kept."""
+        if any(isinstance(a, Graph) for n in subgraph.nodes for a in n.attributes.values()):
+            return None  # a body's constants are not among the subgraph's
+        constants = [subgraph.graph.constants[v] for v in subgraph.constants]
+        if any(c.dtype.hasobject for c in constants):
+            return None  # texts
+        return self._key(backend, target, [subgraph.key, *map(self._digest_of, constants), repr(variant)])
 
     def key_of_conversion(
         self, backend: Backend, type: TensorType, source: Format, destination: Format, target: Target
-    ) -> str:
-        """Of a conversion's kernel."""
+    ) -> str | None:
+        """Of a conversion's kernel; None where it is not to be kept."""
         return self._key(backend, target, [f"{type}: {source} -> {destination}"])
 
     def restored(self, key: str, backend: Backend) -> Kernel | None:
@@ -62,85 +76,86 @@ class KernelStore:
             return None
         try:
             with file:
-                return backend.restore(_read(key, file.fileno()))
-        except Exception:  # a damaged file, or whatever a library raises: it is built anew
+                stored = _read(key, file)
+        except ValueError:
             self._files.remove(key)
+            return None
+        except OSError:
+            return None
+        try:
+            return backend.restore(stored)
+        except Exception:  # whatever a library raises: the kernel is built, and that may say why not
             return None
 
     def keep(self, key: str, kernel: Kernel) -> None:
-        """Where the kernel can be stored."""
-        if (stored := kernel.stored()) is not None:
-            self._files.put(key, _parts(key, stored))
+        """Where the kernel can be stored. What is in the way of that is in nobody else's."""
+        with suppress(Exception):
+            if (stored := kernel.stored()) is not None:
+                self._left_bytes -= sum(a.nbytes for a in stored.arrays)
+                if self._left_bytes >= 0:
+                    self._files.put(key, _parts(key, stored))
 
-    def _key(self, backend: Backend, target: Target, what: Iterable[str]) -> str:
-        made_by = self._made_by.get((backend.name, target.threads))
-        if made_by is None:
-            made_by = self._made_by[backend.name, target.threads] = _made_by(backend, target)
-        return hashlib.sha256("\n".join([made_by, *what]).encode()).hexdigest()
+    def _key(self, backend: Backend, target: Target, what: Iterable[str]) -> str | None:
+        maker = type(backend), backend.name, target
+        if maker not in self._made_by:
+            self._made_by[maker] = _made_by(backend, target)
+        made_by = self._made_by[maker]
+        return None if made_by is None else hashlib.sha256("\n".join([made_by, *what]).encode()).hexdigest()
 
-    def _digest_of(self, graph: Graph, value: str) -> str:
+    def _digest_of(self, data: Array) -> str:
         """Of a constant's content; most are read by one group, some by many."""
-        data = graph.constants[value]
-        known = self._digests.get(id(data))
-        if known is None:
-            content = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-            known = f"{data.dtype}{data.shape}{hashlib.sha256(content).hexdigest()}"  # type: ignore[arg-type]
-            self._digests[id(data)] = known
-        return known
+        if id(data) not in self._digests:
+            content = hashlib.sha256(_bytes(data)).hexdigest()
+            self._digests[id(data)] = data, f"{data.dtype}{data.shape}{content}"
+        return self._digests[id(data)][1]
 
 
-def keeps(backend: Backend) -> bool:
-    """Whether any of its kernels can be restored."""
-    return type(backend).restore is not Backend.restore
-
-
-def _made_by(backend: Backend, target: Target) -> str:
+def _made_by(backend: Backend, target: Target) -> str | None:
+    """Whose kernels, and where. None where nothing can be restored, or nobody can tell which code made it."""
+    source = source_hash(type(backend).__module__)
+    if type(backend).restore is Backend.restore or not source:
+        return None
     info = backend.info()
-    versions = [info.version, source_hash(type(backend).__module__), info.library_version or ""]
-    return "\n".join([str(_VERSION), _processor(), backend.name, *versions, str(target.threads)])
+    core = [importlib.metadata.version("collage-core")]
+    core += [source_hash(f"collage_core.{name}") for name in ("backend", "formats", "ir", "operators")]
+    versions = [info.version, source, info.library_version or ""]
+    return "\n".join([str(_VERSION), *core, _processor(), backend.name, *versions, str(target)])
 
 
 @cache
 def _processor() -> str:
-    """Machine code is for one processor, and all that are told apart by nothing that code can use."""
-    facts, told = cpuinfo(), ("model name", "cpu family", "model", "flags", "Features")
-    return ", ".join(facts.get(name, "") for name in told)
+    """Machine code is for one processor, and for all others that nothing that code can use tells from it."""
+    facts = cpuinfo()
+    told = ("model name", "cpu family", "model", "flags", "CPU implementer", "CPU part", "Features", "isa")
+    return ", ".join([platform.machine(), *(facts.get(name, "") for name in told)])
 
 
 def _parts(key: str, stored: StoredKernel) -> Iterator[bytes | memoryview]:
-    arrays = [np.ascontiguousarray(a) for a in stored.arrays]
-    described = [[str(a.dtype), list(a.shape)] for a in arrays]
+    described = [[str(a.dtype), list(a.shape)] for a in stored.arrays]
     header = json.dumps({"facts": dict(stored.facts), "arrays": described}).encode()
-    sizes = len(header).to_bytes(8, "little") + len(stored.code).to_bytes(8, "little")
-    yield _MAGIC
-    yield _digest(key, sizes, header, stored.code)
-    yield sizes
-    yield header
-    yield stored.code
-    offset = len(_MAGIC) + hashlib.sha256().digest_size + len(sizes) + len(header) + len(stored.code)
-    for array in arrays:
-        yield bytes(-offset % _ALIGNMENT)
-        yield array.reshape(-1).view(np.uint8).data
-        offset += -offset % _ALIGNMENT + array.nbytes
+    rest: list[bytes | memoryview] = [_sizes(header, stored.code), header, stored.code]
+    offset = len(_MAGIC) + _DIGEST_BYTES + sum(map(len, rest))
+    for array in stored.arrays:
+        padding = bytes(-offset % _ALIGNMENT)
+        rest += [padding, _bytes(array)]
+        offset += len(padding) + array.nbytes
+    yield from (_MAGIC, _digest(key, rest), *rest)
 
 
-def _read(key: str, descriptor: int) -> StoredKernel:
+def _read(key: str, file: FileIO) -> StoredKernel:
     """ValueError unless it is what was written under that key."""
-    size_bytes = os.fstat(descriptor).st_size
-    mapped = mmap.mmap(descriptor, size_bytes, access=mmap.ACCESS_READ)
-    data: Array = np.frombuffer(mapped, np.uint8)
-    start = len(_MAGIC)
-    end = start + hashlib.sha256().digest_size
-    digest, sizes = bytes(data[start:end]), bytes(data[end : end + 16])
-    header_bytes, code_bytes = int.from_bytes(sizes[:8], "little"), int.from_bytes(sizes[8:], "little")
-    if header_bytes > _MOST_HEADER_BYTES or end + 16 + header_bytes + code_bytes > size_bytes:
-        raise ValueError("it is cut short")
-    offset = end + 16 + header_bytes
-    header, code = bytes(data[end + 16 : offset]), bytes(data[offset : offset + code_bytes])
-    if bytes(data[:start]) != _MAGIC or _digest(key, sizes, header, code) != digest:
+    data = _contents(file)
+    start = len(_MAGIC) + _DIGEST_BYTES
+    offset = start + _SIZES_BYTES
+    if len(data) < offset or bytes(data[: len(_MAGIC)]) != _MAGIC:
+        raise ValueError("it is no kernel")
+    if _digest(key, [data[start:].data]) != bytes(data[len(_MAGIC) : start]):
         raise ValueError("it is not what was written")
-    told: Any = json.loads(header)
-    return StoredKernel(told["facts"], code, tuple(_arrays(data, offset + code_bytes, told["arrays"])))
+    header_bytes, code_bytes = np.frombuffer(data[start:offset], "<u8").tolist()
+    header, code = data[offset:][:header_bytes], data[offset + header_bytes :][:code_bytes]
+    told: Any = json.loads(bytes(header))
+    arrays = _arrays(data, offset + header_bytes + code_bytes, told["arrays"])
+    return StoredKernel(told["facts"], bytes(code), tuple(arrays))
 
 
 def _arrays(data: Array, offset: int, described: Sequence[tuple[str, list[int]]]) -> Iterator[Array]:
@@ -148,12 +163,70 @@ def _arrays(data: Array, offset: int, described: Sequence[tuple[str, list[int]]]
         offset += -offset % _ALIGNMENT
         format = plain(dtype, shape)
         end = offset + format.size_bytes(shape)
-        if end > len(data):
-            raise ValueError("it is cut short")
         yield view(data[offset:end], shape, format)
         offset = end
 
 
-def _digest(key: str, sizes: bytes, header: bytes, code: bytes) -> bytes:
+def _contents(file: FileIO) -> Array:
+    """uint8, 64-byte aligned; it cannot be written, and does not keep the file open."""
+    size_bytes = os.fstat(file.fileno()).st_size
+    if size_bytes >= _MAPPED_FROM_BYTES:
+        return np.asarray(_Mapping(file.fileno(), size_bytes))
+    data = empty([size_bytes], plain("uint8", [size_bytes]))
+    read = file.readinto(data.data)
+    if read != size_bytes:
+        raise ValueError("it is cut short")
+    data.flags.writeable = False
+    return data
+
+
+class _Mapping:
+    """A file's bytes, until nobody has an array of them any more. Python's own `mmap` would keep a descriptor
+    for each, and a process has some thousand.
+    """
+
+    def __init__(self, descriptor: int, size_bytes: int) -> None:
+        """OSError where there is no room."""
+        self._unmap, self._size_bytes = _libc().munmap, size_bytes
+        read_only, private = 1, 2
+        address = _libc().mmap(None, size_bytes, read_only, private, descriptor, 0)
+        if address == ctypes.c_void_p(-1).value:
+            self._address = None
+            raise OSError(ctypes.get_errno(), "mmap")
+        self._address = address
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (size_bytes,),
+            "data": (address, True),
+        }
+
+    def __del__(self) -> None:
+        if self._address is not None:
+            self._unmap(self._address, self._size_bytes)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    libc.mmap.argtypes, libc.mmap.restype = [pointer, size, number, number, number, ctypes.c_long], pointer
+    libc.munmap.argtypes, libc.munmap.restype = [pointer, size], number
+    return libc
+
+
+def _bytes(array: Array) -> memoryview:
+    """Row-major."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _sizes(header: bytes, code: bytes) -> bytes:
+    return np.array([len(header), len(code)], "<u8").tobytes()
+
+
+def _digest(key: str, parts: Iterable[bytes | memoryview]) -> bytes:
     """Of a kernel and where it belongs: under another key it would be another one."""
-    return hashlib.sha256(b"\0".join([key.encode(), sizes, header, code])).digest()
+    digest = hashlib.sha256(key.encode())
+    for part in parts:
+        digest.update(part)
+    return digest.digest()

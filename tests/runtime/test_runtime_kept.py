@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from collage_core.testing import make_group, node
 
 _X = np.linspace(-1, 1, 100, dtype=np.float32)
 _W = np.linspace(1, 2, 100, dtype=np.float32)
+_MANY = np.arange(50_000, dtype=np.float32)
+_KEY = "a" * 64
 
 
 class _Packed(Kernel):
@@ -84,15 +87,58 @@ def test_what_was_built_is_restored(tmp_path: Path) -> None:
     assert backend.built == 2
 
 
-def test_restored_constants_are_mapped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("factor", [_W, _MANY, _W[:0], np.float32(3), _W.astype("bfloat16"), _W > 1.5])
+def test_constants_come_back_as_they_were(factor: Any, tmp_path: Path) -> None:
     store, backend = KernelStore(tmp_path), _Packer()
-    store.keep("a" * 64, _Packed(_W, b"x" * 13))
-    kernel = store.restored("a" * 64, backend)
+    store.keep(_KEY, _Packed(np.asarray(factor), b"x" * 13))
+    kernel = store.restored(_KEY, backend)
     assert isinstance(kernel, _Packed)
     assert kernel.code == b"x" * 13
     assert kernel.factor.ctypes.data % 64 == 0
     assert not kernel.factor.flags.writeable
-    np.testing.assert_array_equal(kernel.factor, _W)
+    assert (kernel.factor.dtype, kernel.factor.shape) == (np.asarray(factor).dtype, np.shape(factor))
+    np.testing.assert_array_equal(kernel.factor, factor)
+
+
+def test_large_constants_are_mapped_as_long_as_they_are_used(tmp_path: Path) -> None:
+    """No descriptor is kept for that, of which a process may have few; and the file may go meanwhile."""
+
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text().count(str(tmp_path))
+
+    store, backend = KernelStore(tmp_path), _Packer()
+    store.keep(_KEY, _Packed(_MANY, b""))
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    kernels = [store.restored(_KEY, backend) for _ in range(20)]
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    assert mapped() == 20
+    next(tmp_path.glob("*.kernel")).unlink()
+    assert isinstance(kernels[7], _Packed)
+    part = kernels[7].factor[1:]
+    kernels.clear()
+    gc.collect()
+    assert mapped() == 1
+    np.testing.assert_array_equal(part, _MANY[1:])
+    del part
+    gc.collect()
+    assert mapped() == 0
+
+
+def test_what_cannot_be_kept_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = _Packer()
+    monkeypatch.setattr(_Packed, "stored", lambda self: StoredKernel({"rank": object()}))
+    for _ in range(2):
+        np.testing.assert_array_equal(_run(backend, KernelStore(tmp_path)), _X * _W)
+    assert backend.built == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_store_keeps_no_more_than_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "_MOST_AT_ONCE_BYTES", 3 * _W.nbytes)
+    store, backend = KernelStore(tmp_path), _Packer()
+    for i in range(5):
+        _run(backend, store, _W + i)
+    assert len(list(tmp_path.glob("*.kernel"))) == 2
 
 
 @pytest.mark.parametrize("what", ["constant", "threads", "version", "processor"])

@@ -26,6 +26,7 @@ from collage_core.report.text import table
 from collage_core.runtime import Executable, build, read
 from collage_core.runtime.bundle import differences_here
 from collage_core.runtime.files import destination, replacing
+from collage_core.runtime.kept import KernelStore
 
 NAME = "run"
 SUMMARY = "Run a bundle on inputs from .npy files and save or summarise its outputs."
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
     bundle = read(args.bundle, check_weights=True)
     for difference in differences_here(bundle, args.bundle, registry):
         print(printable(f"note: {difference}"), file=sys.stderr)
-    executable = build(bundle.graph, bundle.placement, registry)
+    executable = build(bundle.graph, bundle.placement, registry, kept=KernelStore())
     for name in files:
         if name not in executable.outputs:
             raise CollageError(f"--output {name}: the model's outputs are {', '.join(executable.outputs)}")

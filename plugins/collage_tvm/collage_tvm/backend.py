@@ -51,16 +51,17 @@ def _without_openmp() -> str | None:
     """Why GNU OpenMP cannot be loaded. Where `find_library` has no answer the loader is asked."""
     if _OPENMP_FOUND:
         return None
+    found = None
     with suppress(OSError):
-        if ctypes.util.find_library("gomp") is not None:
-            _OPENMP_FOUND.append(True)
-            return None
-    try:
-        ctypes.CDLL(_OPENMP)
-    except OSError as error:
-        if "No such file" in str(error):
-            return f"GNU OpenMP ({_OPENMP}) is not installed; Debian: apt install libgomp1"
-        return f"GNU OpenMP cannot be loaded: {error}"
+        found = ctypes.util.find_library("gomp")
+    if found is None:
+        try:
+            ctypes.CDLL(_OPENMP)
+        except OSError as error:
+            if "No such file" in str(error):
+                return f"GNU OpenMP ({_OPENMP}) is not installed; Debian: apt install libgomp1"
+            return f"GNU OpenMP cannot be loaded: {error}"
+    _OPENMP_FOUND.append(True)
     return None
 
 

@@ -25,7 +25,7 @@ class ObjectCache:
 
     def __init__(self, folder: Path, max_bytes: int = _MAX_BYTES) -> None:
         self._folder = folder
-        self._files = PrivateFiles(folder, ".object", max_bytes, kept=[_CLAIMS])
+        self._files = PrivateFiles(folder, ".object", max_bytes, [_CLAIMS])
 
     def get(self, key: str) -> bytes | None:
         """The object stored under `key` (a file name), if there is one."""
