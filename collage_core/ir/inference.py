@@ -15,8 +15,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from collage_core.errors import ModelError
-from collage_core.operators.convolution import transposed_output
-from collage_core.operators.windows import Windows
+from collage_core.operators.windows import Windows, transposed_output
 
 __all__ = ["inferred", "is_doubtful"]
 

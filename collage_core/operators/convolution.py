@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 
-from collage_core.operators.windows import Tensor, Windows, accumulator, inner, strided
+from collage_core.operators.windows import Tensor, Windows, accumulator, inner, strided, transposed_extent
 
-__all__ = ["Conv", "ConvTranspose", "transposed_output", "with_bias"]
+__all__ = ["Conv", "ConvTranspose", "with_bias"]
 
 
 class Conv(OpRun):
@@ -66,7 +66,7 @@ class ConvTranspose(OpRun):
         size, kernel = x.shape[2:], w.shape[2:]
         strides = strides or [1] * len(size)
         dilations = dilations or [1] * len(size)
-        head, output, full = _transposed_extent(
+        head, output, full = transposed_extent(
             size, kernel, strides, dilations, output_padding, auto_pad, output_shape, pads
         )
 
@@ -85,54 +85,6 @@ class ConvTranspose(OpRun):
             canvas[inner(map(strided, position, dilations, size, strides))] += columns[taken]
         result = canvas[inner(slice(h, h + o) for h, o in zip(head, output, strict=True))]
         return (with_bias(np.ascontiguousarray(result), b).astype(x.dtype, copy=False),)
-
-
-def transposed_output(
-    size: Sequence[int],
-    kernel: Sequence[int],
-    *,
-    auto_pad: str | None = None,
-    dilations: Sequence[int] | None = None,
-    output_padding: Sequence[int] | None = None,
-    output_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> list[int]:
-    """Spatial sizes of ConvTranspose's output; the attributes are the node's, None where it has none."""
-    ones = [1] * len(size)
-    return _transposed_extent(
-        size, kernel, strides or ones, dilations or ones, output_padding, auto_pad, output_shape, pads
-    )[1]
-
-
-def _transposed_extent(
-    size: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    output_padding: Sequence[int] | None,
-    auto_pad: str | None,
-    output_shape: Sequence[int] | None,
-    pads: Sequence[int] | None,
-) -> tuple[list[int], list[int], list[int]]:
-    """Elements cut off before each dimension, the dimension's size, and what all taps cover."""
-    rank = len(size)
-    extra = output_padding or [0] * rank
-    span = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    full = [(n - 1) * s + e for n, s, e in zip(size, strides, span, strict=True)]
-    same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
-    if output_shape is None and not same:
-        pads = pads if pads and auto_pad != "VALID" else [0] * (2 * rank)
-        sizes = [f + a - h - t for f, a, h, t in zip(full, extra, pads[:rank], pads[rank:], strict=True)]
-        return list(pads[:rank]), sizes, full
-    whole = [f + a for f, a in zip(full, extra, strict=True)]
-    if output_shape is None:
-        # Where the stride is larger than the kernel, no padding of 0 or more makes it input * stride.
-        output = [min(w, n * s) for w, n, s in zip(whole, size, strides, strict=True)]
-    else:
-        output = list(output_shape)[-rank:]
-    total = [max(0, w - o) for w, o in zip(whole, output, strict=True)]
-    return [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in total], output, full
 
 
 def with_bias(result: Tensor, bias: Tensor | None) -> Tensor:

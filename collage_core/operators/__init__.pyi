@@ -1,0 +1,3 @@
+from .table import OPERATORS
+
+__all__ = ["OPERATORS"]
