@@ -102,8 +102,8 @@ class PrivateFiles:
         if not own and not self._warned:
             self._warned = True
             warnings.warn(
-                f"{self._folder} is not used: it is a link or somebody else's, or others may write to it "
-                "(chmod go-w)",
+                f"{self._folder} is not used: it is no folder, a link or somebody else's, or others may "
+                "write to it (chmod go-w)",
                 stacklevel=2,
             )
         return own

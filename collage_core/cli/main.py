@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stderr, suppress
 from types import FrameType
@@ -52,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.stdout = sys.stdout or _nowhere()
     sys.stderr = sys.stderr or _nowhere()
     # No answer is lost for progress that cannot be written.
-    with redirect_stderr(cast(TextIO, Dispensable(sys.stderr))):
+    with redirect_stderr(cast(TextIO, Dispensable(sys.stderr))), warnings.catch_warnings():
+        warnings.showwarning = _show_warning
         return _run(arguments)
 
 
@@ -97,6 +99,11 @@ def _text(error: CollageError) -> str:
     if isinstance(error, RemoteError) and error.type_name.startswith(CollageError.__module__):
         return error.message
     return str(error)
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """In one line, without the place in our source."""
+    _tell(f"note: {message}")
 
 
 def _tell(message: str) -> None:

@@ -36,6 +36,7 @@ _VERSION = 1
 _MAGIC = b"collage kernel\n\0"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _SIZES_BYTES = 16
+_MOST_HEADER_BYTES = 16 << 20
 _ALIGNMENT = 64
 _MAPPED_FROM_BYTES = 64 << 10
 """Smaller files are read: a mapping takes whole pages, and of mappings a process has some 65,000."""
@@ -77,7 +78,7 @@ class KernelStore:
         try:
             with file:
                 stored = _read(key, file)
-        except ValueError:
+        except (LookupError, TypeError, ValueError):  # what a damaged header makes its readers raise, too
             self._files.remove(key)
             return None
         except OSError:
@@ -144,27 +145,36 @@ def _parts(key: str, stored: StoredKernel) -> Iterator[bytes | memoryview]:
 
 def _read(key: str, file: FileIO) -> StoredKernel:
     """ValueError unless it is what was written under that key."""
-    data = _contents(file)
     start = len(_MAGIC) + _DIGEST_BYTES
     offset = start + _SIZES_BYTES
-    if len(data) < offset or bytes(data[: len(_MAGIC)]) != _MAGIC:
+    fixed = os.pread(file.fileno(), offset, 0)
+    if len(fixed) < offset or not fixed.startswith(_MAGIC):
         raise ValueError("it is no kernel")
-    if _digest(key, [data[start:].data]) != bytes(data[len(_MAGIC) : start]):
+    header_bytes, code_bytes = np.frombuffer(fixed, "<u8", offset=start).tolist()
+    if header_bytes > _MOST_HEADER_BYTES:
+        raise ValueError("it is damaged")
+    told: Any = json.loads(os.pread(file.fileno(), header_bytes, offset))
+    code_end = offset + header_bytes + code_bytes
+    places = list(_places(code_end, told["arrays"]))
+    # Before any more of it is read, however long it is.
+    if os.fstat(file.fileno()).st_size != (places[-1][1] if places else code_end):
+        raise ValueError("it is cut short, or longer than it was")
+    data = _contents(file)
+    if _digest(key, [data[start:].data]) != fixed[len(_MAGIC) : start]:
         raise ValueError("it is not what was written")
-    header_bytes, code_bytes = np.frombuffer(data[start:offset], "<u8").tolist()
-    header, code = data[offset:][:header_bytes], data[offset + header_bytes :][:code_bytes]
-    told: Any = json.loads(bytes(header))
-    arrays = _arrays(data, offset + header_bytes + code_bytes, told["arrays"])
-    return StoredKernel(told["facts"], bytes(code), tuple(arrays))
+    arrays = [view(data[begin:end], shape, format) for begin, end, shape, format in places]
+    return StoredKernel(told["facts"], bytes(data[code_end - code_bytes : code_end]), tuple(arrays))
 
 
-def _arrays(data: Array, offset: int, described: Sequence[tuple[str, list[int]]]) -> Iterator[Array]:
+def _places(
+    offset: int, described: Sequence[tuple[str, list[int]]]
+) -> Iterator[tuple[int, int, list[int], Format]]:
+    """Where arrays begin and end that follow each other from `offset` on, aligned, and what they are."""
     for dtype, shape in described:
         offset += -offset % _ALIGNMENT
         format = plain(dtype, shape)
-        end = offset + format.size_bytes(shape)
-        yield view(data[offset:end], shape, format)
-        offset = end
+        begin, offset = offset, offset + format.size_bytes(shape)
+        yield begin, offset, shape, format
 
 
 def _contents(file: FileIO) -> Array:
@@ -173,8 +183,7 @@ def _contents(file: FileIO) -> Array:
     if size_bytes >= _MAPPED_FROM_BYTES:
         return np.asarray(_Mapping(file.fileno(), size_bytes))
     data = empty([size_bytes], plain("uint8", [size_bytes]))
-    read = file.readinto(data.data)
-    if read != size_bytes:
+    if file.readinto(data.data) != size_bytes:
         raise ValueError("it is cut short")
     data.flags.writeable = False
     return data

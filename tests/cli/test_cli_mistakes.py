@@ -9,6 +9,7 @@ import json
 import math
 import os
 import threading
+import warnings
 import zipfile
 from functools import cache
 from pathlib import Path
@@ -288,6 +289,20 @@ def test_nothing_is_said_to_be_kept_where_nothing_is_measured(
     monkeypatch.setattr(module, "run", interrupted)
     assert main([command, "m.onnx"]) == 130
     assert capsys.readouterr().err == f"collage: {said}\n"
+
+
+def test_warnings_are_one_line_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def warned(args: argparse.Namespace) -> int:
+        warnings.simplefilter("default")
+        warnings.warn("this folder is not used:\nit is a link", stacklevel=1)
+        return 0
+
+    (module,) = (c for c in commands.ALL if c.NAME == "backends")
+    monkeypatch.setattr(module, "run", warned)
+    assert main(["backends"]) == 0
+    assert capsys.readouterr().err == "collage: note: this folder is not used: it is a link\n"
 
 
 @pytest.mark.parametrize("days", ["-5", "nan", "inf"])
