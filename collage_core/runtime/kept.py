@@ -58,6 +58,8 @@ class KernelStore:
 
     def key_of(self, backend: Backend, subgraph: Subgraph, variant: Variant, target: Target) -> str | None:
         """Of a group's kernel; None where it is not to be kept."""
+        if self._made_by_text(backend, target) is None:
+            return None  # before any constant is looked at
         if any(isinstance(a, Graph) for n in subgraph.nodes for a in n.attributes.values()):
             return None  # a body's constants are not among the subgraph's
         constants = [subgraph.graph.constants[v] for v in subgraph.constants]
@@ -97,11 +99,14 @@ class KernelStore:
                     self._files.put(key, _parts(key, stored))
 
     def _key(self, backend: Backend, target: Target, what: Iterable[str]) -> str | None:
+        made_by = self._made_by_text(backend, target)
+        return None if made_by is None else hashlib.sha256("\n".join([made_by, *what]).encode()).hexdigest()
+
+    def _made_by_text(self, backend: Backend, target: Target) -> str | None:
         maker = type(backend), backend.name, target
         if maker not in self._made_by:
             self._made_by[maker] = _made_by(backend, target)
-        made_by = self._made_by[maker]
-        return None if made_by is None else hashlib.sha256("\n".join([made_by, *what]).encode()).hexdigest()
+        return self._made_by[maker]
 
     def _digest_of(self, data: Array) -> str:
         """Of a constant's content; most are read by one group, some by many."""

@@ -182,6 +182,16 @@ def test_a_damaged_kernel_is_built_anew(damage: int | str, tmp_path: Path) -> No
     assert backend.built == built + 1, "what was built anew is kept"
 
 
+def test_constants_of_what_is_never_restored_are_not_looked_at(tmp_path: Path) -> None:
+    class Plain(_Packer):
+        restore = Backend.restore
+
+    group = make_group([node("Mul", ["x", "w"], ["o"])], {"x": _X}, {"w": _W})
+    store = KernelStore(tmp_path)
+    assert store.key_of(Plain(), group, plain_variant(group), Target("cpu", 1)) is None
+    assert not store._digests
+
+
 def test_what_cannot_be_restored_is_built(tmp_path: Path) -> None:
     backend = _Packer()
     _run(backend, KernelStore(tmp_path))
