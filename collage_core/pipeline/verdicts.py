@@ -255,7 +255,8 @@ def _ratio(ms: float | None, other_ms: float | None) -> float:
 
 
 def _with_interval(ratio: Ratio) -> str:
-    half = f" +-{ratio.half_interval:.3f}" if math.isfinite(ratio.half_interval) else ""
+    # An interval as wide as the ratio, of two sittings that differ, is no news.
+    half = f" +-{ratio.half_interval:.3f}" if ratio.half_interval < ratio.value else ""
     return f"{ratio.value:.3f}{half}"
 
 
