@@ -44,8 +44,8 @@ class PrivateFiles:
         """The file stored under `key` (a file name), to be read, if there is one: a regular one that nobody
         else may have written. It counts as used.
         """
-        path = self.path(key)
-        if not self.is_own():
+        path = self._path(key)
+        if not self._is_own():
             return None
         try:
             file = FileIO(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), closefd=True)
@@ -68,7 +68,7 @@ class PrivateFiles:
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.writelines(parts)
-                os.replace(temporary, self.path(key))
+                os.replace(temporary, self._path(key))
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
@@ -80,20 +80,18 @@ class PrivateFiles:
     def remove(self, key: str) -> None:
         """What turned out to be damaged."""
         with contextlib.suppress(OSError):
-            self.path(key).unlink()
+            self._path(key).unlink()
 
-    def path(self, key: str) -> Path:
-        """Where the file of `key` is, or would be."""
+    def _path(self, key: str) -> Path:
         return self._folder / f"{key}{self._suffix}"
 
     def made(self) -> bool:
         """Whether the folder is there, or can be made, and is the user's own."""
         with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return self.is_own()
+        return self._is_own()
 
-    def is_own(self) -> bool:
-        """Whether the folder is there and nobody else may write to it."""
+    def _is_own(self) -> bool:
         try:
             facts = self._folder.lstat()
         except OSError:

@@ -343,7 +343,7 @@ def test_single_libraries_to_compare_with(bundle: Path) -> None:
         (lambda singles: {"a": 5}, "not a placement: the placement is 5"),
         (
             lambda singles: {"a": {**singles["a"], "threads": 2}},
-            "are of different targets",
+            "singles.json and placement.json are of different targets",
         ),
         (lambda singles: {"a": {**singles["a"], "threads": 10**6}}, "threads must be 1 to 1024"),
     ],
