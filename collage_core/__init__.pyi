@@ -63,7 +63,7 @@ from .rules import (
     kReduction,
     kTuple,
 )
-from .runtime import Bundle, Context, Executable, build, load, read, save
+from .runtime import Bundle, Context, Executable, build, export, load, read, save
 from .search.formulate import Formulation, formulate
 from .search.graph_level import GraphLevelSearch
 from .search.op_level import OpLevelSearch
@@ -136,6 +136,7 @@ __all__ = [
     "default_registry",
     "dominates",
     "effort_named",
+    "export",
     "find_matches",
     "formulate",
     "generate",

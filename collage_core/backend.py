@@ -27,7 +27,7 @@ The smallest complete backend::
 Which process calls what: `info`, `patterns`, `rules`, `variants`, `refusal`, `tunable` and `converts` run in
 the process of the user and must not load the vendor's library; `supported`, `build`, `build_conversion`,
 `compile_ahead` and `tune` run in worker processes, and all but the last two in the process that runs the
-finished executable. So does `restore`.
+finished executable. What its kernels store is restored without it (`collage_run.restoring`).
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ from __future__ import annotations
 import enum
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from collage_run.kernel import Bound, Kernel, StoredKernel
 
 from collage_core.device import Target
-from collage_core.devices.contract import Queue
 from collage_core.errors import Refusal
 from collage_core.formats import CPU, Array, Format, device_of, plain
 from collage_core.ir.subgraph import Subgraph
@@ -65,11 +66,6 @@ __all__ = [
     "Variant",
     "plain_variant",
 ]
-
-Bound = Callable[[], object]
-"""A kernel tied to its buffers. Returns something falsy when it went well; anything truthy is the library's
-error code.
-"""
 
 
 class BackendKind(enum.Enum):
@@ -158,52 +154,6 @@ class Tuned:
     exhausted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StoredKernel:
-    """What `Backend.restore` makes a kernel of, in another process, compiling and packing nothing."""
-
-    facts: Mapping[str, Any]
-    """JSON values; only the backend reads them."""
-    code: bytes = b""
-    """Machine code of this processor, in whatever form the backend loads it."""
-    arrays: tuple[Array, ...] = ()
-    """Constants as they are packed, dense and row-major. Restored ones are 64-byte aligned and cannot be
-    written: they lie in memory that processes share.
-    """
-
-
-class Kernel(ABC):
-    """A built group: immutable, shareable between executables and threads. Constants are already inside,
-    packed.
-
-    workspace_bytes: scratch memory that `bind` is handed, 64-byte aligned, uninitialised, not kept between
-    calls. may_alias: output index -> input index whose buffer the output may share, when nobody needs that
-    input any more and both have the same shape and format. The memory planner decides; `bind` sees it from
-    the addresses.
-    """
-
-    workspace_bytes: int = 0
-    may_alias: Mapping[int, int] = {}
-
-    @abstractmethod
-    def bind(self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any, queue: Queue) -> Bound:
-        """Tie the kernel to buffers: the returned call reads `inputs` and writes `outputs`, whatever they
-        hold then.
-
-        On the CPU they are NumPy arrays; of formats on another device, each is a `DeviceArray`. They have the
-        *logical* shapes of the subgraph's values, in the order of `subgraph.inputs` and `subgraph.outputs`;
-        their strides are those of the variant's formats (dense, possibly permuted); data is 64-byte aligned.
-        `workspace` is uint8[workspace_bytes]. `inputs` must not be written, except where an output aliases
-        one. The call should allocate nothing and cost at most 3 microseconds beyond the library's own work.
-        On the CPU it is finished when it returns. On another device it may return before: then all of its
-        work is on `queue`, so that whatever is queued behind it finds it done.
-        """
-
-    def stored(self) -> StoredKernel | None:
-        """What it can be restored from; None where building it anew takes no longer."""
-        return None
-
-
 class Backend(ABC):
     """One library that can run groups of operators. See the module's docstring for the smallest complete
     one.
@@ -214,6 +164,9 @@ class Backend(ABC):
 
     compiles_ahead: bool = False
     """Whether it has `compile_ahead`: no process is started for what is not there."""
+
+    stores_kernels: bool = False
+    """Whether `Kernel.stored` of its kernels tells anything."""
 
     @abstractmethod
     def info(self) -> BackendInfo:
@@ -267,6 +220,14 @@ class Backend(ABC):
         its reason. DeclinedError, before anything is built, for a variant that the library does not run well.
         """
 
+    def stored(
+        self, kernel: Kernel, subgraph: Subgraph, variant: Variant, target: Target
+    ) -> StoredKernel | None:
+        """What `kernel`, which `build` has made of these, can be restored from elsewhere (`collage export`);
+        None where that cannot be. `Kernel.stored` tells, unless it has to do without what it was built from.
+        """
+        return kernel.stored()
+
     def compile_ahead(self, subgraph: Subgraph, variant: Variant, target: Target) -> None:
         """Compile what `build` of the same will want, and put it where that finds it: on disk (see
         `folders.user_folder`). Constants that `build` only packs need not be looked at.
@@ -286,13 +247,6 @@ class Backend(ABC):
     ) -> Kernel:
         """Build the kernel (one input, one output, same logical shape) of a conversion that `converts`
         offered.
-        """
-        raise NotImplementedError
-
-    def restore(self, stored: StoredKernel) -> Kernel:
-        """The kernel that `stored` was taken of, by this version of the backend on this processor: for the
-        same subgraph, constants included, variant and target. May raise whatever it likes: `build` is asked
-        then.
         """
         raise NotImplementedError
 

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import os
-import platform
-import re
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+
+from collage_run.processor import Processor, cpuinfo, processor
 
 from collage_core.errors import CollageError
 from collage_core.formats import CPU, FLOATS, Format
 
 __all__ = ["Processor", "Target", "cpuinfo", "processor"]
-
-_VECTOR_INSTRUCTIONS = re.compile(
-    r"(s?sse\d?|sse4_[12]|avx\w*|fma|f16c|amx_\w+|asimd\w*|sve\w*|sme\d\w*|i8mm|bf16)$"
-)
-"""Without what one vendor alone once had (sse4a, fma4), which no library of today needs, and without flags
-that only look alike (smep, and x86's sme, which is memory encryption).
-"""
-
 
 _MOST_THREADS = 1024
 """No machine has many more, and libraries start as many as they are told."""
@@ -81,30 +71,3 @@ class Target:
         """Whether a value of that type and number of dimensions may be stored in `format`."""
         is_allowed = format.dtype == dtype or format.dtype in self.precisions
         return is_allowed and format.device in self.devices and format.can_store(dtype, rank)
-
-
-@dataclass(frozen=True, slots=True)
-class Processor:
-    """A processor's model, and the vector instructions that it has, as the system calls them, sorted."""
-
-    model: str
-    instructions: tuple[str, ...]
-
-
-@cache
-def processor() -> Processor:
-    """The processor of this machine."""
-    facts = cpuinfo()
-    flags = set((facts.get("flags") or facts.get("Features") or "").split())
-    model = facts.get("model name") or platform.processor() or platform.machine()
-    return Processor(model, tuple(sorted(f for f in flags if _VECTOR_INSTRUCTIONS.match(f))))
-
-
-def cpuinfo(file: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
-    """The first processor's entries of /proc/cpuinfo; {} where there is none."""
-    try:
-        text = file.read_text()
-    except OSError:
-        return {}
-    pairs = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
-    return {key.strip(): value.strip() for key, _, value in pairs}

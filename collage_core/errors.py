@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collage_core.printable import printable
+from collage_run.errors import (
+    BackendError,
+    BackendUnavailableError,
+    BundleError,
+    CollageError,
+    InputError,
+    OtherProcessorError,
+    StepError,
+)
 
 __all__ = [
     "BackendError",
@@ -20,21 +28,13 @@ __all__ = [
     "DisagreementError",
     "InputError",
     "ModelError",
+    "OtherProcessorError",
     "PlacementError",
     "Refusal",
     "StepError",
     "UnknownBackendError",
     "WorkerError",
 ]
-
-
-class CollageError(Exception):
-    """Base of all errors that Collage raises on purpose. As text it is one line of printable characters,
-    whatever the names in it that a file has given: a terminal would obey some.
-    """
-
-    def __str__(self) -> str:
-        return printable(" ".join(super().__str__().splitlines()))
 
 
 class ModelError(CollageError):
@@ -45,10 +45,6 @@ class DisagreementError(CollageError):
     """A second opinion on the model's answers is another one; nothing was placed."""
 
 
-class InputError(CollageError):
-    """An input given at run time has the wrong name, shape or dtype."""
-
-
 class UnknownBackendError(CollageError):
     """A backend was named that is not installed; the message lists those that are."""
 
@@ -56,27 +52,8 @@ class UnknownBackendError(CollageError):
         super().__init__(f"unknown backend {name!r}; installed: {', '.join(sorted(known)) or 'none'}")
 
 
-class BackendError(CollageError):
-    """A backend failed to build or run something it had offered."""
-
-
-class StepError(BackendError):
-    """A step of an executable failed when it ran; `step` is its number in the plan."""
-
-    def __init__(self, step: int, message: str) -> None:
-        self.step = step
-        super().__init__(message)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.step, str(self))
-
-
 class DeclinedError(BackendError):
     """A backend does not build a variant after all, as its library has told it; it has built nothing."""
-
-
-class BackendUnavailableError(BackendError):
-    """A backend's library cannot be loaded: nothing is said about what was to be built with it."""
 
 
 class WorkerError(CollageError):
@@ -85,10 +62,6 @@ class WorkerError(CollageError):
 
 class PlacementError(CollageError):
     """No placement covers the graph, or a given placement is not legal."""
-
-
-class BundleError(CollageError):
-    """A saved bundle cannot be read here."""
 
 
 class CostDatabaseError(CollageError):

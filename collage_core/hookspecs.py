@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import pluggy
 
 from collage_core.backend import Backend, Peer
-from collage_core.devices.contract import Device
+from collage_core.devices import Device
 
 __all__ = ["collage_backends", "collage_devices", "collage_peers", "collage_searchers"]
 

@@ -11,6 +11,7 @@ one, the variant.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,14 +20,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
+from collage_run.restoring import restore
 from onnx import helper, numpy_helper
 
-from collage_core.backend import Backend, Bound, Kernel, Variant
+from collage_core.backend import Backend, Bound, Kernel, StoredKernel, Variant
 from collage_core.costs.check import compare, standards
 from collage_core.device import Target
 from collage_core.devices import Station
 from collage_core.errors import DeclinedError, InputError, Refusal
-from collage_core.formats import Array, Format
+from collage_core.formats import Array, Format, empty, plain
 from collage_core.ir import Graph, Subgraph, TensorType, from_model, to_value_info
 from collage_core.ir.randomness import random_values
 from collage_core.plugins import default_registry
@@ -210,7 +212,8 @@ def check_group(
     core's (docs/adr/0007), which hold, too, and alone where a variant rounds. repeatable: both answers are
     the same to the last bit, any NaN being as good as another, and 0.0 as -0.0; stricter than the contract:
     false for libraries that may add in another order, where only the tolerances count. What depends on random
-    numbers that the group draws need only be legal. build: called in place of `backend.build`.
+    numbers that the group draws need only be legal. build: called in place of `backend.build`. What can be
+    stored is restored, and checked as well.
 
     Returns the kernels by variant, in the order of the offer, less the variants that are declined when they
     are to be built. Raises AssertionError if nothing is offered or all are declined, `supported` declines,
@@ -237,6 +240,11 @@ def check_group(
             kernels[variant] = kernel
             _check_calls(kernel, subgraph, variant, runs, tolerances or {}, repeatable)
             _check_aliases(kernel, subgraph, variant, runs[0], tolerances or {})
+            if (stored := backend.stored(kernel, subgraph, variant, target)) is not None:
+                with _naming("restored"):
+                    again = restore(_read_again(stored))
+                    _check_calls(again, subgraph, variant, runs, tolerances or {}, repeatable)
+                    _check_aliases(again, subgraph, variant, runs[0], tolerances or {})
     if not kernels:
         raise AssertionError(f"{where}: every variant is declined when it is to be built")
     return kernels
@@ -352,6 +360,15 @@ def _call(
         allowed = None if rounded_to else tolerances.get(str(expected.dtype))
         if allowed is not None and not (error is not None and error <= allowed):
             raise AssertionError(f"output {name!r} has error {error}, more than {allowed:g}")
+
+
+def _read_again(stored: StoredKernel) -> StoredKernel:
+    """As it comes back from a file."""
+    arrays = [empty(a.shape, plain(str(a.dtype), a.shape)) for a in stored.arrays]
+    for array, written in zip(arrays, stored.arrays, strict=True):
+        array[...] = written
+        array.flags.writeable = False
+    return StoredKernel(stored.kind, json.loads(json.dumps(dict(stored.facts))), stored.code, tuple(arrays))
 
 
 def _same(one: Array, other: Array) -> bool:

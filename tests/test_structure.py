@@ -13,6 +13,7 @@ import io
 import re
 import sys
 import tokenize
+import tomllib
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING
@@ -24,15 +25,16 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).parents[1]
 _CORE = _ROOT / "collage_core"
-_MODULES = sorted(_CORE.rglob("*.py"))
+_RUN = _ROOT / "run" / "collage_run"
+_CORE_MODULES = sorted(_CORE.rglob("*.py"))
+_RUN_MODULES = sorted(_RUN.rglob("*.py"))
+_MODULES = [*_CORE_MODULES, *_RUN_MODULES]
 _VENDORS = re.compile(
     r"(?<![a-z])(dnnl|onednn|openvino|onnxruntime|cudnn|cublas|tensorrt|tvm|mkl|ncnn)(?![a-z])", re.I
 )
 
 _MAY_IMPORT: dict[str, set[str]] = {
-    "printable": set(),
-    "errors": {"printable"},
-    "files": set(),
+    "errors": set(),
     "folders": set(),
     "private_files": {"folders"},
     "sources": set(),
@@ -40,7 +42,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "formats": set(),
     "operators": set(),
     "device": {"errors", "formats"},
-    "ir": {"errors", "files", "formats", "operators"},
+    "ir": {"errors", "formats", "operators"},
     "patterns": {"errors", "ir"},
     "rules": {"errors", "ir"},
     "devices": {"errors", "formats"},
@@ -64,8 +66,8 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "search": {"backend", "candidates", "costs", "errors", "formats", "ir", "placement"},
     "testing": {"backend", "costs", "device", "devices", "errors", "formats", "ir", "plugins", "reference"},
     "runtime": {
-        *("backend", "device", "devices", "errors", "files", "folders", "formats", "ir", "placement"),
-        *("plugins", "printable", "private_files", "sources"),
+        *("backend", "device", "devices", "errors", "folders", "formats", "ir", "placement"),
+        *("plugins", "private_files", "sources"),
     },
     "measuring": {
         *("backend", "candidates", "costs", "device", "errors", "formats", "ir", "placement", "plugins"),
@@ -82,21 +84,23 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "doctor": {"backend", "costs", "device", "errors", "plugins"},
     "report": {
         *("backend", "candidates", "costs", "doctor", "formats", "ir", "measuring", "pipeline", "placement"),
-        *("plugins", "printable"),
+        "plugins",
     },
     "cli": {
-        *("candidates", "costs", "device", "doctor", "errors", "files", "formats", "ir", "measuring"),
-        *("pipeline", "placement", "plugins", "printable", "report", "runtime", "worker"),
+        *("candidates", "costs", "device", "doctor", "errors", "formats", "ir", "measuring"),
+        *("pipeline", "placement", "plugins", "report", "runtime", "worker"),
     },
 }
 """Packages and modules of core, and what each may import of core besides itself."""
 
 _FACES = (
     "collage_core",
+    "collage_run",
+    "collage_run.restoring",
     *(
         f"collage_core.{name}"
         for name in _MAY_IMPORT
-        if name not in ("cli", "doctor", "files", "measuring", "pipeline", "printable", "report")
+        if name not in ("cli", "doctor", "measuring", "pipeline", "report")
     ),
     "collage_core.ir.passes",
 )
@@ -104,7 +108,8 @@ _FACES = (
 
 
 def _module_name(path: Path) -> str:
-    return ".".join(path.relative_to(_ROOT).with_suffix("").parts).removesuffix(".__init__")
+    top = _RUN.parent if path in _RUN_MODULES else _ROOT
+    return ".".join(path.relative_to(top).with_suffix("").parts).removesuffix(".__init__")
 
 
 def _relative(path: Path) -> str:
@@ -136,7 +141,7 @@ def _docstring_lines(source: str) -> set[int]:
     return lines
 
 
-@pytest.mark.parametrize("path", _MODULES, ids=_relative)
+@pytest.mark.parametrize("path", _CORE_MODULES, ids=_relative)
 def test_packages_import_downwards_only(path: Path) -> None:
     package = path.relative_to(_CORE).parts[0].removesuffix(".py")
     if package == "__init__":  # the public API, which collects
@@ -144,7 +149,8 @@ def test_packages_import_downwards_only(path: Path) -> None:
     assert package in _MAY_IMPORT, f"say in this test what {package} may import"
     for name in _imports_of(path):
         parts = name.split(".")
-        assert not parts[0].startswith("collage_") or parts[0] == "collage_core", f"core imports {name}"
+        known = ("collage_core", "collage_run")
+        assert not parts[0].startswith("collage_") or parts[0] in known, f"core imports {name}"
         if parts[0] == "collage_core" and parts[1] != package:
             assert parts[1] in _MAY_IMPORT[package], f"{_relative(path)} imports {name}"
 
@@ -152,7 +158,7 @@ def test_packages_import_downwards_only(path: Path) -> None:
 def test_import_direction_is_a_direction() -> None:
     """What the table allows has no cycle, and it names nothing that is not there."""
     tuple(graphlib.TopologicalSorter(_MAY_IMPORT).static_order())
-    there = {path.relative_to(_CORE).parts[0].removesuffix(".py") for path in _MODULES}
+    there = {path.relative_to(_CORE).parts[0].removesuffix(".py") for path in _CORE_MODULES}
     assert set(_MAY_IMPORT) == there - {"__init__"}
 
 
@@ -167,7 +173,7 @@ def test_modules_import_in_one_direction() -> None:
 
 
 def test_the_ir_stands_at_the_bottom() -> None:
-    above = set(_MAY_IMPORT) - {"ir", "errors", "files", "formats", "operators"}
+    above = set(_MAY_IMPORT) - {"ir", "errors", "formats", "operators"}
     for path in (_CORE / "ir").rglob("*.py"):
         assert not above & {
             name.split(".")[1] for name in _imports_of(path) if name.startswith("collage_core.")
@@ -182,10 +188,47 @@ def test_plugins_import_core_and_themselves_only(path: Path) -> None:
     own = path.relative_to(_ROOT / "plugins").parts[1]
     for name in _imports_of(path):
         package = name.split(".")[0]
-        assert not package.startswith("collage_") or package in ("collage_core", own), f"{own} imports {name}"
+        known = ("collage_core", "collage_run", own)
+        assert not package.startswith("collage_") or package in known, f"{own} imports {name}"
+
+
+_NEEDED_TO_RUN = {"numpy", "ml_dtypes"}
+
+
+@pytest.mark.parametrize("path", _RUN_MODULES, ids=_relative)
+def test_what_runs_needs_no_more_than_numpy(path: Path) -> None:
+    for name in _imports_of(path):
+        package = name.split(".")[0]
+        known = package in sys.stdlib_module_names or package in _NEEDED_TO_RUN
+        assert known or package == "collage_run", f"{_relative(path)} imports {name}"
+
+
+_RUN_PARTS = [
+    (plugin.parent, point.partition(":")[0])
+    for plugin in sorted((_ROOT / "plugins").glob("*/pyproject.toml"))
+    for point in tomllib.loads(plugin.read_text())["project"]["entry-points"].get("collage.run", {}).values()
+]
+
+
+@pytest.mark.parametrize(("plugin", "module"), _RUN_PARTS, ids=lambda part: str(getattr(part, "name", part)))
+def test_what_restores_kernels_needs_nothing_of_core(plugin: Path, module: str) -> None:
+    """It is imported where `collage-run` is installed, and the plugin, and nothing else of ours."""
+    seen: set[str] = set()
+    wanted = [module]
+    while wanted:
+        name = wanted.pop()
+        seen.add(name)
+        file = plugin / Path(*name.split("."))
+        path = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
+        for imported in [*_imports_of(path), name.rpartition(".")[0]]:
+            package = imported.split(".")[0]
+            assert package not in ("collage_core", "onnx"), f"{_relative(path)} imports {imported}"
+            if package == plugin.name and imported not in seen:
+                wanted.append(imported)
 
 
 def test_there_are_plugins_to_check() -> None:
+    assert len(_RUN_PARTS) >= 5
     assert len({p.relative_to(_ROOT / "plugins").parts[0] for p in _PLUGIN_MODULES}) >= 3
 
 
@@ -226,7 +269,9 @@ def test_public_names_are_there_and_documented(face: str) -> None:
     for name in module.__all__:
         assert hasattr(module, name), f"{face} has no {name}"
         thing = getattr(module, name)
-        is_ours = isinstance(thing, type | FunctionType) and thing.__module__.startswith("collage_core")
+        is_ours = isinstance(thing, type | FunctionType) and thing.__module__.startswith(
+            ("collage_core", "collage_run")
+        )
         homes = [Path(inspect.getfile(sys.modules[thing.__module__]))] if is_ours else _MODULES
         assert any(name in _documented(path) for path in homes), f"{name} of {face} has no docstring"
 

@@ -22,6 +22,7 @@ from collage_core.cli import commands
 from collage_core.cli.output import Dispensable, drop
 from collage_core.errors import CollageError
 from collage_core.worker import RemoteError
+from collage_core.worker.errors import is_own
 
 __all__ = ["main"]
 
@@ -96,7 +97,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _text(error: CollageError) -> str:
     """What the reference says in a worker is what a person needs, without the worker's own words."""
-    if isinstance(error, RemoteError) and error.type_name.startswith(CollageError.__module__):
+    if isinstance(error, RemoteError) and is_own(error.type_name):
         return error.message
     return str(error)
 

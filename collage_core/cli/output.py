@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
-from collage_core.printable import printable
+from collage_run.printable import printable
 
 __all__ = ["Dispensable", "drop", "show"]
 

@@ -10,13 +10,12 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
+from collage_run.printable import printable_line
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
-
-from collage_core.printable import printable_line
 
 __all__ = ["ProgressBars"]
 

@@ -1,7 +1,7 @@
 """Devices: memory, queues of work on it, and the ways there and back."""
 
-from collage_core.devices.contract import Buffers, Device, DeviceArray, DeviceInfo, Memory, Queue
-from collage_core.devices.cpu import IMMEDIATE, CpuDevice
+from collage_run.devices import IMMEDIATE, Buffers, CpuDevice, Device, DeviceArray, DeviceInfo, Memory, Queue
+
 from collage_core.devices.station import Station
 
 __all__ = [

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from collage_run.devices import Device
 
-from collage_core.devices.contract import Device
 from collage_core.formats import CPU, Array, Format, empty, view
 
 __all__ = ["Station"]

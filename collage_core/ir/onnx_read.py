@@ -9,9 +9,9 @@ from pathlib import Path
 
 import onnx
 import onnx.inliner
+from collage_run.files import regular
 
 from collage_core.errors import ModelError
-from collage_core.files import regular
 from collage_core.ir.bodies import inner_nodes
 from collage_core.ir.body_types import with_typed_bodies, yielded_types
 from collage_core.ir.deduction import deduced_types

@@ -3,57 +3,16 @@
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
+from collage_run.types import Dim, TensorType
 
 __all__ = ["UNKNOWN", "Attribute", "Dim", "Node", "TensorType", "Value", "ValueKind"]
 
-Dim = int | str
-"""A size, or the name of a symbolic dimension."""
-
 Attribute = Any
 """int, float, str, tuple of those, numpy array, or a Graph: the body of an If, Loop or Scan."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorType:
-    """Element type (numpy dtype name) and shape, whose entries are sizes or names of symbolic dimensions."""
-
-    dtype: str
-    shape: tuple[Dim, ...]
-
-    @property
-    def symbolic_dims(self) -> tuple[str, ...]:
-        return tuple(d for d in self.shape if isinstance(d, str))
-
-    @property
-    def is_static(self) -> bool:
-        """Whether it is known, and all of its dimensions are."""
-        return not self.symbolic_dims
-
-    @property
-    def static_shape(self) -> tuple[int, ...]:
-        """The shape, all of whose dimensions must be known; ValueError names the first that is not."""
-        for d in self.shape:
-            if not isinstance(d, int):
-                raise ValueError(f"dimension {d!r} is not known")
-        return self.shape  # type: ignore[return-value]  # the loop above has checked every entry
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.static_shape)
-
-    @property
-    def size_bytes(self) -> int:
-        return self.size * np.dtype(self.dtype).itemsize
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
 UNKNOWN = TensorType("", ("?",))

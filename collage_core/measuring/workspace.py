@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
+from collage_run.executable import check_array
 
 from collage_core.costs.inputs import synthesise_inputs
 from collage_core.costs.recording import Recording, record
@@ -17,7 +18,6 @@ from collage_core.formats import Array
 from collage_core.ir import MODEL_FILE, Graph, save_stored
 from collage_core.ir.digests import graph_digest
 from collage_core.measuring.temporary import TemporaryFolder
-from collage_core.runtime.executable import check_array
 from collage_core.runtime.session import save_arrays
 from collage_core.worker import Worker
 

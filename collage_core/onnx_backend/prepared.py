@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from collage_run.executable import check_array
 from onnx.backend.base import BackendRep, namedtupledict
 
 from collage_core.errors import BackendError, DeclinedError, InputError, Refusal, StepError, WorkerError
@@ -22,7 +23,6 @@ from collage_core.onnx_backend.serving import STEP_FILE, open_executable, run_ex
 from collage_core.onnx_backend.stored import StoredGraph
 from collage_core.placement import Conversion, Placement
 from collage_core.runtime import Inputs
-from collage_core.runtime.executable import check_array
 from collage_core.runtime.plan import schedule
 from collage_core.worker import RemoteError, WorkerCrash, WorkerTimeout
 

@@ -9,8 +9,9 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from collage_run.printable import printable_line
+
 from collage_core.placement import VIEW
-from collage_core.printable import printable_line
 from collage_core.report.tables import headline, table
 
 __all__ = [

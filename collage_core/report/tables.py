@@ -6,11 +6,10 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from collage_run.printable import printable_line
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
-
-from collage_core.printable import printable_line
 
 __all__ = ["headline", "table"]
 

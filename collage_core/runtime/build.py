@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from collage_run.executable import Executable
+
 from collage_core.backend import Backend, BackendKind, Kernel
 from collage_core.errors import BackendError, CollageError, PlacementError
 from collage_core.formats import CPU, Format
@@ -12,7 +14,6 @@ from collage_core.ir import Graph, Subgraph, TensorType
 from collage_core.ir.onnx_check import one_line
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.plugins import Registry, default_registry
-from collage_core.runtime.executable import Executable
 from collage_core.runtime.kept import KernelStore
 from collage_core.runtime.plan import Step, lay_out, schedule
 
@@ -58,7 +59,7 @@ def _built(
         kernels.append(builder.kernel(step))
         if progress:
             progress(i + 1, len(steps))
-    return Executable(graph, placement, lay_out(graph, steps, kernels), kernels, devices)
+    return Executable(lay_out(graph, steps, kernels), [k for k in kernels if k is not None], devices)
 
 
 _environment: dict[str, str] = {}
@@ -146,7 +147,7 @@ class _Builder:
         key = None if self._kept is None else key_of(self._kept)
         if self._kept is None or key is None:
             return build()
-        if (kernel := self._kept.restored(key, backend)) is None:
+        if (kernel := self._kept.restored(key)) is None:
             kernel = build()
             self._kept.keep(key, kernel)
         return kernel

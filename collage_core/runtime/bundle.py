@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 import warnings
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
@@ -23,23 +23,35 @@ from typing import IO, Any
 
 import numpy as np
 import onnx
+from collage_run import exported
+from collage_run.archives import check_size, data_offset
+from collage_run.executable import Executable
+from collage_run.files import regular
+from collage_run.printable import printable
 
-from collage_core.errors import BundleError, CollageError
-from collage_core.files import regular
-from collage_core.formats import Array, empty, plain
-from collage_core.ir import MODEL_FILE, WEIGHTS_FILE, ExternalData, Graph, from_model, write_external
+from collage_core.backend import Kernel, StoredKernel
+from collage_core.errors import BundleError, CollageError, OtherProcessorError
+from collage_core.formats import CPU, Array, empty, plain
+from collage_core.ir import (
+    MODEL_FILE,
+    WEIGHTS_FILE,
+    ExternalData,
+    Graph,
+    Subgraph,
+    from_model,
+    write_external,
+)
 from collage_core.ir.onnx_check import one_line
 from collage_core.ir.onnx_tensors import read_into
-from collage_core.placement import Placement
+from collage_core.placement import Conversion, Group, Placement
 from collage_core.plugins import Registry, default_registry
-from collage_core.printable import printable
 from collage_core.runtime.build import build
-from collage_core.runtime.executable import Executable
 from collage_core.runtime.files import replacing
 from collage_core.runtime.kept import KernelStore
 from collage_core.runtime.origin import differences, origin_here
+from collage_core.runtime.plan import schedule
 
-__all__ = ["FORMAT_VERSION", "Bundle", "differences_here", "holds", "load", "read", "save"]
+__all__ = ["FORMAT_VERSION", "Bundle", "differences_here", "export", "holds", "load", "read", "save"]
 
 FORMAT_VERSION = 1
 _MANIFEST = "manifest.json"
@@ -49,7 +61,6 @@ _MOST_JSON_BYTES = 64 << 20
 """The placement of a model of 10,000 nodes takes some two MB."""
 _MOST_SINGLES = 64
 _CHUNK_BYTES = 4 << 20
-_LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,47 @@ def save(bundle: Bundle, path: str | Path) -> None:
     """Write a bundle; a file of that name is replaced only when the new one is complete. BundleError if it
     cannot be written.
     """
+    with _written(bundle, path):
+        pass
+
+
+def export(bundle: Bundle, path: str | Path, registry: Registry | None = None) -> str:
+    """Write a bundle that brings its kernels (`collage_run.exported`), built in this process, for this
+    processor. Returns the digest that stands for all of it.
+
+    BundleError as from `save`, and for a placement that has kernels of a backend that cannot be stored.
+    """
+    registry = registry or default_registry()
+    executable = build(bundle.graph, bundle.placement, registry, kept=KernelStore())
+    environment: dict[str, str] = {}
+    for name in bundle.placement.backends():
+        environment |= registry.backend(name).environment(bundle.placement.target)
+    if others := executable.program.arena_bytes.keys() - {CPU}:
+        raise BundleError(f"cannot export {path}: kernels on {', '.join(others)} cannot be stored")
+    stored: dict[Kernel, StoredKernel] = {}
+    steps = (step for step in schedule(bundle.graph, bundle.placement) if not step.is_view)
+    for step, kernel in zip(steps, executable.kernels, strict=True):
+        if kernel not in stored:
+            if (told := _stored(bundle, registry, step.what, kernel)) is None:
+                raise BundleError(f"cannot export {path}: what runs this step cannot be stored: {step}")
+            stored[kernel] = told
+    with _written(bundle, path) as archive:
+        kernels = [stored[kernel] for kernel in executable.kernels]
+        return exported.append(archive, executable.program, kernels, environment)
+
+
+def _stored(
+    bundle: Bundle, registry: Registry, what: Group | Conversion, kernel: Kernel
+) -> StoredKernel | None:
+    if isinstance(what, Conversion):
+        return kernel.stored()
+    subgraph, target = Subgraph(bundle.graph, what.nodes), bundle.placement.target
+    return registry.backend(what.backend).stored(kernel, subgraph, what.variant, target)
+
+
+@contextmanager
+def _written(bundle: Bundle, path: str | Path) -> Iterator[zipfile.ZipFile]:
+    """The archive of it, for more to be written."""
     if Path(path).exists() and not Path(path).is_file():
         raise BundleError(f"cannot write {path}: it is no file")
     try:
@@ -85,6 +137,7 @@ def save(bundle: Bundle, path: str | Path) -> None:
             archive.writestr(MODEL_FILE, model.SerializeToString())
             for name, text in _texts(bundle).items():
                 archive.writestr(name, text)
+            yield archive
     except OSError as error:
         raise BundleError(f"cannot write {path}: {error.strerror or error}") from None
 
@@ -161,13 +214,30 @@ def read(path: str | Path, *, check_weights: bool = False) -> Bundle:
         raise BundleError(f"{path}: not a bundle, or a damaged one ({one_line(error)})") from None
 
 
-def load(path: str | Path, registry: Registry | None = None) -> Executable:
+def load(
+    path: str | Path,
+    registry: Registry | None = None,
+    *,
+    allow_code: bool = False,
+    expect: str | None = None,
+) -> Executable:
     """Read a bundle and build its executable in this process.
+
+    allow_code: run the machine code of an exported bundle, which may do anything; without it, and on another
+    processor than it was exported on, its kernels are built anew, as those of all other bundles. expect: the
+    digest that an exported bundle must have.
 
     BundleError as from `read`, and if a backend of it is not here, or the processor lacks instructions that
     it was made for. Other versions, and another processor that has them, are warned of: the placement is
     right, but may not be the fastest.
     """
+    if expect is not None or (allow_code and exported.brings_code(path)):
+        try:
+            if allow_code:
+                return exported.load(path, allow_code=True, expect=expect)
+        except OtherProcessorError as error:
+            warnings.warn(printable(f"{error}: its kernels are built anew"), stacklevel=2)
+        exported.verify(path, expect)
     registry = registry or default_registry()
     bundle = read(path, check_weights=True)
     for difference in differences_here(bundle, path, registry):
@@ -240,14 +310,10 @@ def _singles(archive: zipfile.ZipFile, size_bytes: int, placement: Placement) ->
     return singles
 
 
-def _check_size(info: zipfile.ZipInfo, most_bytes: int) -> None:
-    """BadZipFile for what would unpack to more than it takes, or than the archive."""
-    if info.compress_type != zipfile.ZIP_STORED:
-        raise zipfile.BadZipFile(f"{info.filename} is compressed")
-    if info.filename in (_MANIFEST, _PLACEMENT, _SINGLES):
-        most_bytes = min(most_bytes, _MOST_JSON_BYTES)
-    if info.file_size != info.compress_size or info.file_size > most_bytes:
-        raise zipfile.BadZipFile(f"{info.filename} is said to have {info.file_size} bytes")
+def _check_size(info: zipfile.ZipInfo, size_bytes: int) -> None:
+    """As `check_size`, of an entry of an archive of so many bytes."""
+    is_json = info.filename in (_MANIFEST, _PLACEMENT, _SINGLES)
+    check_size(info, min(size_bytes, _MOST_JSON_BYTES) if is_json else size_bytes)
 
 
 def _mapped_weights(file: FileIO, archive: zipfile.ZipFile) -> Array:
@@ -255,7 +321,7 @@ def _mapped_weights(file: FileIO, archive: zipfile.ZipFile) -> Array:
     info = archive.getinfo(WEIGHTS_FILE)
     if not info.file_size:
         return np.empty(0, np.uint8)
-    return np.memmap(file, np.uint8, "r", _data_offset(file, info), (info.file_size,))
+    return np.memmap(file, np.uint8, "r", data_offset(file, info), (info.file_size,))
 
 
 def _read_weights(file: FileIO, archive: zipfile.ZipFile) -> Array:
@@ -264,7 +330,7 @@ def _read_weights(file: FileIO, archive: zipfile.ZipFile) -> Array:
     """
     info = archive.getinfo(WEIGHTS_FILE)
     archive.open(info).close()  # checks its local header
-    file.seek(_data_offset(file, info))
+    file.seek(data_offset(file, info))
     data = empty([info.file_size], plain("uint8", [info.file_size]))
     sum = 0
 
@@ -276,12 +342,3 @@ def _read_weights(file: FileIO, archive: zipfile.ZipFile) -> Array:
     if sum != info.CRC:
         raise zipfile.BadZipFile(f"Bad CRC-32 for file {WEIGHTS_FILE!r}")
     return data
-
-
-def _data_offset(file: FileIO, info: zipfile.ZipInfo) -> int:
-    """Where a stored entry's bytes begin: behind its local header, whose name and extra field may be longer
-    than the directory's.
-    """
-    file.seek(info.header_offset)
-    name_bytes, extra_bytes = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))[-2:]
-    return info.header_offset + _LOCAL_HEADER.size + int(name_bytes) + int(extra_bytes)

@@ -7,39 +7,37 @@ variant, target, the code of backend and core, and the processor.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import importlib.metadata
 import json
 import os
-import platform
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from collage_run.mapped import contents
+from collage_run.processor import runs_code_of
+from collage_run.restoring import restore
 
 from collage_core.backend import Backend, Kernel, StoredKernel, Variant
-from collage_core.device import Target, cpuinfo
+from collage_core.device import Target
 from collage_core.folders import user_folder
-from collage_core.formats import Array, Format, empty, plain, view
+from collage_core.formats import Array, Format, plain, view
 from collage_core.ir import Graph, Subgraph, TensorType
 from collage_core.private_files import PrivateFiles
 from collage_core.sources import source_hash
 
 __all__ = ["KernelStore"]
 
-_VERSION = 1
+_VERSION = 2
 _MAGIC = b"collage kernel\n\0"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _SIZES_BYTES = 16
 _MOST_HEADER_BYTES = 16 << 20
 _ALIGNMENT = 64
-_MAPPED_FROM_BYTES = 64 << 10
-"""Smaller files are read: a mapping takes whole pages, and of mappings a process has some 65,000."""
 _MAX_BYTES = 4 << 30
 _MOST_AT_ONCE_BYTES = _MAX_BYTES // 2
 """Of one store: what is larger would push out what it has just kept."""
@@ -73,8 +71,8 @@ class KernelStore:
         """Of a conversion's kernel; None where it is not to be kept."""
         return self._key(backend, target, [f"{type}: {source} -> {destination}"])
 
-    def restored(self, key: str, backend: Backend) -> Kernel | None:
-        """The kernel that is kept under `key`; None where none is, or the backend cannot make one of it."""
+    def restored(self, key: str) -> Kernel | None:
+        """The kernel that is kept under `key`; None where none is, or nothing can make one of it."""
         if (file := self._files.open(key)) is None:
             return None
         try:
@@ -86,7 +84,7 @@ class KernelStore:
         except OSError:
             return None
         try:
-            return backend.restore(stored)
+            return restore(stored)
         except Exception:  # whatever a library raises: the kernel is built, and that may say why not
             return None
 
@@ -119,26 +117,19 @@ class KernelStore:
 def _made_by(backend: Backend, target: Target) -> str | None:
     """Whose kernels, and where. None where nothing can be restored, or nobody can tell which code made it."""
     source = source_hash(type(backend).__module__)
-    if type(backend).restore is Backend.restore or not source:
+    if not backend.stores_kernels or not source:
         return None
     info = backend.info()
     core = [importlib.metadata.version("collage-core")]
-    core += [source_hash(f"collage_core.{name}") for name in ("backend", "formats", "ir", "operators")]
+    core += [source_hash(f"collage_core.{name}") for name in ("backend", "ir", "operators")]
+    core.append(source_hash("collage_run"))
     versions = [info.version, source, info.library_version or ""]
-    return "\n".join([str(_VERSION), *core, _processor(), backend.name, *versions, str(target)])
-
-
-@cache
-def _processor() -> str:
-    """Machine code is for one processor, and for all others that nothing that code can use tells from it."""
-    facts = cpuinfo()
-    told = ("model name", "cpu family", "model", "flags", "CPU implementer", "CPU part", "Features", "isa")
-    return ", ".join([platform.machine(), *(facts.get(name, "") for name in told)])
+    return "\n".join([str(_VERSION), *core, runs_code_of(), backend.name, *versions, str(target)])
 
 
 def _parts(key: str, stored: StoredKernel) -> Iterator[bytes | memoryview]:
     described = [[str(a.dtype), list(a.shape)] for a in stored.arrays]
-    header = json.dumps({"facts": dict(stored.facts), "arrays": described}).encode()
+    header = json.dumps({"kind": stored.kind, "facts": dict(stored.facts), "arrays": described}).encode()
     rest: list[bytes | memoryview] = [_sizes(header, stored.code), header, stored.code]
     offset = len(_MAGIC) + _DIGEST_BYTES + sum(map(len, rest))
     for array in stored.arrays:
@@ -164,11 +155,13 @@ def _read(key: str, file: FileIO) -> StoredKernel:
     # Before any more of it is read, however long it is.
     if os.fstat(file.fileno()).st_size != (places[-1][1] if places else code_end):
         raise ValueError("it is cut short, or longer than it was")
-    data = _contents(file)
+    data = contents(file)
     if _digest(key, [data[start:].data]) != fixed[len(_MAGIC) : start]:
         raise ValueError("it is not what was written")
     arrays = [view(data[begin:end], shape, format) for begin, end, shape, format in places]
-    return StoredKernel(told["facts"], bytes(data[code_end - code_bytes : code_end]), tuple(arrays))
+    return StoredKernel(
+        told["kind"], told["facts"], bytes(data[code_end - code_bytes : code_end]), tuple(arrays)
+    )
 
 
 def _places(
@@ -180,53 +173,6 @@ def _places(
         format = plain(dtype, shape)
         begin, offset = offset, offset + format.size_bytes(shape)
         yield begin, offset, shape, format
-
-
-def _contents(file: FileIO) -> Array:
-    """uint8, 64-byte aligned; it cannot be written, and does not keep the file open."""
-    size_bytes = os.fstat(file.fileno()).st_size
-    if size_bytes >= _MAPPED_FROM_BYTES:
-        return np.asarray(_Mapping(file.fileno(), size_bytes))
-    data = empty([size_bytes], plain("uint8", [size_bytes]))
-    if file.readinto(data.data) != size_bytes:
-        raise ValueError("it is cut short")
-    data.flags.writeable = False
-    return data
-
-
-class _Mapping:
-    """A file's bytes, until nobody has an array of them any more. Python's own `mmap` would keep a descriptor
-    for each, and a process has some thousand.
-    """
-
-    def __init__(self, descriptor: int, size_bytes: int) -> None:
-        """OSError where there is no room."""
-        self._unmap, self._size_bytes = _libc().munmap, size_bytes
-        read_only, private = 1, 2
-        address = _libc().mmap(None, size_bytes, read_only, private, descriptor, 0)
-        if address == ctypes.c_void_p(-1).value:
-            self._address = None
-            raise OSError(ctypes.get_errno(), "mmap")
-        self._address = address
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": "|u1",
-            "shape": (size_bytes,),
-            "data": (address, True),
-        }
-
-    def __del__(self) -> None:
-        if self._address is not None:
-            self._unmap(self._address, self._size_bytes)
-
-
-@cache
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    libc.mmap.argtypes, libc.mmap.restype = [pointer, size, number, number, number, ctypes.c_long], pointer
-    libc.munmap.argtypes, libc.munmap.restype = [pointer, size], number
-    return libc
 
 
 def _bytes(array: Array) -> memoryview:

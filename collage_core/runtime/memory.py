@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collage_core.devices.cpu import ALIGNMENT_BYTES
+from collage_run.devices import ALIGNMENT_BYTES
 
 __all__ = ["Block", "plan_offsets"]
 

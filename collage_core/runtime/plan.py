@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from collage_run.program import Call, Place, Program
+
 from collage_core.backend import Kernel
 from collage_core.device import Target
 from collage_core.errors import PlacementError
@@ -15,7 +17,7 @@ from collage_core.ir.views import is_view, output_format
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.runtime.memory import Block, plan_offsets
 
-__all__ = ["Plan", "Slot", "Step", "lay_out", "rounded_to", "schedule"]
+__all__ = ["Slot", "Step", "lay_out", "rounded_to", "schedule"]
 
 _MOST_BYTES = 1 << 40
 """Of a value. Beyond some size even asking for the memory fails, in whatever way."""
@@ -41,33 +43,11 @@ class Step:
         """Which works on it: of a transfer the other one than the host."""
         return device_of(format for _, format in (*self.reads, *self.writes))
 
-    @property
-    def is_transfer(self) -> bool:
-        """Whether it brings a value from the host's memory to another device's, or back."""
-        return len({format.device for _, format in (*self.reads, *self.writes)}) > 1
-
-    @property
-    def is_download(self) -> bool:
-        """Whether the host has to wait for it: it writes to the host's memory from another one."""
-        return self.is_transfer and self.writes[0][1].device == CPU
-
     def __str__(self) -> str:
         if isinstance(self.what, Conversion):
             c = self.what
             return f"{c.backend}: convert {c.value} {c.source} -> {c.destination}"
         return f"{self.what.backend}: nodes {', '.join(map(str, self.what.nodes))}"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Steps in order; where every slot and every step's workspace lies in its device's arena (offsets and
-    sizes in bytes); how large each device's arena is.
-    """
-
-    steps: tuple[Step, ...]
-    offsets: Mapping[Slot, int]
-    workspaces: tuple[tuple[int, int], ...]
-    arena_bytes: Mapping[str, int]
 
 
 def schedule(graph: Graph, placement: Placement) -> tuple[Step, ...]:
@@ -174,8 +154,10 @@ def rounded_to(graph: Graph, placement: Placement) -> frozenset[str]:
     return frozenset(f.dtype for v, f in stored if f.dtype != graph.type_of(v).dtype)
 
 
-def lay_out(graph: Graph, steps: Sequence[Step], kernels: Sequence[Kernel | None]) -> Plan:
-    """Give every slot and workspace its place. `kernels` are those of `steps`, None for views."""
+def lay_out(graph: Graph, steps: Sequence[Step], kernels: Sequence[Kernel | None]) -> Program:
+    """Give every slot and workspace its place. `kernels` are those of `steps`; None for views, which no
+    program calls.
+    """
     first = {(v, graph.plain_format(v)): -1 for v in graph.inputs}
     last: dict[Slot, int] = {}
     for i, step in enumerate(steps):
@@ -208,8 +190,24 @@ def lay_out(graph: Graph, steps: Sequence[Step], kernels: Sequence[Kernel | None
         by_root.update(zip(here, offsets, strict=False))
         for i, offset, block in zip(working, offsets[len(here) :], scratch, strict=True):
             workspaces[i] = offset, block.size_bytes
-    places = {s: by_root[owner.get(s, s)] for s in first}
-    return Plan(tuple(steps), places, tuple(workspaces), arena_bytes)
+    places = {
+        (v, format): Place(
+            by_root[owner.get((v, format), (v, format))], graph.type_of(v).static_shape, format
+        )
+        for v, format in first
+    }
+    calls = []
+    for step, (offset, size_bytes) in zip(steps, workspaces, strict=True):
+        if not step.is_view:
+            reads, writes = (tuple(places[slot] for slot in slots) for slots in (step.reads, step.writes))
+            workspace = Place(offset, (size_bytes,), Format("uint8", (0,), step.device))
+            calls.append(Call(str(step), reads, writes, workspace))
+    inputs = {v: places[v, graph.plain_format(v)] for v in graph.inputs}
+    outputs = {
+        v: graph.constants[v] if graph.is_constant(v) else places[v, graph.plain_format(v)]
+        for v in graph.outputs
+    }
+    return Program(tuple(calls), inputs, outputs, arena_bytes)
 
 
 def _share(

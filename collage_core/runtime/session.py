@@ -8,25 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from collage_run.executable import Context, Executable
 
 from collage_core.backend import PeerSession
 from collage_core.device import Target
 from collage_core.formats import Array
-from collage_core.ir import load_stored
-from collage_core.placement import Placement
+from collage_core.ir import Graph, load_stored
+from collage_core.placement import Conversion, Group, Placement
 from collage_core.plugins import default_registry
 from collage_core.runtime.build import build
-from collage_core.runtime.executable import Context, Executable
 from collage_core.runtime.kept import KernelStore
+from collage_core.runtime.plan import schedule
 
 __all__ = ["ExecutableSession", "load_arrays", "open_peer", "open_placement", "save_arrays"]
 
 
 class ExecutableSession(PeerSession):
-    """An executable run on its own input and output buffers, as peers are on theirs."""
+    """A placement's executable, run on its own input and output buffers, as peers are on theirs."""
 
-    def __init__(self, executable: Executable) -> None:
-        self._executable = executable
+    def __init__(self, graph: Graph, placement: Placement, executable: Executable) -> None:
+        self._placement = placement
+        self._called = [step.what for step in schedule(graph, placement) if not step.is_view]
         self._context: Context = executable.context()
 
     def set_inputs(self, inputs: Mapping[str, Array]) -> None:
@@ -40,11 +42,9 @@ class ExecutableSession(PeerSession):
         """Run once, and return what it took, in the order of the placement: groups (0 for views), then
         conversions.
         """
-        placement, steps = self._executable.placement, self._executable.plan.steps
-        steps_ms = self._context.execute_timed()
-        by_part = dict(zip((step.what for step in steps), steps_ms, strict=True))
-        groups_ms = [by_part[group] for group in placement.groups]
-        return [*groups_ms, *(by_part[c] for c in placement.conversions)]
+        parts: list[Group | Conversion] = [*self._placement.groups, *self._placement.conversions]
+        by_part = dict(zip(self._called, self._context.execute_timed(), strict=True))
+        return [by_part.get(part, 0.0) for part in parts]
 
     def outputs(self) -> dict[str, Array]:
         return {v: a.copy() for v, a in self._context.outputs.items()}
@@ -53,7 +53,8 @@ class ExecutableSession(PeerSession):
 def open_placement(graph_folder: Path, placement: Placement, inputs_file: Path) -> PeerSession:
     """Build a placement of a stored graph and give it its inputs. Runs in a worker."""
     # Each sitting opens it anew, and whoever loads the bundle in the end.
-    session = ExecutableSession(build(load_stored(graph_folder), placement, kept=KernelStore()))
+    graph = load_stored(graph_folder)
+    session = ExecutableSession(graph, placement, build(graph, placement, kept=KernelStore()))
     session.set_inputs(load_arrays(inputs_file))
     return session
 

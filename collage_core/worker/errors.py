@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 
-from collage_core.errors import WorkerError
+from collage_core.errors import CollageError, WorkerError
 
-__all__ = ["RemoteError", "WorkerCrash", "WorkerTimeout", "exit_cause"]
+__all__ = ["RemoteError", "WorkerCrash", "WorkerTimeout", "exit_cause", "is_own"]
 
 _EXCERPT_CHARACTERS = 400
 
@@ -54,12 +54,16 @@ class RemoteError(WorkerError):
         self.message = message
         self.traceback = traceback
         # Collage's own errors say all that a person needs.
-        is_told = bool(message) and type_name.startswith(f"{WorkerError.__module__}.")
         said = f"{type_name}: {message}" if message else type_name
-        super().__init__(message if is_told else said)
+        super().__init__(message if message and is_own(type_name) else said)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.type_name, self.message, self.traceback)
+
+
+def is_own(type_name: str) -> bool:
+    """Whether that is one of Collage's own exceptions, by its name with its module's."""
+    return type_name.rpartition(".")[0] in (WorkerError.__module__, CollageError.__module__)
 
 
 def exit_cause(returncode: int) -> str:

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from collage_run.processor import _VECTOR_INSTRUCTIONS
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
 from collage_core.costs import cache_sizes_bytes, environment_of, measuring_lock
 from collage_core.costs.lock import lock_path
-from collage_core.device import _VECTOR_INSTRUCTIONS, Target
+from collage_core.device import Target
 from collage_core.errors import CollageError, Refusal
 from collage_core.ir import Subgraph
 from collage_core.reference import ReferenceBackend

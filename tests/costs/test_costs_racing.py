@@ -6,11 +6,11 @@ import math
 from dataclasses import replace
 
 import pytest
+from collage_run.devices import CpuQueue
 
 from collage_core.backend import Bound
 from collage_core.costs import Policy, timing
 from collage_core.costs.timing import time_bound
-from collage_core.devices.cpu import CpuQueue
 
 _POLICY = Policy(warmup_runs=2, min_runs=10, max_runs=20, max_seconds=1e9)
 

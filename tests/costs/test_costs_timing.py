@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from collage_run.devices.guarded import GuardedBuffers
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collage_core.backend import Bound
 from collage_core.costs import Policy, Samples, cache_sizes_bytes, time_bound
-from collage_core.devices.guarded import GuardedBuffers
 from collage_core.errors import BackendError
 from collage_core.formats import Array, Format
 from collage_core.worker import Worker, WorkerCrash
@@ -191,7 +191,7 @@ def test_guard_regions_may_not_be_touched(size_bytes: int, place: int, outcome: 
     with Worker() as worker:
         touch = f"""
 import ctypes
-from collage_core.devices.guarded import GuardedBuffers
+from collage_run.devices.guarded import GuardedBuffers
 raw = GuardedBuffers().bytes({size_bytes}, "raw")
 ctypes.string_at(raw.ctypes.data + {place}, 1)
 """

@@ -130,7 +130,7 @@ def test_a_further_context_is_one_more_arena(executable: Executable) -> None:
     before = Arena.allocations
     contexts = [executable.context() for _ in range(5)]
     assert Arena.allocations - before == 5
-    assert all(c.arena_bytes == executable.plan.arena_bytes for c in contexts)
+    assert all(c.arena_bytes == executable.program.arena_bytes for c in contexts)
 
 
 @pytest.mark.parametrize("way", ["run", "call", "execute", "execute_timed", "executable"])

@@ -221,7 +221,7 @@ def test_one_conversion_serves_all_readers(registry: Registry) -> None:
     result = executable(x)
     np.testing.assert_array_equal(result["b"], np.maximum(x, 0))
     np.testing.assert_array_equal(result["c"], np.maximum(x, 0))
-    assert len(executable.plan.steps) == 5
+    assert len(executable.program.calls) == 5
 
 
 def test_a_conversion_may_come_by_another_one(registry: Registry) -> None:
@@ -237,7 +237,7 @@ def test_a_conversion_may_come_by_another_one(registry: Registry) -> None:
     executable = build(graph, Placement(groups, conversions, _TARGET), registry)
     x = _x(graph)
     np.testing.assert_array_equal(executable(x)["b"], np.maximum(x, 0))
-    assert [step.writes for step in executable.plan.steps[1:3]] == [(("a", way),), (("a", last),)]
+    assert [call.writes[0].format for call in executable.program.calls[1:3]] == [way, last]
     circle = Conversion("a", way, last, "numpy"), Conversion("a", last, way, "numpy")
     with pytest.raises(PlacementError, match=r"reads 'a' as .*, which nothing before it provides"):
         build(graph, Placement(groups, circle, _TARGET), registry)

@@ -14,7 +14,7 @@ import pytest
 from collage_core import Group, Placement, Target, build, plain_variant
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, StoredKernel, Variant
 from collage_core.devices import Queue
-from collage_core.errors import Refusal
+from collage_core.errors import BackendUnavailableError, Refusal
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
 from collage_core.plugins import Registry
@@ -39,14 +39,14 @@ class _Packed(Kernel):
         return call
 
     def stored(self) -> StoredKernel:
-        return StoredKernel({"rank": 1}, self.code, (np.arange(3, dtype=np.int8), self.factor))
+        return StoredKernel("packed", {"rank": 1}, self.code, (np.arange(3, dtype=np.int8), self.factor))
 
 
 class _Packer(Backend):
     name = "packer"
+    stores_kernels = True
     built = 0
     version = "1"
-    fails = False
 
     def info(self) -> BackendInfo:
         return BackendInfo(self.name, BackendKind.OPERATOR, self.version, None)
@@ -58,12 +58,16 @@ class _Packer(Backend):
         self.built += 1
         return _Packed(subgraph.graph.constants["w"].copy(), b"code")
 
-    def restore(self, stored: StoredKernel) -> Kernel:
-        if self.fails:
-            raise RuntimeError("another library")
+
+@pytest.fixture(autouse=True)
+def restorer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def restore(stored: StoredKernel) -> Kernel:
+        assert stored.kind == "packed"
         assert stored.facts == {"rank": 1}
         assert stored.arrays[0].tolist() == [0, 1, 2]
         return _Packed(stored.arrays[1], stored.code)
+
+    monkeypatch.setattr(kept, "restore", restore)
 
 
 def _run(backend: _Packer, store: KernelStore | None, w: Array = _W, threads: int = 1) -> Array:
@@ -90,9 +94,9 @@ def test_what_was_built_is_restored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("factor", [_W, _MANY, _W[:0], np.float32(3), _W.astype("bfloat16"), _W > 1.5])
 def test_constants_come_back_as_they_were(factor: Any, tmp_path: Path) -> None:
-    store, backend = KernelStore(tmp_path), _Packer()
+    store = KernelStore(tmp_path)
     store.keep(_KEY, _Packed(np.asarray(factor), b"x" * 13))
-    kernel = store.restored(_KEY, backend)
+    kernel = store.restored(_KEY)
     assert isinstance(kernel, _Packed)
     assert kernel.code == b"x" * 13
     assert kernel.factor.ctypes.data % 64 == 0
@@ -107,10 +111,10 @@ def test_large_constants_are_mapped_as_long_as_they_are_used(tmp_path: Path) -> 
     def mapped() -> int:
         return Path("/proc/self/maps").read_text().count(str(tmp_path))
 
-    store, backend = KernelStore(tmp_path), _Packer()
+    store = KernelStore(tmp_path)
     store.keep(_KEY, _Packed(_MANY, b""))
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
-    kernels = [store.restored(_KEY, backend) for _ in range(20)]
+    kernels = [store.restored(_KEY) for _ in range(20)]
     assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
     assert mapped() == 20
     next(tmp_path.glob("*.kernel")).unlink()
@@ -127,7 +131,7 @@ def test_large_constants_are_mapped_as_long_as_they_are_used(tmp_path: Path) -> 
 
 def test_what_cannot_be_kept_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = _Packer()
-    monkeypatch.setattr(_Packed, "stored", lambda self: StoredKernel({"rank": object()}))
+    monkeypatch.setattr(_Packed, "stored", lambda self: StoredKernel("packed", {"rank": object()}))
     for _ in range(2):
         np.testing.assert_array_equal(_run(backend, KernelStore(tmp_path)), _X * _W)
     assert backend.built == 2
@@ -152,7 +156,7 @@ def test_another_kernel_is_built(what: str, tmp_path: Path, monkeypatch: pytest.
     elif what == "version":
         backend.version = "2"
     elif what == "processor":
-        monkeypatch.setattr(kept, "_processor", lambda: "another one")
+        monkeypatch.setattr(kept, "runs_code_of", lambda: "another one")
     result = _run(backend, KernelStore(tmp_path), w, threads=2 if what == "threads" else 1)
     assert backend.built == 2
     np.testing.assert_array_equal(result, _X * w)
@@ -184,7 +188,7 @@ def test_a_damaged_kernel_is_built_anew(damage: int | str, tmp_path: Path) -> No
 
 def test_constants_of_what_is_never_restored_are_not_looked_at(tmp_path: Path) -> None:
     class Plain(_Packer):
-        restore = Backend.restore
+        stores_kernels = False
 
     group = make_group([node("Mul", ["x", "w"], ["o"])], {"x": _X}, {"w": _W})
     store = KernelStore(tmp_path)
@@ -192,10 +196,16 @@ def test_constants_of_what_is_never_restored_are_not_looked_at(tmp_path: Path) -
     assert not store._digests
 
 
-def test_what_cannot_be_restored_is_built(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("another library"), BackendUnavailableError("nobody can")])
+def test_what_cannot_be_restored_is_built(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def restore(stored: StoredKernel) -> Kernel:
+        raise error
+
     backend = _Packer()
     _run(backend, KernelStore(tmp_path))
-    backend.fails = True
+    monkeypatch.setattr(kept, "restore", restore)
     np.testing.assert_array_equal(_run(backend, KernelStore(tmp_path)), _X * _W)
     assert backend.built == 2
 

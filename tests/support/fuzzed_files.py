@@ -76,7 +76,7 @@ def main(what: str, file: Path, count: int, seed: int) -> None:
             else:
                 bundle = read(variant, check_weights=True)
                 executable = build(bundle.graph, bundle.placement)
-                if what == "edited" and sum(executable.plan.arena_bytes.values()) < _MOST_ARENA_BYTES:
+                if what == "edited" and sum(executable.program.arena_bytes.values()) < _MOST_ARENA_BYTES:
                     executable({v: np.ones(t.static_shape, t.dtype) for v, t in executable.inputs.items()})
             good += 1
         except CollageError as error:

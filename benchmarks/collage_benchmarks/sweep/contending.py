@@ -83,7 +83,7 @@ def open_backend(
     graph, backend = load_stored(graph_folder), default_registry().backend(name)
     placement = pieces_of(graph, backend, target, most_nodes)
     with _settings_of(name, settings):
-        session = ExecutableSession(build(graph, placement))
+        session = ExecutableSession(graph, placement, build(graph, placement))
     session.set_inputs(load_arrays(inputs_file))
     return session
 
@@ -95,12 +95,12 @@ def _settings_of(name: str, settings: Mapping[str, Any]) -> Iterator[None]:
         from collage_onnxruntime.session import open_session
 
         changed = mock.patch(
-            "collage_onnxruntime.backend.open_session", partial(open_session, settings=settings)
+            "collage_onnxruntime.kernel.open_session", partial(open_session, settings=settings)
         )
     else:
         from collage_openvino.settings import properties
 
-        changed = mock.patch("collage_openvino.kernel.properties", partial(properties, settings=settings))
+        changed = mock.patch("collage_openvino.build.properties", partial(properties, settings=settings))
     with changed:
         yield
 

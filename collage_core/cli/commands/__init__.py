@@ -1,10 +1,21 @@
 """One module a command: NAME, SUMMARY, add_arguments(parser), run(args), which may return an exit code."""
 
-from collage_core.cli.commands import backends, bench, check, costs, doctor, explain, optimize, run, tune
+from collage_core.cli.commands import (
+    backends,
+    bench,
+    check,
+    costs,
+    doctor,
+    explain,
+    export,
+    optimize,
+    run,
+    tune,
+)
 
 __all__ = ["ALL", "MEASURING"]
 
-ALL = (backends, doctor, optimize, tune, run, bench, check, explain, costs)
+ALL = (backends, doctor, optimize, tune, run, bench, check, explain, export, costs)
 
 MEASURING = (optimize, tune, bench, check)
 """Whose costs are kept, whenever they end."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import zipfile
 
+from collage_run.files import regular
+
 from collage_core.cli.arguments import add_json, add_placing, add_rounds, costs_of, names_of, rounds_of
 from collage_core.cli.output import show
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
 from collage_core.costs.database import CostDatabase
 from collage_core.errors import CollageError
-from collage_core.files import regular
 from collage_core.ir import Graph
 from collage_core.measuring.machine import Machine
 from collage_core.measuring.progress import Progress

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from collage_run.files import regular
+
 from collage_core.cli.arguments import add_costs, costs_of
 from collage_core.cli.output import show
 from collage_core.costs.database import CostDatabase
@@ -17,7 +19,6 @@ from collage_core.costs.record import CostKey
 from collage_core.costs.roofline import PEAKS, peaks_environment
 from collage_core.device import Target
 from collage_core.errors import CostDatabaseError, UnknownBackendError
-from collage_core.files import regular
 from collage_core.formats import CPU
 from collage_core.measuring.calibration import TRANSITIONS, calibrated_backends, calibration_environment
 from collage_core.measuring.end_to_end import end_to_end_environment

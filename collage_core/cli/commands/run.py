@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,27 +12,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from collage_run.files import regular
 
 from collage_core.cli.arguments import add_json, pairs_of
 from collage_core.cli.output import show
 from collage_core.errors import CollageError, InputError
-from collage_core.files import regular
 from collage_core.formats import Array
 from collage_core.ir import TensorType
-from collage_core.plugins import default_registry
-from collage_core.printable import printable
 from collage_core.report.text import table
-from collage_core.runtime import Executable, build, read
-from collage_core.runtime.bundle import differences_here
+from collage_core.runtime import Executable, load
 from collage_core.runtime.files import destination, replacing
-from collage_core.runtime.kept import KernelStore
 
 NAME = "run"
 SUMMARY = "Run a bundle on inputs from .npy files and save or summarise its outputs."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("bundle", help="a file that `collage optimize -o` wrote")
+    parser.add_argument("bundle", help="a file that `collage optimize -o` or `collage export` wrote")
     parser.add_argument(
         "--input", action="append", default=[], metavar="NAME=FILE.npy", help="an input of the model"
     )
@@ -42,6 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--repeat", type=int, default=1, metavar="N", help="run N times and tell the median (default: 1)"
+    )
+    parser.add_argument(
+        "--allow-code",
+        action="store_true",
+        help="run the machine code of an exported bundle, which may do anything, instead of building it anew",
+    )
+    parser.add_argument(
+        "--expect", metavar="DIGEST", help="refuse an exported bundle with another digest than this one"
     )
     add_json(parser)
 
@@ -52,11 +55,7 @@ def run(args: argparse.Namespace) -> None:
     files = pairs_of("--output", args.output, files=True)
     given = pairs_of("--input", args.input, files=True)
     _require_apart(files.values(), [args.bundle, *given.values()])
-    registry = default_registry()
-    bundle = read(args.bundle, check_weights=True)
-    for difference in differences_here(bundle, args.bundle, registry):
-        print(printable(f"note: {difference}"), file=sys.stderr)
-    executable = build(bundle.graph, bundle.placement, registry, kept=KernelStore())
+    executable = load(args.bundle, allow_code=args.allow_code, expect=args.expect)
     for name in files:
         if name not in executable.outputs:
             raise CollageError(f"--output {name}: the model's outputs are {', '.join(executable.outputs)}")

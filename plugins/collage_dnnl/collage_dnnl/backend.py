@@ -19,7 +19,7 @@ from collage_dnnl.rules import POST_OPS_RULE
 from collage_dnnl.variants import own_variants, variants
 
 if TYPE_CHECKING:
-    from collage_dnnl.kernels import Plan
+    from collage_dnnl.kernels.plan import Plan
     from collage_dnnl.library import Library
 
 __all__ = ["DnnlBackend"]
@@ -47,7 +47,8 @@ class DnnlBackend(Backend):
         return variants(subgraph)
 
     def supported(self, subgraphs: Sequence[Subgraph], target: Target) -> Sequence[Refusal | None]:
-        from collage_dnnl.kernels import first_refusal, plan
+        from collage_dnnl.kernels.asking import first_refusal
+        from collage_dnnl.kernels.planner import plan
         from collage_dnnl.library import load
 
         library = load()
@@ -67,7 +68,8 @@ class DnnlBackend(Backend):
         return answers
 
     def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
-        from collage_dnnl.kernels import PrimitiveKernel, plan
+        from collage_dnnl.kernels.kernel import PrimitiveKernel
+        from collage_dnnl.kernels.planner import plan
         from collage_dnnl.library import load
 
         library, planned = load(), plan(subgraph, variant)
@@ -85,7 +87,8 @@ class DnnlBackend(Backend):
         Whether a (structural key, variant) can be built must not depend on what stands beside the group, as
         its cost is kept for all places: formats that are offered for a neighbour's sake do not count here.
         """
-        from collage_dnnl.kernels import implementation_of, plan
+        from collage_dnnl.kernels.asking import implementation_of
+        from collage_dnnl.kernels.planner import plan
 
         def slow(p: Plan) -> bool:
             return (implementation_of(library, p) or _UNCOMPILED).startswith(_UNCOMPILED)
@@ -109,7 +112,8 @@ class DnnlBackend(Backend):
     def build_conversion(
         self, type: TensorType, source: Format, destination: Format, target: Target
     ) -> Kernel:
-        from collage_dnnl.kernels import PrimitiveKernel, plan_conversion
+        from collage_dnnl.kernels.kernel import PrimitiveKernel
+        from collage_dnnl.kernels.planner import plan_conversion
         from collage_dnnl.library import load
 
         return PrimitiveKernel(load(), plan_conversion(type, source, destination), target.threads)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from collage_core.errors import Refusal
 from collage_core.ir import Graph, Node, Subgraph
 from collage_dnnl.enums import Alg
-from collage_dnnl.steps import BINARY_OPS, UNARY_OPS, Binary, Eltwise, Step, diamond_steps, steps_of
+from collage_dnnl.kernels.plan import Eltwise
+from collage_dnnl.steps import BINARY_OPS, UNARY_OPS, Binary, Step, diamond_steps, steps_of
 from collage_dnnl.support import ANCHOR_OPS, REDUCTIONS, refusal, running_input
 
 __all__ = ["MAX_POST_OPS", "NO_POST_OPS", "Chain", "has_spatial_operands", "parse"]

@@ -11,10 +11,10 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
+from collage_run.errors import BackendError, BackendUnavailableError
+from collage_run.formats import Array
+from collage_run.shared_library import SharedLibrary
 
-from collage_core.errors import BackendError, BackendUnavailableError
-from collage_core.formats import Array
-from collage_core.shared_library import SharedLibrary
 from collage_dnnl.enums import Alg, Arg, Query, status_name
 
 __all__ = [

@@ -11,19 +11,11 @@ from collage_core.errors import Refusal
 from collage_core.formats import Array
 from collage_core.ir import Graph, Node
 from collage_dnnl.enums import Alg
+from collage_dnnl.kernels.plan import Eltwise
 
-__all__ = ["BINARY_OPS", "UNARY_OPS", "Binary", "Eltwise", "Step", "broadcasts", "diamond_steps", "steps_of"]
+__all__ = ["BINARY_OPS", "UNARY_OPS", "Binary", "Step", "broadcasts", "diamond_steps", "steps_of"]
 
 _FLOAT_MAX = float(np.finfo(np.float32).max)
-
-
-@dataclass(frozen=True, slots=True)
-class Eltwise:
-    """d = alg(s; alpha, beta)."""
-
-    alg: Alg
-    alpha: float = 0.0
-    beta: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

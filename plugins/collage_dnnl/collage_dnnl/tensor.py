@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from collage_core.formats import Format, Layout
+from collage_run.formats import Format, Layout
 
 __all__ = ["Groups", "Tensor", "broadcast_tensor", "collapse", "dense", "operand_format", "regroup"]
 

@@ -11,7 +11,8 @@ from typing import Protocol
 import onnx
 import pytest
 from collage_dnnl.backend import DnnlBackend
-from collage_dnnl.kernels import PrimitiveKernel, plan
+from collage_dnnl.kernels.kernel import PrimitiveKernel
+from collage_dnnl.kernels.planner import plan
 from collage_dnnl.library import load
 
 from collage_core.backend import Kernel, Variant

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
+from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, StoredKernel, Variant
 from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import Subgraph
@@ -33,9 +33,17 @@ class MklBackend(Backend):
         return variants(subgraph)
 
     def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+        from collage_mkl.build import operation_of
         from collage_mkl.kernel import ProductKernel
 
-        return ProductKernel(load(), subgraph, variant, target.threads)
+        return ProductKernel(load(), operation_of(subgraph, variant, target.threads))
+
+    def stored(
+        self, kernel: Kernel, subgraph: Subgraph, variant: Variant, target: Target
+    ) -> StoredKernel | None:
+        from collage_mkl.build import operation_of
+
+        return operation_of(subgraph, variant, target.threads).stored()
 
     def environment(self, target: Target) -> Mapping[str, str]:
         # GNU OpenMP: the runtime whose threads other libraries compute on, too, rather than one of MKL's own

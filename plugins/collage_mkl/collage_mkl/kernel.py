@@ -3,19 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
+from collage_run.devices import Queue
+from collage_run.formats import Array, empty, plain
+from collage_run.kernel import Bound, Kernel, StoredKernel
 
-from collage_core.backend import Bound, Kernel, Variant
-from collage_core.devices import Queue
-from collage_core.errors import BackendError, Refusal
-from collage_core.formats import Array, empty, plain
-from collage_core.ir import Subgraph
-from collage_mkl.library import Library
-from collage_mkl.product import plan
+from collage_mkl.library import Library, load
+from collage_mkl.product import Matrix, Product
 
-__all__ = ["ProductKernel"]
+__all__ = ["Operand", "Operation", "ProductKernel", "restore"]
+
+Operand = int | Array
+"""The kernel's input of that index, or a constant, row-major."""
+
+_KIND = "mkl"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A product of what; addend: None where nothing is added. may_alias: as `Kernel.may_alias`."""
+
+    product: Product
+    left: Operand
+    right: Operand
+    addend: Operand | None
+    threads: int
+    may_alias: Mapping[int, int]
+
+    def stored(self) -> StoredKernel:
+        """What `restore` makes the kernel of. Not packed constants: what lies where in them depends on their
+        address.
+        """
+        arrays: list[Array] = []
+
+        def described(operand: Operand | None) -> Any:
+            if operand is None or isinstance(operand, int):
+                return operand
+            arrays.append(operand)
+            return [len(arrays) - 1]
+
+        facts = {
+            "product": asdict(self.product),
+            "operands": [*map(described, (self.left, self.right, self.addend))],
+            "threads": self.threads,
+            "may_alias": [*self.may_alias.items()],
+        }
+        return StoredKernel(_KIND, facts, arrays=tuple(arrays))
+
+
+def restore(stored: StoredKernel) -> ProductKernel:
+    """The same again, constants packed anew. BackendUnavailableError where MKL is not here."""
+    facts = stored.facts
+    told = dict(facts["product"])
+    for name in ("left", "right", "out"):
+        matrix = told[name]
+        told[name] = Matrix(matrix["transposed"], matrix["leading"], tuple(matrix["offsets"]))
+    left, right, addend = (stored.arrays[o[0]] if isinstance(o, list) else o for o in facts["operands"])
+    may_alias = dict(facts["may_alias"])
+    operation = Operation(Product(**told), left, right, addend, facts["threads"], may_alias)
+    return ProductKernel(load(), operation)
 
 
 class ProductKernel(Kernel):
@@ -23,52 +73,39 @@ class ProductKernel(Kernel):
     already.
     """
 
-    def __init__(self, library: Library, subgraph: Subgraph, variant: Variant, threads: int) -> None:
-        product = plan(subgraph, variant)
-        if isinstance(product, Refusal):
-            raise BackendError(str(product))
-        self._library, self._product, self._threads = library, product, threads
-        library.set_threads(threads)  # packed for as many as will run it
-        graph, node = subgraph.graph, subgraph.nodes[0]
-        self._index = {v: i for i, v in enumerate(subgraph.inputs)}
-        self._operands = node.inputs[:2]
-        left, right = (product.packs and graph.is_constant(v) for v in self._operands)
-        self._is_packed = (left, right)
-        self._packed: dict[str, Array] = {}
-        self._constants: dict[str, Array] = {}
-        for i, v in enumerate(self._operands):
-            if self._is_packed[i]:
-                self._packed[v] = library.packed(product, np.ascontiguousarray(graph.constants[v]), bool(i))
-            elif graph.is_constant(v):
-                self._constants[v] = _aligned(graph.constants[v])
-        if graph.is_constant(product.addend):
-            self._constants[product.addend] = graph.constants[product.addend]
-        self.may_alias: Mapping[int, int] = {}
-        index = self._index.get(product.addend)
-        if (
-            index is not None
-            and product.addend not in self._operands
-            and graph.type_of(product.addend) == graph.type_of(node.outputs[0])
-            and variant.inputs[index] == variant.outputs[0]
-        ):
-            self.may_alias = {0: index}
+    def __init__(self, library: Library, operation: Operation) -> None:
+        self._library, self._product, self._threads = library, operation.product, operation.threads
+        library.set_threads(operation.threads)  # packed for as many as will run it
+        left, right = operation.left, operation.right
+        packs = self._product.packs
+        self._is_packed = (packs and not isinstance(left, int), packs and not isinstance(right, int))
+        self._left, self._right = self._held(left, right=False), self._held(right, right=True)
+        self._addend = (
+            operation.addend if isinstance(operation.addend, int | None) else _own(operation.addend)
+        )
+        self.may_alias = dict(operation.may_alias)
+
+    def _held(self, operand: Operand, right: bool) -> Operand:
+        if isinstance(operand, int):
+            return operand
+        if self._is_packed[right]:
+            return self._library.packed(self._product, np.ascontiguousarray(operand), right)
+        return _own(operand)
 
     def bind(
         self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
     ) -> Bound:
-        out = outputs[0]
+        def array(operand: Operand) -> Array:
+            return inputs[operand] if isinstance(operand, int) else operand
 
-        def array(name: str) -> Array:
-            return inputs[self._index[name]] if name in self._index else self._constants[name]
-
-        left, right = (self._packed[v] if v in self._packed else array(v) for v in self._operands)
-        addresses = (left.ctypes.data, right.ctypes.data, out.ctypes.data)
-        keep = (self, left, right, out)
+        first, second, out = array(self._left), array(self._right), outputs[0]
+        addresses = (first.ctypes.data, second.ctypes.data, out.ctypes.data)
+        keep = (self, first, second, out)
         product = self._library.bind(self._product, addresses, self._is_packed, self._threads, keep)
-        addend = array(self._product.addend) if self._product.addend else out
-        if addend.ctypes.data == out.ctypes.data:
+        added = out if self._addend is None else array(self._addend)
+        if added.ctypes.data == out.ctypes.data:
             return product
-        fill = partial(np.copyto, out, addend)
+        fill = partial(np.copyto, out, added)
 
         def fill_and_add() -> None:
             fill()
@@ -77,7 +114,8 @@ class ProductKernel(Kernel):
         return fill_and_add
 
 
-def _aligned(data: Array) -> Array:
+def _own(data: Array) -> Array:
+    """A copy that keeps nothing else in memory."""
     copy = empty(data.shape, plain(data.dtype.name, data.shape))
     copy[...] = data
     return copy

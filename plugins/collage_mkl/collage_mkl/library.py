@@ -10,10 +10,10 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
+from collage_run.errors import BackendUnavailableError
+from collage_run.formats import Array
+from collage_run.shared_library import SharedLibrary
 
-from collage_core.errors import BackendUnavailableError
-from collage_core.formats import Array
-from collage_core.shared_library import SharedLibrary
 from collage_mkl.product import Matrix, Product
 
 __all__ = ["LIBRARY_FILE", "LIBRARY_VARIABLE", "Library", "load"]

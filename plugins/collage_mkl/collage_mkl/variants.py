@@ -12,7 +12,7 @@ from collage_core.errors import Refusal
 from collage_core.formats import Format
 from collage_core.ir import Graph, Node, Subgraph
 from collage_core.ir.views import input_format, is_view, output_format
-from collage_mkl.product import plan
+from collage_mkl.planning import plan
 from collage_mkl.support import addend, refusal
 
 __all__ = ["variants"]

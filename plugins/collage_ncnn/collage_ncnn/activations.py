@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from collage_core.errors import Refusal
 from collage_core.ir import Graph, Node
+from collage_ncnn.convolution import Activation
 
-__all__ = ["ACTIVATION_OPS", "NO_ACTIVATION", "Activation"]
+__all__ = ["ACTIVATION_OPS"]
 
 _FLOAT_MAX = float(np.finfo(np.float32).max)
-
-
-@dataclass(frozen=True, slots=True)
-class Activation:
-    """number: ncnn's `activation_type`. parameters: its `activation_params`."""
-
-    number: int
-    parameters: tuple[float, ...] = ()
-
-
-NO_ACTIVATION = Activation(0)
 
 
 def _clip(graph: Graph, node: Node) -> Activation | Refusal:

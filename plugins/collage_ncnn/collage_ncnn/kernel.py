@@ -4,25 +4,57 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
+from collage_run.devices import Queue
+from collage_run.errors import BackendUnavailableError
+from collage_run.formats import Array
+from collage_run.kernel import Bound, Kernel, StoredKernel
 
-from collage_core.backend import Bound, Kernel, Variant
-from collage_core.devices import Queue
-from collage_core.errors import BackendError, Refusal
-from collage_core.formats import Array
-from collage_core.ir import Subgraph
-from collage_ncnn.convolution import Convolution, Image, parse
-from collage_ncnn.library import Library
-from collage_ncnn.variants import strip_rows, tile
+from collage_ncnn.convolution import Activation, Convolution, Image
+from collage_ncnn.library import Library, load
 
-__all__ = ["ConvolutionKernel"]
+__all__ = ["ConvolutionKernel", "Settings", "restore"]
 
 _ALIGNMENT = 64
 _BEYOND = 64
 """Bytes that the library may read beyond the end of an image (its NCNN_MALLOC_OVERREAD)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a convolution is computed. is_plain: of row-major images, not of channels-last ones. tile: of
+    Winograd's algorithm; "" for none. rows: of the result, so many at a time; 0 for all.
+    """
+
+    convolution: Convolution
+    is_plain: bool
+    tile: str
+    rows: int
+    threads: int
+
+
+_KIND = "ncnn"
+
+
+def restore(stored: StoredKernel) -> ConvolutionKernel:
+    """The same again; the library packs the weights. BackendUnavailableError where it is not here, or in
+    another version.
+    """
+    library, facts = load(), dict(stored.facts)
+    if (version := facts.pop("version")) != library.version:
+        raise BackendUnavailableError(f"made for ncnn {version}; here it is {library.version}")
+    told = facts.pop("convolution")
+    images: dict[str, Any] = {name: Image(**told.pop(name)) for name in ("input", "output")}
+    activation = told.pop("activation")
+    numbers = Activation(activation["number"], tuple(activation["parameters"]))
+    pairs: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in told.items()}
+    settings = Settings(Convolution(**images, **pairs, activation=numbers), **facts)
+    weights, *bias = stored.arrays
+    return ConvolutionKernel(library, settings, weights, bias[0] if bias else None)
 
 
 class ConvolutionKernel(Kernel):
@@ -34,23 +66,15 @@ class ConvolutionKernel(Kernel):
     step, where that of a whole image would not.
     """
 
-    def __init__(self, library: Library, subgraph: Subgraph, variant: Variant, threads: int) -> None:
-        convolution = parse(subgraph)
-        if isinstance(convolution, Refusal):
-            raise BackendError(str(convolution))
-        self._library, self._convolution, self._threads = library, convolution, threads
-        # An image of one pixel is in both orders, and its variant is known by the other image.
-        self._is_plain = variant.inputs[0].is_plain and variant.outputs[0].is_plain
-        padded = convolution if self._is_plain else _padded(convolution)
+    def __init__(self, library: Library, settings: Settings, weights: Array, bias: Array | None) -> None:
+        self._library, self._settings = library, settings
+        self._convolution, self._threads = settings.convolution, settings.threads
+        padded = self._convolution if settings.is_plain else _padded(self._convolution)
         self._source = padded.input
-        constants = subgraph.graph.constants
-        bias = constants[convolution.bias] if convolution.bias else None
-        self._layer = library.convolution(
-            padded, constants[convolution.weights], bias, tile(variant), threads
-        )
-        self._rows = strip_rows(variant) or convolution.output.height
+        self._layer = library.convolution(padded, weights, bias, settings.tile, self._threads)
+        self._rows = settings.rows or self._convolution.output.height
         self._split = _room(self._source)
-        self.workspace_bytes = self._split + _room(replace(convolution.output, height=self._rows))
+        self.workspace_bytes = self._split + _room(replace(self._convolution.output, height=self._rows))
 
     def bind(
         self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
@@ -60,9 +84,14 @@ class ConvolutionKernel(Kernel):
         )
         steps: list[Bound] = []
         for given, wanted in zip(inputs[0], outputs[0], strict=True):
-            image = self._plain_image if self._is_plain else self._image
+            image = self._plain_image if self._settings.is_plain else self._image
             steps += image(given, wanted, before, after)
         return partial(_run, tuple(steps), (self, inputs[0], outputs[0], workspace))
+
+    def stored_with(self, constants: Sequence[Array]) -> StoredKernel:
+        """What `restore` makes the same of. Weights and bias are the library's by now, in its own order."""
+        facts = {**asdict(self._settings), "version": self._library.version}
+        return StoredKernel(_KIND, facts, arrays=tuple(constants))
 
     def _plain_image(self, given: Array, wanted: Array, before: Array, after: Array) -> Iterator[Bound]:
         """What convolves one image [channels, height, width] that lies so in memory, step by step."""

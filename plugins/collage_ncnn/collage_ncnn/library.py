@@ -12,9 +12,9 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from collage_run.errors import BackendError, BackendUnavailableError
+from collage_run.formats import Array
 
-from collage_core.errors import BackendError, BackendUnavailableError
-from collage_core.formats import Array
 from collage_ncnn.convolution import TILES, Convolution, Image
 
 __all__ = ["DISTRIBUTION", "Blob", "Layer", "Library", "load"]
@@ -67,6 +67,7 @@ class Library:
         self._ncnn = ncnn
         # One for all kernels of a process: each finds in the caches what the last one used.
         self._scratch = ncnn.PoolAllocator()
+        self.version = str(ncnn.__version__)
         self._width = self._channels_together()
         self._copiers: dict[tuple[str, int, int], Callable[[list[Blob], list[Blob]], int]] = {}
 
@@ -203,7 +204,7 @@ def _description(convolution: Convolution) -> str:
         14: top,
         15: right,
         16: bottom,
-        5: int(bool(convolution.bias)),
+        5: int(convolution.has_bias),
         6: convolution.output.channels * convolution.input.channels // convolution.groups * height * width,
         9: convolution.activation.number,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collage_core.errors import Refusal
 from collage_core.patterns import BackendPattern, Match, is_op, wildcard
 from collage_ncnn.activations import ACTIVATION_OPS
-from collage_ncnn.convolution import parse
+from collage_ncnn.parsing import parse
 
 __all__ = ["patterns"]
 

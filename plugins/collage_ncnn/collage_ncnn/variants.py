@@ -9,7 +9,8 @@ from collage_core.backend import Variant
 from collage_core.errors import Refusal
 from collage_core.formats import channels_last, plain
 from collage_core.ir import Subgraph
-from collage_ncnn.convolution import TILES, Convolution, parse
+from collage_ncnn.convolution import TILES, Convolution
+from collage_ncnn.parsing import parse
 
 __all__ = ["strip_rows", "tile", "variants"]
 
@@ -28,7 +29,7 @@ def variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
     convolution = parse(subgraph)
     if isinstance(convolution, Refusal):
         return convolution
-    shapes = [subgraph.graph.shape_of(v) for v in (convolution.source, subgraph.outputs[0])]
+    shapes = [subgraph.graph.shape_of(v) for v in (subgraph.nodes[0].inputs[0], subgraph.outputs[0])]
     offered = []
     for make, strips in ((plain, ()), (channels_last, _STRIPS)):
         source, result = (make("float32", shape) for shape in shapes)

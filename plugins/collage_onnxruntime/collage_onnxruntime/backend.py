@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from onnx import TensorProto
 
-from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant
+from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, StoredKernel, Variant
 from collage_core.device import Target
-from collage_core.devices import Queue
 from collage_core.errors import BackendError, Refusal
-from collage_core.formats import Array, Format
 from collage_core.graph_library import border_variants, known_fault
 from collage_core.ir import Subgraph, subgraph_model
 from collage_onnxruntime import __version__
 from collage_onnxruntime.faults import fault_of, is_cubic_resize
-from collage_onnxruntime.session import DISTRIBUTION, Waiting, bind, check, library_version, open_session
+from collage_onnxruntime.kernel import Model
+from collage_onnxruntime.session import DISTRIBUTION, Waiting, check, library_version
 
-if TYPE_CHECKING:
-    import onnxruntime
-
-__all__ = ["OnnxRuntimeBackend", "OnnxRuntimeKernel"]
+__all__ = ["OnnxRuntimeBackend"]
 
 _INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 _FLOATS = ["float16", "float32", "float64", "bfloat16"]
@@ -82,17 +77,19 @@ class OnnxRuntimeBackend(Backend):
         if isinstance(offered, Refusal):
             return offered
         try:
-            model, constants = _model(subgraph, offered[0])
-            check(model, constants)
+            model = _model(subgraph, offered[0], target)
+            check(model.serialised, model.constants)
         except BackendError as error:
             return Refusal(str(error), subgraph.nodes[0].name)
         return None
 
     def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
-        model, constants = _model(subgraph, variant)
-        waiting = Waiting[dict(variant.options).get(_WAITING, Waiting.SPIN_WITHIN.name)]
-        session = open_session(model, target.threads, waiting, constants)
-        return OnnxRuntimeKernel(session, subgraph, variant)
+        return _model(subgraph, variant, target).opened()
+
+    def stored(
+        self, kernel: Kernel, subgraph: Subgraph, variant: Variant, target: Target
+    ) -> StoredKernel | None:
+        return _model(subgraph, variant, target).stored()
 
     def environment(self, target: Target) -> Mapping[str, str]:
         # Threads of GNU OpenMP spin for some 5 ms after a kernel of theirs, on a core that this library's
@@ -100,32 +97,14 @@ class OnnxRuntimeBackend(Backend):
         return {"GOMP_SPINCOUNT": "1000"}
 
 
-class OnnxRuntimeKernel(Kernel):
-    """A session, whose memory for intermediate values is its own and shared by all that is bound."""
-
-    def __init__(self, session: onnxruntime.InferenceSession, subgraph: Subgraph, variant: Variant) -> None:
-        self._session = session
-        self._inputs = subgraph.inputs
-        self._outputs = subgraph.outputs
-        self._variant = variant
-
-    def bind(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
-    ) -> Bound:
-        return bind(
-            self._session,
-            _stored(self._inputs, self._variant.inputs, inputs),
-            _stored(self._outputs, self._variant.outputs, outputs),
-        )
-
-
-def _model(subgraph: Subgraph, variant: Variant) -> tuple[bytes, dict[str, Array]]:
-    """The group as a serialised model, and the data of the constants that are not inside it."""
-    model = subgraph_model(subgraph, variant.inputs, variant.outputs, constants_outside=True)
-    outside = [t.name for t in model.graph.initializer if t.data_location == TensorProto.EXTERNAL]
-    return model.SerializeToString(), {v: subgraph.graph.constants[v] for v in outside}
-
-
-def _stored(names: Sequence[str], formats: Sequence[Format], arrays: Sequence[Array]) -> dict[str, Array]:
-    """The arrays' memory, by name, as the dense row-major arrays that the session knows."""
-    return {n: a.transpose(f.layout) for n, f, a in zip(names, formats, arrays, strict=True)}
+def _model(subgraph: Subgraph, variant: Variant, target: Target) -> Model:
+    proto = subgraph_model(subgraph, variant.inputs, variant.outputs, constants_outside=True)
+    outside = [t.name for t in proto.graph.initializer if t.data_location == TensorProto.EXTERNAL]
+    return Model(
+        proto.SerializeToString(),
+        {v: subgraph.graph.constants[v] for v in outside},
+        tuple((v, f.layout) for v, f in zip(subgraph.inputs, variant.inputs, strict=True)),
+        tuple((v, f.layout) for v, f in zip(subgraph.outputs, variant.outputs, strict=True)),
+        target.threads,
+        Waiting[dict(variant.options).get(_WAITING, Waiting.SPIN_WITHIN.name)],
+    )

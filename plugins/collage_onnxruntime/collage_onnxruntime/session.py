@@ -13,12 +13,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from onnx import helper
-
-from collage_core.backend import Bound
-from collage_core.errors import BackendError, BackendUnavailableError
-from collage_core.formats import Array
-from collage_core.shared_library import installed_version
+from collage_run.errors import BackendError, BackendUnavailableError
+from collage_run.formats import Array
+from collage_run.kernel import Bound
+from collage_run.shared_library import installed_version
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -42,6 +40,16 @@ _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 """Which class of exception it is, before what it says."""
 _FATAL = 4
 """Log nothing less: what goes wrong is raised as well."""
+
+
+_ONNX_TYPES = {
+    "bfloat16": 16,
+    "float8_e4m3fn": 17,
+    "float8_e4m3fnuz": 18,
+    "float8_e5m2": 19,
+    "float8_e5m2fnuz": 20,
+}
+"""What NumPy does not bring itself, as onnx.TensorProto numbers it."""
 
 
 class Waiting(enum.Enum):
@@ -168,7 +176,7 @@ def _value(array: Array) -> onnxruntime.OrtValue:
     made = _library().OrtValue
     if array.dtype.isbuiltin == 1:
         return made.ortvalue_from_numpy(array)
-    code = helper.np_dtype_to_tensor_dtype(array.dtype)
+    code = _ONNX_TYPES[array.dtype.name]
     return made.ortvalue_from_numpy_with_onnx_type(array.view(f"u{array.itemsize}"), code)
 
 

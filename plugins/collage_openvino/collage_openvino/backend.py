@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant, plain_variant
+from collage_core.backend import (
+    Backend,
+    BackendInfo,
+    BackendKind,
+    Kernel,
+    StoredKernel,
+    Variant,
+    plain_variant,
+)
 from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
 from collage_core.ir import Subgraph, bodies_of
@@ -50,9 +58,16 @@ class OpenvinoBackend(Backend):
         return [answers[k] for k in range(len(subgraphs))]
 
     def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
-        from collage_openvino.kernel import build_kernel
+        from collage_openvino.build import build_kernel
 
         return build_kernel(subgraph, variant, target)
+
+    def stored(
+        self, kernel: Kernel, subgraph: Subgraph, variant: Variant, target: Target
+    ) -> StoredKernel | None:
+        from collage_openvino.build import stored_kernel
+
+        return stored_kernel(subgraph, variant, target)
 
     def environment(self, target: Target) -> Mapping[str, str]:
         # Threads of GNU OpenMP spin for some 5 ms after a kernel of theirs, on a core that this library's
@@ -62,7 +77,7 @@ class OpenvinoBackend(Backend):
 
 def _refusals(subgraphs: Sequence[Subgraph], target: Target) -> list[Refusal | None]:
     """What the library says to each; where it refuses them together, the halves are asked for."""
-    from collage_openvino.kernel import check_together
+    from collage_openvino.build import check_together
 
     try:
         check_together([(s, plain_variant(s)) for s in subgraphs], target)

@@ -1,4 +1,4 @@
-"""From a subgraph and a variant to a compiled model."""
+"""A compiled model as a kernel."""
 
 from __future__ import annotations
 
@@ -6,24 +6,17 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-import onnx
+from collage_run.devices import Queue
+from collage_run.formats import Array, Layout
+from collage_run.kernel import Bound, Kernel, StoredKernel
 
-from collage_core.backend import Bound, Kernel, Variant
-from collage_core.device import Target
-from collage_core.devices import Queue
-from collage_core.errors import BackendError
-from collage_core.formats import Array, Format, Layout
-from collage_core.ir import Subgraph, subgraph_model
-from collage_openvino.library import CompiledModel, Port, load
-from collage_openvino.settings import properties
+from collage_openvino.library import CompiledModel, load
 
-__all__ = ["OpenvinoKernel", "build_kernel", "check_together"]
+__all__ = ["WEIGHTS", "OpenvinoKernel", "restore", "stored"]
 
-_WEIGHTS = "weights.bin"
-_ALIGNMENT = 64
-
-_Group = tuple[Subgraph, Variant]
+WEIGHTS = "weights.bin"
+"""The file beside a model in which its large constants are."""
+_KIND = "openvino"
 
 
 class OpenvinoKernel(Kernel):
@@ -42,80 +35,28 @@ class OpenvinoKernel(Kernel):
         return self._model.bind(_stored(inputs, self._inputs), _stored(outputs, self._outputs))
 
 
-def build_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> OpenvinoKernel:
-    """The compiled kernel. BackendError, with what the library says, if it cannot run the subgraph."""
-    model = subgraph_model(subgraph, variant.inputs, variant.outputs, constants_outside=True)
-    compiled = _compiled(model, subgraph.graph.constants, [(subgraph, variant)], target)
-    return OpenvinoKernel(compiled, [f.layout for f in variant.inputs], [f.layout for f in variant.outputs])
+def stored(
+    model: bytes,
+    weights: Array,
+    inputs: Sequence[Layout],
+    outputs: Sequence[Layout],
+    properties: Mapping[str, str],
+) -> StoredKernel:
+    """weights: the bytes of the file of that name that `model` (ONNX) refers to."""
+    facts = {"inputs": [*inputs], "outputs": [*outputs], "properties": dict(properties)}
+    return StoredKernel(_KIND, facts, model, (weights,))
 
 
-def check_together(groups: Sequence[_Group], target: Target) -> None:
-    """Compile groups of the same opsets beside each other in one model. BackendError if any cannot be.
-
-    A group that holds bodies of control flow must come alone: `onnx` gives the constants that they read from
-    outside other names, and leaves the bodies as they are.
-    """
-    whole = onnx.ModelProto()
-    constants: dict[str, Array] = {}
-    for k, (subgraph, variant) in enumerate(groups):
-        model = subgraph_model(subgraph, variant.inputs, variant.outputs, constants_outside=True)
-        prefix = f"{k}." if len(groups) > 1 else ""
-        model.graph.CopyFrom(onnx.compose.add_prefix_graph(model.graph, prefix))
-        if k:
-            model.ClearField("opset_import")  # merging appends
-        whole.MergeFrom(model)
-        constants.update({prefix + v: subgraph.graph.constants[v] for v in subgraph.constants})
-    whole.graph.name = "together"
-    _compiled(whole, constants, groups, target)
-
-
-def _compiled(
-    model: onnx.ModelProto, constants: Mapping[str, Array], groups: Sequence[_Group], target: Target
-) -> CompiledModel:
-    """The model of `groups`, which bring their inputs and outputs one after the other."""
+def restore(stored: StoredKernel) -> OpenvinoKernel:
+    """The same again; the library compiles the model anew. BackendUnavailableError where it is not here."""
+    library, facts = load(), stored.facts
     with tempfile.TemporaryDirectory(prefix="collage-openvino-") as folder:
+        Path(folder, WEIGHTS).write_bytes(stored.arrays[0].data)
         path = Path(folder, "model.onnx")
-        _write_constants(model, constants, Path(folder, _WEIGHTS))
-        onnx.save(model, path)
-        compiled = load().compiled(path, properties(target))
-    given, returned = compiled.inputs(), compiled.outputs()
-    inputs = [(s, v, f) for s, variant in groups for v, f in zip(s.inputs, variant.inputs, strict=True)]
-    outputs = [(s, v, f) for s, variant in groups for v, f in zip(s.outputs, variant.outputs, strict=True)]
-    _check("input", inputs, given)
-    _check("output", outputs, returned)
-    if same := {p.name for p in given} & {p.name for p in returned}:
-        # It takes some operators for nothing at all (Dropout, Max of one), and then writes no output.
-        raise BackendError(f"OpenVINO computes nothing between an input and an output ({', '.join(same)})")
-    return compiled
-
-
-def _check(kind: str, values: Sequence[tuple[Subgraph, str, Format]], ports: Sequence[Port]) -> None:
-    """BackendError where the library has inferred another type than ONNX, as it does for some attributes."""
-    if len(values) != len(ports):
-        raise BackendError(f"OpenVINO's model has {len(ports)} {kind}s; the group has {len(values)}")
-    for (subgraph, name, format), port in zip(values, ports, strict=True):
-        shape = subgraph.graph.shape_of(name)
-        expected = Port(port.name, format.dtype, tuple(shape[d] for d in format.layout))
-        if port != expected:
-            raise BackendError(f"OpenVINO takes {kind} {name!r} for {port}, which is {expected}")
-
-
-def _write_constants(model: onnx.ModelProto, constants: Mapping[str, Array], path: Path) -> None:
-    """Give the library the large constants as a file, which it maps: nobody copies them, and protobuf's limit
-    of 2 GiB does not count.
-    """
-    outside = [t for t in model.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
-    if not outside:
-        return
-    with path.open("wb") as file:
-        position = 0
-        for tensor in outside:
-            data = np.ascontiguousarray(constants[tensor.name])
-            position += file.write(b"\0" * (-position % _ALIGNMENT))
-            del tensor.external_data[:]
-            for key, value in (("location", _WEIGHTS), ("offset", position), ("length", data.nbytes)):
-                tensor.external_data.add(key=key, value=str(value))
-            position += file.write(data.reshape(-1).view(np.uint8).data)
+        path.write_bytes(stored.code)
+        model = library.compiled(path, facts["properties"])
+    inputs, outputs = ([tuple(layout) for layout in facts[kind]] for kind in ("inputs", "outputs"))
+    return OpenvinoKernel(model, inputs, outputs)
 
 
 def _stored(arrays: Sequence[Array], layouts: Sequence[Layout]) -> list[Array]:

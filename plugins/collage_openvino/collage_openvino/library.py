@@ -15,9 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from collage_core.errors import BackendError, BackendUnavailableError
-from collage_core.formats import Array
-from collage_core.shared_library import installed_version
+from collage_run.errors import BackendError, BackendUnavailableError
+from collage_run.formats import Array
+from collage_run.shared_library import installed_version
 
 __all__ = [
     "DISTRIBUTION",

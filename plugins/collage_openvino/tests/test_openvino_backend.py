@@ -15,7 +15,7 @@ import pytest
 from collage_openvino import backend as module
 from collage_openvino import plugin
 from collage_openvino.backend import OpenvinoBackend
-from collage_openvino.kernel import _check
+from collage_openvino.build import _check
 from collage_openvino.library import load
 from collage_openvino.settings import properties
 from onnx import TensorProto

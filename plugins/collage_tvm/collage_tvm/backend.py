@@ -7,7 +7,9 @@ import ctypes.util
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, StoredKernel, Tuned, Variant
+from collage_run.image import OPENMP
+
+from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Tuned, Variant
 from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import Format
@@ -24,7 +26,6 @@ __all__ = ["TvmBackend"]
 
 _TVM = "0.27."
 _FFI = "0.1.14"
-_OPENMP = "libgomp.so.1"
 _OPENMP_FOUND: list[bool] = []
 """Once it has been: `find_library` runs another program, which takes 2 ms, and this is often asked."""
 
@@ -56,10 +57,10 @@ def _without_openmp() -> str | None:
         found = ctypes.util.find_library("gomp")
     if found is None:
         try:
-            ctypes.CDLL(_OPENMP)
+            ctypes.CDLL(OPENMP)
         except OSError as error:
             if "No such file" in str(error):
-                return f"GNU OpenMP ({_OPENMP}) is not installed; Debian: apt install libgomp1"
+                return f"GNU OpenMP ({OPENMP}) is not installed; Debian: apt install libgomp1"
             return f"GNU OpenMP cannot be loaded: {error}"
     _OPENMP_FOUND.append(True)
     return None
@@ -71,6 +72,7 @@ class TvmBackend(Backend):
 
     name = NAME
     compiles_ahead = True
+    stores_kernels = True
 
     def info(self) -> BackendInfo:
         version = installed_version("collage-tvm") or "0"
@@ -97,11 +99,6 @@ class TvmBackend(Backend):
         from collage_tvm.build import build_kernel
 
         return build_kernel(subgraph, variant, target)
-
-    def restore(self, stored: StoredKernel) -> Kernel:
-        from collage_tvm.kernel import TvmKernel
-
-        return TvmKernel.restored(stored)
 
     def compile_ahead(self, subgraph: Subgraph, variant: Variant, target: Target) -> None:
         from collage_tvm.build import compile_kernel_ahead

@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from collage_run.machine_code import MachineCodeKernel
 from tvm import tirx
 
 from collage_core.backend import Kernel, Variant
@@ -16,8 +17,8 @@ from collage_core.device import Target
 from collage_core.errors import BackendError
 from collage_core.formats import Array, Format, Layout
 from collage_core.ir import OpKind, Subgraph, TensorType, op_kind
+from collage_tvm.constants import own
 from collage_tvm.groups import POOLS
-from collage_tvm.kernel import TvmKernel, own
 from collage_tvm.library import Function, function_of, vector_lanes
 from collage_tvm.lower import LOWERINGS, LoweringContext
 from collage_tvm.nest import Nest, assemble, sequence
@@ -127,7 +128,7 @@ def build_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> Kernel
     lowered = _lowered_kernel(subgraph, variant, target)
     layouts = [f.layout for f in variant.inputs], [f.layout for f in variant.outputs]
     constants = [own(make()) for make in lowered.constants]
-    return TvmKernel(lowered.function.compiled(), *layouts, constants, _aliases(subgraph, variant))
+    return MachineCodeKernel(lowered.function.compiled(), *layouts, constants, _aliases(subgraph, variant))
 
 
 def compile_kernel_ahead(subgraph: Subgraph, variant: Variant, target: Target) -> None:
@@ -158,12 +159,12 @@ def _lowered_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> _Lo
     return result
 
 
-def build_copy(type: TensorType, source: Format, destination: Format, target: Target) -> TvmKernel:
+def build_copy(type: TensorType, source: Format, destination: Format, target: Target) -> MachineCodeKernel:
     """The kernel that stores a value in another layout."""
     parameters = _Parameters()
     output = parameters.output(parameters.input("x", type.static_shape, source), destination.layout)
     function = _function(parameters, [output], 2 * type.size_bytes, target)
-    return TvmKernel(function.compiled(), [source.layout], [destination.layout], [], {})
+    return MachineCodeKernel(function.compiled(), [source.layout], [destination.layout], [], {})
 
 
 def _function(

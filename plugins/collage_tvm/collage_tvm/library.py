@@ -12,18 +12,22 @@ from typing import Any
 
 import tvm
 import tvm_ffi
+from collage_run.image import Image
 from tvm import ir, tirx
 from tvm.target import Target as TvmTarget
 
 from collage_core.device import Target
 from collage_core.folders import user_folder
-from collage_tvm.kernel import ENTRY, Code
+from collage_tvm.linking import link
 from collage_tvm.objects import ObjectCache
+from collage_tvm.openmp import FILLED, runtime_object
 
 __all__ = ["Function", "function_of", "tvm_target", "vector_lanes"]
 
 _CPU = 1
 """DLPack's kDLCPU."""
+_ENTRY = "collage_kernel"
+"""What the function of an object file is called."""
 
 
 @cache
@@ -50,7 +54,7 @@ class Function:
     """The function of a loop nest over buffers, which are given as pointers to their elements; not compiled
     yet.
 
-    It is compiled once on this machine: the object file is kept under the text of the very function, in which
+    It is compiled once on this machine: what it becomes is kept under the text of the very function, in which
     everything is that the code has baked in, and of what compiles it. flat: whether all buffers, those that
     the nest allocates too, have one dimension. slp: see `tvm_target`.
     """
@@ -71,29 +75,34 @@ class Function:
         return tvm_target(self.target.threads, self.slp)
 
     def compile_ahead(self) -> None:
-        """Make sure that `compiled` finds the object; if another process is just compiling it, leave it to
-        that one."""
+        """Make sure that `compiled` finds it; if another process is just at it, leave it to that one."""
         objects = _objects(_folder())
         with objects.claimed(self.key) as claimed:
             if claimed and objects.get(self.key) is None:
-                objects.put(self.key, self._object())
+                objects.put(self.key, self._image())
 
-    def compiled(self, *, keep: bool = True) -> Code:
-        """keep: whether the object is worth keeping."""
-        data = self._kept() if keep else self._object()
-        return Code(data, self.parameters, self.target.threads)
+    def compiled(self, *, keep: bool = True) -> Image:
+        """keep: whether it is worth keeping."""
+        data = self._kept() if keep else self._image()
+        return Image.from_bytes(data)
 
     def _kept(self) -> bytes:
         objects = _objects(_folder())
         data = objects.get(self.key)
         if data is None:
-            data = self._object()
+            data = self._image()
             objects.put(self.key, data)
         return data
 
+    def _image(self) -> bytes:
+        module = self._object()
+        calls = any(variable.encode() in module for variable in FILLED)
+        objects = [module, runtime_object(self.target.threads)] if calls else [module]
+        return link(objects, _ENTRY, self.parameters, FILLED).to_bytes()
+
     def _object(self) -> bytes:
         """The object file."""
-        module = tvm.IRModule({ENTRY: self.code})
+        module = tvm.IRModule({_ENTRY: self.code})
         compiled = tvm.compile(module, self._compiled_for, tir_pipeline=_pipeline(self.flat)).mod
         with tempfile.TemporaryDirectory(prefix="collage-tvm-") as folder:
             path = Path(folder, "kernel.o")
@@ -114,9 +123,9 @@ def _folder() -> Path:
 
 @cache
 def _lowering() -> str:
-    """Digest of what turns a loop nest into an object: of the passes here, and of what its code may call."""
+    """Digest of what turns a loop nest into an image: of the passes here, and of what its code may call."""
     folder = Path(__file__).parent
-    sources = [(folder / name).read_bytes() for name in ("library.py", "machine_code.py")]
+    sources = [(folder / name).read_bytes() for name in ("library.py", "linking.py", "openmp.py")]
     return hashlib.sha256(b"\0".join(sources)).hexdigest()
 
 
@@ -132,7 +141,7 @@ def _over_pointers(parameters: Sequence[Any], body: Any) -> Any:
     whole = tirx.SeqStmt([*declared, body, tirx.Return(tirx.const(0, "int32"))])
     for key, value in (("device_id", 0), ("device_type", _CPU)):
         whole = tirx.AttrStmt("default", key, tirx.const(value, "int32"), whole)  # where large buffers lie
-    attributes = ir.make_node("ir.DictAttrs", **{"global_symbol": ENTRY, "tirx.noalias": True})
+    attributes = ir.make_node("ir.DictAttrs", **{"global_symbol": _ENTRY, "tirx.noalias": True})
     return tirx.PrimFunc(pointers, whole, ret_type=ir.PrimType("int32"), attrs=attributes)
 
 

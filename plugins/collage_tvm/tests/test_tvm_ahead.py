@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collage_tvm import build, kernel, library
+from collage_run.image import Image
+from collage_tvm import build, library
 from collage_tvm.backend import TvmBackend
 from collage_tvm.objects import ObjectCache
 from collage_tvm.operands import Operands
@@ -104,7 +105,7 @@ def test_it_reads_no_weights_and_loads_nothing(monkeypatch: pytest.MonkeyPatch) 
     with monkeypatch.context() as patched:
         patched.setattr(Operands, "_repacked", never)
         patched.setattr(build, "own", never)
-        patched.setattr(kernel, "load", never)
+        patched.setattr(Image, "load", never)
         TvmBackend().compile_ahead(group, variant, _TARGET)
     x = _array(9, 30)
     again = Subgraph(group.graph, group.node_set)

@@ -6,8 +6,8 @@ import numpy as np
 
 from collage_dnnl.chain import Chain
 from collage_dnnl.enums import FORWARD_INFERENCE, Alg, Arg
-from collage_dnnl.kernels.plan import Argument, BinaryPostOp, Constant, Input, Output, Plan, Site, Source
-from collage_dnnl.steps import Eltwise
+from collage_dnnl.kernels.plan import Argument, BinaryPostOp, Constant, Eltwise, Input, Output, Plan, Source
+from collage_dnnl.kernels.site import Site
 from collage_dnnl.tensor import Tensor, collapse, dense, regroup
 
 __all__ = ["plan_elementwise"]

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from collage_run.devices import Queue
+from collage_run.errors import BackendError, BackendUnavailableError
+from collage_run.formats import Array
+from collage_run.kernel import Bound, Kernel, StoredKernel
 
-from collage_core.backend import Bound, Kernel
-from collage_core.devices import Queue
-from collage_core.errors import BackendError, Refusal
-from collage_core.formats import Array
 from collage_dnnl.enums import Arg, Query
-from collage_dnnl.kernels.plan import AnyFormat, BinaryPostOp, Constant, Input, Plan, Source
+from collage_dnnl.kernels.plan import AnyFormat, BinaryPostOp, Constant, Input, Int64, Packed, Plan, Source
 from collage_dnnl.library import Descriptor, Library, PostOp, Primitive, PrimitiveDescriptor
 from collage_dnnl.tensor import Tensor
 
-__all__ = ["PrimitiveKernel", "first_refusal", "implementation_of"]
+__all__ = ["PrimitiveKernel", "describe"]
 
 _SUMMING = frozenset(["binary", "convolution_forward", "deconvolution_forward", "matmul"])
 """Primitives with a sum post-operation; pooling takes it without complaint and ignores it."""
@@ -65,7 +66,7 @@ def describe(library: Library, plan: Plan, in_place: int | None = None) -> _Desc
             return of(item)
         if isinstance(item, list):
             return [of(t) for t in item]
-        return item
+        return ctypes.c_int64(item.value) if isinstance(item, Int64) else item
 
     operands = [_Operand(a.arg, of(a.tensor), a.source, a.packed) for a in plan.arguments]
     ops: list[PostOp] = []
@@ -82,27 +83,6 @@ def describe(library: Library, plan: Plan, in_place: int | None = None) -> _Desc
     found = library.primitive_descriptor(plan.function, [parameter(p) for p in plan.parameters], attributes)
     scratchpad = library.queried(found, Query.SCRATCHPAD_MD)
     return _Described(found, tuple(operands), scratchpad, library.size_bytes(scratchpad))
-
-
-def first_refusal(library: Library, plans: Sequence[Plan]) -> Refusal | None:
-    """None if the library has an implementation of one of the plans, else what it says of the first."""
-    wrong: Refusal | None = None
-    for plan in plans:
-        try:
-            describe(library, plan)
-        except BackendError as error:
-            wrong = Refusal(str(error)) if wrong is None else wrong
-        else:
-            return None
-    return wrong
-
-
-def implementation_of(library: Library, plan: Plan) -> str | None:
-    """The library's name for the implementation of a plan; None if it has none."""
-    try:
-        return library.implementation(describe(library, plan).descriptor)
-    except BackendError:
-        return None
 
 
 class PrimitiveKernel(Kernel):
@@ -161,15 +141,36 @@ class PrimitiveKernel(Kernel):
         keep = (compiled.operands, tuple(inputs), tuple(outputs), workspace)
         return self._library.bind(compiled.primitive, memories, self._threads, keep)
 
+    def stored(self) -> StoredKernel:
+        from collage_dnnl.kernels.stored import stored_plan
+
+        plain: dict[Source, Array] = {}
+        packed: dict[Source, dict[str, Array]] = {}
+        with self._lock:
+            for in_place in self._described:
+                compiled = self._compiled.get(in_place) or self._compile(in_place)
+                for o in compiled.operands:
+                    if o.source is not None and o.buffer is not None and o.packed:
+                        packed.setdefault(o.source, {})[self._name(in_place)] = o.buffer
+                    elif o.source is not None and o.buffer is not None:
+                        plain[o.source] = o.buffer
+        return stored_plan(self._plan, plain, packed, self._threads, self._library.version)
+
     def _compile(self, in_place: bool) -> _Compiled:
         described = self._described[in_place]
-        operands = tuple(self._stored(o, described.descriptor) for o in described.operands)
+        operands = tuple(self._stored(o, in_place) for o in described.operands)
         compiled = _Compiled(self._library.primitive(described.descriptor), operands)
         self._compiled[in_place] = compiled
         return compiled
 
-    def _stored(self, operand: _Operand, descriptor: PrimitiveDescriptor) -> _Operand:
-        if not isinstance(operand.source, Constant):
+    def _name(self, in_place: bool) -> str:
+        """Tells the implementation from others of this kernel, and of others of the same version."""
+        how = "sum in place" if in_place else "plain"
+        return f"{how}: {self._library.implementation(self._described[in_place].descriptor)}"
+
+    def _stored(self, operand: _Operand, in_place: bool) -> _Operand:
+        descriptor = self._described[in_place].descriptor
+        if not isinstance(operand.source, Constant | Packed):
             return operand
         for other in self._compiled.values():
             for o in other.operands:
@@ -179,6 +180,12 @@ class PrimitiveKernel(Kernel):
                         if o.arg == operand.arg
                         else _Operand(operand.arg, o.descriptor, o.source, False, o.buffer)
                     )
+        if isinstance(operand.source, Packed):
+            wanted = self._library.queried(descriptor, Query.WEIGHTS_MD)
+            buffer = operand.source.forms.get(self._name(in_place))
+            if buffer is None or buffer.nbytes != self._library.size_bytes(wanted):
+                raise BackendUnavailableError("constants were packed for another implementation")
+            return _Operand(operand.arg, wanted, operand.source, True, buffer)
         data = operand.source.stored()
         if not operand.packed:
             return _Operand(operand.arg, operand.descriptor, operand.source, False, _aligned(data))
@@ -211,6 +218,8 @@ def _residual(plan: Plan) -> tuple[int, int] | None:
 
 
 def _aligned(data: Array) -> Array:
+    if data.ctypes.data % 64 == 0 and not data.flags.writeable:
+        return data  # nobody changes it: it was stored
     raw = np.empty(data.nbytes + 64, np.uint8)
     offset = -raw.ctypes.data % 64
     buffer = raw[offset : offset + data.nbytes].view(data.dtype)

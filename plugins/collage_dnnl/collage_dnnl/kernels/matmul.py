@@ -5,9 +5,19 @@ from __future__ import annotations
 from collage_core.ir import Node
 from collage_dnnl.chain import Chain
 from collage_dnnl.enums import Alg, Arg
-from collage_dnnl.kernels.plan import AnyFormat, Argument, BinaryPostOp, Constant, Output, Plan, Site, Source
+from collage_dnnl.kernels.plan import (
+    AnyFormat,
+    Argument,
+    BinaryPostOp,
+    Constant,
+    Eltwise,
+    Output,
+    Plan,
+    Source,
+)
+from collage_dnnl.kernels.site import Site
 from collage_dnnl.kernels.spatial import take_bias
-from collage_dnnl.steps import Binary, Eltwise, Step
+from collage_dnnl.steps import Binary, Step
 from collage_dnnl.tensor import Groups, Tensor, dense, regroup
 
 __all__ = ["plan_gemm", "plan_matmul"]

@@ -6,7 +6,8 @@ from collage_core.formats import Format
 from collage_core.ir import Node, TensorType
 from collage_dnnl.chain import Chain
 from collage_dnnl.enums import Arg
-from collage_dnnl.kernels.plan import Argument, Input, Output, Plan, Site
+from collage_dnnl.kernels.plan import Argument, Input, Output, Plan
+from collage_dnnl.kernels.site import Site
 from collage_dnnl.library import ENGINE
 from collage_dnnl.tensor import Tensor, collapse, dense, regroup
 

@@ -9,9 +9,9 @@ from collage_core.formats import canonical_layout
 from collage_core.ir import Node
 from collage_dnnl.chain import Chain
 from collage_dnnl.enums import FORWARD_INFERENCE, Alg, Arg, NormFlag
-from collage_dnnl.kernels.plan import Argument, BinaryPostOp, Input, Output, Plan, Site
+from collage_dnnl.kernels.plan import Argument, BinaryPostOp, Eltwise, Input, Output, Plan
+from collage_dnnl.kernels.site import Site
 from collage_dnnl.kernels.spatial import spatial_layouts
-from collage_dnnl.steps import Eltwise
 from collage_dnnl.support import REDUCTIONS, reduced_axes
 from collage_dnnl.tensor import Tensor, collapse, dense, regroup
 

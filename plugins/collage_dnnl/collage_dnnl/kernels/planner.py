@@ -12,7 +12,8 @@ from collage_dnnl.kernels.elementwise import plan_elementwise
 from collage_dnnl.kernels.matmul import plan_gemm, plan_matmul
 from collage_dnnl.kernels.movement import plan_concat, plan_conversion
 from collage_dnnl.kernels.normalization import plan_batch_norm, plan_layer_norm, plan_reduction, plan_softmax
-from collage_dnnl.kernels.plan import Plan, Site
+from collage_dnnl.kernels.plan import Plan
+from collage_dnnl.kernels.site import Site
 from collage_dnnl.kernels.spatial import plan_conv, plan_lrn, plan_pool, plan_resize
 from collage_dnnl.support import REDUCTIONS
 

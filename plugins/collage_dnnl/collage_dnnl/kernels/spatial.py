@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 
 from collage_core.errors import BackendError, Refusal
@@ -11,8 +10,18 @@ from collage_core.ir import Node
 from collage_dnnl.chain import Chain
 from collage_dnnl.enums import FORWARD_INFERENCE, Alg, Arg
 from collage_dnnl.geometry import Window, conv_window, deconv_window, pool_window
-from collage_dnnl.kernels.plan import AnyFormat, Argument, BinaryPostOp, Constant, Output, Plan, Site
-from collage_dnnl.steps import Binary, Eltwise, Step
+from collage_dnnl.kernels.plan import (
+    AnyFormat,
+    Argument,
+    BinaryPostOp,
+    Constant,
+    Eltwise,
+    Int64,
+    Output,
+    Plan,
+)
+from collage_dnnl.kernels.site import Site
+from collage_dnnl.steps import Binary, Step
 from collage_dnnl.tensor import Tensor, dense
 
 __all__ = ["plan_conv", "plan_lrn", "plan_pool", "plan_resize", "take_bias"]
@@ -164,7 +173,7 @@ def plan_lrn(site: Site, chain: Chain, node: Node) -> Plan:
         int(Alg.LRN_ACROSS_CHANNELS),
         src,
         dst,
-        ctypes.c_int64(int(node.attributes["size"])),
+        Int64(int(node.attributes["size"])),
         float(node.attributes.get("alpha", 1e-4)),
         float(node.attributes.get("beta", 0.75)),
         float(node.attributes.get("bias", 1.0)),

@@ -12,6 +12,7 @@ from typing import Any
 
 import tvm
 import tvm_ffi
+from collage_run.machine_code import MachineCodeKernel
 from tvm.s_tir import Schedule as TvmSchedule
 from tvm.s_tir import transform
 
@@ -20,7 +21,7 @@ from collage_core.device import Target
 from collage_core.errors import BackendError
 from collage_core.formats import empty, plain
 from collage_core.ir import Subgraph
-from collage_tvm.kernel import TvmKernel, own
+from collage_tvm.constants import own
 from collage_tvm.library import Function, function_of, tvm_target
 from collage_tvm.nest import loop
 from collage_tvm.tuning.records import Schedule
@@ -105,7 +106,7 @@ def kernel_of(schedule: TvmSchedule, workload: Workload, variant: Variant, targe
             raise BackendError(f"storing held{copy.place} in another order failed with code {error}")
         held[copy.place] = packed
     layouts = [f.layout for f in variant.inputs], [f.layout for f in variant.outputs]
-    return TvmKernel(code, *layouts, held, {})
+    return MachineCodeKernel(code, *layouts, held, {})
 
 
 @dataclass(frozen=True)

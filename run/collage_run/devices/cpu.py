@@ -8,10 +8,10 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from collage_core.devices.contract import Buffers, Device, DeviceInfo, Memory, Queue
-from collage_core.devices.guarded import GuardedBuffers
-from collage_core.errors import CollageError
-from collage_core.formats import CPU, Array, Format, view
+from collage_run.devices.contract import Buffers, Device, DeviceInfo, Memory, Queue
+from collage_run.devices.guarded import GuardedBuffers
+from collage_run.errors import CollageError
+from collage_run.formats import CPU, Array, Format, view
 
 __all__ = ["ALIGNMENT_BYTES", "IMMEDIATE", "Arena", "CpuDevice", "CpuQueue"]
 

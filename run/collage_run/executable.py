@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from collage_core.backend import Bound, Kernel
-from collage_core.devices import Device, Queue
-from collage_core.errors import CollageError, InputError, StepError
-from collage_core.formats import CPU, Array, Format, plain
-from collage_core.ir import Graph, TensorType
-from collage_core.placement import Placement
-from collage_core.runtime.plan import Plan, Slot, Step
+from collage_run.devices import Device, Queue
+from collage_run.errors import CollageError, InputError, StepError
+from collage_run.formats import CPU, Array
+from collage_run.kernel import Bound, Kernel
+from collage_run.program import Call, Place, Program
+from collage_run.types import TensorType
 
 __all__ = ["Context", "Executable", "Inputs", "check_array"]
 
@@ -38,30 +37,21 @@ class Context:
     def __init__(self, executable: Executable) -> None:
         self._executable = executable
         self._alone = _OneAtATime()
-        plan, devices = executable.plan, executable.devices
-        self._arenas = {name: devices[name].allocate(size) for name, size in plan.arena_bytes.items()}
-        self._queues = {name: devices[name].queue() for name in plan.arena_bytes}
+        program, devices = executable.program, executable.devices
+        self._arenas = {name: devices[name].allocate(size) for name, size in program.arena_bytes.items()}
+        self._queues = {name: devices[name].queue() for name in program.arena_bytes}
         self._bound: list[Bound] = []
-        self._steps: list[int] = []
-        for i, (step, kernel) in enumerate(zip(plan.steps, executable.kernels, strict=True)):
-            if kernel is None:
-                continue
-            reads, writes = [self._view(s) for s in step.reads], [self._view(s) for s in step.writes]
-            (offset, size_bytes), on = plan.workspaces[i], step.device
-            workspace = self._arenas[on].array(offset, (size_bytes,), Format("uint8", (0,), on))
-            self._bound.append(kernel.bind(reads, writes, workspace, self._queues[on]))
-            self._steps.append(i)
-        launches = list(_launches(plan.steps, self._steps, self._bound, self._queues))
-        self._calls = [call for call, _ in launches]
-        self._first_steps = [step for _, step in launches]
-        self.inputs: Mapping[str, Array] = {
-            v: self._view((v, plain(t.dtype, t.static_shape))) for v, t in executable.inputs.items()
-        }
+        for call, kernel in zip(program.calls, executable.kernels, strict=True):
+            reads, writes = map(self._view, call.reads), map(self._view, call.writes)
+            queue = self._queues[call.device]
+            self._bound.append(kernel.bind(list(reads), list(writes), self._view(call.workspace), queue))
+        launches = list(_launches(program.calls, self._bound, self._queues))
+        self._launches = [launch for launch, _ in launches]
+        self._first_calls = [number for _, number in launches]
+        self.inputs: Mapping[str, Array] = {v: self._view(place) for v, place in program.inputs.items()}
         self.outputs: Mapping[str, Array] = {
-            v: _read_only(executable.constant_outputs[v])
-            if v in executable.constant_outputs
-            else self._view((v, plain(t.dtype, t.static_shape)))
-            for v, t in executable.outputs.items()
+            v: self._view(held) if isinstance(held, Place) else _read_only(held)
+            for v, held in program.outputs.items()
         }
 
     @property
@@ -72,12 +62,12 @@ class Context:
     @property
     def launches(self) -> int:
         """How many calls a run makes, other than to wait."""
-        return sum(not isinstance(call, _Wait) for call in self._calls)
+        return sum(not isinstance(launch, _Wait) for launch in self._launches)
 
     @property
     def waits(self) -> int:
         """How often the host waits for a device in a run."""
-        return len(self._calls) - self.launches
+        return len(self._launches) - self.launches
 
     def run(self, inputs: Inputs, outputs: Mapping[str, Array] | None = None) -> None:
         """Run once, writing into the caller's arrays `outputs` (by name; those left out are not delivered).
@@ -105,52 +95,53 @@ class Context:
             self._execute()
 
     def execute_timed(self) -> list[float]:
-        """As `execute`, step by step, nothing captured. Returns the milliseconds of each of the plan's steps
-        (0 for views): on another device than the CPU its own time, between two marks of its queue.
+        """As `execute`, call by call, nothing captured. Returns the milliseconds of each of the program's
+        calls: on another device than the CPU its own time, between two marks of its queue.
         """
-        steps = self._executable.plan.steps
-        steps_ms = [0.0] * len(steps)
+        calls = self._executable.program.calls
         with self._alone:
-            marks: list[tuple[int, Queue, Any, Any]] = []
-            for step, call in zip(self._steps, self._bound, strict=True):
-                with self._naming(step):
-                    queue = self._queues[steps[step].device]
+            marks: list[tuple[Queue, Any, Any]] = []
+            for i, (call, bound) in enumerate(zip(calls, self._bound, strict=True)):
+                with self._naming(i):
+                    queue = self._queues[call.device]
                     before = queue.mark()
-                    status = call()
-                    marks.append((step, queue, before, queue.mark()))
-                    if steps[step].is_download:
+                    status = bound()
+                    marks.append((queue, before, queue.mark()))
+                    if call.is_download:
                         queue.synchronize()
                 if status:
-                    raise self._failed(step, f" with status {status}")
-            last_steps = {queue: step for step, queue, _, _ in marks}
-            for queue, step in last_steps.items():
-                with self._naming(step):
+                    raise self._failed(i, f" with status {status}")
+            last = {queue: i for i, (queue, _, _) in enumerate(marks)}
+            for queue, i in last.items():
+                with self._naming(i):
                     queue.synchronize()
-            for step, queue, before, after in marks:
-                with self._naming(step):
-                    steps_ms[step] = queue.elapsed_ms(before, after)
-        return steps_ms
+            calls_ms = []
+            for i, (queue, before, after) in enumerate(marks):
+                with self._naming(i):
+                    calls_ms.append(queue.elapsed_ms(before, after))
+        return calls_ms
 
     def _execute(self) -> None:
         try:
-            for call in self._calls:
-                if status := call():
+            for launch in self._launches:
+                if status := launch():
                     break
             else:
                 return
         except Exception as error:  # a vendor's library may raise anything; the step is what a person needs
-            raise self._failed(self._step_of(call), _said(error)) from error
-        raise self._failed(self._step_of(call), f" with status {status}")
+            raise self._failed(self._first_call_of(launch), _said(error)) from error
+        raise self._failed(self._first_call_of(launch), f" with status {status}")
 
-    def _step_of(self, call: Bound) -> int:
-        return next(step for known, step in zip(self._calls, self._first_steps, strict=True) if known is call)
+    def _first_call_of(self, launch: Bound) -> int:
+        known = zip(self._launches, self._first_calls, strict=True)
+        return next(number for one, number in known if one is launch)
 
     @contextmanager
-    def _naming(self, step: int) -> Iterator[None]:
+    def _naming(self, call: int) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            raise self._failed(step, _said(error)) from error
+            raise self._failed(call, _said(error)) from error
 
     def _bring(self, inputs: Inputs, outputs: Mapping[str, Array] | None) -> None:
         given = self._executable.named(inputs)
@@ -163,13 +154,11 @@ class Context:
         for name, array in (outputs or {}).items():
             np.copyto(array, self.outputs[name])
 
-    def _failed(self, step: int, how: str) -> StepError:
-        return StepError(step, f"step {self._executable.plan.steps[step]} failed{how}")
+    def _failed(self, call: int, how: str) -> StepError:
+        return StepError(call, f"step {self._executable.program.calls[call].name} failed{how}")
 
-    def _view(self, slot: Slot) -> Any:
-        value, format = slot
-        shape = self._executable.type_of(value).static_shape
-        return self._arenas[format.device].array(self._executable.plan.offsets[slot], shape, format)
+    def _view(self, place: Place) -> Any:
+        return self._arenas[place.format.device].array(place.offset, place.shape, place.format)
 
     def _check_outputs(self, outputs: Mapping[str, Array]) -> None:
         for name, array in outputs.items():
@@ -198,22 +187,22 @@ class _Wait:
 
 
 def _launches(
-    steps: Sequence[Step], numbers: Sequence[int], bound: Sequence[Bound], queues: Mapping[str, Queue]
+    calls: Sequence[Call], bound: Sequence[Bound], queues: Mapping[str, Queue]
 ) -> Iterator[tuple[Bound, int]]:
-    """What a run calls, each with the number of its (first) step: stretches of steps on one other device than
-    the host are one call, where its queue can capture them, and the host waits behind what is brought to it.
+    """What a run launches, each with the number of its (first) call: stretches of calls on one other device
+    than the host are one launch, where its queue can capture them. The host waits behind downloads.
     """
 
     def stretch_of(at: int) -> tuple[str, int]:
-        """Steps with the same can be one call; each other step is by itself."""
-        step = steps[numbers[at]]
-        return (CPU, at) if step.device == CPU or step.is_transfer else (step.device, -1)
+        """Calls with the same can be one launch; each other call is by itself."""
+        call = calls[at]
+        return (CPU, at) if call.device == CPU or call.is_transfer else (call.device, -1)
 
-    for (device, _), places in groupby(range(len(bound)), stretch_of):
-        stretch = [(bound[at], numbers[at]) for at in places]
+    for (device, _), numbers in groupby(range(len(bound)), stretch_of):
+        stretch = [(bound[at], at) for at in numbers]
         captured = _captured(queues[device], [call for call, _ in stretch]) if len(stretch) > 1 else None
         yield from [(captured, stretch[0][1])] if captured else stretch
-        last = steps[stretch[-1][1]]
+        last = calls[stretch[-1][1]]
         if last.is_download:
             yield _Wait(queues[last.device]), stretch[-1][1]
 
@@ -251,34 +240,19 @@ class _OneAtATime:
 
 
 class Executable:
-    """A placed graph, built: kernels (with their packed constants) and the plan of its memory.
+    """A placed graph, built: kernels (with their packed constants), and the program that calls them.
 
     Kernels are shared by all contexts; `run` and calling use a context of the executable's own, so use them
     from one thread, and `context()` for each further one.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        placement: Placement,
-        plan: Plan,
-        kernels: Sequence[Kernel | None],
-        devices: Mapping[str, Device],
-    ) -> None:
-        self.devices = devices
-        self.placement = placement
-        self.plan = plan
+    def __init__(self, program: Program, kernels: Sequence[Kernel], devices: Mapping[str, Device]) -> None:
+        self.program = program
         self.kernels = tuple(kernels)
-        self.inputs: dict[str, TensorType] = {v: graph.type_of(v) for v in graph.inputs}
-        self.outputs: dict[str, TensorType] = {v: graph.type_of(v) for v in graph.outputs}
-        self.constant_outputs: dict[str, Array] = {
-            v: graph.constants[v] for v in graph.outputs if graph.is_constant(v)
-        }
-        self._types = {v: graph.type_of(v) for v in (*graph.inputs, *graph.intermediates())}
+        self.devices = devices
+        self.inputs: dict[str, TensorType] = {v: _type_of(place) for v, place in program.inputs.items()}
+        self.outputs: dict[str, TensorType] = {v: _type_of(held) for v, held in program.outputs.items()}
         self._own: Context | None = None
-
-    def type_of(self, value: str) -> TensorType:
-        return self._types[value]
 
     def context(self) -> Context:
         """New buffers, bound to the same kernels: one per thread."""
@@ -324,13 +298,18 @@ class Executable:
 
     def _renew(self) -> None:
         """A run that fails on another device costs its context: that device may have to be started again."""
-        if len(self.plan.arena_bytes) > 1:
+        if len(self.program.arena_bytes) > 1:
             self._own = None
 
     def _context(self) -> Context:
         if self._own is None:
             self._own = Context(self)
         return self._own
+
+
+def _type_of(held: Place | Array) -> TensorType:
+    dtype = held.format.dtype if isinstance(held, Place) else held.dtype.name
+    return TensorType(dtype, held.shape)
 
 
 def check_array(role: str, name: str, array: Array | None, type: TensorType) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from collage_core.formats import Array, Format, byte_strides
+from collage_run.formats import Array, Format, byte_strides
 
 __all__ = ["Buffers", "Device", "DeviceArray", "DeviceInfo", "Memory", "Queue"]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collage_core.devices.contract import Buffers
-from collage_core.formats import Array, Format, view
+from collage_run.devices.contract import Buffers
+from collage_run.formats import Array, Format, view
 
 __all__ = ["GuardedBuffers"]
 

@@ -1,0 +1,38 @@
+"""`collage export`: a bundle that brings its kernels, compiled and packed."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from collage_core.cli.arguments import add_json
+from collage_core.cli.output import show
+from collage_core.runtime import export, read
+
+NAME = "export"
+SUMMARY = (
+    "Write a bundle that brings its kernels, compiled and packed, for processors like this one: loading it "
+    "compiles nothing. It holds machine code."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundle", help="a file that `collage optimize -o` wrote")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where to write it")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    digest = export(read(args.bundle, check_weights=True), args.output)
+    report = {"file": args.output, "digest": digest, "bytes": Path(args.output).stat().st_size}
+    show(report, args.json, _text)
+
+
+def _text(report: dict[str, Any]) -> str:
+    file, digest = report["file"], report["digest"]
+    return (
+        f"exported as {file} ({report['bytes'] / 1e6:.1f} MB), with machine code for this processor\n"
+        f"digest: {digest}\n"
+        f"to run it: collage run {file} --allow-code --expect {digest} --input NAME=FILE.npy"
+    )

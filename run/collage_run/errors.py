@@ -1,0 +1,59 @@
+"""Errors of what runs. The others are in `collage_core.errors`, which has these, too.
+
+A `CollageError` is a mistake or a limit that the user can act on: the command line prints its message as one
+line, without a traceback. Everything else that escapes is a bug.
+"""
+
+from __future__ import annotations
+
+from collage_run.printable import printable
+
+__all__ = [
+    "BackendError",
+    "BackendUnavailableError",
+    "BundleError",
+    "CollageError",
+    "InputError",
+    "OtherProcessorError",
+    "StepError",
+]
+
+
+class CollageError(Exception):
+    """Base of all errors that Collage raises on purpose. As text it is one line of printable characters,
+    whatever the names in it that a file has given: a terminal would obey some.
+    """
+
+    def __str__(self) -> str:
+        return printable(" ".join(super().__str__().splitlines()))
+
+
+class InputError(CollageError):
+    """An input given at run time has the wrong name, shape or dtype."""
+
+
+class BackendError(CollageError):
+    """A backend failed to build or run something it had offered."""
+
+
+class StepError(BackendError):
+    """A step of an executable failed when it ran; `step` is its number in the plan."""
+
+    def __init__(self, step: int, message: str) -> None:
+        self.step = step
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.step, str(self))
+
+
+class BackendUnavailableError(BackendError):
+    """A backend's library cannot be loaded: nothing is said about what was to be built with it."""
+
+
+class BundleError(CollageError):
+    """A saved bundle cannot be read here."""
+
+
+class OtherProcessorError(BundleError):
+    """The machine code that a bundle brings is for another processor than this one."""

@@ -1,0 +1,329 @@
+"""Exported bundles: those that bring their kernels, as machine code and packed constants.
+
+Beside what every bundle has, such an archive has `kernels.bin`, where code and constants lie. `program.json`
+says what is called in which order, and the SHA-256 of every other file. So its own digest stands for all of
+them. That is no signature: whoever makes a bundle can compute it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from io import FileIO
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from collage_run.archives import check_size, data_offset
+from collage_run.devices import CpuDevice
+from collage_run.errors import BundleError, CollageError, OtherProcessorError
+from collage_run.executable import Executable
+from collage_run.files import regular
+from collage_run.formats import CPU, Array, Format, plain, view
+from collage_run.kernel import Kernel, StoredKernel
+from collage_run.mapped import contents
+from collage_run.processor import cpuinfo, runs_code_of
+from collage_run.program import Call, Place, Program
+from collage_run.restoring import restore
+
+__all__ = ["PROGRAM_FILE", "append", "brings_code", "load", "verify"]
+
+PROGRAM_FILE = "program.json"
+_KERNELS_FILE = "kernels.bin"
+_VERSION = 1
+_ALIGNMENT = 64
+_MOST_PROGRAM_BYTES = 256 << 20
+_CHUNK_BYTES = 1 << 20
+
+
+def append(
+    archive: zipfile.ZipFile,
+    program: Program,
+    stored: Sequence[StoredKernel],
+    environment: Mapping[str, str],
+) -> str:
+    """Write a program and the kernels that it calls, one for each call (the same one, where calls share it),
+    behind what the archive has already. environment: variables that libraries must find when they are loaded.
+    Returns the digest that stands for all of it.
+    """
+    places: dict[Place, int] = {}
+    kernels: dict[int, int] = {}
+
+    def number(place: Place) -> int:
+        return places.setdefault(place, len(places))
+
+    with archive.open(_KERNELS_FILE, "w", force_zip64=True) as file:
+        blob = _Blob(file, archive.fp.tell() if archive.fp else 0)
+        described: list[dict[str, Any]] = []
+        for kernel in stored:
+            if id(kernel) not in kernels:
+                kernels[id(kernel)] = len(kernels)
+                code, arrays = blob.put(kernel.code), [blob.put_array(a) for a in kernel.arrays]
+                facts = {"kind": kernel.kind, "facts": dict(kernel.facts)}
+                described.append({**facts, "code": code, "arrays": arrays})
+        outputs = {
+            name: {"place": number(held)} if isinstance(held, Place) else {"array": blob.put_array(held)}
+            for name, held in program.outputs.items()
+        }
+    calls = [
+        {
+            "name": call.name,
+            "kernel": kernels[id(kernel)],
+            "reads": [*map(number, call.reads)],
+            "writes": [*map(number, call.writes)],
+            "workspace": number(call.workspace),
+        }
+        for call, kernel in zip(program.calls, stored, strict=True)
+    ]
+    inputs = {name: number(place) for name, place in program.inputs.items()}
+    dtypes = {place.format.dtype for place in places} | {str(a.dtype) for k in stored for a in k.arrays}
+    told = {
+        "version": _VERSION,
+        "processor": runs_code_of(),
+        "model_name": _model_name(),
+        "environment": dict(environment),
+        "dtypes": sorted(dtypes),
+        "arena_bytes": program.arena_bytes[CPU],
+        "places": [_place_to_json(place) for place in places],
+        "inputs": inputs,
+        "outputs": outputs,
+        "calls": calls,
+        "kernels": described,
+        "files": {name: _digest(_chunks(archive, name)) for name in archive.namelist()},
+    }
+    text = json.dumps(told).encode()
+    archive.writestr(PROGRAM_FILE, text)
+    return _digest([text])
+
+
+def brings_code(path: str | Path) -> bool:
+    """Whether it is a bundle that brings its kernels."""
+    try:
+        with FileIO(path, opener=regular) as file, zipfile.ZipFile(file) as archive:
+            return PROGRAM_FILE in archive.namelist()
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return False
+
+
+def load(path: str | Path, *, allow_code: bool = False, expect: str | None = None) -> Executable:
+    """The executable of an exported bundle. Its constants are mapped: processes that run it share them, and
+    who cuts the file short ends them.
+
+    allow_code: its kernels are machine code, which may do anything; without this, nothing of them is read.
+    expect: the digest that `collage export` has told ("sha256:..."). BundleError for what is no exported
+    bundle, for a damaged one, and for another one than is expected; OtherProcessorError where its code is for
+    another processor.
+    """
+    if not allow_code:
+        raise BundleError(
+            f"{path}: it brings machine code, which may do anything: where you trust who made it, allow it "
+            "(allow_code=True, --allow-code)"
+        )
+    with _Opened(path, expect) as opened:
+        if opened.told["processor"] != runs_code_of():
+            raise OtherProcessorError(f"{path}: {_difference(opened.told)}")
+        opened.require_types()
+        blob = opened.kernels()
+        stored = [_kernel_from_json(kernel, blob) for kernel in opened.told["kernels"]]
+        program = _program_from_json(opened.told, blob)
+        numbers = [call["kernel"] for call in opened.told["calls"]]
+        for name, value in opened.told["environment"].items():
+            os.environ.setdefault(name, value)
+        kernels = _restored(stored)
+        return Executable(program, [kernels[n] for n in numbers], {CPU: CpuDevice()})
+
+
+def verify(path: str | Path, expect: str | None) -> None:
+    """BundleError unless all of an exported bundle is what was written, and what is expected."""
+    with _Opened(path, expect) as opened:
+        for name in opened.told["files"]:
+            opened.check(name, _chunks(opened.archive, name))
+
+
+class _Opened:
+    """An exported bundle, while it is read: whatever is wrong with it becomes a BundleError."""
+
+    def __init__(self, path: str | Path, expect: str | None) -> None:
+        self._path = path
+        self._expect = expect
+
+    def __enter__(self) -> _Opened:
+        try:
+            self._file = FileIO(self._path, opener=regular)
+        except OSError as error:
+            raise BundleError(f"{self._path}: {error.strerror or error}") from None
+        try:
+            self.archive = zipfile.ZipFile(self._file)
+            self.told = self._program()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._file.close()
+        if error is None or isinstance(error, CollageError) or not isinstance(error, Exception):
+            return
+        # What is in a damaged file makes readers of ZIP and JSON raise anything.
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise BundleError(f"{self._path}: not an exported bundle, or a damaged one ({said})") from None
+
+    def _program(self) -> Mapping[str, Any]:
+        if PROGRAM_FILE not in self.archive.namelist():
+            raise BundleError(
+                f"{self._path}: it brings no kernels: `collage export` makes a bundle that does"
+            )
+        info = self.archive.getinfo(PROGRAM_FILE)
+        check_size(info, min(os.fstat(self._file.fileno()).st_size, _MOST_PROGRAM_BYTES))
+        text = self.archive.read(info)
+        digest = _digest([text])
+        if self._expect is not None and self._expect.lower() not in (digest, digest.removeprefix(_SHA256)):
+            raise BundleError(f"{self._path}: its digest is {digest}, not {self._expect}")
+        told: Mapping[str, Any] = json.loads(text)
+        if told["version"] > _VERSION:
+            raise BundleError(
+                f"{self._path}: exported in format {told['version']}; this release reads formats up to "
+                f"{_VERSION}: update collage-run"
+            )
+        return told
+
+    def require_types(self) -> None:
+        """BundleError for one that NumPy knows only with a package that is not here."""
+        for dtype in self.told["dtypes"]:
+            try:
+                np.dtype(dtype)
+            except TypeError:
+                try:
+                    import ml_dtypes  # noqa: F401  # it tells NumPy
+                except ImportError:
+                    said = f"{self._path}: it has values of type {dtype}: pip install ml_dtypes"
+                    raise BundleError(said) from None
+
+    def kernels(self) -> Array:
+        """The bytes of code and constants, mapped, which are what was written."""
+        info = self.archive.getinfo(_KERNELS_FILE)
+        whole = contents(self._file)
+        check_size(info, len(whole))
+        start = data_offset(self._file, info)
+        blob = whole[start : start + info.file_size]
+        self.check(_KERNELS_FILE, [blob.data])
+        return blob
+
+    def check(self, name: str, content: Iterator[bytes] | Sequence[memoryview]) -> None:
+        if _digest(content) != self.told["files"][name]:
+            raise BundleError(f"{self._path}: {name} is not what was written")
+
+
+class _Blob:
+    """A file that is being written from `start` on in another one; arrays are aligned there."""
+
+    def __init__(self, file: IO[bytes], start: int) -> None:
+        self._file = file
+        self._start = start
+        self._at = start
+
+    def put(self, data: bytes | memoryview) -> list[int]:
+        """Where it lies in this file, and how many bytes it has."""
+        offset = self._at - self._start
+        self._file.write(data)
+        self._at += len(data)
+        return [offset, len(data)]
+
+    def put_array(self, array: Array) -> dict[str, Any]:
+        self.put(bytes(-self._at % _ALIGNMENT))
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        return {"dtype": str(array.dtype), "shape": list(array.shape), "offset": self.put(data)[0]}
+
+
+def _restored(stored: Sequence[StoredKernel]) -> list[Kernel]:
+    kernels = []
+    for one in stored:
+        try:
+            kernels.append(restore(one))
+        except CollageError:
+            raise
+        except Exception as error:  # whatever a library raises
+            said = " ".join(str(error).split()) or type(error).__name__
+            raise BundleError(f"a kernel of kind {one.kind!r} cannot be made here ({said})") from error
+    return kernels
+
+
+def _kernel_from_json(told: Mapping[str, Any], blob: Array) -> StoredKernel:
+    offset, size_bytes = told["code"]
+    code = _part(blob, offset, size_bytes).tobytes()
+    return StoredKernel(told["kind"], told["facts"], code, tuple(_array(a, blob) for a in told["arrays"]))
+
+
+def _program_from_json(told: Mapping[str, Any], blob: Array) -> Program:
+    arena_bytes = told["arena_bytes"]
+    places = [_place_from_json(place, arena_bytes) for place in told["places"]]
+    calls = [
+        Call(
+            call["name"],
+            tuple(places[i] for i in call["reads"]),
+            tuple(places[i] for i in call["writes"]),
+            places[call["workspace"]],
+        )
+        for call in told["calls"]
+    ]
+    inputs = {name: places[i] for name, i in told["inputs"].items()}
+    outputs = {
+        name: places[held["place"]] if "place" in held else _array(held["array"], blob)
+        for name, held in told["outputs"].items()
+    }
+    return Program(tuple(calls), inputs, outputs, {CPU: arena_bytes})
+
+
+def _place_to_json(place: Place) -> list[Any]:
+    return [place.offset, place.shape, place.format.dtype, place.format.layout]
+
+
+def _place_from_json(told: Sequence[Any], arena_bytes: int) -> Place:
+    offset, shape, dtype, layout = told
+    place = Place(offset, tuple(shape), Format.of(dtype, shape, layout))
+    if offset < 0 or min(shape, default=0) < 0 or offset + place.format.size_bytes(shape) > arena_bytes:
+        raise ValueError(f"a value lies beside its arena: {told}")
+    return place
+
+
+def _array(told: Mapping[str, Any], blob: Array) -> Array:
+    """A part of it, seen as an array."""
+    format = plain(told["dtype"], told["shape"])
+    return view(_part(blob, told["offset"], format.size_bytes(told["shape"])), told["shape"], format)
+
+
+def _part(blob: Array, offset: int, size_bytes: int) -> Array:
+    if offset < 0 or size_bytes < 0 or offset + size_bytes > len(blob):
+        raise ValueError(f"it has {len(blob)} bytes of kernels, and refers to others")
+    return blob[offset : offset + size_bytes]
+
+
+def _difference(told: Mapping[str, Any]) -> str:
+    made_for, here = told["model_name"], _model_name()
+    if made_for == here:
+        return f"its code is for another {here}, of other instructions"
+    return f"its code is for {made_for}; this is {here}"
+
+
+def _model_name() -> str:
+    return cpuinfo().get("model name") or runs_code_of().split(",")[0]
+
+
+_SHA256 = "sha256:"
+
+
+def _digest(parts: Iterator[bytes] | Sequence[bytes | memoryview]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return _SHA256 + digest.hexdigest()
+
+
+def _chunks(archive: zipfile.ZipFile, name: str) -> Iterator[bytes]:
+    with archive.open(name) as file:
+        while part := file.read(_CHUNK_BYTES):
+            yield part
