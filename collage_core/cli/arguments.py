@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Sequence
 from pathlib import Path
+
+from collage_run.command import pairs_of
 
 from collage_core.candidates import Constraints
 from collage_core.device import Target
@@ -24,7 +25,6 @@ __all__ = [
     "constraints_of",
     "costs_of",
     "names_of",
-    "pairs_of",
     "rounds_of",
     "seconds_of",
     "shapes_of",
@@ -187,22 +187,6 @@ def seconds_of(option: str, text: str | None) -> float | None:
     if not 0 < seconds < math.inf:
         raise CollageError(f"{option} {text}: expected a duration, as in 90s, 10m or 1h")
     return seconds
-
-
-def pairs_of(option: str, texts: Sequence[str], *, files: bool = False) -> dict[str, str]:
-    """NAME=VALUE options; CollageError for one without "=" or given twice.
-
-    A name may itself hold "=", unless the values are `files`, whose paths may.
-    """
-    result: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=") if files else text.rpartition("=")
-        if not equals or not name or not value:
-            raise CollageError(f"{option} {text}: expected NAME=VALUE")
-        if name in result:
-            raise CollageError(f"{option} {name}: given twice")
-        result[name] = value
-    return result
 
 
 def shapes_of(args: argparse.Namespace) -> dict[str, tuple[int, ...]]:

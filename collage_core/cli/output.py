@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import json
-import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
+from collage_run.command import json_text
 from collage_run.printable import printable
 
 __all__ = ["Dispensable", "drop", "show"]
@@ -60,17 +59,9 @@ class Dispensable:
 def show(report: Any, as_json: bool, as_text: Callable[[Any], str]) -> None:
     """Print a report: JSON values as they are, or what `as_text` makes of them, of printable characters.
 
-    JSON knows no NaN and no infinity: they are null (RFC 8259, section 6).
+    What JSON does not know is null (`collage_run.command.json_text`).
     """
     if as_json:
-        print(json.dumps(_finite(report), indent=2, allow_nan=False))
+        print(json_text(report))
     else:
         print(printable(as_text(report)))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(v) for key, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from collage_core.runtime.files import hold
+from collage_run.files import hold
 
 __all__ = ["TemporaryFolder"]
 

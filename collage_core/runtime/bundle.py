@@ -26,7 +26,7 @@ import onnx
 from collage_run import exported
 from collage_run.archives import check_size, data_offset
 from collage_run.executable import Executable
-from collage_run.files import regular
+from collage_run.files import regular, replacing
 from collage_run.printable import printable
 
 from collage_core.backend import Kernel, StoredKernel
@@ -46,7 +46,6 @@ from collage_core.ir.onnx_tensors import read_into
 from collage_core.placement import Conversion, Group, Placement
 from collage_core.plugins import Registry, default_registry
 from collage_core.runtime.build import build
-from collage_core.runtime.files import replacing
 from collage_core.runtime.kept import KernelStore
 from collage_core.runtime.origin import differences, origin_here
 from collage_core.runtime.plan import schedule

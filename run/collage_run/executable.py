@@ -253,9 +253,34 @@ class Executable:
         self.inputs: dict[str, TensorType] = {v: _type_of(place) for v, place in program.inputs.items()}
         self.outputs: dict[str, TensorType] = {v: _type_of(held) for v, held in program.outputs.items()}
         self._own: Context | None = None
+        self._is_closed = False
+
+    def __enter__(self) -> Executable:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of kernels and buffers. Contexts that somebody still has keep what they run on; no other is
+        made any more.
+        """
+        self._is_closed = True
+        self.kernels, self._own = (), None
+
+    def warm_up(self) -> None:
+        """Run once on zeros, on the executable's own context: memory is touched, threads are started."""
+        context = self._context()
+        for array in context.inputs.values():
+            array.fill(0)
+        context.execute()
 
     def context(self) -> Context:
-        """New buffers, bound to the same kernels: one per thread."""
+        """New buffers, bound to the same kernels: one per thread. CollageError if it is closed."""
+        if self._is_closed:
+            raise CollageError("this executable is closed")
         return Context(self)
 
     def run(self, inputs: Inputs, outputs: Mapping[str, Array] | None = None) -> None:
@@ -303,7 +328,7 @@ class Executable:
 
     def _context(self) -> Context:
         if self._own is None:
-            self._own = Context(self)
+            self._own = self.context()
         return self._own
 
 

@@ -1,12 +1,21 @@
-"""Files that somebody has named, for reading: regular ones, and no waiting for any other."""
+"""Files that somebody has named: regular ones are read, without waiting for any other; they are written as a
+whole or not at all.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import glob
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
-__all__ = ["regular"]
+__all__ = ["destination", "hold", "regular", "replacing"]
+
+_ATTEMPTS = 10
 
 
 def regular(path: str, flags: int) -> int:
@@ -23,3 +32,92 @@ def regular(path: str, flags: int) -> int:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "no regular file", path)
     return descriptor
+
+
+def destination(path: str | Path) -> Path:
+    """The file that writing to `path` would write, links followed; it need not be there. OSError where links
+    lead in a circle, of which `realpath` says nothing.
+    """
+    with suppress(FileNotFoundError):
+        os.stat(path)
+    return Path(os.path.realpath(path))
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A path beside `path` to write to. What is there takes the place of `path` when the block ends well;
+    after an error nothing of it is left, and `path` is as it was. OSError as from writing.
+
+    Devices and pipes are no files to replace: they are written to directly, if somebody reads from the pipe.
+    What killed processes have left of the same file is removed.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_file():  # asked of the path itself: what it leads to may have no name
+        with _open_to_others(path):
+            yield path
+        return
+    path = destination(path)  # a link stays a link
+    start = f".{path.name[:200]}."
+    for left in path.parent.glob(f"{glob.escape(start)}*.partial"):
+        if (descriptor := hold(left)) is not None:
+            with suppress(OSError):
+                left.unlink()
+            os.close(descriptor)
+    partial = path.with_name(f"{start}{os.getpid()}.partial")
+    held = None
+    for _ in range(_ATTEMPTS):
+        partial.touch()
+        if (held := hold(partial)) is not None:  # else another writer has just taken it for a dead one's
+            break
+    try:
+        yield partial
+        _sync(partial)  # or a power failure may leave an empty file in place of the old one
+        partial.replace(path)
+        _sync(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+        if held is not None:
+            os.close(held)
+
+
+@contextmanager
+def _open_to_others(path: Path) -> Iterator[None]:
+    """Keeps a device or pipe open, so that opening it once more does not wait. OSError where it cannot be."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.ENXIO, "nobody reads from it", str(path)) from None
+        raise
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file's content, or a folder's names, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def hold(path: Path) -> int | None:
+    """A descriptor that holds the lock (flock) of a file or folder, which the kernel releases however this
+    process ends: who can take it has found something that nobody uses any more.
+
+    None if somebody else holds it, or it is gone, somebody else's or no regular file or folder.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        found = os.fstat(descriptor)
+        if found.st_nlink and found.st_uid == os.getuid():  # no links: it was removed just before
+            return descriptor
+    os.close(descriptor)
+    return None

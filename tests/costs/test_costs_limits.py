@@ -10,6 +10,7 @@ from pathlib import Path
 
 import onnx.parser
 import pytest
+from collage_run.files import replacing
 
 from collage_core import Target, optimize
 from collage_core.costs import CostDatabase
@@ -17,13 +18,12 @@ from collage_core.costs.limits import candidate_limit_s, worker_memory_bytes
 from collage_core.errors import CollageError
 from collage_core.measuring.progress import Silent
 from collage_core.measuring.temporary import TemporaryFolder
-from collage_core.runtime.files import replacing
 
 _HOLDER = """
 import sys, time
 from pathlib import Path
 from collage_core.measuring.temporary import TemporaryFolder
-from collage_core.runtime.files import replacing
+from collage_run.files import replacing
 folder = TemporaryFolder()
 (folder.path / "deep").mkdir()
 (folder.path / "deep" / "file").write_text("x")

@@ -7,8 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-
-from collage_core.runtime.files import destination, replacing
+from collage_run.files import destination, replacing
 
 
 def test_a_pipe_without_a_name_is_written_to() -> None:

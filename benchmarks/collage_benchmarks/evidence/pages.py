@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from collage_run.files import replacing
+
 from collage_benchmarks.evidence.efforts_table import bounds_table, efforts_table
 from collage_benchmarks.evidence.tables import all_runs, figures
 from collage_core.errors import CollageError
-from collage_core.runtime.files import replacing
 
 __all__ = ["PAGES", "filled", "stale_pages", "wrapped", "write_pages"]
 

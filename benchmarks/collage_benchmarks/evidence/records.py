@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collage_run.files import replacing
+
 from collage_benchmarks.evidence.machine import slug_of
 from collage_benchmarks.evidence.runs import Run
 from collage_core.errors import CollageError
-from collage_core.runtime.files import replacing
 
 __all__ = ["FORMAT", "RUNS_FOLDER", "Counted", "counted", "due", "read_records", "write_record"]
 

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from collage_run.files import replacing
+
 from collage_benchmarks.evidence.collecting import require_packages_of
 from collage_benchmarks.evidence.machine import end_on_sigterm, processor_json, require_idle, slug_of
 from collage_benchmarks.evidence.repository import Commit, commit_of, root_of
@@ -27,7 +29,6 @@ from collage_core.costs.ratio import FEWEST_SITTINGS
 from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.plugins import default_registry
-from collage_core.runtime.files import replacing
 
 __all__ = ["SWEEPS_FOLDER", "main", "read_sweeps"]
 

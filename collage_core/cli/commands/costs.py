@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from collage_run.files import regular
+from collage_run.files import regular, replacing
 
 from collage_core.cli.arguments import add_costs, costs_of
 from collage_core.cli.output import show
@@ -27,7 +27,6 @@ from collage_core.pipeline.memory import FOUND
 from collage_core.pipeline.original import ORIGINAL, original_environment
 from collage_core.plugins import default_registry
 from collage_core.report.text import table
-from collage_core.runtime.files import replacing
 
 NAME = "costs"
 SUMMARY = "Show, export, import or prune the measured costs."

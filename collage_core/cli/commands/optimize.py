@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from collage_run.files import destination
+
 from collage_core.cli.arguments import add_json, add_placing, add_rounds, rounds_of
 from collage_core.cli.output import show
 from collage_core.cli.placing import optimize_from
@@ -16,7 +18,6 @@ from collage_core.pipeline.optimize import COLLAGE, Optimization
 from collage_core.report.summary import optimization_json
 from collage_core.report.text import optimization_text
 from collage_core.runtime.bundle import Bundle, holds, save
-from collage_core.runtime.files import destination
 
 NAME = "optimize"
 SUMMARY = (

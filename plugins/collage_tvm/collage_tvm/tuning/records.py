@@ -16,12 +16,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from collage_run.files import replacing
+
 from collage_core.backend import Variant
 from collage_core.device import Target, processor
 from collage_core.errors import BackendError
 from collage_core.folders import user_folder
 from collage_core.ir import Subgraph
-from collage_core.runtime.files import replacing
 
 __all__ = [
     "BEST",
