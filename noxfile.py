@@ -12,14 +12,14 @@ nox.options.sessions = ["lint", "types", "tests"]
 
 ROOT = Path(__file__).parent
 PLUGINS = sorted(p.parent.relative_to(ROOT) for p in ROOT.glob("plugins/*/pyproject.toml"))
-PACKAGES = [Path("run"), Path("."), *PLUGINS, Path("benchmarks")]
+PACKAGES = [Path("."), Path("run"), *PLUGINS, Path("benchmarks")]
 # Read and tested where they lie.
 EXAMPLES = sorted(p.parent.relative_to(ROOT) for p in ROOT.glob("examples/*/pyproject.toml"))
 # What the tests need beyond what a package cannot do without.
 EXTRAS = {"collage_tvm": "[tune]"}
 DEMO = [
-    Path("run"),
     Path("."),
+    Path("run"),
     *(Path("plugins", f"collage_{name}") for name in ("dnnl", "tvm", "ncnn", "onnxruntime")),
     Path("benchmarks"),
 ]
