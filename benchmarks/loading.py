@@ -105,7 +105,7 @@ def main() -> int:
         "model": str(options.model),
         "bundle": str(options.bundle),
         "threads": target.threads,
-        "properties": properties(target),
+        "properties": properties(target.threads),
         "inputs": {v: [graph.shape_of(v), graph.type_of(v).dtype] for v in graph.inputs},
     }
     ways, rows = list(_WAYS), []

@@ -166,7 +166,9 @@ class Backend(ABC):
     """Whether it has `compile_ahead`: no process is started for what is not there."""
 
     stores_kernels: bool = False
-    """Whether `Kernel.stored` of its kernels tells anything."""
+    """Whether its kernels are worth being kept on disk for the next process that builds the same: those that
+    take longer to build than to read. `collage export` asks `stored` of every backend.
+    """
 
     @abstractmethod
     def info(self) -> BackendInfo:

@@ -11,7 +11,9 @@ from collage_run.formats import (
     channels_last,
     device_of,
     empty,
+    own,
     plain,
+    row_major_bytes,
     view,
 )
 
@@ -26,6 +28,8 @@ __all__ = [
     "channels_last",
     "device_of",
     "empty",
+    "own",
     "plain",
+    "row_major_bytes",
     "view",
 ]

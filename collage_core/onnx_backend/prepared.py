@@ -23,7 +23,7 @@ from collage_core.onnx_backend.serving import STEP_FILE, open_executable, run_ex
 from collage_core.onnx_backend.stored import StoredGraph
 from collage_core.placement import Conversion, Placement
 from collage_core.runtime import Inputs
-from collage_core.runtime.plan import schedule
+from collage_core.runtime.plan import called
 from collage_core.worker import RemoteError, WorkerCrash, WorkerTimeout
 
 __all__ = ["PreparedModel"]
@@ -179,9 +179,10 @@ class _Placed:
         said = error.message if isinstance(error, RemoteError) else str(error)
         file = self._stored.folder / STEP_FILE
         number = file.read_text() if file.is_file() else ""
-        if not number:
+        steps = called(self.graph, self.placement)
+        if not number or int(number) >= len(steps):
             raise BackendError(said) from error
-        what = schedule(self.graph, self.placement)[int(number)].what
+        what = steps[int(number)].what
         if not self._placer.take_out(what, said):
             raise BackendError(said) from error
         self.placement = self._placer.place()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
+from collage_run.environment import tell_libraries
 from collage_run.executable import Executable
 
 from collage_core.backend import Backend, BackendKind, Kernel
@@ -29,8 +29,9 @@ def build(
 ) -> Executable:
     """Build the executable of a placement of this (normalised) graph, in this process.
 
-    Loads the vendors' libraries of the backends that the placement names. `progress(done, of)` is called
-    after each step. kept: where kernels that were built before are looked for, and these are kept.
+    Loads the vendors' libraries of the backends that the placement names. `progress(done, of)` tells after
+    each step how many kernels are built. kept: where kernels that were built before are looked for, and
+    these are kept.
     PlacementError if the placement does not fit the graph, or asks a backend for what it does not offer;
     BackendError with the group's name if a kernel cannot be built, or if memory runs out.
     """
@@ -48,35 +49,21 @@ def _built(
     kept: KernelStore | None,
 ) -> Executable:
     for backend in registry.available(placement.backends()):
-        _prepare_environment(backend, placement)
+        if backend.info().kind is not BackendKind.REFERENCE:
+            tell_libraries(backend.environment(placement.target), backend.name)
     devices = {name: registry.device(name) for name in (CPU, *placement.devices())}
     steps = schedule(graph, placement)
     for step in steps:
         _check_offered(graph, step, placement, registry)
-    kernels: list[Kernel | None] = []
     builder = _Builder(graph, placement, registry, kept)
-    for i, step in enumerate(steps):
-        kernels.append(builder.kernel(step))
+    kernels: list[Kernel | None] = []
+    built, count = 0, sum(not step.is_view for step in steps)
+    for step in steps:
+        kernels.append(None if step.is_view else builder.kernel(step))
+        built += not step.is_view
         if progress:
-            progress(i + 1, len(steps))
+            progress(built, count)
     return Executable(lay_out(graph, steps, kernels), [k for k in kernels if k is not None], devices)
-
-
-_environment: dict[str, str] = {}
-"""Variables that libraries have been told in this process: they read them once, when they are loaded."""
-
-
-def _prepare_environment(backend: Backend, placement: Placement) -> None:
-    variables = backend.environment(placement.target)
-    if backend.info().kind is not BackendKind.REFERENCE:
-        for name, value in variables.items():
-            if _environment.setdefault(name, value) != value:
-                raise BackendError(
-                    f"{backend.name} needs {name}={value}, and libraries in this process run with "
-                    f"{_environment[name]}: another number of threads needs a process of its own"
-                )
-    for name, value in variables.items():
-        os.environ.setdefault(name, value)
 
 
 def _check_offered(graph: Graph, step: Step, placement: Placement, registry: Registry) -> None:
@@ -109,11 +96,9 @@ class _Builder:
         self._kept = kept
         self._conversions: dict[tuple[TensorType, Format, Format, str], Kernel] = {}
 
-    def kernel(self, step: Step) -> Kernel | None:
-        """None for a view. BackendError names the step."""
+    def kernel(self, step: Step) -> Kernel:
+        """Of a step that is no view. BackendError names it."""
         what = step.what
-        if what.backend == VIEW:
-            return None
         backend = self._registry.backend(what.backend)
         try:
             return self._of_group(backend, what) if isinstance(what, Group) else self._of(backend, what)

@@ -30,7 +30,7 @@ from collage_run.files import regular, replacing
 from collage_run.printable import printable
 
 from collage_core.backend import Kernel, StoredKernel
-from collage_core.errors import BundleError, CollageError, OtherProcessorError
+from collage_core.errors import BackendUnavailableError, BundleError, CollageError, OtherProcessorError
 from collage_core.formats import CPU, Array, empty, plain
 from collage_core.ir import (
     MODEL_FILE,
@@ -48,7 +48,7 @@ from collage_core.plugins import Registry, default_registry
 from collage_core.runtime.build import build
 from collage_core.runtime.kept import KernelStore
 from collage_core.runtime.origin import differences, origin_here
-from collage_core.runtime.plan import schedule
+from collage_core.runtime.plan import called
 
 __all__ = ["FORMAT_VERSION", "Bundle", "differences_here", "export", "holds", "load", "read", "save"]
 
@@ -101,10 +101,15 @@ def export(bundle: Bundle, path: str | Path, registry: Registry | None = None) -
     if others := executable.program.arena_bytes.keys() - {CPU}:
         raise BundleError(f"cannot export {path}: kernels on {', '.join(others)} cannot be stored")
     stored: dict[Kernel, StoredKernel] = {}
-    steps = (step for step in schedule(bundle.graph, bundle.placement) if not step.is_view)
-    for step, kernel in zip(steps, executable.kernels, strict=True):
+    if any(a.dtype.hasobject for a in executable.program.outputs.values() if isinstance(a, np.ndarray)):
+        raise BundleError(f"cannot export {path}: it has an output of texts")
+    for step, kernel in zip(called(bundle.graph, bundle.placement), executable.kernels, strict=True):
         if kernel not in stored:
-            if (told := _stored(bundle, registry, step.what, kernel)) is None:
+            try:
+                told = _stored(bundle, registry, step.what, kernel)
+            except Exception as error:  # a plugin may raise anything
+                raise BundleError(f"cannot export {path}: {step}: {one_line(error)}") from error
+            if told is None:
                 raise BundleError(f"cannot export {path}: what runs this step cannot be stored: {step}")
             stored[kernel] = told
     with _written(bundle, path) as archive:
@@ -178,6 +183,13 @@ def read(path: str | Path, *, check_weights: bool = False) -> Bundle:
     check_weights: read the weights too, to find damage in them; they are memory-mapped otherwise, which is
     for looking at what is placed: if somebody cuts the file short, using them ends the process.
     """
+    return _read(path, check_weights=check_weights)
+
+
+def _read(
+    path: str | Path, *, check_weights: bool, verify: bool = False, expect: str | None = None
+) -> Bundle:
+    """verify: whether all of it must be what was exported, and what is expected."""
     path = Path(path)
     try:
         file = FileIO(path, opener=regular)
@@ -188,6 +200,8 @@ def read(path: str | Path, *, check_weights: bool = False) -> Bundle:
     try:
         with file, zipfile.ZipFile(file) as archive:
             size_bytes = os.fstat(file.fileno()).st_size
+            if verify:
+                exported.verify(archive, path, expect)
             for name in (_MANIFEST, _PLACEMENT, MODEL_FILE, WEIGHTS_FILE):
                 _check_size(archive.getinfo(name), size_bytes)
             manifest = json.loads(archive.read(_MANIFEST))
@@ -230,15 +244,15 @@ def load(
     it was made for. Other versions, and another processor that has them, are warned of: the placement is
     right, but may not be the fastest.
     """
-    if expect is not None or (allow_code and exported.brings_code(path)):
+    verify = expect is not None
+    if allow_code and (verify or exported.brings_code(path)):
         try:
-            if allow_code:
-                return exported.load(path, allow_code=True, expect=expect)
-        except OtherProcessorError as error:
+            return exported.load(path, allow_code=True, expect=expect)
+        except (OtherProcessorError, BackendUnavailableError) as error:
             warnings.warn(printable(f"{error}: its kernels are built anew"), stacklevel=2)
-        exported.verify(path, expect)
+        verify = True
     registry = registry or default_registry()
-    bundle = read(path, check_weights=True)
+    bundle = _read(path, check_weights=True, verify=verify, expect=expect)
     for difference in differences_here(bundle, path, registry):
         warnings.warn(printable(difference), stacklevel=2)
     return build(bundle.graph, bundle.placement, registry, kept=KernelStore())

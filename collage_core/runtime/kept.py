@@ -25,7 +25,7 @@ from collage_run.restoring import restore
 from collage_core.backend import Backend, Kernel, StoredKernel, Variant
 from collage_core.device import Target
 from collage_core.folders import user_folder
-from collage_core.formats import Array, Format, plain, view
+from collage_core.formats import Array, Format, plain, row_major_bytes, view
 from collage_core.ir import Graph, Subgraph, TensorType
 from collage_core.private_files import PrivateFiles
 from collage_core.sources import source_hash
@@ -109,7 +109,7 @@ class KernelStore:
     def _digest_of(self, data: Array) -> str:
         """Of a constant's content; most are read by one group, some by many."""
         if id(data) not in self._digests:
-            content = hashlib.sha256(_bytes(data)).hexdigest()
+            content = hashlib.sha256(row_major_bytes(data)).hexdigest()
             self._digests[id(data)] = data, f"{data.dtype}{data.shape}{content}"
         return self._digests[id(data)][1]
 
@@ -134,7 +134,7 @@ def _parts(key: str, stored: StoredKernel) -> Iterator[bytes | memoryview]:
     offset = len(_MAGIC) + _DIGEST_BYTES + sum(map(len, rest))
     for array in stored.arrays:
         padding = bytes(-offset % _ALIGNMENT)
-        rest += [padding, _bytes(array)]
+        rest += [padding, row_major_bytes(array)]
         offset += len(padding) + array.nbytes
     yield from (_MAGIC, _digest(key, rest), *rest)
 
@@ -173,11 +173,6 @@ def _places(
         format = plain(dtype, shape)
         begin, offset = offset, offset + format.size_bytes(shape)
         yield begin, offset, shape, format
-
-
-def _bytes(array: Array) -> memoryview:
-    """Row-major."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _sizes(header: bytes, code: bytes) -> bytes:

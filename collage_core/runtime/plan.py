@@ -17,7 +17,7 @@ from collage_core.ir.views import is_view, output_format
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.runtime.memory import Block, plan_offsets
 
-__all__ = ["Slot", "Step", "lay_out", "rounded_to", "schedule"]
+__all__ = ["Slot", "Step", "called", "lay_out", "rounded_to", "schedule"]
 
 _MOST_BYTES = 1 << 40
 """Of a value. Beyond some size even asking for the memory fails, in whatever way."""
@@ -111,6 +111,11 @@ def schedule(graph: Graph, placement: Placement) -> tuple[Step, ...]:
         if not graph.is_constant(v):
             need((v, graph.plain_format(v)), "the caller")
     return tuple(steps)
+
+
+def called(graph: Graph, placement: Placement) -> tuple[Step, ...]:
+    """Those steps of the schedule that a program calls: all but views. PlacementError as there."""
+    return tuple(step for step in schedule(graph, placement) if not step.is_view)
 
 
 def _check_formats(subgraph: Subgraph, group: Group, target: Target, name: str) -> None:

@@ -18,7 +18,7 @@ from collage_core.placement import Conversion, Group, Placement
 from collage_core.plugins import default_registry
 from collage_core.runtime.build import build
 from collage_core.runtime.kept import KernelStore
-from collage_core.runtime.plan import schedule
+from collage_core.runtime.plan import called
 
 __all__ = ["ExecutableSession", "load_arrays", "open_peer", "open_placement", "save_arrays"]
 
@@ -28,7 +28,7 @@ class ExecutableSession(PeerSession):
 
     def __init__(self, graph: Graph, placement: Placement, executable: Executable) -> None:
         self._placement = placement
-        self._called = [step.what for step in schedule(graph, placement) if not step.is_view]
+        self._called = [step.what for step in called(graph, placement)]
         self._context: Context = executable.context()
 
     def set_inputs(self, inputs: Mapping[str, Array]) -> None:

@@ -37,7 +37,7 @@ class BackendError(CollageError):
 
 
 class StepError(BackendError):
-    """A step of an executable failed when it ran; `step` is its number in the plan."""
+    """A step of an executable failed when it ran; `step` is its number among the program's calls."""
 
     def __init__(self, step: int, message: str) -> None:
         self.step = step

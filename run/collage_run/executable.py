@@ -41,10 +41,11 @@ class Context:
         self._arenas = {name: devices[name].allocate(size) for name, size in program.arena_bytes.items()}
         self._queues = {name: devices[name].queue() for name in program.arena_bytes}
         self._bound: list[Bound] = []
-        for call, kernel in zip(program.calls, executable.kernels, strict=True):
+        for i, (call, kernel) in enumerate(zip(program.calls, executable.kernels, strict=True)):
             reads, writes = map(self._view, call.reads), map(self._view, call.writes)
-            queue = self._queues[call.device]
-            self._bound.append(kernel.bind(list(reads), list(writes), self._view(call.workspace), queue))
+            workspace, queue = self._view(call.workspace), self._queues[call.device]
+            with self._naming(i):
+                self._bound.append(kernel.bind(list(reads), list(writes), workspace, queue))
         launches = list(_launches(program.calls, self._bound, self._queues))
         self._launches = [launch for launch, _ in launches]
         self._first_calls = [number for _, number in launches]

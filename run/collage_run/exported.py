@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from io import FileIO
@@ -20,10 +19,16 @@ import numpy as np
 
 from collage_run.archives import check_size, data_offset
 from collage_run.devices import CpuDevice
-from collage_run.errors import BundleError, CollageError, OtherProcessorError
+from collage_run.environment import tell_libraries
+from collage_run.errors import (
+    BackendUnavailableError,
+    BundleError,
+    CollageError,
+    OtherProcessorError,
+)
 from collage_run.executable import Executable
 from collage_run.files import regular
-from collage_run.formats import CPU, Array, Format, plain, view
+from collage_run.formats import CPU, Array, Format, plain, row_major_bytes, view
 from collage_run.kernel import Kernel, StoredKernel
 from collage_run.mapped import contents
 from collage_run.processor import cpuinfo, runs_code_of
@@ -38,6 +43,7 @@ _VERSION = 1
 _ALIGNMENT = 64
 _MOST_PROGRAM_BYTES = 256 << 20
 _CHUNK_BYTES = 1 << 20
+_MOST_NAMED = 5
 
 
 def append(
@@ -80,7 +86,9 @@ def append(
         for call, kernel in zip(program.calls, stored, strict=True)
     ]
     inputs = {name: number(place) for name, place in program.inputs.items()}
-    dtypes = {place.format.dtype for place in places} | {str(a.dtype) for k in stored for a in k.arrays}
+    constants = [a for kernel in stored for a in kernel.arrays]
+    constants += [held for held in program.outputs.values() if not isinstance(held, Place)]
+    dtypes = {place.format.dtype for place in places} | {str(a.dtype) for a in constants}
     told = {
         "version": _VERSION,
         "processor": runs_code_of(),
@@ -105,7 +113,7 @@ def brings_code(path: str | Path) -> bool:
     try:
         with FileIO(path, opener=regular) as file, zipfile.ZipFile(file) as archive:
             return PROGRAM_FILE in archive.namelist()
-    except (OSError, ValueError, zipfile.BadZipFile):
+    except Exception:  # a damaged file makes readers of ZIP raise anything
         return False
 
 
@@ -116,7 +124,7 @@ def load(path: str | Path, *, allow_code: bool = False, expect: str | None = Non
     allow_code: its kernels are machine code, which may do anything; without this, nothing of them is read.
     expect: the digest that `collage export` has told ("sha256:..."). BundleError for what is no exported
     bundle, for a damaged one, and for another one than is expected; OtherProcessorError where its code is for
-    another processor.
+    another processor; BackendUnavailableError where a library that it needs is missing, or another version.
     """
     if not allow_code:
         raise BundleError(
@@ -130,18 +138,22 @@ def load(path: str | Path, *, allow_code: bool = False, expect: str | None = Non
         blob = opened.kernels()
         stored = [_kernel_from_json(kernel, blob) for kernel in opened.told["kernels"]]
         program = _program_from_json(opened.told, blob)
+        tell_libraries(opened.told["environment"], str(path))
+        made: dict[int, Kernel] = {}
         numbers = [call["kernel"] for call in opened.told["calls"]]
-        for name, value in opened.told["environment"].items():
-            os.environ.setdefault(name, value)
-        kernels = _restored(stored)
-        return Executable(program, [kernels[n] for n in numbers], {CPU: CpuDevice()})
+        for number, call in zip(numbers, program.calls, strict=True):
+            if number not in made:
+                made[number] = _restored(path, call.name, stored[number])
+        kernels = [made[number] for number in numbers]
+        _require_room(program.calls, kernels)
+        return Executable(program, kernels, {CPU: CpuDevice()})
 
 
-def verify(path: str | Path, expect: str | None) -> None:
+def verify(archive: zipfile.ZipFile, path: str | Path, expect: str | None) -> None:
     """BundleError unless all of an exported bundle is what was written, and what is expected."""
-    with _Opened(path, expect) as opened:
-        for name in opened.told["files"]:
-            opened.check(name, _chunks(opened.archive, name))
+    told = _program(archive, path, expect)
+    for name in told["files"]:
+        _check(path, told, name, _chunks(archive, name))
 
 
 class _Opened:
@@ -157,8 +169,8 @@ class _Opened:
         except OSError as error:
             raise BundleError(f"{self._path}: {error.strerror or error}") from None
         try:
-            self.archive = zipfile.ZipFile(self._file)
-            self.told = self._program()
+            self._archive = zipfile.ZipFile(self._file)
+            self.told = _program(self._archive, self._path, self._expect)
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -169,27 +181,8 @@ class _Opened:
         if error is None or isinstance(error, CollageError) or not isinstance(error, Exception):
             return
         # What is in a damaged file makes readers of ZIP and JSON raise anything.
-        said = " ".join(str(error).split()) or type(error).__name__
+        said = _said(error)
         raise BundleError(f"{self._path}: not an exported bundle, or a damaged one ({said})") from None
-
-    def _program(self) -> Mapping[str, Any]:
-        if PROGRAM_FILE not in self.archive.namelist():
-            raise BundleError(
-                f"{self._path}: it brings no kernels: `collage export` makes a bundle that does"
-            )
-        info = self.archive.getinfo(PROGRAM_FILE)
-        check_size(info, min(os.fstat(self._file.fileno()).st_size, _MOST_PROGRAM_BYTES))
-        text = self.archive.read(info)
-        digest = _digest([text])
-        if self._expect is not None and self._expect.lower() not in (digest, digest.removeprefix(_SHA256)):
-            raise BundleError(f"{self._path}: its digest is {digest}, not {self._expect}")
-        told: Mapping[str, Any] = json.loads(text)
-        if told["version"] > _VERSION:
-            raise BundleError(
-                f"{self._path}: exported in format {told['version']}; this release reads formats up to "
-                f"{_VERSION}: update collage-run"
-            )
-        return told
 
     def require_types(self) -> None:
         """BundleError for one that NumPy knows only with a package that is not here."""
@@ -205,17 +198,41 @@ class _Opened:
 
     def kernels(self) -> Array:
         """The bytes of code and constants, mapped, which are what was written."""
-        info = self.archive.getinfo(_KERNELS_FILE)
+        info = self._archive.getinfo(_KERNELS_FILE)
         whole = contents(self._file)
-        check_size(info, len(whole))
         start = data_offset(self._file, info)
         blob = whole[start : start + info.file_size]
-        self.check(_KERNELS_FILE, [blob.data])
+        _check(self._path, self.told, _KERNELS_FILE, [blob.data])
         return blob
 
-    def check(self, name: str, content: Iterator[bytes] | Sequence[memoryview]) -> None:
-        if _digest(content) != self.told["files"][name]:
-            raise BundleError(f"{self._path}: {name} is not what was written")
+
+def _program(archive: zipfile.ZipFile, path: str | Path, expect: str | None) -> Mapping[str, Any]:
+    """What `program.json` says, of an archive that has the files of which it tells, and no others."""
+    names = archive.namelist()
+    if PROGRAM_FILE not in names:
+        raise BundleError(f"{path}: it brings no kernels; `collage export` writes them into a bundle")
+    for info in archive.infolist():
+        check_size(info, _MOST_PROGRAM_BYTES if info.filename == PROGRAM_FILE else 1 << 62)
+    text = archive.read(PROGRAM_FILE)
+    digest = _digest([text])
+    if expect is not None and expect.lower() not in (digest, digest.removeprefix(_SHA256)):
+        raise BundleError(f"{path}: its digest is {digest}, not {expect}")
+    told: Mapping[str, Any] = json.loads(text)
+    if told["version"] > _VERSION:
+        raise BundleError(
+            f"{path}: exported in format {told['version']}; this release reads formats up to {_VERSION}: "
+            "update collage-run"
+        )
+    if sorted(names) != sorted([*told["files"], PROGRAM_FILE]):
+        raise BundleError(f"{path}: it has other files than it had when it was written")
+    return told
+
+
+def _check(
+    path: str | Path, told: Mapping[str, Any], name: str, content: Iterator[bytes] | Sequence[memoryview]
+) -> None:
+    if _digest(content) != told["files"][name]:
+        raise BundleError(f"{path}: {name} is not what was written")
 
 
 class _Blob:
@@ -235,21 +252,32 @@ class _Blob:
 
     def put_array(self, array: Array) -> dict[str, Any]:
         self.put(bytes(-self._at % _ALIGNMENT))
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        data = row_major_bytes(array)
         return {"dtype": str(array.dtype), "shape": list(array.shape), "offset": self.put(data)[0]}
 
 
-def _restored(stored: Sequence[StoredKernel]) -> list[Kernel]:
-    kernels = []
-    for one in stored:
-        try:
-            kernels.append(restore(one))
-        except CollageError:
-            raise
-        except Exception as error:  # whatever a library raises
-            said = " ".join(str(error).split()) or type(error).__name__
-            raise BundleError(f"a kernel of kind {one.kind!r} cannot be made here ({said})") from error
-    return kernels
+def _restored(path: str | Path, name: str, stored: StoredKernel) -> Kernel:
+    """name: of the step that calls it first."""
+    try:
+        return restore(stored)
+    except BackendUnavailableError as error:
+        raise BackendUnavailableError(f"{path}: {name}: {error}") from error
+    except Exception as error:  # whatever a library raises
+        raise BundleError(f"{path}: {name}: its kernel cannot be made here ({_said(error)})") from error
+
+
+def _require_room(calls: Sequence[Call], kernels: Sequence[Kernel]) -> None:
+    """ValueError where a kernel wants more scratch memory than it has, or would write over what it reads."""
+    for call, kernel in zip(calls, kernels, strict=True):
+        if kernel.workspace_bytes > call.workspace.shape[0]:
+            raise ValueError(f"{call.name}: it wants {kernel.workspace_bytes} bytes of scratch memory")
+        lying = {
+            place.offset: i for i, place in enumerate(call.reads) if place.format.size_bytes(place.shape)
+        }
+        for output, place in enumerate(call.writes):
+            source = lying.get(place.offset) if place.format.size_bytes(place.shape) else None
+            if source is not None and kernel.may_alias.get(output) != source:
+                raise ValueError(f"{call.name}: it would write over its input")
 
 
 def _kernel_from_json(told: Mapping[str, Any], blob: Array) -> StoredKernel:
@@ -293,6 +321,8 @@ def _place_from_json(told: Sequence[Any], arena_bytes: int) -> Place:
 def _array(told: Mapping[str, Any], blob: Array) -> Array:
     """A part of it, seen as an array."""
     format = plain(told["dtype"], told["shape"])
+    if (blob.ctypes.data + told["offset"]) % _ALIGNMENT:
+        raise ValueError("its files do not lie where they were written")
     return view(_part(blob, told["offset"], format.size_bytes(told["shape"])), told["shape"], format)
 
 
@@ -304,13 +334,18 @@ def _part(blob: Array, offset: int, size_bytes: int) -> Array:
 
 def _difference(told: Mapping[str, Any]) -> str:
     made_for, here = told["model_name"], _model_name()
-    if made_for == here:
-        return f"its code is for another {here}, of other instructions"
-    return f"its code is for {made_for}; this is {here}"
+    if made_for != here:
+        return f"its code is for {made_for}; this is {here}"
+    others = set(told["processor"].split()) ^ set(runs_code_of().split())
+    return f"its code is for another {here}: they differ in {', '.join(sorted(others)[:_MOST_NAMED])}"
 
 
 def _model_name() -> str:
     return cpuinfo().get("model name") or runs_code_of().split(",")[0]
+
+
+def _said(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 _SHA256 = "sha256:"

@@ -27,7 +27,9 @@ __all__ = [
     "channels_last",
     "device_of",
     "empty",
+    "own",
     "plain",
+    "row_major_bytes",
     "view",
 ]
 
@@ -154,3 +156,15 @@ def empty(shape: Sequence[int], format: Format, alignment: int = 64) -> Array:
     raw = np.empty(size_bytes + alignment, np.uint8)
     offset = -raw.ctypes.data % alignment
     return view(raw[offset : offset + size_bytes], shape, format)
+
+
+def own(data: Array) -> Array:
+    """A copy, row-major, 64-byte aligned, that keeps nothing else in memory."""
+    copy = empty(data.shape, plain(str(data.dtype), data.shape))
+    copy[...] = data
+    return copy
+
+
+def row_major_bytes(array: Array) -> memoryview:
+    """Its elements, as bytes."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

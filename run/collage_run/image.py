@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from collage_run.libc import libc
+
 __all__ = ["OPENMP", "Image", "MachineCode"]
 
 OPENMP = "libgomp.so.1"
@@ -66,7 +68,7 @@ class Image:
         for offset, what in self.addresses:
             address = start + what if isinstance(what, int) else _address_of(what)
             memory[offset : offset + _ADDRESS_BYTES] = address.to_bytes(_ADDRESS_BYTES, "little")
-        if _libc().mprotect(start, len(self.code), mmap.PROT_READ | mmap.PROT_EXEC):
+        if libc().mprotect(start, len(self.code), mmap.PROT_READ | mmap.PROT_EXEC):
             raise OSError(ctypes.get_errno(), "this process may not make compiled code executable")
         prototype = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * self.parameters)
         function: Any = prototype(start + self.entry)
@@ -83,10 +85,3 @@ def _address_of(name: str) -> int:
             continue
         return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
     raise OSError(f"{name}, which compiled code calls, is in none of {', '.join(_LIBRARIES)}")
-
-
-@cache
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    return libc

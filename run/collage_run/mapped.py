@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-from functools import cache
 from io import FileIO
 
 import numpy as np
 
 from collage_run.formats import Array, empty, plain
+from collage_run.libc import libc
 
 __all__ = ["contents"]
 
@@ -39,9 +39,9 @@ class _Mapping:
 
     def __init__(self, descriptor: int, size_bytes: int) -> None:
         """OSError where there is no room."""
-        self._unmap, self._size_bytes = _libc().munmap, size_bytes
+        self._unmap, self._size_bytes = libc().munmap, size_bytes
         read_only, private = 1, 2
-        address = _libc().mmap(None, size_bytes, read_only, private, descriptor, 0)
+        address = libc().mmap(None, size_bytes, read_only, private, descriptor, 0)
         if address == ctypes.c_void_p(-1).value:
             self._address = None
             raise OSError(ctypes.get_errno(), "mmap")
@@ -56,12 +56,3 @@ class _Mapping:
     def __del__(self) -> None:
         if self._address is not None:
             self._unmap(self._address, self._size_bytes)
-
-
-@cache
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    libc.mmap.argtypes, libc.mmap.restype = [pointer, size, number, number, number, ctypes.c_long], pointer
-    libc.munmap.argtypes, libc.munmap.restype = [pointer, size], number
-    return libc

@@ -7,12 +7,15 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
+from threading import Lock
+from typing import TypeVar
 
-__all__ = ["SharedLibrary", "installed_version"]
+__all__ = ["SharedLibrary", "installed_version", "once"]
 
 
 @cache
@@ -22,6 +25,24 @@ def installed_version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+_Made = TypeVar("_Made")
+
+
+def once(make: Callable[[], _Made]) -> Callable[[], _Made]:
+    """What is made by the first call, and returned by every one, whichever threads call."""
+    lock = Lock()
+    made: list[_Made] = []
+
+    @wraps(make)
+    def known() -> _Made:
+        with lock:
+            if not made:
+                made.append(make())
+            return made[0]
+
+    return known
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from collage_run.command import _summary
 from processes import wait_until
 
 from collage_core import Bundle, Group, Placement, Subgraph, Target, plain_variant, save
 from collage_core.cli import commands
-from collage_core.cli.commands.run import _summary
 from collage_core.cli.main import main
 from collage_core.cli.output import show
 from collage_core.costs import CostDatabase, CostKey, CostRecord, Policy

@@ -119,6 +119,31 @@ def test_what_fails_when_it_runs_runs_elsewhere(backend: type[OnnxBackend]) -> N
     assert "good" in _owners(model)[0].values()
 
 
+@pytest.mark.parametrize("backend", ["in the whole: raise", "crash at build"], indirect=True)
+def test_what_fails_behind_a_view_is_found(backend: type[OnnxBackend]) -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        viewed (float[2,3] x) => (float[6] y) {
+            shape = Constant <value_ints: ints = [6]> ()
+            flat = Reshape(x, shape)
+            kept = Relu(flat)
+            bent = Sin(kept)
+            y = Relu(bent)
+        }"""
+    )
+    y = np.sin(np.maximum(_X.reshape(6), 0))
+
+    def run_often() -> PreparedModel:
+        prepared = backend.prepare(model, threads=1)
+        for _ in range(60):
+            np.testing.assert_allclose(prepared.run(_X)[0], y, rtol=1e-6)
+        return prepared
+
+    with pytest.warns(RuntimeWarning, match=r"bad failed at '\S+' \(Relu\), which now runs elsewhere"):
+        prepared = run_often()
+    assert {"good", "view"} <= {group.backend for group in prepared.placements[0][1].groups}
+
+
 @pytest.mark.parametrize("backend", ["in the whole: crash"], indirect=True)
 def test_a_crash_costs_one_run(backend: type[OnnxBackend]) -> None:
     model, other = (backend.prepare(_MODEL, threads=1) for _ in range(2))

@@ -13,12 +13,18 @@ from typing import Any
 import collage_run
 import numpy as np
 import pytest
-from collage_run import exported, restoring
+from collage_run import environment, exported, restoring
 
 from collage_core import Bundle, Group, Placement, Target, export, load, plain_variant, read, save
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, StoredKernel, Variant
 from collage_core.devices import Queue
-from collage_core.errors import BackendUnavailableError, BundleError, OtherProcessorError, Refusal
+from collage_core.errors import (
+    BackendError,
+    BackendUnavailableError,
+    BundleError,
+    OtherProcessorError,
+    Refusal,
+)
 from collage_core.formats import Array
 from collage_core.ir import Graph, Subgraph
 from collage_core.plugins import Registry
@@ -233,6 +239,76 @@ def test_a_pinned_program_cannot_be_changed(deployed: tuple[Path, str]) -> None:
     _rewritten(path, "program.json", _program(lambda told: told.__setitem__("processor", "this one")))
     with pytest.raises(BundleError, match=r"its digest is sha256:\w{64}, not"):
         collage_run.load(path, allow_code=True, expect=digest)
+
+
+@pytest.mark.parametrize("change", ["another file", "a file twice", "a file less"])
+def test_other_files_are_refused(
+    change: str, deployed: tuple[Path, str], registry: Registry, tmp_path: Path
+) -> None:
+    path, digest = deployed
+    if change == "a file less":
+        with zipfile.ZipFile(path) as archive:
+            files = {n: archive.read(n) for n in archive.namelist() if n != "placement.json"}
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, data in files.items():
+                archive.writestr(name, data)
+    else:
+        with warnings.catch_warnings(), zipfile.ZipFile(path, "a") as archive:
+            warnings.simplefilter("ignore")  # of the second of a name
+            archive.writestr("singles.json" if change == "another file" else "placement.json", "{}")
+    refused = pytest.raises(BundleError, match="it has other files than it had when it was written")
+    with refused:
+        collage_run.load(path, allow_code=True)
+    for allowed in (False, True):
+        with refused:
+            load(path, registry, allow_code=allowed, expect=digest)
+    assert _Scaled.restored == 0
+
+
+def test_constants_that_lie_elsewhere_are_refused(deployed: tuple[Path, str]) -> None:
+    """Whatever somebody has packed anew: code may read whole vectors from where they were aligned."""
+    _rewritten(deployed[0], "manifest.json", lambda data: data)
+    with pytest.raises(BundleError, match="its files do not lie where they were written"):
+        collage_run.load(deployed[0], allow_code=True)
+
+
+def test_kernels_have_the_room_that_they_want(
+    deployed: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Scaled, "workspace_bytes", 64)
+    with pytest.raises(BundleError, match=r"scaler: nodes 0: it wants 64 bytes of scratch memory"):
+        collage_run.load(deployed[0], allow_code=True)
+
+
+def test_libraries_find_their_variables(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Scaler, "environment", lambda self, target: {"ABACUS_BEADS": str(target.threads)})
+    monkeypatch.setattr(environment, "_told", {})
+    monkeypatch.delenv("ABACUS_BEADS", raising=False)
+    export(_bundle(), tmp_path / "m.deploy", registry)
+    environment._told.clear()
+    monkeypatch.delenv("ABACUS_BEADS")
+    collage_run.load(tmp_path / "m.deploy", allow_code=True)
+    assert os.environ["ABACUS_BEADS"] == "1"
+    monkeypatch.setitem(environment._told, "ABACUS_BEADS", "2")
+    with pytest.raises(BackendError, match="needs ABACUS_BEADS=1, and libraries in this process run with 2"):
+        collage_run.load(tmp_path / "m.deploy", allow_code=True)
+
+
+def test_another_version_of_a_library_is_built_for(
+    deployed: tuple[Path, str], registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def restorer(stored: StoredKernel) -> Kernel:
+        raise BackendUnavailableError("made for abacus 9; here it is 8")
+
+    monkeypatch.setattr(restoring, "_restorer", {"scaled": restorer}.__getitem__)
+    path, digest = deployed
+    said = "scaler: nodes 0: made for abacus 9; here it is 8"
+    with pytest.raises(BackendUnavailableError, match=said):
+        collage_run.load(path, allow_code=True)
+    with pytest.warns(UserWarning, match=f"{said}: its kernels are built anew"):
+        _right(load(path, registry, allow_code=True, expect=digest)(_X))
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, -1, -100, -1000])

@@ -7,13 +7,13 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from collage_run.errors import BackendError, BackendUnavailableError
 from collage_run.formats import Array
-from collage_run.shared_library import SharedLibrary
+from collage_run.shared_library import SharedLibrary, once
 
 from collage_dnnl.enums import Alg, Arg, Query, status_name
 
@@ -275,9 +275,11 @@ def _argument(value: object) -> object:
     return value
 
 
-@cache
+@once
 def load() -> Library:
-    """The process's library, loaded on the first call. BackendError if there is none or it does not load."""
+    """The process's library, loaded on the first call. BackendUnavailableError if there is none or it does
+    not load.
+    """
     path = LIBRARY_FILE.find()
     if path is None:
         raise BackendUnavailableError(f"oneDNN's library is not found: {LIBRARY_FILE.missing()}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from collage_run.devices import Queue
-from collage_run.formats import Array, empty, plain
+from collage_run.formats import Array, own
 from collage_run.kernel import Bound, Kernel, StoredKernel
 
 from collage_mkl.library import Library, load
@@ -80,9 +80,7 @@ class ProductKernel(Kernel):
         packs = self._product.packs
         self._is_packed = (packs and not isinstance(left, int), packs and not isinstance(right, int))
         self._left, self._right = self._held(left, right=False), self._held(right, right=True)
-        self._addend = (
-            operation.addend if isinstance(operation.addend, int | None) else _own(operation.addend)
-        )
+        self._addend = operation.addend if isinstance(operation.addend, int | None) else own(operation.addend)
         self.may_alias = dict(operation.may_alias)
 
     def _held(self, operand: Operand, right: bool) -> Operand:
@@ -90,7 +88,7 @@ class ProductKernel(Kernel):
             return operand
         if self._is_packed[right]:
             return self._library.packed(self._product, np.ascontiguousarray(operand), right)
-        return _own(operand)
+        return own(operand)
 
     def bind(
         self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
@@ -112,10 +110,3 @@ class ProductKernel(Kernel):
             product()
 
         return fill_and_add
-
-
-def _own(data: Array) -> Array:
-    """A copy that keeps nothing else in memory."""
-    copy = empty(data.shape, plain(data.dtype.name, data.shape))
-    copy[...] = data
-    return copy

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from collage_run.errors import BackendUnavailableError
 from collage_run.formats import Array
-from collage_run.shared_library import SharedLibrary
+from collage_run.shared_library import SharedLibrary, once
 
 from collage_mkl.product import Matrix, Product
 
@@ -185,7 +185,7 @@ def _aligned(size_bytes: int) -> Array:
     return raw[offset : offset + size_bytes]
 
 
-@cache
+@once
 def load() -> Library:
     """The process's library, loaded on the first call. BackendUnavailableError if there is none or it does
     not load.

@@ -6,7 +6,6 @@ import ctypes
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 from collage_run.errors import BackendError, BackendUnavailableError
 from collage_run.formats import Array
+from collage_run.shared_library import once
 
 from collage_ncnn.convolution import TILES, Convolution, Image
 
@@ -46,7 +46,7 @@ number.
 """
 
 
-@cache
+@once
 def load() -> Library:
     """The library, loaded once per process. BackendUnavailableError where that fails."""
     # ncnn's wheel brings an OpenMP runtime of its own, whose threads would spin beside those of other

@@ -14,7 +14,7 @@ import onnx
 from collage_core.backend import StoredKernel, Variant
 from collage_core.device import Target
 from collage_core.errors import BackendError
-from collage_core.formats import Array, Format, Layout
+from collage_core.formats import Array, Format, Layout, row_major_bytes
 from collage_core.ir import Subgraph, subgraph_model
 from collage_openvino.kernel import WEIGHTS, OpenvinoKernel, stored
 from collage_openvino.library import CompiledModel, Port, load
@@ -40,7 +40,7 @@ def stored_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> Store
     weights = io.BytesIO()
     _write_constants(model, subgraph.graph.constants, weights)
     data = np.frombuffer(weights.getbuffer(), np.uint8) if weights.tell() else np.empty(0, np.uint8)
-    return stored(model.SerializeToString(), data, *_layouts(variant), properties(target))
+    return stored(model.SerializeToString(), data, *_layouts(variant), target.threads)
 
 
 def _layouts(variant: Variant) -> tuple[list[Layout], list[Layout]]:
@@ -76,7 +76,7 @@ def _compiled(
             _write_constants(model, constants, file)
         path = Path(folder, "model.onnx")
         onnx.save(model, path)
-        compiled = load().compiled(path, properties(target))
+        compiled = load().compiled(path, properties(target.threads))
     given, returned = compiled.inputs(), compiled.outputs()
     inputs = [(s, v, f) for s, variant in groups for v, f in zip(s.inputs, variant.inputs, strict=True)]
     outputs = [(s, v, f) for s, variant in groups for v, f in zip(s.outputs, variant.outputs, strict=True)]
@@ -107,9 +107,9 @@ def _write_constants(model: onnx.ModelProto, constants: Mapping[str, Array], fil
     for tensor in model.graph.initializer:
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             continue
-        data = np.ascontiguousarray(constants[tensor.name])
+        data = constants[tensor.name]
         position += file.write(b"\0" * (-position % _ALIGNMENT))
         del tensor.external_data[:]
         for key, value in (("location", WEIGHTS), ("offset", position), ("length", data.nbytes)):
             tensor.external_data.add(key=key, value=str(value))
-        position += file.write(data.reshape(-1).view(np.uint8).data)
+        position += file.write(row_major_bytes(data))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from collage_run.devices import Queue
@@ -11,6 +11,7 @@ from collage_run.formats import Array, Layout
 from collage_run.kernel import Bound, Kernel, StoredKernel
 
 from collage_openvino.library import CompiledModel, load
+from collage_openvino.settings import properties
 
 __all__ = ["WEIGHTS", "OpenvinoKernel", "restore", "stored"]
 
@@ -40,10 +41,10 @@ def stored(
     weights: Array,
     inputs: Sequence[Layout],
     outputs: Sequence[Layout],
-    properties: Mapping[str, str],
+    threads: int,
 ) -> StoredKernel:
     """weights: the bytes of the file of that name that `model` (ONNX) refers to."""
-    facts = {"inputs": [*inputs], "outputs": [*outputs], "properties": dict(properties)}
+    facts = {"inputs": [*inputs], "outputs": [*outputs], "threads": threads}
     return StoredKernel(_KIND, facts, model, (weights,))
 
 
@@ -54,7 +55,7 @@ def restore(stored: StoredKernel) -> OpenvinoKernel:
         Path(folder, WEIGHTS).write_bytes(stored.arrays[0].data)
         path = Path(folder, "model.onnx")
         path.write_bytes(stored.code)
-        model = library.compiled(path, facts["properties"])
+        model = library.compiled(path, properties(facts["threads"]))
     inputs, outputs = ([tuple(layout) for layout in facts[kind]] for kind in ("inputs", "outputs"))
     return OpenvinoKernel(model, inputs, outputs)
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from collage_run.errors import BackendError, BackendUnavailableError
 from collage_run.formats import Array
-from collage_run.shared_library import installed_version
+from collage_run.shared_library import installed_version, once
 
 __all__ = [
     "DISTRIBUTION",
@@ -276,7 +276,7 @@ def library_version() -> str | None:
     return installed_version(DISTRIBUTION)
 
 
-@cache
+@once
 def load() -> Library:
     """The process's library, loaded on the first call. BackendUnavailableError if there is none or it does
     not load.

@@ -29,7 +29,7 @@ class OpenvinoPeer(Peer):
             return PeerInfo(self.name, __version__, None, f"{DISTRIBUTION} is not installed")
         settings = {
             "device": "CPU",
-            **properties(Target("cpu")),
+            **properties(Target("cpu").threads),
             "INFERENCE_NUM_THREADS": "as the target",
             "EXCLUSIVE_ASYNC_REQUESTS": "where the target has all processors",
             "tensors": "fixed buffers",
@@ -49,7 +49,7 @@ class OpenvinoSession(BufferedPeerSession):
     ) -> None:
         try:
             graph = onnx.load(model, load_external_data=False).graph
-            compiled = load().compiled(model, properties(target, settings))
+            compiled = load().compiled(model, properties(target.threads, settings))
             constants = {t.name for t in graph.initializer}
             inputs = _types([v.name for v in graph.input if v.name not in constants], compiled.inputs())
             outputs = _types([v.name for v in graph.output], compiled.outputs())

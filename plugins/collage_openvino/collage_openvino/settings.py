@@ -6,26 +6,24 @@ import os
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from collage_core.device import Target
-
 __all__ = ["NOTHING_ELSE", "properties"]
 
 NOTHING_ELSE: Mapping[str, str | None] = MappingProxyType({})
 
 
-def properties(target: Target, settings: Mapping[str, str | None] = NOTHING_ELSE) -> dict[str, str]:
-    """The library's properties, by its own names. settings: others in place of these, None for one that is
-    left to the library.
+def properties(threads: int, settings: Mapping[str, str | None] = NOTHING_ELSE) -> dict[str, str]:
+    """The library's properties, by its own names, for models on so many threads. settings: others in place of
+    these, None for one that is left to the library.
 
     Every model would have an arena of its own, to which the library's threads have to move from the model
     before it: some 40 us. All models can share one instead, with as many threads as this process may use,
     whatever the other properties say.
     """
-    shared = target.threads >= len(os.sched_getaffinity(0))
+    shared = threads >= len(os.sched_getaffinity(0))
     chosen = {
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",
-        "INFERENCE_NUM_THREADS": str(target.threads),
+        "INFERENCE_NUM_THREADS": str(threads),
         "ENABLE_CPU_PINNING": "NO",
         # The processor's bf16 units would be used otherwise
         "INFERENCE_PRECISION_HINT": "f32",

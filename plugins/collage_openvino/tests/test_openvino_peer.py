@@ -121,4 +121,4 @@ def test_other_settings_are_the_librarys(path: Path) -> None:
     session.run()
     with pytest.raises(BackendError, match="PERFORMANCE_HINT"):
         OpenvinoSession(path, Target(threads=2), {"PERFORMANCE_HINT": "SOMEHOW"})
-    assert "PERFORMANCE_HINT" not in properties(Target(threads=2), {"PERFORMANCE_HINT": None})
+    assert "PERFORMANCE_HINT" not in properties(2, {"PERFORMANCE_HINT": None})

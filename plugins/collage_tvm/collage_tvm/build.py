@@ -15,9 +15,8 @@ from tvm import tirx
 from collage_core.backend import Kernel, Variant
 from collage_core.device import Target
 from collage_core.errors import BackendError
-from collage_core.formats import Array, Format, Layout
+from collage_core.formats import Array, Format, Layout, own
 from collage_core.ir import OpKind, Subgraph, TensorType, op_kind
-from collage_tvm.constants import own
 from collage_tvm.groups import POOLS
 from collage_tvm.library import Function, function_of, vector_lanes
 from collage_tvm.lower import LOWERINGS, LoweringContext
@@ -127,7 +126,7 @@ def build_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> Kernel
         return tuned_kernel(subgraph, variant, schedule, target)
     lowered = _lowered_kernel(subgraph, variant, target)
     layouts = [f.layout for f in variant.inputs], [f.layout for f in variant.outputs]
-    constants = [own(make()) for make in lowered.constants]
+    constants = [own(make()).reshape(-1) for make in lowered.constants]
     return MachineCodeKernel(lowered.function.compiled(), *layouts, constants, _aliases(subgraph, variant))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +13,14 @@ from typing import Any
 
 import tvm
 import tvm_ffi
+from collage_run import image
 from collage_run.image import Image
 from tvm import ir, tirx
 from tvm.target import Target as TvmTarget
 
 from collage_core.device import Target
 from collage_core.folders import user_folder
+from collage_tvm import linking, openmp
 from collage_tvm.linking import link
 from collage_tvm.objects import ObjectCache
 from collage_tvm.openmp import FILLED, runtime_object
@@ -124,8 +127,8 @@ def _folder() -> Path:
 @cache
 def _lowering() -> str:
     """Digest of what turns a loop nest into an image: of the passes here, and of what its code may call."""
-    folder = Path(__file__).parent
-    sources = [(folder / name).read_bytes() for name in ("library.py", "linking.py", "openmp.py")]
+    modules = (sys.modules[__name__], image, linking, openmp)
+    sources = [Path(str(module.__file__)).read_bytes() for module in modules]
     return hashlib.sha256(b"\0".join(sources)).hexdigest()
 
 

@@ -19,8 +19,8 @@ _MAX_BYTES = 512 << 20
 
 
 class ObjectCache:
-    """Object files by key in `folder` (`PrivateFiles`). One whose content is not what was written under its
-    key counts as missing.
+    """Compiled kernels by key in `folder` (`PrivateFiles`). One whose content is not what was written under
+    its key counts as missing.
     """
 
     def __init__(self, folder: Path, max_bytes: int = _MAX_BYTES) -> None:

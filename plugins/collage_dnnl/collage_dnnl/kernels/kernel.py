@@ -7,10 +7,9 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from collage_run.devices import Queue
 from collage_run.errors import BackendError, BackendUnavailableError
-from collage_run.formats import Array
+from collage_run.formats import Array, own
 from collage_run.kernel import Bound, Kernel, StoredKernel
 
 from collage_dnnl.enums import Arg, Query
@@ -114,6 +113,11 @@ class PrimitiveKernel(Kernel):
             self._compile(False)
 
     @property
+    def implementations(self) -> list[str]:
+        """Which of the library's stand by, and of which version."""
+        return [self._library.version, *map(self._name, self._described)]
+
+    @property
     def implementation(self) -> str:
         """The library's name for the implementation that runs when nothing is aliased."""
         return self._library.implementation(self._described[False].descriptor)
@@ -154,7 +158,7 @@ class PrimitiveKernel(Kernel):
                         packed.setdefault(o.source, {})[self._name(in_place)] = o.buffer
                     elif o.source is not None and o.buffer is not None:
                         plain[o.source] = o.buffer
-        return stored_plan(self._plan, plain, packed, self._threads, self._library.version)
+        return stored_plan(self._plan, plain, packed, self._threads, self.implementations)
 
     def _compile(self, in_place: bool) -> _Compiled:
         described = self._described[in_place]
@@ -188,7 +192,8 @@ class PrimitiveKernel(Kernel):
             return _Operand(operand.arg, wanted, operand.source, True, buffer)
         data = operand.source.stored()
         if not operand.packed:
-            return _Operand(operand.arg, operand.descriptor, operand.source, False, _aligned(data))
+            held = data if operand.source.is_own else own(data)
+            return _Operand(operand.arg, operand.descriptor, operand.source, False, held)
         wanted = self._library.queried(descriptor, Query.WEIGHTS_MD)
         for other in self._compiled.values():
             for o in other.operands:
@@ -215,13 +220,3 @@ def _residual(plan: Plan) -> tuple[int, int] | None:
         ):
             return i, op.source.index
     return None
-
-
-def _aligned(data: Array) -> Array:
-    if data.ctypes.data % 64 == 0 and not data.flags.writeable:
-        return data  # nobody changes it: it was stored
-    raw = np.empty(data.nbytes + 64, np.uint8)
-    offset = -raw.ctypes.data % 64
-    buffer = raw[offset : offset + data.nbytes].view(data.dtype)
-    buffer[...] = data
-    return buffer

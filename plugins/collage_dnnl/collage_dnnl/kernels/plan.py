@@ -49,11 +49,15 @@ class Output:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """Data known at build time: `data` stored in the order of `layout`, multiplied by `factor`."""
+    """Data known at build time: `data` stored in the order of `layout`, multiplied by `factor`.
+
+    is_own: whether it is the kernel's already, as it is to lie in memory.
+    """
 
     data: Array
     layout: Layout
     factor: float = 1.0
+    is_own: bool = False
 
     def stored(self) -> Array:
         """The elements as they lie in memory, 1-D float32."""

@@ -38,7 +38,7 @@ def stored_plan(
     plain: Mapping[Source, Array],
     packed: Mapping[Source, Mapping[str, Array]],
     threads: int,
-    version: str,
+    implementations: Sequence[str],
 ) -> StoredKernel:
     """plain, packed: the buffers of its constants, of the second by implementation."""
     writer = _Writer(plain, packed)
@@ -51,18 +51,16 @@ def stored_plan(
         "post_ops": [writer.post_op(op) for op in plan.post_ops],
         "may_alias": [*plan.may_alias.items()],
         "threads": threads,
-        "version": version,
+        "implementations": [*implementations],
     }
     return StoredKernel(_KIND, facts, arrays=tuple(writer.arrays))
 
 
 def restore(stored: StoredKernel) -> PrimitiveKernel:
     """The same again; primitives are compiled, constants are not packed. BackendUnavailableError where oneDNN
-    is not here, or another one.
+    is not here, another one, or one that takes other implementations.
     """
     library, facts = load(), stored.facts
-    if library.version != facts["version"]:
-        raise BackendUnavailableError(f"made for oneDNN {facts['version']}; here it is {library.version}")
     sources: dict[str, Source] = {}
 
     def source(told: Mapping[str, Any]) -> Source:
@@ -80,7 +78,11 @@ def restore(stored: StoredKernel) -> PrimitiveKernel:
     ]
     parameters = tuple(map(_parameter_from_json, facts["parameters"]))
     plan = Plan(facts["function"], parameters, tuple(arguments), tuple(post_ops), dict(facts["may_alias"]))
-    return PrimitiveKernel(library, plan, facts["threads"])
+    kernel = PrimitiveKernel(library, plan, facts["threads"])
+    if kernel.implementations != facts["implementations"]:
+        made_for, here = (" and ".join(names) for names in (facts["implementations"], kernel.implementations))
+        raise BackendUnavailableError(f"made for oneDNN {made_for}; here it is {here}")
+    return kernel
 
 
 class _Writer:
@@ -121,7 +123,7 @@ def _source_from_json(told: Mapping[str, Any], arrays: Sequence[Array]) -> Sourc
         return Input(told["input"])
     if "constant" in told:
         data = arrays[told["constant"]]
-        return Constant(data.view(np.float32), (0,))
+        return Constant(data.view(np.float32), (0,), is_own=True)
     if "packed" in told:
         return Packed({name: arrays[i] for name, i in told["packed"]})
     return Output()

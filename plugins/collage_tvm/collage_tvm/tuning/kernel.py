@@ -19,9 +19,8 @@ from tvm.s_tir import transform
 from collage_core.backend import Kernel, Variant
 from collage_core.device import Target
 from collage_core.errors import BackendError
-from collage_core.formats import empty, plain
+from collage_core.formats import empty, own, plain
 from collage_core.ir import Subgraph
-from collage_tvm.constants import own
 from collage_tvm.library import Function, function_of, tvm_target
 from collage_tvm.nest import loop
 from collage_tvm.tuning.records import Schedule
@@ -98,7 +97,7 @@ def _scheduled(workload: Workload, text: str) -> TvmSchedule:
 def kernel_of(schedule: TvmSchedule, workload: Workload, variant: Variant, target: Target) -> Kernel:
     """The kernel of a workload, scheduled in whatever way."""
     code = function_of_module(schedule.mod, target).compiled()
-    held = [own(h) for h in workload.held]
+    held = [own(h).reshape(-1) for h in workload.held]
     for copy in _copies(schedule, workload):
         packed = empty([copy.elements], plain(str(held[copy.place].dtype), [copy.elements]))
         pointers = (a.ctypes.data_as(ctypes.c_void_p) for a in (held[copy.place], packed))
