@@ -34,14 +34,15 @@ class Context:
     shape: it shares that input's buffer.
     """
 
-    def __init__(self, executable: Executable) -> None:
-        self._executable = executable
+    def __init__(self, program: Program, kernels: Sequence[Kernel], devices: Mapping[str, Device]) -> None:
+        # Not the executable itself, which has a context: whoever drops it gets its memory back at once.
+        self._program, self._kernels = program, kernels
+        self._input_types, self._output_types = _types(program.inputs), _types(program.outputs)
         self._alone = _OneAtATime()
-        program, devices = executable.program, executable.devices
         self._arenas = {name: devices[name].allocate(size) for name, size in program.arena_bytes.items()}
         self._queues = {name: devices[name].queue() for name in program.arena_bytes}
         self._bound: list[Bound] = []
-        for i, (call, kernel) in enumerate(zip(program.calls, executable.kernels, strict=True)):
+        for i, (call, kernel) in enumerate(zip(program.calls, kernels, strict=True)):
             reads, writes = map(self._view, call.reads), map(self._view, call.writes)
             workspace, queue = self._view(call.workspace), self._queues[call.device]
             with self._naming(i):
@@ -99,7 +100,7 @@ class Context:
         """As `execute`, call by call, nothing captured. Returns the milliseconds of each of the program's
         calls: on another device than the CPU its own time, between two marks of its queue.
         """
-        calls = self._executable.program.calls
+        calls = self._program.calls
         with self._alone:
             marks: list[tuple[Queue, Any, Any]] = []
             for i, (call, bound) in enumerate(zip(calls, self._bound, strict=True)):
@@ -145,7 +146,7 @@ class Context:
             raise self._failed(call, _said(error)) from error
 
     def _bring(self, inputs: Inputs, outputs: Mapping[str, Array] | None) -> None:
-        given = self._executable.named(inputs)
+        given = _named(inputs, self._input_types)
         if outputs is not None:
             self._check_outputs(outputs)
         for name, destination in self.inputs.items():
@@ -156,17 +157,17 @@ class Context:
             np.copyto(array, self.outputs[name])
 
     def _failed(self, call: int, how: str) -> StepError:
-        return StepError(call, f"step {self._executable.program.calls[call].name} failed{how}")
+        return StepError(call, f"step {self._program.calls[call].name} failed{how}")
 
     def _view(self, place: Place) -> Any:
         return self._arenas[place.format.device].array(place.offset, place.shape, place.format)
 
     def _check_outputs(self, outputs: Mapping[str, Array]) -> None:
         for name, array in outputs.items():
-            type = self._executable.outputs.get(name)
+            type = self._output_types.get(name)
             if type is None:
                 raise InputError(
-                    f"the model has no output {name!r}; its outputs: {', '.join(self._executable.outputs)}"
+                    f"the model has no output {name!r}; its outputs: {', '.join(self._output_types)}"
                 )
             check_array("output", name, array, type)
             if not array.flags.writeable:
@@ -251,8 +252,8 @@ class Executable:
         self.program = program
         self.kernels = tuple(kernels)
         self.devices = devices
-        self.inputs: dict[str, TensorType] = {v: _type_of(place) for v, place in program.inputs.items()}
-        self.outputs: dict[str, TensorType] = {v: _type_of(held) for v, held in program.outputs.items()}
+        self.inputs: Mapping[str, TensorType] = _types(program.inputs)
+        self.outputs: Mapping[str, TensorType] = _types(program.outputs)
         self._own: Context | None = None
         self._is_closed = False
 
@@ -282,7 +283,7 @@ class Executable:
         """New buffers, bound to the same kernels: one per thread. CollageError if it is closed."""
         if self._is_closed:
             raise CollageError("this executable is closed")
-        return Context(self)
+        return Context(self.program, self.kernels, self.devices)
 
     def run(self, inputs: Inputs, outputs: Mapping[str, Array] | None = None) -> None:
         """As `Context.run`, on the executable's own context."""
@@ -300,28 +301,6 @@ class Executable:
             self._renew()
             raise
 
-    def named(self, inputs: Inputs) -> Mapping[str, Array]:
-        """The inputs by name, checked; InputError says what is wrong with which."""
-        if isinstance(inputs, np.ndarray):
-            inputs = [inputs]
-        if not isinstance(inputs, Collection):
-            raise InputError(
-                f"inputs are a {inputs.__class__.__name__}, neither arrays by name nor in order; the model "
-                f"has {len(self.inputs)}: {', '.join(self.inputs)}"
-            )
-        if not isinstance(inputs, Mapping):
-            if len(inputs) != len(self.inputs):
-                raise InputError(
-                    f"{len(inputs)} inputs given; the model has {len(self.inputs)}: {', '.join(self.inputs)}"
-                )
-            inputs = dict(zip(self.inputs, inputs, strict=True))
-        for name in inputs:
-            if name not in self.inputs:
-                raise InputError(f"the model has no input {name!r}; its inputs: {', '.join(self.inputs)}")
-        for name, type in self.inputs.items():
-            check_array("input", name, inputs.get(name), type)
-        return inputs
-
     def _renew(self) -> None:
         """A run that fails on another device costs its context: that device may have to be started again."""
         if len(self.program.arena_bytes) > 1:
@@ -331,6 +310,31 @@ class Executable:
         if self._own is None:
             self._own = self.context()
         return self._own
+
+
+def _types(held: Mapping[str, Place] | Mapping[str, Place | Array]) -> Mapping[str, TensorType]:
+    return {name: _type_of(one) for name, one in held.items()}
+
+
+def _named(inputs: Inputs, types: Mapping[str, TensorType]) -> Mapping[str, Array]:
+    """The inputs by name, checked; InputError says what is wrong with which."""
+    if isinstance(inputs, np.ndarray):
+        inputs = [inputs]
+    if not isinstance(inputs, Collection):
+        raise InputError(
+            f"inputs are a {inputs.__class__.__name__}, neither arrays by name nor in order; the model "
+            f"has {len(types)}: {', '.join(types)}"
+        )
+    if not isinstance(inputs, Mapping):
+        if len(inputs) != len(types):
+            raise InputError(f"{len(inputs)} inputs given; the model has {len(types)}: {', '.join(types)}")
+        inputs = dict(zip(types, inputs, strict=True))
+    for name in inputs:
+        if name not in types:
+            raise InputError(f"the model has no input {name!r}; its inputs: {', '.join(types)}")
+    for name, type in types.items():
+        check_array("input", name, inputs.get(name), type)
+    return inputs
 
 
 def _type_of(held: Place | Array) -> TensorType:

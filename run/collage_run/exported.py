@@ -312,6 +312,8 @@ def _place_to_json(place: Place) -> list[Any]:
 
 def _place_from_json(told: Sequence[Any], arena_bytes: int) -> Place:
     offset, shape, dtype, layout = told
+    if any(type(number) is not int for number in (offset, *shape, *layout)):
+        raise TypeError(f"a value lies nowhere: {told}")
     place = Place(offset, tuple(shape), Format.of(dtype, shape, layout))
     if offset < 0 or min(shape, default=0) < 0 or offset + place.format.size_bytes(shape) > arena_bytes:
         raise ValueError(f"a value lies beside its arena: {told}")

@@ -6,6 +6,7 @@ import gc
 import json
 import subprocess
 import sys
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -179,3 +180,16 @@ def test_the_command(deployed: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_wrong_input_is_said(deployed: Path) -> None:
     with pytest.raises(InputError, match=r"input 'x' has shape \[3\]; the model's is \[16, 64\]"):
         collage_run.load(deployed, allow_code=True)(np.zeros(3, np.float32))
+
+
+def test_what_nobody_has_any_more_is_gone_at_once(deployed: Path) -> None:
+    """Not when the interpreter looks for cycles: a service that changes models has no room for two."""
+    gc.disable()
+    try:
+        executable = collage_run.load(deployed, allow_code=True)
+        executable(_x(0))
+        kernels = [weakref.ref(kernel) for kernel in executable.kernels]
+        del executable
+        assert [kernel() for kernel in kernels] == [None] * len(kernels)
+    finally:
+        gc.enable()

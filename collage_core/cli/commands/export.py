@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from collage_run.printable import printable_line
+
 from collage_core.cli.arguments import add_json
 from collage_core.cli.output import show
 from collage_core.runtime import export, read
@@ -30,7 +32,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _text(report: dict[str, Any]) -> str:
-    file, digest = report["file"], report["digest"]
+    file, digest = printable_line(report["file"]), report["digest"]
     return (
         f"exported as {file} ({report['bytes'] / 1e6:.1f} MB), with machine code for this processor\n"
         f"digest: {digest}\n"
