@@ -19,6 +19,7 @@ from collage_core.runtime.memory import Block, plan_offsets
 
 __all__ = ["Slot", "Step", "called", "lay_out", "rounded_to", "schedule"]
 
+_MOST_TOLD = 8
 _MOST_BYTES = 1 << 40
 """Of a value. Beyond some size even asking for the memory fails, in whatever way."""
 
@@ -47,7 +48,13 @@ class Step:
         if isinstance(self.what, Conversion):
             c = self.what
             return f"{c.backend}: convert {c.value} {c.source} -> {c.destination}"
-        return f"{self.what.backend}: nodes {', '.join(map(str, self.what.nodes))}"
+        nodes = [str(node) for node in self.what.nodes]
+        told = (
+            ", ".join(nodes)
+            if len(nodes) <= _MOST_TOLD
+            else f"{nodes[0]} to {nodes[-1]} ({len(nodes)} of them)"
+        )
+        return f"{self.what.backend}: nodes {told}"
 
 
 def schedule(graph: Graph, placement: Placement) -> tuple[Step, ...]:

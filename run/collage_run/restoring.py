@@ -31,4 +31,6 @@ def _restorer(kind: str) -> Callable[[StoredKernel], Kernel]:
         return MachineCodeKernel.restored
     for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=kind):
         return point.load()  # type: ignore[no-any-return]  # whatever a package names
-    raise BackendUnavailableError(f"no package that is installed here runs kernels of kind {kind!r}")
+    raise BackendUnavailableError(
+        f"no package that is installed here runs kernels of kind {kind!r}; collage-{kind} may do so"
+    )
