@@ -212,7 +212,7 @@ def _program(archive: zipfile.ZipFile, path: str | Path, expect: str | None) -> 
     if PROGRAM_FILE not in names:
         raise BundleError(f"{path}: it brings no kernels; `collage export` writes them into a bundle")
     for info in archive.infolist():
-        check_size(info, _MOST_PROGRAM_BYTES if info.filename == PROGRAM_FILE else 1 << 62)
+        check_size(info, _MOST_PROGRAM_BYTES if info.filename == PROGRAM_FILE else info.compress_size)
     text = archive.read(PROGRAM_FILE)
     digest = _digest([text])
     if expect is not None and expect.lower() not in (digest, digest.removeprefix(_SHA256)):
