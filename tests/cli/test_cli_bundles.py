@@ -134,7 +134,7 @@ def test_another_processor_or_version_is_told(bundle: Path, collage: Collage) ->
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         load(path)
-    assert [f"note: {w.message}" for w in told] == err.splitlines()
+    assert [f"collage: note: {w.message}" for w in told] == err.splitlines()
 
 
 def test_where_it_was_made_stays_with_it(bundle: Path) -> None:
