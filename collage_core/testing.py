@@ -28,7 +28,7 @@ from collage_core.costs.check import compare, standards
 from collage_core.device import Target
 from collage_core.devices import Station
 from collage_core.errors import DeclinedError, InputError, Refusal
-from collage_core.formats import Array, Format, empty, plain
+from collage_core.formats import Array, Format, own
 from collage_core.ir import Graph, Subgraph, TensorType, from_model, to_value_info
 from collage_core.ir.randomness import random_values
 from collage_core.plugins import default_registry
@@ -364,9 +364,8 @@ def _call(
 
 def _read_again(stored: StoredKernel) -> StoredKernel:
     """As it comes back from a file."""
-    arrays = [empty(a.shape, plain(str(a.dtype), a.shape)) for a in stored.arrays]
-    for array, written in zip(arrays, stored.arrays, strict=True):
-        array[...] = written
+    arrays = [own(array) for array in stored.arrays]
+    for array in arrays:
         array.flags.writeable = False
     return StoredKernel(stored.kind, json.loads(json.dumps(dict(stored.facts))), stored.code, tuple(arrays))
 

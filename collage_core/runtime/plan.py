@@ -48,13 +48,10 @@ class Step:
         if isinstance(self.what, Conversion):
             c = self.what
             return f"{c.backend}: convert {c.value} {c.source} -> {c.destination}"
-        nodes = [str(node) for node in self.what.nodes]
-        told = (
-            ", ".join(nodes)
-            if len(nodes) <= _MOST_TOLD
-            else f"{nodes[0]} to {nodes[-1]} ({len(nodes)} of them)"
-        )
-        return f"{self.what.backend}: nodes {told}"
+        nodes = self.what.nodes
+        if len(nodes) > _MOST_TOLD:
+            return f"{self.what.backend}: nodes {nodes[0]} to {nodes[-1]} ({len(nodes)} of them)"
+        return f"{self.what.backend}: nodes {', '.join(map(str, nodes))}"
 
 
 def schedule(graph: Graph, placement: Placement) -> tuple[Step, ...]:

@@ -20,7 +20,7 @@ error code.
 
 @dataclass(frozen=True, slots=True)
 class StoredKernel:
-    """What `restoring.restore` makes a kernel of, in another process, compiling and packing nothing."""
+    """What `restoring.restore` makes a kernel of, in another process, without the group it was built of."""
 
     kind: str
     """What knows how: the name of an entry point of the group `collage.run`."""
@@ -29,8 +29,8 @@ class StoredKernel:
     code: bytes = b""
     """Machine code of this processor, or a library's own file."""
     arrays: tuple[Array, ...] = ()
-    """Constants as they are packed, dense and row-major. Restored ones are 64-byte aligned and cannot be
-    written: they lie in memory that processes share.
+    """Constants as the kind wants them, packed or not, dense and row-major. Restored ones are 64-byte aligned
+    and cannot be written: they lie in memory that processes share.
     """
 
 

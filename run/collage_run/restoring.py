@@ -17,7 +17,7 @@ ENTRY_POINT_GROUP = "collage.run"
 
 
 def restore(stored: StoredKernel) -> Kernel:
-    """The kernel that `stored` was taken of, on the processor that it was made for. Nothing is compiled.
+    """The kernel that `stored` was taken of, on the processor that it was made for.
 
     BackendUnavailableError where no installed package knows its kind. What it consists of is not looked at:
     it may be machine code, and may raise whatever it likes.

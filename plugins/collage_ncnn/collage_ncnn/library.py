@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from collage_run.errors import BackendError, BackendUnavailableError
 from collage_run.formats import Array
+from collage_run.image import OPENMP
 from collage_run.shared_library import once
 
 from collage_ncnn.convolution import TILES, Convolution, Image
@@ -24,7 +25,6 @@ DISTRIBUTION = "ncnn"
 Blob = Any
 """An `ncnn.Mat` on memory that somebody else keeps."""
 
-_OPENMP = "libgomp.so.1"
 _HEADER = "7767517\n2 2\n"
 _NOT_FLOAT32 = (
     "use_fp16_packed",
@@ -52,7 +52,7 @@ def load() -> Library:
     # ncnn's wheel brings an OpenMP runtime of its own, whose threads would spin beside those of other
     # libraries. Where the system's is loaded for all to see, ncnn's calls go there: one pool for everybody.
     with suppress(OSError):  # where there is none, nobody else uses it
-        ctypes.CDLL(_OPENMP, ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(OPENMP, ctypes.RTLD_GLOBAL)
     try:
         import ncnn
     except ImportError as error:
