@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from collage_run.restoring import restore
 from onnx import helper, numpy_helper
 
 from collage_core.backend import Backend, Bound, Kernel, StoredKernel, Variant
-from collage_core.costs.check import compare, standards
+from collage_core.costs.check import compare, rounded_answers, standards
 from collage_core.device import Target
 from collage_core.devices import Station
 from collage_core.errors import DeclinedError, InputError, Refusal
@@ -352,7 +353,8 @@ def _call(
             raise AssertionError(f"it changed its input {subgraph.inputs[i]!r}")
     pairs = (*zip(inputs, run.inputs.values(), strict=True), *zip(outputs, run.outputs, strict=True))
     rounded_to = {stored.dtype.name for stored, value in pairs if stored.dtype != value.dtype}
-    held_to = standards(subgraph.graph, subgraph.nodes, rounded_to)
+    answers = partial(rounded_answers, subgraph, run.inputs)
+    held_to = standards(subgraph.graph, subgraph.nodes, rounded_to, answers)
     for name, output, expected in zip(subgraph.outputs, outputs, run.outputs, strict=True):
         error, wrong = compare(name, output.astype(expected.dtype), expected, held_to.get(name))
         if wrong is not None:

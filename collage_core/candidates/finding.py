@@ -11,7 +11,7 @@ from collage_core.backend import Backend, BackendKind, Variant
 from collage_core.candidates.library_groups import library_groups
 from collage_core.device import Target
 from collage_core.errors import PlacementError, Refusal
-from collage_core.formats import CPU, Format
+from collage_core.formats import Format
 from collage_core.ir import Graph, Node, NodeSet, Subgraph
 from collage_core.ir.views import input_format, is_view, output_format
 from collage_core.patterns import BackendPattern, find_matches
@@ -50,6 +50,14 @@ class Candidate:
         backend.
         """
         return self.subgraph.key, str(self.variant), self.backend
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether a value is stored in another type than its own."""
+        values, v = (*self.subgraph.inputs, *self.subgraph.outputs), self.variant
+        type_of = self.subgraph.graph.type_of
+        formats = zip(values, (*v.inputs, *v.outputs), strict=True)
+        return any(f.dtype != type_of(value).dtype for value, f in formats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +205,8 @@ def offers_for(
     for variant in variants:
         misfit = _misfit(subgraph, variant, target)
         # What it is, is asked last: that takes longer than all the rest.
-        if misfit is None and not _plain_at_the_ends(subgraph, variant) and _is_library(backend):
-            misfit = Refusal("not in plain formats at the model's ends", subgraph.nodes[0].name)
+        if misfit is None and not _row_major_at_the_ends(subgraph, variant) and _is_library(backend):
+            misfit = Refusal("not row-major at the model's ends", subgraph.nodes[0].name)
         if misfit is not None:
             refusals.append(misfit)
         else:
@@ -292,14 +300,14 @@ def _is_library(backend: Backend) -> bool:
     return backend.info().kind is BackendKind.GRAPH
 
 
-def _plain_at_the_ends(subgraph: Subgraph, variant: Variant) -> bool:
-    """Whether the model's own inputs and outputs are read and written as they come and go: a library that
-    sees them lays them out itself, at least as well as a conversion before it.
+def _row_major_at_the_ends(subgraph: Subgraph, variant: Variant) -> bool:
+    """Whether the model's own inputs and outputs are laid out as they come and go: a library that sees them
+    lays them out itself, at least as well as a conversion before it. Rounding is left to a conversion.
     """
     graph = subgraph.graph
     ends = [(v, f) for v, f in zip(subgraph.inputs, variant.inputs, strict=True) if v in graph.inputs]
     ends += [(v, f) for v, f in zip(subgraph.outputs, variant.outputs, strict=True) if graph.is_output(v)]
-    return all(f.on(CPU) == graph.plain_format(v) for v, f in ends)
+    return all(f.is_plain for _, f in ends)
 
 
 def _misfit(subgraph: Subgraph, variant: Variant, target: Target) -> Refusal | None:

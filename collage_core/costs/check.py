@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from collage_core.errors import Refusal
+from collage_core.errors import CollageError, Refusal
 from collage_core.formats import Array
-from collage_core.ir import Graph, Node, Operator
+from collage_core.ir import Graph, Node, Operator, Subgraph
 from collage_core.ir.bodies import bodies_of
 from collage_core.ir.randomness import Drawn, random_values
+from collage_core.reference import evaluate_nodes
 
-__all__ = ["Difference", "Standard", "compare", "compare_all", "standards", "tolerance"]
+__all__ = [
+    "Difference",
+    "Rounded",
+    "Standard",
+    "compare",
+    "compare_all",
+    "rounded_answers",
+    "standards",
+    "tolerance",
+]
 
-Standard = Drawn | str
+
+@dataclass(frozen=True, slots=True)
+class Rounded:
+    """A float that was stored in a narrower type on its way. answers: from the name of that type what the
+    reference answers, by output, if it rounds everything to it; asked only where the type's tolerance is not
+    enough. {} where it cannot tell.
+    """
+
+    dtype: str
+    answers: Callable[[str], Mapping[str, Array]]
+
+
+Standard = Drawn | Rounded | str
 """What a value is held to: the legal numbers, if it depends on random ones; else the float type whose
-tolerance counts.
+tolerance counts, or what rounding makes of it.
+"""
+
+_BESIDE_ROUNDING = 2.0
+"""So many times the error that rounding alone makes may a rounded answer have: another order of the same
+sums, or other places to round at, make another error of the same size.
 """
 
 
@@ -46,12 +73,16 @@ def tolerance(dtype: str) -> float:
 
 
 def standards(
-    graph: Graph, nodes: Iterable[Node] | None = None, rounded_to: Collection[str] = ()
+    graph: Graph,
+    nodes: Iterable[Node] | None = None,
+    rounded_to: Collection[str] = (),
+    answers: Callable[[str], Mapping[str, Array]] = lambda dtype: {},
 ) -> dict[str, Standard]:
     """By name, what the floats and the random values that `nodes` compute (in topological order; all of the
     graph's where None) are held to. A float counts by the least precise type that it was computed in there:
     a float32 that is cast to float64 in the end is no more precise for that. So does one of the types
-    `rounded_to`, in which something is stored on the way.
+    `rounded_to`, in which something is stored on the way; then it is held to what that alone does as well
+    (`answers`: see `Rounded`).
     """
     nodes = graph.nodes if nodes is None else tuple(nodes)
     found: dict[str, Standard] = {}
@@ -65,10 +96,22 @@ def standards(
             # Through whole numbers (shapes, masks, indices) nothing becomes less precise.
             if (dtype := graph.type_of(v).dtype) in _TOLERANCES:
                 found[v] = max((dtype, *inside, *before, *rounded_to), key=tolerance)
-    return found | {v: _rounded(drawn, rounded_to) for v, drawn in random_values(graph, nodes).items()}
+    if rounded_to:
+        found = {v: Rounded(s, answers) if isinstance(s, str) else s for v, s in found.items()}
+    return found | {v: _widened(drawn, rounded_to) for v, drawn in random_values(graph, nodes).items()}
 
 
-def _rounded(drawn: Drawn, dtypes: Collection[str]) -> Drawn:
+def rounded_answers(subgraph: Subgraph, inputs: Mapping[str, Array], dtype: str) -> dict[str, Array]:
+    """What the reference makes of the inputs if it rounds everything to `dtype`, by output; {} where it
+    cannot: a shape that is computed may be another then.
+    """
+    try:
+        return evaluate_nodes(subgraph, inputs, dtype)
+    except CollageError:
+        return {}
+
+
+def _widened(drawn: Drawn, dtypes: Collection[str]) -> Drawn:
     """What the ends may have been rounded to is legal, too."""
     ends = [(drawn.least, drawn.most), *((_as(t, drawn.least), _as(t, drawn.most)) for t in dtypes)]
     return replace(drawn, least=min(a for a, _ in ends), most=max(b for _, b in ends))
@@ -85,7 +128,8 @@ def compare(
 
     error: max|difference| / max|reference| over the elements where the reference is finite (max|difference|
     where it is all zero); None where it cannot be told. NaN and infinity must be where the reference has
-    them. The tolerance is that of the reference's dtype, unless `standard` says another. What depends on
+    them. The tolerance is that of the reference's dtype, unless `standard` says another; of what was rounded
+    it is that, or twice the error that rounding alone makes, whichever is more. What depends on
     random numbers is only to be legal, and to have the reference's dtype; what is so has the error 0.
     """
     if result.shape != expected.shape:
@@ -96,7 +140,8 @@ def compare(
     dtype = str(expected.dtype)
     if result.dtype != expected.dtype:
         return None, Refusal(f"output {name!r} is {result.dtype}, the reference's {dtype}")
-    allowed = tolerance(standard or dtype)
+    held_to = standard.dtype if isinstance(standard, Rounded) else standard or dtype
+    allowed = tolerance(held_to)
     if dtype not in _TOLERANCES and expected.dtype.kind != "c":
         equal = bool(np.array_equal(result, expected))
         error = 0.0 if equal else _error(result.astype(np.float64), expected.astype(np.float64))
@@ -109,11 +154,15 @@ def compare(
             f"output {name!r} has NaN or infinity where the reference has none, or the reverse"
         )
     error = _error(a[finite], b[finite])
-    if error > allowed:
-        return error, Refusal(
-            f"output {name!r} has error {error:.2g}, more than {allowed:g} for {standard or dtype}"
-        )
-    return error, None
+    if error <= allowed:
+        return error, None
+    why = f"more than {allowed:g} for {held_to}"
+    if isinstance(standard, Rounded) and (answer := standard.answers(held_to).get(name)) is not None:
+        alone = _error(answer.astype(wide)[finite], b[finite])
+        if error <= _BESIDE_ROUNDING * alone:
+            return error, None
+        why += f", and more than twice the {alone:.2g} that rounding alone makes"
+    return error, Refusal(f"output {name!r} has error {error:.2g}, {why}")
 
 
 def compare_all(

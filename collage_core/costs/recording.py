@@ -75,12 +75,13 @@ def reference_values(
     inputs: Mapping[str, Array],
     keep: Collection[str] | None = None,
     worker: Worker | None = None,
+    rounded_to: str | None = None,
 ) -> dict[str, Array]:
     """Values of a stored graph on the reference: those named in `keep`, or the graph's outputs. Nothing else
-    is kept. worker and errors as of `record`.
+    is kept. worker and errors as of `record`, rounded_to as of `evaluate`.
     """
     with _given_or_own(worker) as reference:
-        values: dict[str, Array] = reference.call(_values, Path(graph_dir), dict(inputs), keep)
+        values: dict[str, Array] = reference.call(_values, Path(graph_dir), dict(inputs), keep, rounded_to)
     return values
 
 
@@ -88,8 +89,10 @@ def _given_or_own(worker: Worker | None) -> AbstractContextManager[Worker]:
     return reference_worker() if worker is None else nullcontext(worker)
 
 
-def _values(graph_dir: Path, inputs: dict[str, Array], keep: Collection[str] | None) -> dict[str, Array]:
-    return evaluate(load_stored(graph_dir), inputs, keep=keep)
+def _values(
+    graph_dir: Path, inputs: dict[str, Array], keep: Collection[str] | None, rounded_to: str | None
+) -> dict[str, Array]:
+    return evaluate(load_stored(graph_dir), inputs, keep=keep, rounded_to=rounded_to)
 
 
 def _record(graph_dir: Path, inputs: dict[str, Array], values_dir: Path) -> None:

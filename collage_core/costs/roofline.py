@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from collage_core.backend import Variant
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import MEASURER_VERSION, cache_sizes_bytes, device_fingerprint
 from collage_core.costs.lock import measuring_lock
@@ -77,11 +78,20 @@ class Peaks:
         return min(fitting) if fitting else max(self.copy_gb_per_s)
 
 
-def work_of(subgraph: Subgraph) -> Work:
+def work_of(subgraph: Subgraph, variant: Variant | None = None) -> Work:
+    """variant: in which its values are stored, constants rounded as much as any of these; None: in their own
+    types.
+    """
     graph = subgraph.graph
     flops = sum(_flops(graph, n) for n in subgraph.nodes)
-    values = (*subgraph.inputs, *subgraph.constants, *subgraph.outputs)
-    return Work(flops, sum(graph.type_of(v).size_bytes for v in values))
+    constants = sum(graph.type_of(v).size_bytes for v in subgraph.constants)
+    types = [graph.type_of(v) for v in (*subgraph.inputs, *subgraph.outputs)]
+    if variant is None:
+        return Work(flops, constants + sum(t.size_bytes for t in types))
+    formats = (*variant.inputs, *variant.outputs)
+    sizes = [f.size_bytes(t.static_shape) for f, t in zip(formats, types, strict=True)]
+    shares = [s / t.size_bytes for s, t in zip(sizes, types, strict=True) if s]
+    return Work(flops, int(constants * min((1.0, *shares))) + sum(sizes))
 
 
 def _flops(graph: Graph, node: Node) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
 from collage_core.backend import Backend, BackendKind, Variant
-from collage_core.costs.check import standards, tolerance
+from collage_core.costs.check import rounded_answers, standards, tolerance
 from collage_core.costs.job import ConversionItem, KernelItem, MeasureItem
 from collage_core.costs.record import UNAVAILABLE, CostRecord, Policy
 from collage_core.costs.recording import Recording
@@ -100,16 +101,22 @@ class Session:
         kernel = self.backend.build(subgraph, item.variant, self.target)
         build_s = time.perf_counter() - start
         twin = self.backend.build(subgraph, item.variant, self.target) if self._is_cold(subgraph) else None
+        inputs = {v: self.values.load(v) for v in subgraph.inputs}
         trial = Trial(
             kernel,
-            [(v, self.values.load(v), f) for v, f in zip(subgraph.inputs, item.variant.inputs, strict=True)],
+            [(v, a, f) for (v, a), f in zip(inputs.items(), item.variant.inputs, strict=True)],
             [
                 (v, self.values.load(v), f)
                 for v, f in zip(subgraph.outputs, item.variant.outputs, strict=True)
             ],
             self._stations((*item.variant.inputs, *item.variant.outputs), protect),
             twin,
-            standards(self.graph, subgraph.nodes, self._rounded_to(subgraph, item.variant)),
+            standards(
+                self.graph,
+                subgraph.nodes,
+                self._rounded_to(subgraph, item.variant),
+                cache(partial(rounded_answers, subgraph, inputs)),
+            ),
         )
         self._prepared = trial, build_s, item.enough_ms
         return None

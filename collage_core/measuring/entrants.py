@@ -40,7 +40,7 @@ class Entrant:
         """What its answers are held to (`standards`): no more than what it stores its values in gives."""
         graph = self.workspace.graph
         rounded = frozenset() if self.placement is None else rounded_to(graph, self.placement)
-        return standards(graph, rounded_to=rounded)
+        return standards(graph, rounded_to=rounded, answers=self.workspace.rounded_outputs)
 
     @property
     def key(self) -> str:

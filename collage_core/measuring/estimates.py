@@ -19,7 +19,7 @@ from types import MappingProxyType
 from collage_core.backend import BackendKind
 from collage_core.candidates import Candidate, CandidateSet
 from collage_core.costs.roofline import Peaks, Work, work_of
-from collage_core.formats import CPU, device_of
+from collage_core.formats import CPU, Format, device_of
 from collage_core.ir import Graph, Node, NodeSet, Subgraph
 from collage_core.measuring.costing import Converter, Costs
 from collage_core.measuring.in_place import KernelKey
@@ -31,6 +31,10 @@ __all__ = ["Estimates"]
 _FEWER_PRODUCTS = 5.0
 """So many times as fast as its products alone allow may a convolution be: Winograd's algorithm does with 64
 products what takes 324, F(6 x 6, 3 x 3) of Lavin and Gray (arXiv 1509.09308).
+"""
+_NARROWER_PRODUCTS = 16.0
+"""So many times as many products in a second may a processor make of rounded numbers: AMX makes 512 of
+bfloat16 in a cycle, where AVX-512 makes 32 of float32.
 """
 _FEWEST, _MOST = 3, 8
 """Neighbours of other structures: of fewer, the best says little of what is possible; of more, those far in
@@ -100,17 +104,15 @@ class Estimates:
             key = c.kernel_key
             if key in self._kernels:
                 continue
-            work, node, device = work_of(c.subgraph), heaviest.of(c.subgraph), c.variant.device
-            if device != CPU:
-                work = _NO_WORK  # what it would be here says nothing of another device
+            node, device = heaviest.of(c.subgraph), c.variant.device
+            # What it would be here says nothing of another device.
+            work = _least_work(c, node) if device == CPU else _NO_WORK
             near = c.backend, *_kind_of(self._graph, node), *([] if device == CPU else [device])
             self._kernels[key] = _Kernel(
                 key,
                 c.subgraph.node_set,
                 device,
-                peaks.least_ms(Work(work.flops // int(_FEWER_PRODUCTS), work.bytes))
-                if node.op_type == "Conv"
-                else peaks.least_ms(work),
+                peaks.least_ms(work),
                 (*near, _layouts(c)),
                 near,
                 () if c.backend in reference else _parts_of(c, node.id, groups),
@@ -300,12 +302,27 @@ def _kind_of(graph: Graph, node: Node) -> _Kind:
 
 
 def _layouts(candidate: Candidate) -> _Kind:
-    v = candidate.variant
+    v, subgraph = candidate.variant, candidate.subgraph
     return (
-        tuple(str(f.layout) for f in v.inputs[:1]),
-        tuple(str(f.layout) for f in v.outputs[:1]),
+        tuple(_stored(subgraph, *first) for first in zip(subgraph.inputs[:1], v.inputs, strict=False)),
+        tuple(_stored(subgraph, *first) for first in zip(subgraph.outputs[:1], v.outputs, strict=False)),
         tuple(name for name, _ in v.options),
     )
+
+
+def _stored(subgraph: Subgraph, value: str, format: Format) -> str:
+    """Its layout, and its type where that is not the value's own."""
+    is_rounded = format.dtype != subgraph.graph.type_of(value).dtype
+    return f"{format.dtype} {format.layout}" if is_rounded else str(format.layout)
+
+
+def _least_work(candidate: Candidate, heaviest: Node) -> Work:
+    """With no more products than the best algorithm needs, each in as little time as its rounding allows."""
+    work = work_of(candidate.subgraph, candidate.variant)
+    fewer = _FEWER_PRODUCTS if heaviest.op_type == "Conv" else 1.0
+    if candidate.is_rounded:
+        fewer *= _NARROWER_PRODUCTS
+    return Work(int(work.flops // fewer), work.bytes)
 
 
 def _moved(conversion: ConversionKey) -> Work:

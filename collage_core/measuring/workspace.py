@@ -13,7 +13,8 @@ import numpy as np
 from collage_run.executable import check_array
 
 from collage_core.costs.inputs import synthesise_inputs
-from collage_core.costs.recording import Recording, record
+from collage_core.costs.recording import Recording, record, reference_values
+from collage_core.errors import CollageError
 from collage_core.formats import Array
 from collage_core.ir import MODEL_FILE, Graph, save_stored
 from collage_core.ir.digests import graph_digest
@@ -36,6 +37,7 @@ class Workspace:
         for name in graph.inputs:
             check_array("input", name, self.inputs.get(name), graph.type_of(name))
         self._folder = TemporaryFolder()
+        self._rounded: dict[str, dict[str, Array]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -81,6 +83,18 @@ class Workspace:
         return {
             v: graph.constants[v] if graph.is_constant(v) else self.recording.load(v) for v in graph.outputs
         }
+
+    def rounded_outputs(self, dtype: str) -> dict[str, Array]:
+        """The reference's answer if it rounds everything to `dtype`; {} where it cannot: a shape that is
+        computed may be another then.
+        """
+        if dtype not in self._rounded:
+            try:
+                outputs = reference_values(self.graph_folder, self.inputs, rounded_to=dtype)
+            except CollageError:
+                outputs = {}
+            self._rounded[dtype] = outputs
+        return self._rounded[dtype]
 
     @cached_property
     def graph_digest(self) -> str:

@@ -51,12 +51,12 @@ def benchmark(
         theirs = [peer_entrant(workspace, PEER + p.name, p, machine.target, model_file) for p in peers]
         contest = Contest("benchmark", [*ours, *theirs], Plan() if rounds is None else Plan.of_rounds(rounds))
         comparison = contest.run(machine, {})
-    answers = comparison.outputs[COLLAGE]
-    answered = {e.name: outputs for e in theirs if (outputs := comparison.outputs[e.name])}
-    held_to = next(e for e in ours if e.name == COLLAGE).held_to()
-    differences = (
-        {name: compare_all(answers, outputs, held_to) for name, outputs in answered.items()}
-        if answers
-        else {}
-    )
+        answers = comparison.outputs[COLLAGE]
+        answered = {e.name: outputs for e in theirs if (outputs := comparison.outputs[e.name])}
+        held_to = next(e for e in ours if e.name == COLLAGE).held_to()
+        differences = (
+            {name: compare_all(answers, outputs, held_to) for name, outputs in answered.items()}
+            if answers
+            else {}
+        )
     return Benchmark(comparison, tuple(e.name for e in theirs), differences)

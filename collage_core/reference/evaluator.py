@@ -10,11 +10,11 @@ from onnx.reference import ReferenceEvaluator
 
 from collage_core.errors import InputError, ModelError
 from collage_core.formats import Array
-from collage_core.ir import UNKNOWN, Graph, Node, TensorType, to_node_proto, to_value_info
+from collage_core.ir import UNKNOWN, Graph, Node, Subgraph, TensorType, to_node_proto, to_value_info
 from collage_core.ir.bodies import bodies_of
 from collage_core.operators import OPERATORS
 
-__all__ = ["NodeEvaluator", "evaluate", "evaluators_for", "run_nodes"]
+__all__ = ["NodeEvaluator", "evaluate", "evaluate_nodes", "evaluators_for", "run_nodes"]
 
 
 class NodeEvaluator:
@@ -78,10 +78,15 @@ class NodeEvaluator:
 
 
 def evaluate(
-    graph: Graph, inputs: Mapping[str, Array], *, keep: Collection[str] | None = None
+    graph: Graph,
+    inputs: Mapping[str, Array],
+    *,
+    keep: Collection[str] | None = None,
+    rounded_to: str | None = None,
 ) -> dict[str, Array]:
     """Run a whole graph; returns the values named in `keep`, which may be any, or the graph's outputs.
 
+    rounded_to: a float type to which all that a node reads or yields is rounded; nothing is where None.
     Only what they need is run; each value is dropped after its last use. Results may be views of `inputs`.
     Raises InputError for a missing or misshapen input, ModelError for an unknown name or an operator that
     nobody implements.
@@ -96,8 +101,18 @@ def evaluate(
     for v in graph.variable_inputs():
         if v in needed:
             values[v] = _input(graph, v, inputs)
-    run_nodes(evaluators, values, wanted)
+    run_nodes(evaluators, values, wanted, rounded_to)
     return {v: values[v] for v in wanted}
+
+
+def evaluate_nodes(
+    subgraph: Subgraph, inputs: Mapping[str, Array], rounded_to: str | None = None
+) -> dict[str, Array]:
+    """The outputs of a part of a graph by name, from what it reads. rounded_to, errors: see `evaluate`."""
+    values = {**{v: subgraph.graph.constants[v] for v in subgraph.constants}, **inputs}
+    evaluators = [NodeEvaluator(subgraph.graph, node) for node in subgraph.nodes]
+    run_nodes(evaluators, values, subgraph.outputs, rounded_to)
+    return {v: values[v] for v in subgraph.outputs}
 
 
 def evaluators_for(graph: Graph, wanted: Iterable[str]) -> list[NodeEvaluator]:
@@ -111,8 +126,15 @@ def evaluators_for(graph: Graph, wanted: Iterable[str]) -> list[NodeEvaluator]:
     return evaluators[::-1]
 
 
-def run_nodes(evaluators: Iterable[NodeEvaluator], values: dict[str, Array], keep: Collection[str]) -> None:
-    """Run nodes in order, on and into `values`; drops what no later node reads, except what `keep` names."""
+def run_nodes(
+    evaluators: Iterable[NodeEvaluator],
+    values: dict[str, Array],
+    keep: Collection[str],
+    rounded_to: str | None = None,
+) -> None:
+    """Run nodes in order, on and into `values`; drops what no later node reads, except what `keep` names.
+    rounded_to: see `evaluate`.
+    """
     order = list(evaluators)
     last: dict[str, int] = {v: i for i, e in enumerate(order) for v in (*e.node.outputs, *e.reads)}
     ending: dict[int, list[str]] = {}
@@ -120,9 +142,21 @@ def run_nodes(evaluators: Iterable[NodeEvaluator], values: dict[str, Array], kee
         if v not in keep:
             ending.setdefault(i, []).append(v)
     for i, evaluator in enumerate(order):
-        values.update(evaluator.run(values))
+        if rounded_to is None:
+            values.update(evaluator.run(values))
+        else:
+            read = {v: _rounded(values[v], rounded_to) for v in evaluator.reads}
+            values.update((v, _rounded(a, rounded_to)) for v, a in evaluator.run(read).items())
         for v in ending.get(i, ()):
             values.pop(v, None)
+
+
+def _rounded(array: Array, dtype: str) -> Array:
+    """As it is after it was stored as `dtype`, if that is narrower."""
+    if array.dtype.kind != "f" or array.dtype.itemsize <= np.dtype(dtype).itemsize:
+        return array
+    with np.errstate(over="ignore"):
+        return array.astype(dtype).astype(array.dtype)
 
 
 def _input(graph: Graph, name: str, inputs: Mapping[str, Array]) -> Array:

@@ -17,6 +17,8 @@ _VECTOR_INSTRUCTIONS = re.compile(
 that only look alike (smep, and x86's sme, which is memory encryption).
 """
 
+_PRODUCTS_OF_BFLOAT16 = frozenset(["amx_bf16", "avx512_bf16", "bf16"])
+
 
 @dataclass(frozen=True, slots=True)
 class Processor:
@@ -24,6 +26,11 @@ class Processor:
 
     model: str
     instructions: tuple[str, ...]
+
+    @property
+    def multiplies_bfloat16(self) -> bool:
+        """Whether it has instructions for that; without them it is emulated, and slower than float32."""
+        return not _PRODUCTS_OF_BFLOAT16.isdisjoint(self.instructions)
 
 
 @cache

@@ -6,8 +6,11 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from collage_core.costs.check import compare, compare_all, standards
-from collage_core.ir import from_model
+from collage_core.costs.check import Difference, Rounded, compare, compare_all, rounded_answers, standards
+from collage_core.formats import Array
+from collage_core.ir import Subgraph, from_model
+from collage_core.measuring.workspace import Workspace
+from collage_core.reference import evaluate
 
 _INF, _NAN = float("inf"), float("nan")
 
@@ -68,3 +71,69 @@ def test_whole_numbers_make_nothing_less_precise() -> None:
     )
     found = standards(from_model(model))
     assert found == {"q": "float16", "w": "float32", "y": "float32"}
+
+
+def test_what_was_rounded_is_held_to_what_rounding_makes_of_it() -> None:
+    """Where that is more than the type's tolerance; else nobody is asked for it."""
+    asked: list[str] = []
+    expected = {"y": np.array([1.0, -4.0], np.float32), "n": np.array([3])}
+
+    def answers(dtype: str) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float32]]]:
+        asked.append(dtype)
+        return _float(1.0, -4.4)
+
+    def of(value: float, held_to: Rounded) -> Difference:
+        return compare_all(expected | _float(1.0, value), expected, {"y": held_to})
+
+    standard = Rounded("bfloat16", answers)
+    assert of(-4.04, standard).reason is None
+    assert not asked
+    assert of(-4.78, standard).reason is None
+    assert of(-4.78, standard).relative == pytest.approx(0.195)
+    assert set(asked) == {"bfloat16"}
+    assert of(-4.84, standard).reason == (
+        "output 'y' has error 0.21, more than 0.02 for bfloat16, and more than twice the 0.1 that rounding "
+        "alone makes"
+    )
+    cannot_tell = Rounded("bfloat16", lambda dtype: {})
+    assert of(-4.4, cannot_tell).reason == "output 'y' has error 0.1, more than 0.02 for bfloat16"
+    assert compare_all({**expected, "n": np.array([4])}, expected, {"y": standard}).reason is not None
+
+
+def test_rounding_is_that_of_each_value_that_is_stored() -> None:
+    """Constants, inputs and what is computed; not whole numbers, nor what is narrow already."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 20]> g (float[2] x, float16[2] h, int64[2] k)
+        => (float[2] y, float16[2] z, int64[2] n) <float[1] c = {0.1}>
+        { s = Add (x, c) y = Mul (s, s) z = Add (h, h) n = Add (k, k) }"""
+    )
+    graph = from_model(model)
+    x, h, k = np.array([0.3, 1.7], np.float32), np.array([0.1, 3], np.float16), np.array([257, 3])
+    inputs: dict[str, Array] = {"x": x, "h": h, "k": k}
+
+    def through(array: Array) -> Array:
+        return array.astype("bfloat16").astype(np.float32)
+
+    s = through(through(x) + through(np.array([0.1], np.float32)))
+    found = rounded_answers(Subgraph(graph, graph.all_nodes), inputs, "bfloat16")
+    np.testing.assert_array_equal(found["y"], through(s * s))
+    assert (found["z"] == h + h).all()
+    assert found["n"].tolist() == [514, 6]
+    assert found.keys() == {"y", "z", "n"}
+    with Workspace(graph, inputs) as workspace:
+        again = workspace.rounded_outputs("bfloat16")
+        assert all((again[v] == found[v]).all() for v in graph.outputs)
+
+
+def test_where_rounding_makes_another_shape_nothing_is_told_of_it() -> None:
+    """257 elements by 2.007, which is 2 in bfloat16."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 20]> g (float[1,1,2,257] x) => (float[1,1,2,515] y)
+        <float[4] s = {1.0, 1.0, 1.0, 2.007}> { y = Resize <mode = "nearest"> (x, , s) }"""
+    )
+    graph = from_model(model)
+    inputs = {"x": np.zeros((1, 1, 2, 257), np.float32)}
+    assert evaluate(graph, inputs)["y"].shape == (1, 1, 2, 515)
+    assert rounded_answers(Subgraph(graph, graph.all_nodes), inputs, "bfloat16") == {}
+    with Workspace(graph, inputs) as workspace:
+        assert workspace.rounded_outputs("bfloat16") == {}

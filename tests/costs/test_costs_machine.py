@@ -17,7 +17,7 @@ from collage_run.processor import _VECTOR_INSTRUCTIONS
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
 from collage_core.costs import cache_sizes_bytes, environment_of, measuring_lock
 from collage_core.costs.lock import lock_path
-from collage_core.device import Target
+from collage_core.device import Processor, Target
 from collage_core.errors import CollageError, Refusal
 from collage_core.ir import Subgraph
 from collage_core.reference import ReferenceBackend
@@ -221,4 +221,7 @@ def test_instructions_that_bundles_need() -> None:
     common = {"sse", "sse2", "ssse3", "sse4_1", "sse4_2", "fma", "avx", "avx2", "f16c", "avx512f"}
     assert vector(amd) == common
     assert vector(intel) == common | {"amx_tile", "avx512_bf16"}
+    assert Processor("intel", tuple(vector(intel))).multiplies_bfloat16
+    assert Processor("arm", tuple(vector(arm))).multiplies_bfloat16
+    assert not Processor("older", tuple(common)).multiplies_bfloat16
     assert vector(arm) == {"asimd", "asimdhp", "sve", "sve2", "i8mm", "bf16", "sme2"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
@@ -348,3 +349,26 @@ def test_what_takes_much_longer_than_the_best_of_the_same_nodes_is_not_timed_wel
         assert 2.0 < estimates.enough_ms(_key(groups[0], backend)) < 5.0
         assert estimates.enough_ms(_key(groups[1], backend)) == math.inf
     assert estimates.enough_ms(("of no candidate", "", "fast")) == math.inf
+
+
+def test_what_is_rounded_may_be_faster_than_the_peak_of_float32(graph: Graph) -> None:
+    """By so many times as many products, and as many fewer bytes; and its neighbours are the rounded ones."""
+    groups = [_named(graph, f"big{i}") for i in range(5)]
+
+    def rounded(g: Subgraph) -> Variant:
+        v = plain_variant(g)
+        inputs, outputs = (tuple(replace(f, dtype="bfloat16") for f in of) for of in (v.inputs, v.outputs))
+        return Variant(inputs, outputs)
+
+    offered = [Candidate(g, "fast", v, "rule") for g in groups for v in (plain_variant(g), rounded(g))]
+    candidates = CandidateSet(graph, Target("cpu", 1, ("bfloat16",)), tuple(offered), {}, _KINDS)
+    exact, narrow = ([_key(g, "fast", of(g)) for g in groups] for of in (plain_variant, rounded))
+    flops, some = Peaks(1.0, {1: 1e9}), groups[4]
+    bounds = _bounds(Estimates(candidates, flops), {})
+    assert bounds[narrow[4]] == pytest.approx(bounds[exact[4]] / 16, rel=1e-3)
+    bounds = _bounds(Estimates(candidates, Peaks(1e9, {1: 1.0})), {})
+    assert bounds[narrow[4]] == pytest.approx(bounds[exact[4]] / 2)
+    assert work_of(some, rounded(some)).bytes == work_of(some).bytes // 2
+    known = {key: _ok(100 * _roofline_ms(g)) for g, key in zip(groups, exact, strict=True)}
+    bounds = _bounds(Estimates(candidates, flops), known)
+    assert bounds[narrow[4]] == pytest.approx(work_of(some).flops / _WINOGRAD / 16 / 1e6, rel=1e-3)

@@ -71,7 +71,8 @@ def test_what_is_allowed_is_taken_where_it_pays_and_is_right(parse: Parse, tmp_p
     assert 1e-6 < record.error < 1e-2
     wrong = [r for r in found.costs.kernels.values() if r.status == "wrong"]
     (reason,) = [r.reason or "" for r in wrong]
-    assert re.fullmatch(r"output 'c' has error 0.0\d+, more than 0.01 for float16", reason)
+    wanted = r"output 'c' has error 0.0\d+, more than 0.01 for float16, and more than twice the 0.00.*"
+    assert re.fullmatch(wanted, reason)
 
     x = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
     (y,) = build(found.graph, found.placement)({"x": x}).values()
@@ -123,6 +124,26 @@ def test_a_type_of_the_models_own_is_no_rounding(parse: Parse) -> None:
     with Workspace(graph) as workspace:
         entrant = placement_entrant(workspace, "both", placement, default_registry())
         assert entrant.held_to() == {"y": "float32", "z": "float16"}
+
+
+def test_a_network_is_held_to_what_rounding_makes_of_it(parse: Parse, tmp_path: Path) -> None:
+    """A difference of large numbers: float16 tells them apart by steps of 0.5, and so does the answer."""
+    nodes = "[h] a = Add(x, c) [r] b = Relu(a) [n] d = Neg(b) [s] y = Add(d, c)"
+    found = optimize(
+        parse(f"(float[4,64] x) => (float y) <float[1] c = {{800.0}}> {{ {nodes} }}"),
+        backends=["halves"],
+        target=_HALVES,
+        costs=tmp_path / "c.sqlite",
+        constraints=Constraints(excluded=[("reference", "Relu"), ("reference", "Neg")]),
+        effort=THOROUGH,
+        rounds=2,
+    )
+    assert "float16" in _stored(found.placement)
+    record = found.comparison.records["collage"] if found.comparison else None
+    assert record is not None
+    assert record.ok, record.reason
+    assert record.error is not None
+    assert record.error > 2e-2, "more than the tolerance, and no more than rounding does"
 
 
 @pytest.mark.parametrize("given", [["float16"], {"float16"}, ("float16", "float16")])

@@ -16,7 +16,8 @@ from collage_dnnl import __version__
 from collage_dnnl.library import LIBRARY_FILE
 from collage_dnnl.patterns import patterns
 from collage_dnnl.rules import POST_OPS_RULE
-from collage_dnnl.variants import own_variants, variants
+from collage_dnnl.tensor import FP32
+from collage_dnnl.variants import BF16, own_variants, variants
 
 if TYPE_CHECKING:
     from collage_dnnl.kernels.plan import Plan
@@ -29,7 +30,7 @@ _UNCOMPILED = "ref"
 
 
 class DnnlBackend(Backend):
-    """Operator kernels of oneDNN 3.2 (the build with GNU OpenMP), fp32."""
+    """Operator kernels of oneDNN 3.2 (the build with GNU OpenMP), fp32 and, stored so, bfloat16."""
 
     name = "dnnl"
 
@@ -44,7 +45,7 @@ class DnnlBackend(Backend):
         return [POST_OPS_RULE]
 
     def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
-        return variants(subgraph)
+        return variants(subgraph, target)
 
     def supported(self, subgraphs: Sequence[Subgraph], target: Target) -> Sequence[Refusal | None]:
         from collage_dnnl.kernels.asking import first_refusal
@@ -80,7 +81,8 @@ class DnnlBackend(Backend):
     @staticmethod
     def _refuse_slow(library: Library, subgraph: Subgraph, variant: Variant, planned: Plan) -> None:
         """oneDNN has uncompiled, scalar implementations of everything, up to 100 times slower: they are taken
-        only for a single operator for which neither plain formats nor channels-last give anything better.
+        only in fp32, for a single operator for which neither plain formats nor channels-last give anything
+        better.
         DeclinedError otherwise, so that nobody waits for their measurement; the library is asked, nothing is
         compiled or packed.
 
@@ -97,12 +99,14 @@ class DnnlBackend(Backend):
             return
         offered = own_variants(subgraph)
         others = [] if isinstance(offered, Refusal) else [v for v in offered if v != variant]
-        if len(subgraph.nodes) > 1 or not all(slow(plan(subgraph, v)) for v in others):
+        is_rounded = any(f.dtype != FP32 for f in (*variant.inputs, *variant.outputs))
+        if is_rounded or len(subgraph.nodes) > 1 or not all(slow(plan(subgraph, v)) for v in others):
             raise DeclinedError("oneDNN has only an uncompiled implementation for these formats")
 
     def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
         return (
-            type.dtype == source.dtype == destination.dtype == "float32"
+            type.dtype == FP32
+            and {source.dtype, destination.dtype} <= {FP32, BF16}
             and source.device == destination.device == "cpu"
             and 1 <= len(type.shape) <= _MAX_CONVERSION_RANK
             and not type.symbolic_dims

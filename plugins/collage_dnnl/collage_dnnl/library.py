@@ -30,7 +30,7 @@ __all__ = [
 
 LIBRARY_VARIABLE = "COLLAGE_DNNL_LIBRARY"
 LIBRARY_FILE = SharedLibrary("onednn-cpu-gomp", "libdnnl.so.3", LIBRARY_VARIABLE)
-_F32 = 3
+_TYPES = {"bfloat16": 2, "float32": 3}
 _FORMAT_TAG_ANY = 1
 _MAX_NDIMS = 12
 _SCRATCHPAD_MODE_USER = 1
@@ -111,15 +111,15 @@ class Library:
         """How many OpenMP threads primitives made and run by the calling thread may use."""
         self._openmp.omp_set_num_threads(threads)
 
-    def descriptor(self, dims: Sequence[int], strides: Sequence[int] | None) -> Descriptor:
-        """fp32 memory of `dims` with `strides` in elements; None leaves the format to the primitive."""
-        n = len(dims)
+    def descriptor(self, dims: Sequence[int], strides: Sequence[int] | None, dtype: str) -> Descriptor:
+        """Memory of `dims` with `strides` in elements; None leaves the format to the primitive."""
+        if dtype not in _TYPES:
+            raise BackendError(f"oneDNN is given {', '.join(_TYPES)} here, not {dtype}")
+        n, of = len(dims), _TYPES[dtype]
         if strides is None:
-            pointer = self._new("dnnl_memory_desc_create_with_tag", n, _Dims(*dims), _F32, _FORMAT_TAG_ANY)
+            pointer = self._new("dnnl_memory_desc_create_with_tag", n, _Dims(*dims), of, _FORMAT_TAG_ANY)
         else:
-            pointer = self._new(
-                "dnnl_memory_desc_create_with_strides", n, _Dims(*dims), _F32, _Dims(*strides)
-            )
+            pointer = self._new("dnnl_memory_desc_create_with_strides", n, _Dims(*dims), of, _Dims(*strides))
         return Descriptor(pointer, self._dll.dnnl_memory_desc_destroy)
 
     def size_bytes(self, descriptor: Descriptor) -> int:

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collage_run.formats import Format, Layout
 
-__all__ = ["Groups", "Tensor", "broadcast_tensor", "collapse", "dense", "operand_format", "regroup"]
+__all__ = ["FP32", "Groups", "Tensor", "collapse", "dense", "operand_format", "regroup"]
+
+FP32 = "float32"
+"""In which oneDNN accumulates, and takes whatever is constant but for weights."""
 
 Groups = Sequence[Sequence[int]]
 """For every dimension of a result the dimensions that are merged into it, outermost first; an empty one
@@ -20,10 +23,11 @@ inserts a 1.
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """fp32 elements: sizes and strides (in elements) of the dimensions."""
+    """Sizes and strides (in elements) of the dimensions, and the type of the elements."""
 
     dims: tuple[int, ...]
     strides: tuple[int, ...]
+    dtype: str = FP32
 
     @property
     def rank(self) -> int:
@@ -31,16 +35,17 @@ class Tensor:
 
     def permuted(self, order: Sequence[int]) -> Tensor:
         """The same elements with dimension i of the result being dimension order[i]."""
-        return Tensor(tuple(self.dims[d] for d in order), tuple(self.strides[d] for d in order))
+        dims, strides = tuple(self.dims[d] for d in order), tuple(self.strides[d] for d in order)
+        return replace(self, dims=dims, strides=strides)
 
     def expanded(self, rank: int) -> Tensor:
         """Dimensions of size 1 put in front, up to `rank`."""
         missing = rank - self.rank
         whole = math.prod(self.dims)
-        return Tensor((1,) * missing + self.dims, (whole,) * missing + self.strides)
+        return replace(self, dims=(1,) * missing + self.dims, strides=(whole,) * missing + self.strides)
 
 
-def dense(shape: Sequence[int], layout: Layout) -> Tensor:
+def dense(shape: Sequence[int], layout: Layout, dtype: str = FP32) -> Tensor:
     """A dense tensor stored in the order of `layout`. Dimensions of size 1 get the strides that the order
     gives them.
     """
@@ -49,16 +54,11 @@ def dense(shape: Sequence[int], layout: Layout) -> Tensor:
     for d in reversed(layout):
         strides[d] = stride
         stride *= shape[d]
-    return Tensor(tuple(shape), tuple(strides))
-
-
-def broadcast_tensor(shape: Sequence[int], layout: Layout) -> Tensor:
-    """A dense operand of `shape` that broadcasts to a value of `layout`, with that value's rank."""
-    return dense((1,) * (len(layout) - len(shape)) + tuple(shape), layout)
+    return Tensor(tuple(shape), tuple(strides), dtype)
 
 
 def operand_format(dtype: str, shape: Sequence[int], layout: Layout) -> Format:
-    """The format that `broadcast_tensor` reads: the order of `layout`, as far as `shape` goes."""
+    """Of an operand that broadcasts to a value of `layout`: that order, as far as `shape` goes."""
     missing = len(layout) - len(shape)
     return Format.of(dtype, shape, [d - missing for d in layout if d >= missing])
 
@@ -113,4 +113,4 @@ def regroup(tensor: Tensor, groups: Groups) -> Tensor | None:
         if strides[i] == 0:
             strides[i] = below
         below = max(below, dims[i] * strides[i])
-    return Tensor(tuple(dims), tuple(strides))
+    return Tensor(tuple(dims), tuple(strides), tensor.dtype)

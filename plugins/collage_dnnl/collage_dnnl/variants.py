@@ -6,28 +6,44 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from collage_core.backend import Variant
+from collage_core.device import Target, processor
 from collage_core.errors import Refusal
 from collage_core.formats import Format, Layout
 from collage_core.ir import Graph, Node, Subgraph
 from collage_core.ir.views import input_format, is_view, output_format
 from collage_dnnl.chain import Chain, has_spatial_operands, parse
+from collage_dnnl.enums import Alg
+from collage_dnnl.kernels.plan import Eltwise
 from collage_dnnl.support import REDUCTIONS
-from collage_dnnl.tensor import operand_format
+from collage_dnnl.tensor import FP32, operand_format
 
-__all__ = ["own_variants", "variants"]
+__all__ = ["BF16", "own_variants", "variants"]
+
+BF16 = "bfloat16"
 
 _POOL_OPS = frozenset(["AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"])
+_CONTRACTIONS = frozenset(["Conv", "ConvTranspose", "Gemm", "MatMul"])
+_NORMALISATIONS = frozenset(["LayerNormalization", "LogSoftmax", "Softmax"])
 _SPATIAL_OPS = frozenset(
     ["AveragePool", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalMaxPool", "LRN", "MaxPool", "Resize"]
 )
 
 
-def variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
-    """The variants offered for a group where it stands; a Refusal if it cannot be one primitive."""
+_Dtypes = tuple[str, str]
+"""In which what the anchor works on is stored, and the output with what is added to it."""
+
+
+def variants(subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
+    """The variants offered for a group where it stands; a Refusal if it cannot be one primitive. In bfloat16
+    as well, where the target allows it and the processor has units for it.
+    """
     chain = parse(subgraph)
     if isinstance(chain, Refusal):
         return chain
-    return _offered(subgraph, chain, (*_own_layouts(chain), *_layouts_beside_transposes(chain)))
+    dtypes = [(FP32, FP32)]
+    if BF16 in target.precisions and processor().multiplies_bfloat16:
+        dtypes += _rounded(chain)
+    return _offered(subgraph, chain, (*_own_layouts(chain), *_layouts_beside_transposes(chain)), dtypes)
 
 
 def own_variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
@@ -38,9 +54,30 @@ def own_variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
     return chain if isinstance(chain, Refusal) else _offered(subgraph, chain, _own_layouts(chain))
 
 
-def _offered(subgraph: Subgraph, chain: Chain, choices: Iterable[dict[str, Layout]]) -> Sequence[Variant]:
-    offered = [_variant(subgraph, chain, layouts) for layouts in choices]
+def _offered(
+    subgraph: Subgraph,
+    chain: Chain,
+    choices: Iterable[dict[str, Layout]],
+    dtypes: Sequence[_Dtypes] = ((FP32, FP32),),
+) -> Sequence[Variant]:
+    offered = [_variant(subgraph, chain, layouts, of) for layouts in choices for of in dtypes]
     return list(dict.fromkeys(v for v in offered if v is not None))
+
+
+def _rounded(chain: Chain) -> list[_Dtypes]:
+    """All in bfloat16; and where the library changes from one to the other in passing, that as well."""
+    anchor = chain.anchor
+    if any(isinstance(s, Eltwise) and s.alg == Alg.ELTWISE_ROUND for s in chain.steps):
+        return []
+    if anchor is not None:
+        data = anchor.inputs if anchor.op_type == "Concat" else anchor.inputs[:1]
+        if any(chain.graph.is_constant(v) for v in data):
+            return []  # constants are stored in fp32, but for weights
+        if anchor.op_type in _CONTRACTIONS:
+            return [(BF16, BF16), (BF16, FP32)]
+        if anchor.op_type in _NORMALISATIONS:
+            return [(BF16, BF16), (FP32, BF16)]
+    return [(BF16, BF16)]
 
 
 def _plain(graph: Graph, name: str) -> Layout:
@@ -145,8 +182,9 @@ def _wanted(graph: Graph, name: str) -> Layout | None:
     return None
 
 
-def _variant(subgraph: Subgraph, chain: Chain, layouts: dict[str, Layout]) -> Variant | None:
+def _variant(subgraph: Subgraph, chain: Chain, layouts: dict[str, Layout], dtypes: _Dtypes) -> Variant | None:
     """Formats from layouts; None where one input would need two formats."""
+    of_data, of_output = dtypes
     graph = subgraph.graph
     formats: dict[str, Format] = {}
     # Constants are stored plain where they are what is worked on, but for a Concat's, which are put in order.
@@ -154,24 +192,25 @@ def _variant(subgraph: Subgraph, chain: Chain, layouts: dict[str, Layout]) -> Va
 
     def put(name: str, format: Format) -> bool:
         if graph.is_constant(name):
-            return name not in plain_data or format == graph.plain_format(name)
+            return name not in plain_data or format.is_plain
         return formats.setdefault(name, format) == format
 
-    def of(name: str, layout: Layout) -> Format:
-        return Format.of(graph.type_of(name).dtype, graph.shape_of(name), layout)
+    def of(name: str, layout: Layout, dtype: str = FP32) -> Format:
+        return Format.of(dtype, graph.shape_of(name), layout)
 
-    named = {v: of(v, layout) for v, layout in layouts.items()}
+    named = {v: of(v, layout, of_output if v == chain.output else of_data) for v, layout in layouts.items()}
     ok = all(put(v, f) for v, f in named.items())
     if chain.anchor is not None:
         for v in chain.anchor.inputs:
             if v and v not in named:
-                ok = ok and put(v, of(v, _plain(graph, v)))
+                is_weights = chain.anchor.op_type in _CONTRACTIONS and v == chain.anchor.inputs[1]
+                ok = ok and put(v, of(v, _plain(graph, v), of_data if is_weights else FP32))
     out_layout = layouts[chain.output]
     addends = list(chain.operands)
     if chain.anchor is not None and chain.anchor.op_type == "Gemm":
         addends += [v for v in chain.anchor.inputs[2:3] if v]
     for v in addends:
-        ok = ok and put(v, operand_format(graph.type_of(v).dtype, graph.shape_of(v), out_layout))
+        ok = ok and put(v, operand_format(of_output, graph.shape_of(v), out_layout))
     if not ok:
         return None
     return Variant(tuple(formats[v] for v in subgraph.inputs), tuple(formats[v] for v in subgraph.outputs))

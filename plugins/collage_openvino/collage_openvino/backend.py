@@ -27,7 +27,7 @@ _TOGETHER = 32
 
 
 class OpenvinoBackend(Backend):
-    """Any part of a graph as one model of OpenVINO's CPU plugin, in exact fp32."""
+    """Any part of a graph as one model of OpenVINO's CPU plugin, in exact fp32, or in bfloat16 if asked."""
 
     name = "openvino"
 
@@ -36,7 +36,7 @@ class OpenvinoBackend(Backend):
         return BackendInfo(self.name, BackendKind.GRAPH, __version__, library_version(), reason=reason)
 
     def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
-        return variants(subgraph)
+        return variants(subgraph, target)
 
     def supported(self, subgraphs: Sequence[Subgraph], target: Target) -> Sequence[Refusal | None]:
         """The library has no cheaper question than to compile: what reads well may still have no
@@ -45,7 +45,7 @@ class OpenvinoBackend(Backend):
         answers: dict[int, Refusal | None] = {}
         alike: dict[object, list[int]] = {}
         for k, subgraph in enumerate(subgraphs):
-            offered = variants(subgraph)
+            offered = variants(subgraph, target)
             if isinstance(offered, Refusal):
                 answers[k] = offered
             else:

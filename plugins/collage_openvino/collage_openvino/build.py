@@ -18,7 +18,8 @@ from collage_core.formats import Array, Format, Layout, row_major_bytes
 from collage_core.ir import Subgraph, subgraph_model
 from collage_openvino.kernel import WEIGHTS, OpenvinoKernel, stored
 from collage_openvino.library import CompiledModel, Port, load
-from collage_openvino.settings import properties
+from collage_openvino.settings import precision, properties
+from collage_openvino.variants import BF16
 
 __all__ = ["build_kernel", "check_together", "stored_kernel"]
 
@@ -30,7 +31,8 @@ _Group = tuple[Subgraph, Variant]
 def build_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> OpenvinoKernel:
     """The compiled kernel. BackendError, with what the library says, if it cannot run the subgraph."""
     model = subgraph_model(subgraph, variant.inputs, variant.outputs, constants_outside=True)
-    compiled = _compiled(model, subgraph.graph.constants, [(subgraph, variant)], target)
+    is_rounded = _is_rounded(variant)
+    compiled = _compiled(model, subgraph.graph.constants, [(subgraph, variant)], target, is_rounded)
     return OpenvinoKernel(compiled, *_layouts(variant))
 
 
@@ -40,11 +42,16 @@ def stored_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> Store
     weights = io.BytesIO()
     _write_constants(model, subgraph.graph.constants, weights)
     data = np.frombuffer(weights.getbuffer(), np.uint8) if weights.tell() else np.empty(0, np.uint8)
-    return stored(model.SerializeToString(), data, *_layouts(variant), target.threads)
+    return stored(model.SerializeToString(), data, *_layouts(variant), target.threads, _is_rounded(variant))
 
 
 def _layouts(variant: Variant) -> tuple[list[Layout], list[Layout]]:
     return [f.layout for f in variant.inputs], [f.layout for f in variant.outputs]
+
+
+def _is_rounded(variant: Variant) -> bool:
+    """Whether the group is computed in bfloat16: as it is stored around it."""
+    return any(f.dtype == BF16 for f in (*variant.inputs, *variant.outputs))
 
 
 def check_together(groups: Sequence[_Group], target: Target) -> None:
@@ -68,7 +75,11 @@ def check_together(groups: Sequence[_Group], target: Target) -> None:
 
 
 def _compiled(
-    model: onnx.ModelProto, constants: Mapping[str, Array], groups: Sequence[_Group], target: Target
+    model: onnx.ModelProto,
+    constants: Mapping[str, Array],
+    groups: Sequence[_Group],
+    target: Target,
+    is_rounded: bool = False,
 ) -> CompiledModel:
     """The model of `groups`, which bring their inputs and outputs one after the other."""
     with tempfile.TemporaryDirectory(prefix="collage-openvino-") as folder:
@@ -76,7 +87,7 @@ def _compiled(
             _write_constants(model, constants, file)
         path = Path(folder, "model.onnx")
         onnx.save(model, path)
-        compiled = load().compiled(path, properties(target.threads))
+        compiled = load().compiled(path, properties(target.threads, precision(is_rounded)))
     given, returned = compiled.inputs(), compiled.outputs()
     inputs = [(s, v, f) for s, variant in groups for v, f in zip(s.inputs, variant.inputs, strict=True)]
     outputs = [(s, v, f) for s, variant in groups for v, f in zip(s.outputs, variant.outputs, strict=True)]

@@ -11,7 +11,7 @@ from collage_run.formats import Array, Layout
 from collage_run.kernel import Bound, Kernel, StoredKernel
 
 from collage_openvino.library import CompiledModel, load
-from collage_openvino.settings import properties
+from collage_openvino.settings import precision, properties
 
 __all__ = ["WEIGHTS", "OpenvinoKernel", "restore", "stored"]
 
@@ -42,9 +42,12 @@ def stored(
     inputs: Sequence[Layout],
     outputs: Sequence[Layout],
     threads: int,
+    is_rounded: bool,
 ) -> StoredKernel:
-    """weights: the bytes of the file of that name that `model` (ONNX) refers to."""
-    facts = {"inputs": [*inputs], "outputs": [*outputs], "threads": threads}
+    """weights: the bytes of the file of that name that `model` (ONNX) refers to. is_rounded: whether it is
+    computed in bfloat16.
+    """
+    facts = {"inputs": [*inputs], "outputs": [*outputs], "threads": threads, "bfloat16": is_rounded}
     return StoredKernel(_KIND, facts, model, (weights,))
 
 
@@ -55,7 +58,7 @@ def restore(stored: StoredKernel) -> OpenvinoKernel:
         Path(folder, WEIGHTS).write_bytes(stored.arrays[0].data)
         path = Path(folder, "model.onnx")
         path.write_bytes(stored.code)
-        model = library.compiled(path, properties(facts["threads"]))
+        model = library.compiled(path, properties(facts["threads"], precision(facts["bfloat16"])))
     inputs, outputs = ([tuple(layout) for layout in facts[kind]] for kind in ("inputs", "outputs"))
     return OpenvinoKernel(model, inputs, outputs)
 

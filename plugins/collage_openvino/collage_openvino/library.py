@@ -35,6 +35,7 @@ DISTRIBUTION = "openvino"
 
 DTYPES = {
     "bool": 1,
+    "bfloat16": 2,
     "float16": 3,
     "float32": 4,
     "float64": 5,

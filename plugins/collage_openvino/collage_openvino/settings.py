@@ -6,9 +6,16 @@ import os
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["NOTHING_ELSE", "properties"]
+__all__ = ["NOTHING_ELSE", "precision", "properties"]
+
+_PRECISION = "INFERENCE_PRECISION_HINT"
 
 NOTHING_ELSE: Mapping[str, str | None] = MappingProxyType({})
+
+
+def precision(is_rounded: bool) -> Mapping[str, str | None]:
+    """The settings of a model that is computed in bfloat16 if `is_rounded`, else in float32."""
+    return {_PRECISION: "bf16" if is_rounded else "f32"}
 
 
 def properties(threads: int, settings: Mapping[str, str | None] = NOTHING_ELSE) -> dict[str, str]:
@@ -26,7 +33,7 @@ def properties(threads: int, settings: Mapping[str, str | None] = NOTHING_ELSE) 
         "INFERENCE_NUM_THREADS": str(threads),
         "ENABLE_CPU_PINNING": "NO",
         # The processor's bf16 units would be used otherwise
-        "INFERENCE_PRECISION_HINT": "f32",
+        _PRECISION: "f32",
         # What is multiplied with quantized constants would be quantized as well, in groups of as many numbers
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
         "KV_CACHE_PRECISION": "f32",

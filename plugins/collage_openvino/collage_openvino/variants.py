@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collage_core.backend import Variant
+from collage_core.device import Target, processor
 from collage_core.errors import Refusal
-from collage_core.graph_library import border_variants
+from collage_core.graph_library import border_variants, rounded
 from collage_core.ir import Subgraph
 from collage_openvino.faults import known_fault
 from collage_openvino.integers import wide_refusal
 from collage_openvino.loops import loop_refusal
 
-__all__ = ["BORDER_DTYPES", "variants"]
+__all__ = ["BF16", "BORDER_DTYPES", "variants"]
+
+BF16 = "bfloat16"
 
 BORDER_DTYPES = ("bool", "float32", "int8", "int32", "int64", "uint8")
 """Of values that a group reads or yields. The library computes in 32 bits: float64 is refused for that, int64
@@ -20,8 +23,10 @@ is taken for indices and shapes.
 """
 
 
-def variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
-    """Everything row-major; where there are images, channels-last as well."""
+def variants(subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
+    """Everything row-major; where there are images, channels-last as well. Both in bfloat16, too, where the
+    target allows it and the processor has units for it: all of the group is computed in it then.
+    """
     graph = subgraph.graph
     for value in (*subgraph.inputs, *subgraph.outputs):
         type = graph.type_of(value)
@@ -35,4 +40,7 @@ def variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
     for ask in (known_fault, wide_refusal, loop_refusal):
         if (refusal := ask(subgraph)) is not None:
             return refusal
-    return border_variants(subgraph)
+    offered = border_variants(subgraph)
+    if BF16 in target.precisions and processor().multiplies_bfloat16:
+        offered += [r for v in offered if (r := rounded(v, BF16)) != v]
+    return offered

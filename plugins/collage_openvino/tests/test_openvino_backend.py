@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from collage_openvino import backend as module
-from collage_openvino import plugin
+from collage_openvino import plugin, variants
 from collage_openvino.backend import OpenvinoBackend
 from collage_openvino.build import _check
 from collage_openvino.library import load
@@ -22,7 +22,8 @@ from onnx import TensorProto
 
 from collage_core import placement
 from collage_core.backend import BackendKind, Variant, plain_variant
-from collage_core.device import Target
+from collage_core.candidates import Taken, generate_candidates
+from collage_core.device import Processor, Target, processor
 from collage_core.devices import IMMEDIATE
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, channels_last, empty, plain
@@ -333,3 +334,47 @@ def test_the_library_speaks_of_what_it_cannot_read(tmp_path: Any) -> None:
     path.write_bytes(b"nothing of the kind")
     with pytest.raises(Exception, match=r"OpenVINO: .*broken\.onnx"):
         load().compiled(path, {})
+
+
+_ROUNDING = Target("cpu", 2, ("bfloat16",))
+
+
+@pytest.mark.parametrize(
+    ("target", "instructions", "dtypes"),
+    [
+        (_ROUNDING, ("avx512_bf16",), {"float32", "bfloat16"}),
+        (_ROUNDING, ("avx512f",), {"float32"}),
+        (TARGET, ("avx512_bf16",), {"float32"}),
+        (Target("cpu", 2, ("float16",)), ("avx512_bf16",), {"float32"}),
+    ],
+)
+def test_bfloat16_is_offered_where_it_is_allowed_and_the_processor_multiplies_it(
+    target: Target, instructions: tuple[str, ...], dtypes: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(variants, "processor", lambda: Processor("any", instructions))
+    group = make_group([node("MatMul", ["x", "w"], "o")], {"x": f(4, 8)}, {"w": f(8, 16)})
+    offered = OpenvinoBackend().variants(group, target)
+    assert not isinstance(offered, Refusal)
+    assert {t.dtype for v in offered for t in (*v.inputs, *v.outputs)} == dtypes
+
+
+@pytest.mark.skipif(not processor().multiplies_bfloat16, reason="the processor has no instructions for it")
+def test_the_whole_model_is_computed_in_bfloat16_between_two_conversions() -> None:
+    """Not only stored so: a weight of 1 + 2^-9 is 1 in bfloat16."""
+    x = np.array([[1, -1]], np.float32)
+    group = make_group(
+        [node("MatMul", ["x", "w"], "m"), node("MatMul", ["m", "e"], "o")],
+        {"x": x},
+        {"w": np.array([[1 + 2**-9, 0], [1, 0]], np.float32), "e": np.ones((2, 2), np.float32)},
+    )
+    taken = {"openvino": Taken(group.graph.all_nodes)}
+    found = generate_candidates(group.graph, [OpenvinoBackend()], _ROUNDING, taken=taken)
+    answers = {}
+    for c in found.candidates:
+        if len(c.subgraph.nodes) == 2:
+            kernel = OpenvinoBackend().build(c.subgraph, c.variant, _ROUNDING)
+            given, result = empty((1, 2), c.variant.inputs[0]), empty((1, 2), c.variant.outputs[0])
+            given[...] = x
+            kernel.bind([given], [result], NOTHING, IMMEDIATE)()
+            answers[result.dtype.name] = result.astype(np.float32).tolist()
+    assert answers == {"float32": [[2**-9, 2**-9]], "bfloat16": [[0.0, 0.0]]}

@@ -8,7 +8,7 @@ from collage_dnnl.chain import Chain
 from collage_dnnl.enums import FORWARD_INFERENCE, Alg, Arg
 from collage_dnnl.kernels.plan import Argument, BinaryPostOp, Constant, Eltwise, Input, Output, Plan, Source
 from collage_dnnl.kernels.site import Site
-from collage_dnnl.tensor import Tensor, collapse, dense, regroup
+from collage_dnnl.tensor import Tensor, collapse, regroup
 
 __all__ = ["plan_elementwise"]
 
@@ -18,18 +18,20 @@ def plan_elementwise(site: Site, chain: Chain) -> Plan:
     layout = site.layout(chain.output)
     shape = site.shape(chain.output)
     groups = collapse(shape, layout, [site.operand(v, layout)[0] for v in chain.operands])
-    value = regroup(dense(shape, layout), groups)
+    given, value = (regroup(site.tensor(v, layout), groups) for v in (chain.source, chain.output))
     ops = site.post_ops(chain.steps, chain.output, layout, groups)
-    assert value is not None  # merged in the order of memory
+    assert given is not None  # merged in the order of memory
+    assert value is not None
     assert ops is not None
     index = site.index(chain.source)
     read = [op.source for op in ops if isinstance(op, BinaryPostOp)]
-    may_alias = {0: index} if index is not None and Input(index) not in read else {}
-    src = Argument(Arg.SRC, value, site.source(chain.source))
+    in_place = index is not None and given == value and Input(index) not in read
+    may_alias = {0: index} if index is not None and in_place else {}
+    src = Argument(Arg.SRC, given, site.source(chain.source))
     dst = Argument(Arg.DST, value, Output())
     first = ops[0]
     if len(ops) == 1 and isinstance(first, Eltwise):
-        parameters = (FORWARD_INFERENCE, int(first.alg), value, value, first.alpha, first.beta)
+        parameters = (FORWARD_INFERENCE, int(first.alg), given, value, first.alpha, first.beta)
         return Plan("eltwise_forward", parameters, (src, dst), may_alias=may_alias)
     if isinstance(first, BinaryPostOp):
         alg, tensor, source, rest = first.alg, first.tensor, first.source, ops[1:]
@@ -40,7 +42,7 @@ def plan_elementwise(site: Site, chain: Chain) -> Plan:
         alg, tensor = Alg.BINARY_MUL, Tensor((1,) * value.rank, (1,) * value.rank)
         source, rest = _one(scale), ops if scale == 1.0 else ops[1:]
     second = Argument(Arg.SRC_1, tensor, source)
-    return Plan("binary", (int(alg), value, tensor, value), (src, second, dst), rest, may_alias)
+    return Plan("binary", (int(alg), given, tensor, value), (src, second, dst), rest, may_alias)
 
 
 def _one(number: float) -> Source:

@@ -57,7 +57,7 @@ def describe(library: Library, plan: Plan, in_place: int | None = None) -> _Desc
     def of(item: Tensor | AnyFormat) -> Descriptor:
         if item not in descriptors:
             strides = item.strides if isinstance(item, Tensor) else None
-            descriptors[item] = library.descriptor(item.dims, strides)
+            descriptors[item] = library.descriptor(item.dims, strides, item.dtype)
         return descriptors[item]
 
     def parameter(item: object) -> object:

@@ -37,21 +37,22 @@ def plan_matmul(site: Site, chain: Chain, node: Node) -> Plan:
         bias, steps = take_bias(site, steps, chain.output, rank - 1)
     row, column = a.rank > 1, b.rank > 1
     a = a if row else a.expanded(2)
-    b = b if column else Tensor((*b.dims, 1), (*b.strides, 1))
+    b = b if column else Tensor((*b.dims, 1), (*b.strides, 1), b.dtype)
     batch = rank - row - column
     rows: list[int] = [batch] if row else []
     columns: list[int] = [rank - 1] if column else []
     attempts: list[tuple[Tensor | None, Tensor | None, Groups]] = []
     if all(d == 1 for d in b.dims[:-2]):
         merged = regroup(a, [range(a.rank - 1), [a.rank - 1]])
-        attempts.append((merged, Tensor(b.dims[-2:], b.strides[-2:]), [[*range(batch), *rows], columns]))
+        matrix = Tensor(b.dims[-2:], b.strides[-2:], b.dtype)
+        attempts.append((merged, matrix, [[*range(batch), *rows], columns]))
     if a.dims[:-2] == b.dims[:-2] and batch:
         sides = [regroup(t, [range(batch), [batch], [batch + 1]]) for t in (a, b)]
         attempts.append((sides[0], sides[1], [range(batch), rows, columns]))
     attempts.append(
         (a.expanded(batch + 2), b.expanded(batch + 2), [*([d] for d in range(batch)), rows, columns])
     )
-    output = dense(site.shape(chain.output), out_layout)
+    output = site.tensor(chain.output)
     for left, right, groups in attempts:
         dst = regroup(output, groups)
         ops = site.post_ops(steps, chain.output, out_layout, groups)
@@ -70,7 +71,7 @@ def plan_gemm(site: Site, chain: Chain, node: Node) -> Plan:
     if node.attributes.get("transB", 0):
         b = b.permuted((1, 0))
     out_layout = site.layout(chain.output)
-    output = dense(site.shape(chain.output), out_layout)
+    output = site.tensor(chain.output)
     source = site.source(node.inputs[1])
     scaled = alpha == 1.0 or isinstance(source, Constant)
     if isinstance(source, Constant):
@@ -98,7 +99,8 @@ def _addend(site: Site, name: str, beta: float, output: str, dst: Tensor) -> lis
     tensor, source = site.operand(name, layout)
     if isinstance(source, Constant):
         return [BinaryPostOp(Alg.BINARY_ADD, tensor, Constant(source.data, source.layout, beta))]
-    added = BinaryPostOp(Alg.BINARY_ADD, tensor, source, residual=tensor.dims == dst.dims)
+    is_residual = (tensor.dims, tensor.dtype) == (dst.dims, dst.dtype)
+    added = BinaryPostOp(Alg.BINARY_ADD, tensor, source, is_residual)
     if beta == 1.0:
         return [added]
     return [Eltwise(Alg.ELTWISE_LINEAR, 1.0 / beta), added, Eltwise(Alg.ELTWISE_LINEAR, beta)]
@@ -119,5 +121,5 @@ def _plan(
         bias_tensor = dense(dims, tuple(range(dst.rank)))
         arguments.append(Argument(Arg.BIAS, bias_tensor, bias))
     arguments.append(Argument(Arg.DST, dst, Output()))
-    weights = AnyFormat(right[0].dims) if packed else right[0]
+    weights = AnyFormat(right[0].dims, left[0].dtype) if packed else right[0]
     return Plan("matmul", (left[0], weights, bias_tensor, dst), tuple(arguments), ops)

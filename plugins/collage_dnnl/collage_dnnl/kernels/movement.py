@@ -19,11 +19,11 @@ def plan_concat(site: Site, chain: Chain, node: Node) -> Plan:
     shape, layout = site.shape(chain.output), site.layout(chain.output)
     axis = int(node.attributes["axis"]) % len(shape)
     groups = collapse(shape, layout, [], barriers={axis})
-    dst = regroup(dense(shape, layout), groups)
+    dst = regroup(site.tensor(chain.output, layout), groups)
     sources: list[Tensor] = []
     arguments: list[Argument] = []
     for i, v in enumerate(node.inputs):
-        part = regroup(dense(site.shape(v), layout), groups)
+        part = regroup(site.tensor(v, layout), groups)
         assert part is not None  # merged in the order of memory
         sources.append(part)
         arguments.append(Argument(Arg.MULTIPLE_SRC + i, part, site.source(v, layout)))
@@ -34,8 +34,8 @@ def plan_concat(site: Site, chain: Chain, node: Node) -> Plan:
 
 
 def plan_conversion(type: TensorType, source: Format, destination: Format) -> Plan:
-    """The reorder from one layout into another."""
+    """The reorder from one layout into another, rounded where that is stored so."""
     shape = type.static_shape
-    src, dst = dense(shape, source.layout), dense(shape, destination.layout)
+    src, dst = (dense(shape, f.layout, f.dtype) for f in (source, destination))
     arguments = (Argument(Arg.SRC, src, Input(0)), Argument(Arg.DST, dst, Output()))
     return Plan("reorder", (src, ENGINE, dst, ENGINE), arguments)

@@ -18,10 +18,11 @@ from collage_dnnl.tensor import Tensor, collapse, dense, regroup
 __all__ = ["plan_batch_norm", "plan_layer_norm", "plan_reduction", "plan_softmax"]
 
 
-def _in_place(site: Site, name: str, ops: tuple[Eltwise | BinaryPostOp, ...]) -> dict[int, int]:
+def _in_place(site: Site, name: str, output: str, ops: tuple[Eltwise | BinaryPostOp, ...]) -> dict[int, int]:
     index = site.index(name)
+    is_rounded = site.dtype(name) != site.dtype(output)
     read = [op.source for op in ops if isinstance(op, BinaryPostOp)]
-    return {} if index is None or Input(index) in read else {0: index}
+    return {} if index is None or is_rounded or Input(index) in read else {0: index}
 
 
 def plan_softmax(site: Site, chain: Chain, node: Node) -> Plan:
@@ -31,14 +32,15 @@ def plan_softmax(site: Site, chain: Chain, node: Node) -> Plan:
     default = -1 if site.graph.opsets.get("", 0) >= 13 else 1
     axis = int(node.attributes.get("axis", default)) % len(shape)
     groups = collapse(shape, layout, [site.operand(v, layout)[0] for v in chain.operands], barriers={axis})
-    value = regroup(dense(shape, layout), groups)
+    given, value = (regroup(site.tensor(v, layout), groups) for v in (x, chain.output))
     ops = site.post_ops(chain.steps, chain.output, layout, groups)
-    assert value is not None  # merged in the order of memory
+    assert given is not None  # merged in the order of memory
+    assert value is not None
     assert ops is not None
     alg = Alg.SOFTMAX_LOG if node.op_type == "LogSoftmax" else Alg.SOFTMAX_ACCURATE
-    parameters = (FORWARD_INFERENCE, int(alg), value, value, groups.index([axis]))
-    arguments = (Argument(Arg.SRC, value, site.source(x)), Argument(Arg.DST, value, Output()))
-    return Plan("softmax_forward", parameters, arguments, ops, _in_place(site, x, ops))
+    parameters = (FORWARD_INFERENCE, int(alg), given, value, groups.index([axis]))
+    arguments = (Argument(Arg.SRC, given, site.source(x)), Argument(Arg.DST, value, Output()))
+    return Plan("softmax_forward", parameters, arguments, ops, _in_place(site, x, chain.output, ops))
 
 
 def plan_layer_norm(site: Site, chain: Chain, node: Node) -> Plan:
@@ -47,23 +49,23 @@ def plan_layer_norm(site: Site, chain: Chain, node: Node) -> Plan:
     shape = site.shape(x)
     axis = int(node.attributes.get("axis", -1)) % len(shape)
     groups = [range(axis), range(axis, len(shape))]
-    value = regroup(site.tensor(x), groups)
+    given, value = (regroup(site.tensor(v), groups) for v in (x, chain.output))
     ops = site.post_ops(chain.steps, chain.output, site.layout(chain.output), groups)
-    if value is None or ops is None:
+    if given is None or value is None or ops is None:
         raise BackendError("layer normalisation's operands do not fit rows and columns")
     size = math.prod(shape[axis:])
-    vector = Tensor((size,), (1,))
-    arguments = [Argument(Arg.SRC, value, site.source(x)), Argument(Arg.DST, value, Output())]
+    arguments = [Argument(Arg.SRC, given, site.source(x)), Argument(Arg.DST, value, Output())]
     flags = NormFlag.NONE
     for name, arg, flag in zip(
         node.inputs[1:], (Arg.SCALE, Arg.SHIFT), (NormFlag.USE_SCALE, NormFlag.USE_SHIFT), strict=False
     ):
         if name:
-            arguments.append(Argument(arg, vector, site.source(name)))
+            arguments.append(Argument(arg, Tensor((size,), (1,), site.dtype(name)), site.source(name)))
             flags |= flag
     epsilon = float(node.attributes.get("epsilon", 1e-5))
-    parameters = (FORWARD_INFERENCE, value, value, None, epsilon, int(flags))
-    return Plan("layer_normalization_forward", parameters, tuple(arguments), ops, _in_place(site, x, ops))
+    parameters = (FORWARD_INFERENCE, given, value, None, epsilon, int(flags))
+    may_alias = _in_place(site, x, chain.output, ops)
+    return Plan("layer_normalization_forward", parameters, tuple(arguments), ops, may_alias)
 
 
 def plan_batch_norm(site: Site, chain: Chain, node: Node) -> Plan:
@@ -71,17 +73,17 @@ def plan_batch_norm(site: Site, chain: Chain, node: Node) -> Plan:
     x, scale, shift, mean, variance = node.inputs
     shape = site.shape(x)
     layout = spatial_layouts(site, x, chain.output)[0] if len(shape) > 2 else (0, 1)
-    value = dense(shape, layout)
+    given, value = (site.tensor(v, layout) for v in (x, chain.output))
     ops = site.post_ops(chain.steps, chain.output, layout)
     assert ops is not None  # no dimensions are merged
-    vector = Tensor((shape[1],), (1,))
     named = ((Arg.SCALE, scale), (Arg.SHIFT, shift), (Arg.MEAN, mean), (Arg.VARIANCE, variance))
-    arguments = [Argument(Arg.SRC, value, site.source(x)), Argument(Arg.DST, value, Output())]
-    arguments += [Argument(arg, vector, site.source(v)) for arg, v in named]
+    arguments = [Argument(Arg.SRC, given, site.source(x)), Argument(Arg.DST, value, Output())]
+    arguments += [Argument(a, Tensor((shape[1],), (1,), site.dtype(v)), site.source(v)) for a, v in named]
     flags = NormFlag.USE_GLOBAL_STATS | NormFlag.USE_SCALE | NormFlag.USE_SHIFT
     epsilon = float(node.attributes.get("epsilon", 1e-5))
-    parameters = (FORWARD_INFERENCE, value, value, epsilon, int(flags))
-    return Plan("batch_normalization_forward", parameters, tuple(arguments), ops, _in_place(site, x, ops))
+    parameters = (FORWARD_INFERENCE, given, value, epsilon, int(flags))
+    may_alias = _in_place(site, x, chain.output, ops)
+    return Plan("batch_normalization_forward", parameters, tuple(arguments), ops, may_alias)
 
 
 def plan_reduction(site: Site, chain: Chain, node: Node) -> Plan:
@@ -102,10 +104,11 @@ def plan_reduction(site: Site, chain: Chain, node: Node) -> Plan:
     out_layout = site.layout(chain.output)
     order = [*(d for d in range(len(shape)) if d not in kept), *(kept[d] for d in out_layout)]
     groups = collapse(shape, layout, [dense(reduced, tuple(order))])
-    src, dst = regroup(dense(shape, layout), groups), regroup(dense(reduced, tuple(order)), groups)
+    whole, result = site.tensor(x), dense(reduced, tuple(order), site.dtype(chain.output))
+    src, dst = regroup(whole, groups), regroup(result, groups)
     if src is None or dst is None:
         groups = [[d] for d in range(len(shape))]
-        src, dst = dense(shape, layout), dense(reduced, tuple(order))
+        src, dst = whole, result
     alg, p = REDUCTIONS[node.op_type]
     arguments = (Argument(Arg.SRC, src, site.source(x)), Argument(Arg.DST, dst, Output()))
     return Plan("reduction", (int(alg), src, dst, p, 0.0), arguments, ops)
@@ -120,7 +123,7 @@ def _global_pool(site: Site, chain: Chain, node: Node, reduced: list[int], ops: 
     last = (0, *range(2, len(shape)), 1)
     # The destination's N and C are the same bytes in both orders.
     layout = last if site.layout(x) == canonical_layout(shape, last) else tuple(range(len(shape)))
-    src, dst = dense(shape, layout), dense(reduced, layout)
+    src, dst = site.tensor(x, layout), dense(reduced, layout, site.dtype(chain.output))
     kernel = tuple(shape[2:])
     ones, zeros = (1,) * len(kernel), (0,) * len(kernel)
     parameters = (FORWARD_INFERENCE, int(_POOLS[node.op_type]), src, dst, ones, kernel, zeros, zeros, zeros)

@@ -9,7 +9,7 @@ import numpy as np
 from collage_run.formats import Array, Layout
 
 from collage_dnnl.enums import Alg
-from collage_dnnl.tensor import Tensor
+from collage_dnnl.tensor import FP32, Tensor
 
 __all__ = [
     "AnyFormat",
@@ -84,9 +84,10 @@ class Int64:
 
 @dataclass(frozen=True, slots=True)
 class AnyFormat:
-    """A parameter whose format the implementation chooses (packed weights)."""
+    """A parameter whose format the implementation chooses (packed weights), of these elements."""
 
     dims: tuple[int, ...]
+    dtype: str = FP32
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collage_core.ir import Subgraph
 from collage_dnnl.enums import Alg
 from collage_dnnl.kernels.plan import BinaryPostOp, Constant, Eltwise, Input, Source
 from collage_dnnl.steps import Step
-from collage_dnnl.tensor import Groups, Tensor, broadcast_tensor, dense, regroup
+from collage_dnnl.tensor import FP32, Groups, Tensor, dense, regroup
 
 __all__ = ["Site"]
 
@@ -38,8 +38,14 @@ class Site:
         """Index among the group's inputs; None for a constant."""
         return self._inputs.get(name)
 
-    def tensor(self, name: str) -> Tensor:
-        return dense(self.shape(name), self.layout(name))
+    def dtype(self, name: str) -> str:
+        """In which an input or output of the group is stored."""
+        format = self._formats.get(name)
+        return FP32 if format is None else format.dtype
+
+    def tensor(self, name: str, layout: Layout | None = None) -> Tensor:
+        """The value as it lies in memory; `layout` where that means the same bytes, or for a constant."""
+        return dense(self.shape(name), layout or self.layout(name), self.dtype(name))
 
     def source(self, name: str, layout: Layout | None = None) -> Source:
         """Where the value comes from; a constant is stored in the order of `layout`, or plain."""
@@ -54,7 +60,8 @@ class Site:
         shape = self.shape(name)
         missing = len(layout) - len(shape)
         own = tuple(d - missing for d in layout if d >= missing)
-        return broadcast_tensor(shape, layout), self.source(name, own)
+        full = (1,) * missing + shape
+        return dense(full, layout, self.dtype(name)), self.source(name, own)
 
     def post_ops(
         self, steps: Sequence[Step], output: str, layout: Layout, groups: Groups | None = None
@@ -72,7 +79,7 @@ class Site:
             residual = (
                 step.alg == Alg.BINARY_ADD
                 and isinstance(source, Input)
-                and self.shape(step.operand) == self.shape(output)
+                and (self.shape(step.operand), self.dtype(step.operand)) == (shape, self.dtype(output))
             )
             seen = tensor if groups is None else regroup(tensor, groups)
             if seen is None or any(d not in (1, full) for d, full in zip(seen.dims, sizes, strict=True)):

@@ -90,7 +90,7 @@ def plan_conv(site: Site, chain: Chain, node: Node) -> Plan:
     window = _window((deconv_window if transposed else conv_window)(site.graph, node))
     x, w = node.inputs[0], node.inputs[1]
     src_layout, dst_layout = spatial_layouts(site, x, chain.output)
-    src, dst = dense(site.shape(x), src_layout), dense(site.shape(chain.output), dst_layout)
+    src, dst = site.tensor(x, src_layout), site.tensor(chain.output, dst_layout)
     weights = _weights(site, w, int(node.attributes.get("group", 1)), transposed)
     packed = site.index(w) is None
     arguments = [
@@ -112,7 +112,7 @@ def plan_conv(site: Site, chain: Chain, node: Node) -> Plan:
         FORWARD_INFERENCE,
         int(Alg.DECONVOLUTION_DIRECT if transposed else Alg.CONVOLUTION_DIRECT),
         src,
-        AnyFormat(weights.dims) if packed else weights,
+        AnyFormat(weights.dims, src.dtype) if packed else weights,
         bias_tensor,
         dst,
         window.strides,
@@ -131,10 +131,11 @@ def _weights(site: Site, name: str, groups: int, transposed: bool) -> Tensor:
     stored = site.tensor(name)
     outer, inner, *kernel = stored.dims
     per_group = outer // groups
-    split = Tensor((groups, per_group, inner, *kernel), (per_group * stored.strides[0], *stored.strides))
+    strides = (per_group * stored.strides[0], *stored.strides)
+    split = Tensor((groups, per_group, inner, *kernel), strides, stored.dtype)
     if transposed:
         split = split.permuted((0, 2, 1, *range(3, split.rank)))
-    return split if groups > 1 else Tensor(split.dims[1:], split.strides[1:])
+    return split if groups > 1 else Tensor(split.dims[1:], split.strides[1:], split.dtype)
 
 
 def plan_pool(site: Site, chain: Chain, node: Node) -> Plan:
@@ -146,7 +147,7 @@ def plan_pool(site: Site, chain: Chain, node: Node) -> Plan:
         alg = Alg.POOLING_AVG_INCLUDE_PADDING if include else Alg.POOLING_AVG_EXCLUDE_PADDING
     x = node.inputs[0]
     src_layout, dst_layout = spatial_layouts(site, x, chain.output)
-    src, dst = dense(site.shape(x), src_layout), dense(site.shape(chain.output), dst_layout)
+    src, dst = site.tensor(x, src_layout), site.tensor(chain.output, dst_layout)
     parameters = (
         FORWARD_INFERENCE,
         int(alg),
@@ -167,7 +168,7 @@ def plan_pool(site: Site, chain: Chain, node: Node) -> Plan:
 def plan_lrn(site: Site, chain: Chain, node: Node) -> Plan:
     x = node.inputs[0]
     src_layout, dst_layout = spatial_layouts(site, x, chain.output)
-    src, dst = dense(site.shape(x), src_layout), dense(site.shape(chain.output), dst_layout)
+    src, dst = site.tensor(x, src_layout), site.tensor(chain.output, dst_layout)
     parameters = (
         FORWARD_INFERENCE,
         int(Alg.LRN_ACROSS_CHANNELS),
@@ -185,7 +186,7 @@ def plan_lrn(site: Site, chain: Chain, node: Node) -> Plan:
 def plan_resize(site: Site, chain: Chain, node: Node) -> Plan:
     x = node.inputs[0]
     src_layout, dst_layout = spatial_layouts(site, x, chain.output)
-    src, dst = dense(site.shape(x), src_layout), dense(site.shape(chain.output), dst_layout)
+    src, dst = site.tensor(x, src_layout), site.tensor(chain.output, dst_layout)
     linear = str(node.attributes.get("mode", "nearest")) == "linear"
     alg = Alg.RESAMPLING_LINEAR if linear else Alg.RESAMPLING_NEAREST
     arguments = (Argument(Arg.SRC, src, site.source(x)), Argument(Arg.DST, dst, Output()))

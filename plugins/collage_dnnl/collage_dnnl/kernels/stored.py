@@ -67,11 +67,11 @@ def restore(stored: StoredKernel) -> PrimitiveKernel:
         return sources.setdefault(repr(told), _source_from_json(told, stored.arrays))
 
     arguments = [
-        Argument(arg, Tensor(*map(tuple, tensor)), source(told), packed)
+        Argument(arg, _tensor_from_json(tensor), source(told), packed)
         for arg, tensor, told, packed in facts["arguments"]
     ]
     post_ops = [
-        BinaryPostOp(Alg(op["alg"]), Tensor(*map(tuple, op["tensor"])), source(op["source"]), op["residual"])
+        BinaryPostOp(Alg(op["alg"]), _tensor_from_json(op["tensor"]), source(op["source"]), op["residual"])
         if "tensor" in op
         else Eltwise(Alg(op["alg"]), op["alpha"], op["beta"])
         for op in facts["post_ops"]
@@ -129,15 +129,20 @@ def _source_from_json(told: Mapping[str, Any], arrays: Sequence[Array]) -> Sourc
     return Output()
 
 
-def _tensor(tensor: Tensor) -> list[tuple[int, ...]]:
-    return [tensor.dims, tensor.strides]
+def _tensor(tensor: Tensor) -> list[Any]:
+    return [tensor.dims, tensor.strides, tensor.dtype]
+
+
+def _tensor_from_json(told: Any) -> Tensor:
+    dims, strides, dtype = told
+    return Tensor(tuple(dims), tuple(strides), dtype)
 
 
 def _parameter_to_json(parameter: Any) -> Any:
     if isinstance(parameter, Tensor):
         return {"tensor": _tensor(parameter)}
     if isinstance(parameter, AnyFormat):
-        return {"any": parameter.dims}
+        return {"any": [parameter.dims, parameter.dtype]}
     if isinstance(parameter, Int64):
         return {"int64": parameter.value}
     if isinstance(parameter, tuple):
@@ -153,9 +158,10 @@ def _parameter_from_json(told: Any) -> Any:
     if not isinstance(told, dict):
         return told
     if "tensor" in told:
-        return Tensor(*map(tuple, told["tensor"]))
+        return _tensor_from_json(told["tensor"])
     if "any" in told:
-        return AnyFormat(tuple(told["any"]))
+        dims, dtype = told["any"]
+        return AnyFormat(tuple(dims), dtype)
     if "int64" in told:
         return Int64(told["int64"])
     return tuple(told["dims"]) if "dims" in told else ENGINE
