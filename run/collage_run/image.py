@@ -18,8 +18,10 @@ from collage_run.libc import libc
 __all__ = ["OPENMP", "Image", "MachineCode"]
 
 OPENMP = "libgomp.so.1"
-_LIBRARIES = (OPENMP, "libm.so.6", "libc.so.6")
-"""Where functions that an image calls are looked up, in this order."""
+_LIBRARIES = (OPENMP, "libm.so.6", "libc.so.6", "libgcc_s.so.1")
+"""Where functions that an image calls are looked up, in this order. The last one has what processors lack:
+rounding a double to 16 bits, since GCC 12.
+"""
 _ADDRESS_BYTES = 8
 
 MachineCode = Callable[..., int]

@@ -15,10 +15,11 @@ from collage_core.backend import (
 )
 from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
-from collage_core.ir import Subgraph, bodies_of
+from collage_core.formats import CPU, Format
+from collage_core.ir import Subgraph, TensorType, bodies_of
 from collage_openvino import __version__
 from collage_openvino.library import DISTRIBUTION, find_library, library_version
-from collage_openvino.variants import variants
+from collage_openvino.variants import BF16, variants
 
 __all__ = ["OpenvinoBackend"]
 
@@ -68,6 +69,24 @@ class OpenvinoBackend(Backend):
         from collage_openvino.build import stored_kernel
 
         return stored_kernel(subgraph, variant, target)
+
+    def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
+        """Only to and from bfloat16: how values lie inside a group is the library's own affair."""
+        return (
+            type.dtype == "float32"
+            and {source.dtype, destination.dtype} == {"float32", BF16}
+            and source.layout == destination.layout
+            and source.device == destination.device == CPU
+            and not type.symbolic_dims
+            and type.size > 0
+        )
+
+    def build_conversion(
+        self, type: TensorType, source: Format, destination: Format, target: Target
+    ) -> Kernel:
+        from collage_openvino.build import build_conversion
+
+        return build_conversion(type, source, destination, target)
 
     def environment(self, target: Target) -> Mapping[str, str]:
         # Threads of GNU OpenMP spin for some 5 ms after a kernel of theirs, on a core that this library's

@@ -15,25 +15,42 @@ from collage_core.backend import StoredKernel, Variant
 from collage_core.device import Target
 from collage_core.errors import BackendError
 from collage_core.formats import Array, Format, Layout, row_major_bytes
-from collage_core.ir import Subgraph, subgraph_model
+from collage_core.ir import Subgraph, TensorType, from_model, subgraph_model, to_value_info
 from collage_openvino.kernel import WEIGHTS, OpenvinoKernel, stored
 from collage_openvino.library import CompiledModel, Port, load
 from collage_openvino.settings import precision, properties
 from collage_openvino.variants import BF16
 
-__all__ = ["build_kernel", "check_together", "stored_kernel"]
+__all__ = ["build_conversion", "build_kernel", "check_together", "stored_kernel"]
 
 _ALIGNMENT = 64
+_OPSET = 13
 
 _Group = tuple[Subgraph, Variant]
 
 
-def build_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> OpenvinoKernel:
-    """The compiled kernel. BackendError, with what the library says, if it cannot run the subgraph."""
+def build_kernel(
+    subgraph: Subgraph, variant: Variant, target: Target, stored: StoredKernel | None = None
+) -> OpenvinoKernel:
+    """The compiled kernel. BackendError, with what the library says, if it cannot run the subgraph. stored:
+    see `OpenvinoKernel`.
+    """
     model = subgraph_model(subgraph, variant.inputs, variant.outputs, constants_outside=True)
     is_rounded = _is_rounded(variant)
     compiled = _compiled(model, subgraph.graph.constants, [(subgraph, variant)], target, is_rounded)
-    return OpenvinoKernel(compiled, *_layouts(variant))
+    return OpenvinoKernel(compiled, *_layouts(variant), stored)
+
+
+def build_conversion(type: TensorType, source: Format, destination: Format, target: Target) -> OpenvinoKernel:
+    """The kernel that stores a float otherwise. BackendError as of `build_kernel`."""
+    identity = onnx.helper.make_node("Identity", ["x"], ["y"])
+    ends = [to_value_info("x", type)], [to_value_info("y", type)]
+    opsets = [onnx.helper.make_opsetid("", _OPSET)]
+    graph = from_model(
+        onnx.helper.make_model(onnx.helper.make_graph([identity], "conversion", *ends), opset_imports=opsets)
+    )
+    subgraph, variant = Subgraph(graph, graph.all_nodes), Variant((source,), (destination,))
+    return build_kernel(subgraph, variant, target, stored_kernel(subgraph, variant, target))
 
 
 def stored_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> StoredKernel:

@@ -25,15 +25,26 @@ class OpenvinoKernel(Kernel):
     one kernel from several threads take turns.
     """
 
-    def __init__(self, model: CompiledModel, inputs: Sequence[Layout], outputs: Sequence[Layout]) -> None:
+    def __init__(
+        self,
+        model: CompiledModel,
+        inputs: Sequence[Layout],
+        outputs: Sequence[Layout],
+        stored: StoredKernel | None = None,
+    ) -> None:
+        """stored: what it can be restored from, where it is small; of others `stored_kernel` makes that."""
         self._model = model
+        self._stored = stored
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
 
     def bind(
         self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
     ) -> Bound:
-        return self._model.bind(_stored(inputs, self._inputs), _stored(outputs, self._outputs))
+        return self._model.bind(_in_memory(inputs, self._inputs), _in_memory(outputs, self._outputs))
+
+    def stored(self) -> StoredKernel | None:
+        return self._stored
 
 
 def stored(
@@ -63,6 +74,6 @@ def restore(stored: StoredKernel) -> OpenvinoKernel:
     return OpenvinoKernel(model, inputs, outputs)
 
 
-def _stored(arrays: Sequence[Array], layouts: Sequence[Layout]) -> list[Array]:
+def _in_memory(arrays: Sequence[Array], layouts: Sequence[Layout]) -> list[Array]:
     """The arrays with their dimensions in the order in which they lie in memory."""
     return [a.transpose(o) for a, o in zip(arrays, layouts, strict=True)]

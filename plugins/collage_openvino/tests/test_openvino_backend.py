@@ -18,6 +18,7 @@ from collage_openvino.backend import OpenvinoBackend
 from collage_openvino.build import _check
 from collage_openvino.library import load
 from collage_openvino.settings import properties
+from collage_run.restoring import restore
 from onnx import TensorProto
 
 from collage_core import placement
@@ -26,8 +27,8 @@ from collage_core.candidates import Taken, generate_candidates
 from collage_core.device import Processor, Target, processor
 from collage_core.devices import IMMEDIATE
 from collage_core.errors import BackendError, Refusal
-from collage_core.formats import Array, channels_last, empty, plain
-from collage_core.ir import Subgraph
+from collage_core.formats import Array, Format, channels_last, empty, plain
+from collage_core.ir import Subgraph, TensorType
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
 from collage_core.reference import evaluate
@@ -378,3 +379,24 @@ def test_the_whole_model_is_computed_in_bfloat16_between_two_conversions() -> No
             kernel.bind([given], [result], NOTHING, IMMEDIATE)()
             answers[result.dtype.name] = result.astype(np.float32).tolist()
     assert answers == {"float32": [[2**-9, 2**-9]], "bfloat16": [[0.0, 0.0]]}
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1)])
+def test_conversions_to_and_from_bfloat16(order: tuple[int, ...]) -> None:
+    """On any processor, and as they are restored, too."""
+    type, backend = TensorType("float32", (1, 3, 5, 7)), OpenvinoBackend()
+    wide, narrow = (Format.of(t, type.static_shape, order) for t in ("float32", "bfloat16"))
+    for source, destination in ((wide, narrow), (narrow, wide)):
+        assert backend.converts(type, source, destination, TARGET)
+        kernel = backend.build_conversion(type, source, destination, TARGET)
+        stored = kernel.stored()
+        assert stored is not None
+        for built in (kernel, restore(stored)):
+            x, y = (empty(type.static_shape, t) for t in (source, destination))
+            x[...] = f(*type.static_shape)
+            built.bind([x], [y], NOTHING, IMMEDIATE)()
+            np.testing.assert_array_equal(y, x.astype(destination.dtype))
+    assert not backend.converts(type, wide, wide, TARGET)
+    assert not backend.converts(type, wide, Format("bfloat16", (0, 3, 1, 2)), TARGET)
+    nothing = TensorType("float32", (0, 3))
+    assert not backend.converts(nothing, plain("float32", (0, 3)), plain("bfloat16", (0, 3)), TARGET)

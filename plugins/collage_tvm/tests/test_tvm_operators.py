@@ -169,6 +169,7 @@ _CASES = [
     _case("Sign", _i(33)),
     _case("Not", _b(3, 33)),
     *[_case("Cast", 9 * _f(3, 33), to=t) for t in (1, 6, 7, 9, 10, 11)],
+    *[_case("Cast", 9 * _f(3, 33).astype(np.float64), to=t) for t in (1, 10)],
     *[_case("Cast", _i(3, 33), to=t) for t in (1, 6, 9)],
     _case("Cast", _b(3, 33), to=1),
     _case("Cast", _b(3, 33), to=7),
