@@ -22,8 +22,10 @@ from collage_core.report.summary import placement_json, shares
 
 QUICK = ["mnist", "tiny_conv", "tiny_encoder"]
 HUGE = [pytest.param(n, marks=pytest.mark.slow) for n in ("bert_base", "resnet1001")]  # ten seconds to build
-LARGE = ["bert_encoder", "dcgan", "mobilenet_v2", "nasnet_a", "resnext50"]
+LARGE = ["bert_encoder", "dcgan", "detector", "mobilenet_v2", "nasnet_a", "resnext50"]
 TOLERANCE = 1e-4
+PIXELS = {"detector": 16}
+"""How much more than activations the answers of these are, for they are places in an image."""
 ALL = [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE), *HUGE]
 
 
@@ -53,7 +55,7 @@ def test_reference_agrees_with_onnx_runtime(name: str) -> None:
         assert relative(values[name], expected) < TOLERANCE
     for name in graph.intermediates():
         assert np.isfinite(values[name]).all()
-        assert np.abs(values[name]).max() < 100, f"{name} has run away"
+        assert np.abs(values[name]).max() < 100 * PIXELS.get(network.name, 1), f"{name} has run away"
         # Attention's weights are small where there are many tokens: relative to what is there.
         assert values[name].std() > 1e-2 * np.abs(values[name]).max(), f"{name} has collapsed"
 

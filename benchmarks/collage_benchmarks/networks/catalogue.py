@@ -12,6 +12,7 @@ import onnx
 from collage_benchmarks.networks.bert import bert_encoder
 from collage_benchmarks.networks.calibration import calibrate
 from collage_benchmarks.networks.dcgan import dcgan_generator
+from collage_benchmarks.networks.detector import detector
 from collage_benchmarks.networks.light import LIGHT_NETWORKS, light_network
 from collage_benchmarks.networks.mnist import mnist
 from collage_benchmarks.networks.mobilenet import mobilenet_v2
@@ -102,6 +103,7 @@ NETWORKS: Mapping[str, Network] = {
             {"latent": (1, 100, 1, 1)},
             {},
         ),
+        _image("detector", "a one-stage detector of three scales, SiLU, 320x320", detector, 1, 3, 320, 320),
         _image("mobilenet_v2", "MobileNetV2, batch 1, 224x224", mobilenet_v2, 1, 3, 224, 224),
         _image("nasnet_a", "NASNet-A's normal cells, six of them, 56x56", nasnet_a, 1, 3, 56, 56),
         _image("resnet1001", "ResNet-1001, 3,339 nodes, batch 1, 32x32", resnet1001, 1, 3, 32, 32),

@@ -23,8 +23,11 @@ def conv(
     padding: int | None = None,
     group: int = 1,
     bias: bool = False,
+    gain: float = 1.0,
 ) -> str:
-    """A 2-D convolution with He-initialised weights; `padding` on all sides, half the kernel unless given."""
+    """A 2-D convolution with He-initialised weights, times `gain`; `padding` on all sides, half the kernel
+    unless given.
+    """
     weight = path.replace("/", ".")
     fan_in = channels_in // group * kernel * kernel
     inputs = [
@@ -32,7 +35,7 @@ def conv(
         g.normal(
             f"{weight}.weight",
             (channels_out, channels_in // group, kernel, kernel),
-            math.sqrt(2 / fan_in),
+            gain * math.sqrt(2 / fan_in),
         ),
     ]
     if bias:
