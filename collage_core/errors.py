@@ -14,7 +14,7 @@ from collage_run.errors import (
     BundleError,
     CollageError,
     InputError,
-    OtherProcessorError,
+    OtherTargetError,
     StepError,
 )
 
@@ -28,7 +28,7 @@ __all__ = [
     "DisagreementError",
     "InputError",
     "ModelError",
-    "OtherProcessorError",
+    "OtherTargetError",
     "PlacementError",
     "Refusal",
     "StepError",

@@ -16,7 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import FileIO
 from pathlib import Path
 from typing import IO, Any
@@ -30,7 +30,7 @@ from collage_run.files import regular, replacing
 from collage_run.printable import printable
 
 from collage_core.backend import Kernel, StoredKernel
-from collage_core.errors import BackendUnavailableError, BundleError, CollageError, OtherProcessorError
+from collage_core.errors import BackendUnavailableError, BundleError, CollageError, OtherTargetError
 from collage_core.formats import CPU, Array, empty, plain
 from collage_core.ir import (
     MODEL_FILE,
@@ -114,7 +114,8 @@ def export(bundle: Bundle, path: str | Path, registry: Registry | None = None) -
             stored[kernel] = told
     with _written(bundle, path) as archive:
         kernels = [stored[kernel] for kernel in executable.kernels]
-        return exported.append(archive, executable.program, kernels, environment)
+        threads = bundle.placement.target.threads
+        return exported.append(archive, executable.program, kernels, environment, threads)
 
 
 def _stored(
@@ -233,29 +234,37 @@ def load(
     *,
     allow_code: bool = False,
     expect: str | None = None,
+    threads: int | None = None,
 ) -> Executable:
     """Read a bundle and build its executable in this process.
 
     allow_code: run the machine code of an exported bundle, which may do anything; without it, and on another
     processor than it was exported on, its kernels are built anew, as those of all other bundles. expect: the
-    digest that an exported bundle must have.
+    digest that an exported bundle must have. threads: on so many each kernel runs; None: on as many as the
+    placement was made for, with which it was measured.
 
     BundleError as from `read`, and if a backend of it is not here, or the processor lacks instructions that
-    it was made for. Other versions, and another processor that has them, are warned of: the placement is
-    right, but may not be the fastest.
+    it was made for. Other versions, another processor that has them and another number of threads are
+    warned of: the placement is right, but may not be the fastest.
     """
     verify = expect is not None
     if allow_code and (verify or exported.brings_code(path)):
         try:
-            return exported.load(path, allow_code=True, expect=expect)
-        except (OtherProcessorError, BackendUnavailableError) as error:
+            return exported.load(path, allow_code=True, expect=expect, threads=threads)
+        except (OtherTargetError, BackendUnavailableError) as error:
             warnings.warn(printable(f"{error}: its kernels are built anew"), stacklevel=2)
         verify = True
     registry = registry or default_registry()
     bundle = _read(path, check_weights=True, verify=verify, expect=expect)
-    for difference in differences_here(bundle, path, registry):
+    placement, told = bundle.placement, differences_here(bundle, path, registry)
+    if threads not in (None, placement.target.threads):
+        told.append(
+            f"{path}: measured on another number of threads: {placement.target.threads}, not {threads}"
+        )
+        placement = replace(placement, target=replace(placement.target, threads=threads))
+    for difference in told:
         warnings.warn(printable(difference), stacklevel=2)
-    return build(bundle.graph, bundle.placement, registry, kept=KernelStore())
+    return build(bundle.graph, placement, registry, kept=KernelStore())
 
 
 def differences_here(bundle: Bundle, path: str | Path, registry: Registry) -> list[str]:

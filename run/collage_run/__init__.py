@@ -3,7 +3,7 @@
 `collage-core` builds on it. By itself it needs NumPy alone.
 """
 
-from collage_run.errors import BackendError, BundleError, CollageError, InputError, OtherProcessorError
+from collage_run.errors import BackendError, BundleError, CollageError, InputError, OtherTargetError
 from collage_run.executable import Context, Executable, Inputs
 from collage_run.exported import load
 
@@ -15,6 +15,6 @@ __all__ = [
     "Executable",
     "InputError",
     "Inputs",
-    "OtherProcessorError",
+    "OtherTargetError",
     "load",
 ]

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from collage_run.command import add_arguments, json_text, run
+from collage_run.command import add_arguments, json_text, load_arguments, run
 from collage_run.errors import CollageError
 from collage_run.exported import load
 
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_arguments(parser)
     args = parser.parse_args(arguments)
     try:
-        told = run(args, lambda: load(args.bundle, allow_code=args.allow_code, expect=args.expect))
+        told = run(args, lambda: load(args.bundle, **load_arguments(args)))
         print(json_text(told))
     except (CollageError, MemoryError, OSError) as error:
         print("collage-run:", " ".join(str(error).split()) or "out of memory", file=sys.stderr)

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ from collage_run.files import destination, regular, replacing
 from collage_run.formats import Array
 from collage_run.types import TensorType
 
-__all__ = ["add_arguments", "json_text", "pairs_of", "run"]
+__all__ = ["add_arguments", "json_text", "load_arguments", "pairs_of", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--repeat", type=int, default=1, metavar="N", help="run N times and tell the median (default: 1)"
     )
     parser.add_argument(
+        "--threads", type=int, metavar="N", help="run on so many (default: as many as it was made for)"
+    )
+    parser.add_argument(
         "--allow-code",
         action="store_true",
         help="run the machine code of an exported bundle, which may do anything",
@@ -43,6 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--expect", metavar="DIGEST", help="refuse an exported bundle with another digest than this one"
     )
+
+
+def load_arguments(args: argparse.Namespace) -> Mapping[str, Any]:
+    """Of `load`, as the arguments say."""
+    return {"allow_code": args.allow_code, "expect": args.expect, "threads": args.threads}
 
 
 def run(args: argparse.Namespace, load: Callable[[], Executable]) -> dict[str, Any]:

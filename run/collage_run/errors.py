@@ -14,7 +14,7 @@ __all__ = [
     "BundleError",
     "CollageError",
     "InputError",
-    "OtherProcessorError",
+    "OtherTargetError",
     "StepError",
 ]
 
@@ -55,5 +55,7 @@ class BundleError(CollageError):
     """A saved bundle cannot be read here."""
 
 
-class OtherProcessorError(BundleError):
-    """The machine code that a bundle brings is for another processor than this one."""
+class OtherTargetError(BundleError):
+    """The machine code that a bundle brings is for another processor than this one, or for another number of
+    threads.
+    """

@@ -24,7 +24,7 @@ from collage_run.errors import (
     BackendUnavailableError,
     BundleError,
     CollageError,
-    OtherProcessorError,
+    OtherTargetError,
 )
 from collage_run.executable import Executable
 from collage_run.files import regular
@@ -51,10 +51,11 @@ def append(
     program: Program,
     stored: Sequence[StoredKernel],
     environment: Mapping[str, str],
+    threads: int,
 ) -> str:
     """Write a program and the kernels that it calls, one for each call (the same one, where calls share it),
     behind what the archive has already. environment: variables that libraries must find when they are loaded.
-    Returns the digest that stands for all of it.
+    threads: on so many each kernel runs. Returns the digest that stands for all of it.
     """
     places: dict[Place, int] = {}
     kernels: dict[int, int] = {}
@@ -94,6 +95,7 @@ def append(
         "processor": runs_code_of(),
         "model_name": _model_name(),
         "environment": dict(environment),
+        "threads": threads,
         "dtypes": sorted(dtypes),
         "arena_bytes": program.arena_bytes[CPU],
         "places": [_place_to_json(place) for place in places],
@@ -117,14 +119,17 @@ def brings_code(path: str | Path) -> bool:
         return False
 
 
-def load(path: str | Path, *, allow_code: bool = False, expect: str | None = None) -> Executable:
+def load(
+    path: str | Path, *, allow_code: bool = False, expect: str | None = None, threads: int | None = None
+) -> Executable:
     """The executable of an exported bundle. Its constants are mapped: processes that run it share them, and
     who cuts the file short ends them.
 
     allow_code: its kernels are machine code, which may do anything; without this, nothing of them is read.
-    expect: the digest that `collage export` has told ("sha256:..."). BundleError for what is no exported
-    bundle, for a damaged one, and for another one than is expected; OtherProcessorError where its code is for
-    another processor; BackendUnavailableError where a library that it needs is missing, or another version.
+    expect: the digest that `collage export` has told ("sha256:..."). threads: on so many it is to run; None:
+    on as many as it was made for. BundleError for what is no exported bundle, for a damaged one, and for
+    another one than is expected; OtherTargetError where its code is for another processor, or number of
+    threads; BackendUnavailableError where a library that it needs is missing, or another version.
     """
     if not allow_code:
         raise BundleError(
@@ -133,7 +138,10 @@ def load(path: str | Path, *, allow_code: bool = False, expect: str | None = Non
         )
     with _Opened(path, expect) as opened:
         if opened.told["processor"] != runs_code_of():
-            raise OtherProcessorError(f"{path}: {_difference(opened.told)}")
+            raise OtherTargetError(f"{path}: {_difference(opened.told)}")
+        if threads not in (None, opened.told["threads"]):
+            told = f"{opened.told['threads']}, not {threads}"
+            raise OtherTargetError(f"{path}: its code is for another number of threads: {told}")
         opened.require_types()
         blob = opened.kernels()
         stored = [_kernel_from_json(kernel, blob) for kernel in opened.told["kernels"]]

@@ -22,7 +22,8 @@ from collage_core.errors import (
     BackendError,
     BackendUnavailableError,
     BundleError,
-    OtherProcessorError,
+    CollageError,
+    OtherTargetError,
     Refusal,
 )
 from collage_core.formats import Array
@@ -53,6 +54,7 @@ class _Scaled(Kernel):
 
 class _Scaler(Backend):
     name = "scaler"
+    built_for = 0
 
     def info(self) -> BackendInfo:
         return BackendInfo(self.name, BackendKind.OPERATOR, "1", None)
@@ -62,6 +64,7 @@ class _Scaler(Backend):
 
     def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
         (name,) = subgraph.constants
+        type(self).built_for = target.threads
         return _Scaled(subgraph.graph.constants[name])
 
 
@@ -148,7 +151,7 @@ def test_another_processor_is_refused_or_built_for(
     path, digest = deployed
     monkeypatch.setattr(exported, "runs_code_of", lambda: "another one")
     monkeypatch.setattr(exported, "_model_name", lambda: "Abacus 9000")
-    with pytest.raises(OtherProcessorError, match=r"its code is for .*; this is Abacus 9000"):
+    with pytest.raises(OtherTargetError, match=r"its code is for .*; this is Abacus 9000"):
         collage_run.load(path, allow_code=True)
     with pytest.warns(UserWarning, match=r"this is Abacus 9000: its kernels are built anew"):
         _right(load(path, registry, allow_code=True, expect=digest)(_X))
@@ -159,6 +162,26 @@ def test_another_processor_is_refused_or_built_for(
         pytest.raises(BundleError, match=r"model\.onnx is not what was written"),
     ):
         load(path, registry, allow_code=True, expect=digest)
+
+
+def test_another_number_of_threads_is_refused_or_built_for(
+    deployed: tuple[Path, str], registry: Registry
+) -> None:
+    path, _ = deployed
+    _right(collage_run.load(path, allow_code=True, threads=1)(_X))
+    with pytest.raises(OtherTargetError, match="its code is for another number of threads: 1, not 2"):
+        collage_run.load(path, allow_code=True, threads=2)
+    _Scaled.restored = 0
+    with pytest.warns(UserWarning, match="another number of threads: 1, not 2") as told:
+        _right(load(path, registry, allow_code=True, threads=2)(_X))
+    assert [str(w.message).removeprefix(f"{path}: ") for w in told] == [
+        "its code is for another number of threads: 1, not 2: its kernels are built anew",
+        "measured on another number of threads: 1, not 2",
+    ]
+    assert _Scaled.restored == 0
+    assert _Scaler.built_for == 2
+    with pytest.raises(CollageError, match="threads must be 1 to 1024, not 0"):
+        load(path, registry, threads=0)
 
 
 def test_another_digest_is_refused(deployed: tuple[Path, str], registry: Registry) -> None:

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    report = command.run(args, lambda: load(args.bundle, allow_code=args.allow_code, expect=args.expect))
+    report = command.run(args, lambda: load(args.bundle, **command.load_arguments(args)))
     show(report, args.json, _text)
 
 
