@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -53,7 +54,7 @@ def _graph(convolves: bool) -> Graph:
     return make_group(nodes, {"x": _X}, used).graph
 
 
-def _placed(backends: Sequence[str], threads: int, convolves: bool = True) -> Bundle:
+def _placed(backends: Sequence[str], threads: int, convolves: bool) -> Bundle:
     """Each part on the first of these that takes it row-major, so that as many of them as can take part."""
     graph, target, registry = _graph(convolves), Target("cpu", threads), default_registry()
     groups, left = [], list(backends)
@@ -73,19 +74,34 @@ def _is_plain(variant: Variant) -> bool:
     return all(f.is_plain for f in (*variant.inputs, *variant.outputs))
 
 
-def _exported(bundle: Bundle, folder: Path) -> tuple[str, Array]:
-    """Its digest, and what it answers where all is installed. Input and bundle lie in the folder."""
+def write(folder: Path, backends: Sequence[str], threads: int, convolves: bool) -> None:
+    """A bundle, its digest, its input, and what it answers where all is installed."""
+    bundle = _placed(backends, threads, convolves)
     np.save(folder / "x.npy", _X)
     digest = export(bundle, folder / "m.deploy")
     expected = build(bundle.graph, bundle.placement)({"x": _X})["o"]
     again = collage_run.load(folder / "m.deploy", allow_code=True, expect=digest)({"x": _X})["o"]
     np.testing.assert_array_equal(again, expected)
-    return digest, expected
+    np.save(folder / "expected.npy", expected)
+    (folder / "told.json").write_text(json.dumps([digest, bundle.placement.backends()]))
+
+
+def _exported(
+    folder: Path, backends: Sequence[str], threads: int, *, convolves: bool = True
+) -> tuple[str, Array, list[str]]:
+    """What `write` has written, in a process of its own: libraries keep their first number of threads. The
+    digest, the right answer, and which backends take part.
+    """
+    code = f"from pathlib import Path; from test_run_alone import write; write(Path({str(folder)!r}), *{{}})"
+    told = code.format((list(backends), threads, convolves))
+    subprocess.run([sys.executable, "-c", told], check=True, cwd=Path(__file__).parent)
+    digest, taking_part = json.loads((folder / "told.json").read_text())
+    return digest, np.load(folder / "expected.npy"), taking_part
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_machine_code_runs_with_numpy_alone(threads: int, tmp_path: Path) -> None:
-    digest, expected = _exported(_placed(["tvm"], threads, convolves=False), tmp_path)
+    digest, expected, _ = _exported(tmp_path, ["tvm"], threads, convolves=False)
     installed = tmp_path / "installed"
     installed.mkdir()
     numpy = Path(np.__file__).parent
@@ -102,9 +118,8 @@ def test_machine_code_runs_with_numpy_alone(threads: int, tmp_path: Path) -> Non
 @pytest.mark.ci
 @pytest.mark.parametrize("first", ["dnnl", "mkl", "ncnn", "onnxruntime", "openvino"])
 def test_a_mix_runs_with_its_libraries_alone(first: str, tmp_path: Path, alone: Path) -> None:
-    bundle = _placed([first, "mkl", "dnnl", "tvm"], 2)
-    assert first in bundle.placement.backends()
-    digest, expected = _exported(bundle, tmp_path)
+    digest, expected, backends = _exported(tmp_path, [first, "mkl", "dnnl", "tvm"], 2)
+    assert first in backends
     files = [str(tmp_path / name) for name in ("m.deploy", "x.npy", "o.npy")]
     command = [str(alone), "-c", _RUN, files[0], digest, *files[1:]]
     subprocess.run(command, check=True, cwd=tmp_path)

@@ -227,6 +227,7 @@ def test_two_hundred_evaluations_leave_nothing_behind(
 ) -> None:
     monkeypatch.setenv("PIPELINE_PACE", "0.1")
     ops = "".join(f"[n{i}] v{i + 1} = Neg(v{i})" for i in range(12))
+    others = {*children(os.getpid())}  # tests before this one in the same process may have left some
     search = _Watched()
     optimize(
         parse(f"(float[8] v0) => (float v12) {{ {ops} }}"),
@@ -242,4 +243,4 @@ def test_two_hundred_evaluations_leave_nothing_behind(
     early = next(mib for done, mib in search.resident_mib if done >= 50)
     # Of each its turns are kept, some 40 KiB; what a process takes would be many times that.
     assert search.resident_mib[-1][1] < early + 15
-    assert children(os.getpid()) == []
+    assert {*children(os.getpid())} <= others
