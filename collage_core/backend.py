@@ -36,7 +36,7 @@ import enum
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -138,6 +138,19 @@ def plain_variant(subgraph: Subgraph) -> Variant:
     return Variant(
         tuple(plain(types(v).dtype, types(v).static_shape) for v in subgraph.inputs),
         tuple(plain(types(v).dtype, types(v).static_shape) for v in subgraph.outputs),
+    )
+
+
+def rounded_variant(variant: Variant, dtype: str, *, inputs: bool = True, outputs: bool = True) -> Variant:
+    """The same with its float32 values stored as `dtype`: those that it reads, those that it yields, or all."""
+
+    def stored(format: Format) -> Format:
+        return replace(format, dtype=dtype) if format.dtype == "float32" else format
+
+    return replace(
+        variant,
+        inputs=tuple(map(stored, variant.inputs)) if inputs else variant.inputs,
+        outputs=tuple(map(stored, variant.outputs)) if outputs else variant.outputs,
     )
 
 

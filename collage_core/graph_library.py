@@ -5,7 +5,6 @@ wrong inside, and a peer's session on fixed buffers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from collage_core.formats import Array, Format, channels_last, empty, plain
 from collage_core.ir import Graph, Node, Operator, Subgraph, TensorType, bodies_of
 from collage_core.ir.bodies import closed
 
-__all__ = ["BufferedPeerSession", "Fault", "border_variants", "known_fault", "rounded"]
+__all__ = ["BufferedPeerSession", "Fault", "border_variants", "known_fault"]
 
 Fault = Callable[[Operator], "str | None"]
 """What a library computes otherwise for an operator; None if nothing is known. Of ONNX's own domain."""
@@ -55,15 +54,6 @@ def border_variants(subgraph: Subgraph) -> list[Variant]:
         tuple(_as_image(graph, v) for v in subgraph.outputs),
     )
     return [row_major] if images == row_major else [row_major, images]
-
-
-def rounded(variant: Variant, dtype: str) -> Variant:
-    """The same with every float32 value stored as `dtype`."""
-    inputs, outputs = (
-        tuple(replace(f, dtype=dtype) if f.dtype == "float32" else f for f in formats)
-        for formats in (variant.inputs, variant.outputs)
-    )
-    return replace(variant, inputs=inputs, outputs=outputs)
 
 
 def known_fault(subgraph: Subgraph, library: str, fault: Fault) -> Refusal | None:

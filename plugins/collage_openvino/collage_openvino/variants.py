@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collage_core.backend import Variant
+from collage_core.backend import Variant, rounded_variant
 from collage_core.device import Target, processor
 from collage_core.errors import Refusal
-from collage_core.graph_library import border_variants, rounded
+from collage_core.graph_library import border_variants
 from collage_core.ir import Subgraph
 from collage_openvino.faults import known_fault
 from collage_openvino.integers import wide_refusal
@@ -42,5 +42,5 @@ def variants(subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
             return refusal
     offered = border_variants(subgraph)
     if BF16 in target.precisions and processor().multiplies_bfloat16:
-        offered += [r for v in offered if (r := rounded(v, BF16)) != v]
+        offered += [r for v in offered if (r := rounded_variant(v, BF16)) != v]
     return offered

@@ -17,7 +17,7 @@ from collage_core.ir import Subgraph, TensorType
 from collage_core.rules import PatternRule
 from collage_core.shared_library import installed_version
 from collage_tvm.rules import NAME, tvm_rule
-from collage_tvm.support import MOVABLE
+from collage_tvm.support import BF16, MOVABLE
 from collage_tvm.tuning.groups import tunable_variants, tuned_variants, untunable
 from collage_tvm.tuning.records import TUNED
 from collage_tvm.variants import group_variants
@@ -106,8 +106,10 @@ class TvmBackend(Backend):
         compile_kernel_ahead(subgraph, variant, target)
 
     def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
-        same = type.dtype == source.dtype == destination.dtype and source.device == destination.device
-        return same and type.dtype in MOVABLE and 0 < type.size < 2**31
+        stored = {source.dtype, destination.dtype}
+        can = stored == {type.dtype} or (type.dtype == "float32" and stored <= {"float32", BF16})
+        can = can and source.device == destination.device
+        return can and type.dtype in MOVABLE and 0 < type.size < 2**31
 
     def build_conversion(
         self, type: TensorType, source: Format, destination: Format, target: Target

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import tirx
 
-__all__ = ["is_nan", "is_zero", "without_zero"]
+__all__ = ["is_nan", "is_zero", "narrowed", "widened", "without_zero"]
 
 Expr = Any
 
@@ -22,6 +22,24 @@ def is_nan(x: Expr, dtype: str) -> Expr:
 def is_zero(x: Expr, dtype: str) -> Expr:
     """TVM's x != 0 does not hold for a NaN."""
     return tirx.EQ(_magnitude(x, dtype), tirx.const(0, dtype.replace("float", "int")))
+
+
+def widened(x: Expr) -> Expr:
+    """bfloat16's bits as the same float32: these are its upper half."""
+    return tirx.reinterpret("float32", tirx.Cast("uint32", x) << tirx.const(16, "uint32"))
+
+
+def narrowed(x: Expr) -> Expr:
+    """A float32 as bfloat16's bits: rounded to the nearest, half-way to the even one. A NaN is the quiet one."""
+
+    def number(value: int) -> Expr:
+        return tirx.const(value, "uint32")
+
+    bits = tirx.reinterpret("uint32", x)
+    upper = bits >> number(16)
+    rounded = (bits + number(0x7FFF) + (upper & number(1))) >> number(16)
+    quiet = upper | number(0x40)
+    return tirx.Cast("uint16", tirx.Select(is_nan(x, "float32"), quiet, rounded))
 
 
 def without_zero(x: Expr) -> Expr:

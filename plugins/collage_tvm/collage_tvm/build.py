@@ -17,6 +17,7 @@ from collage_core.device import Target
 from collage_core.errors import BackendError
 from collage_core.formats import Array, Format, Layout, own
 from collage_core.ir import OpKind, Subgraph, TensorType, op_kind
+from collage_tvm.bits import narrowed, widened
 from collage_tvm.groups import POOLS
 from collage_tvm.library import Function, function_of, vector_lanes
 from collage_tvm.lower import LOWERINGS, LoweringContext
@@ -26,7 +27,8 @@ from collage_tvm.partial import partial_reduction
 from collage_tvm.pointwise import pointwise_nests
 from collage_tvm.rows import reductions_of, row_nests
 from collage_tvm.scan import scan_nests
-from collage_tvm.tensor import Index, Memory, Scope, Tensor, buffer_dtype, linear, make
+from collage_tvm.support import BF16
+from collage_tvm.tensor import ARITHMETIC, Index, Memory, Scope, Tensor, buffer_dtype, linear, make
 from collage_tvm.tiles import contraction_nests, contraction_of
 from collage_tvm.tuning.records import TUNED
 from collage_tvm.vectors import fence, with_streams
@@ -50,7 +52,10 @@ class _Parameters:
     def input(self, name: str, shape: tuple[int, ...], format: Format) -> Tensor:
         buffer = _buffer(f"in{len(self.inputs)}", shape, format.dtype)
         self.inputs.append(buffer)
-        return _argument(buffer, shape, format.dtype, format.layout)
+        if format.dtype != BF16:
+            return _argument(buffer, shape, format.dtype, format.layout)
+        bits = _argument(buffer, shape, buffer_dtype(BF16), format.layout)
+        return make(shape, "float32", [bits], lambda s, i: widened(s.value(bits, i)), weight=ARITHMETIC)
 
     def hold(self, data: Array) -> Tensor:
         """A constant as a parameter that the kernel itself hands over."""
@@ -64,12 +69,14 @@ class _Parameters:
         self.constant_bytes += math.prod(shape) * np.dtype(dtype).itemsize
         return _argument(buffer, shape, dtype, tuple(range(len(shape))))
 
-    def output(self, tensor: Tensor, layout: Layout) -> Output:
-        buffer = _buffer(f"out{len(self.outputs)}", tensor.shape, tensor.dtype)
+    def output(self, tensor: Tensor, format: Format) -> Output:
+        buffer = _buffer(f"out{len(self.outputs)}", tensor.shape, format.dtype)
         self.outputs.append(buffer)
+        if format.dtype == BF16:
+            return Output(_rounded(tensor), buffer, format.layout, streams=False)
         streams = contraction_of(tensor) is None and tensor.scan is None  # their schedules store plainly
         streams = streams and beyond_caches(math.prod(tensor.shape), tensor.dtype)
-        return Output(tensor, buffer, layout, streams)
+        return Output(tensor, buffer, format.layout, streams)
 
     def all(self) -> list[Any]:
         return [*self.inputs, *self.held, *self.outputs]
@@ -77,6 +84,16 @@ class _Parameters:
 
 def _buffer(name: str, shape: tuple[int, ...], dtype: str) -> Any:
     return tirx.decl_buffer((max(1, math.prod(shape)),), buffer_dtype(dtype), name=name)
+
+
+def _rounded(tensor: Tensor) -> Tensor:
+    """The bits of a float32 value in bfloat16."""
+
+    def element(s: Scope, i: Index) -> Any:
+        return narrowed(s.value(tensor, i))
+
+    digits = {"factors": tensor.factors, "cuts": tensor.cuts}
+    return make(tensor.shape, buffer_dtype(BF16), [tensor], element, weight=ARITHMETIC, **digits)
 
 
 def _argument(buffer: Any, shape: tuple[int, ...], dtype: str, layout: Layout) -> Tensor:
@@ -146,7 +163,7 @@ def _lowered_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> _Lo
     parameters = _Parameters()
     values = lowered(subgraph, variant, parameters)
     outputs = [
-        parameters.output(values[v], f.layout) for v, f in zip(subgraph.outputs, variant.outputs, strict=True)
+        parameters.output(values[v], f) for v, f in zip(subgraph.outputs, variant.outputs, strict=True)
     ]
     moved = sum(subgraph.graph.type_of(v).size_bytes for v in (*subgraph.inputs, *subgraph.outputs))
     # The windows of pooling are written out, in vectors. LLVM would take three times as long to look for
@@ -159,9 +176,9 @@ def _lowered_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> _Lo
 
 
 def build_copy(type: TensorType, source: Format, destination: Format, target: Target) -> MachineCodeKernel:
-    """The kernel that stores a value in another layout."""
+    """The kernel that stores a value in another layout, or rounded, or no more so."""
     parameters = _Parameters()
-    output = parameters.output(parameters.input("x", type.static_shape, source), destination.layout)
+    output = parameters.output(parameters.input("x", type.static_shape, source), destination)
     function = _function(parameters, [output], 2 * type.size_bytes, target)
     return MachineCodeKernel(function.compiled(), [source.layout], [destination.layout], [], {})
 

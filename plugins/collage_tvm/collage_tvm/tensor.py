@@ -113,8 +113,8 @@ def as_int(index: Expr) -> int | None:
 
 
 def buffer_dtype(dtype: str) -> str:
-    """How a dtype is stored: numpy keeps a bool in a byte."""
-    return "uint8" if dtype == "bool" else dtype
+    """How a dtype is stored: numpy keeps a bool in a byte; bfloat16 is handled by its bits."""
+    return {"bool": "uint8", "bfloat16": "uint16"}.get(dtype, dtype)
 
 
 def constant(value: Any, dtype: str) -> Expr:
