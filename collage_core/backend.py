@@ -142,7 +142,7 @@ def plain_variant(subgraph: Subgraph) -> Variant:
 
 
 def rounded_variant(variant: Variant, dtype: str, *, inputs: bool = True, outputs: bool = True) -> Variant:
-    """The same with its float32 values stored as `dtype`: those that it reads, those that it yields, or all."""
+    """The same with float32 values stored as `dtype`: those that it reads, those that it yields, or all."""
 
     def stored(format: Format) -> Format:
         return replace(format, dtype=dtype) if format.dtype == "float32" else format

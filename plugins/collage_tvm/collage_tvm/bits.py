@@ -30,7 +30,7 @@ def widened(x: Expr) -> Expr:
 
 
 def narrowed(x: Expr) -> Expr:
-    """A float32 as bfloat16's bits: rounded to the nearest, half-way to the even one. A NaN is the quiet one."""
+    """A float32 as bfloat16's bits: rounded to the nearest, half-way to the even one. NaNs are quiet."""
 
     def number(value: int) -> Expr:
         return tirx.const(value, "uint32")

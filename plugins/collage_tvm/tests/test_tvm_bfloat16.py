@@ -39,7 +39,7 @@ def _stored(subgraph: Subgraph, target: Target = _ROUNDING) -> set[tuple[str, st
 
 
 _EVERY = {(a, b) for a in ("float32", "bfloat16") for b in ("float32", "bfloat16")}
-_GROUPS = {
+_GROUPS: dict[str, tuple[list[onnx.NodeProto], list[tuple[int, ...]], dict[str, Array]]] = {
     "a chain": ([node("Exp", ["x"], "a"), node("Mul", ["a", "z"], "o")], [(3, 70), (3, 70)], {}),
     "a constant": ([node("Add", ["x", "c"], "o")], [(2, 5, 33)], {"c": _f(33)}),
     "an image": ([node("Relu", ["x"], "a"), node("Sigmoid", ["a"], "o")], [(1, 20, 9, 9)], {}),
@@ -52,7 +52,11 @@ _GROUPS = {
     ),
     "a mean": ([node("ReduceMean", ["x"], "o", keepdims=0)], [(500, 300)], {}),
     "a transposition": ([node("Transpose", ["x"], "o", perm=[0, 2, 1])], [(3, 40, 50)], {}),
-    "a join": ([node("Concat", ["x", "z"], "a", axis=1), node("Neg", ["a"], "o")], [(2, 5, 9), (2, 3, 9)], {}),
+    "a join": (
+        [node("Concat", ["x", "z"], "a", axis=1), node("Neg", ["a"], "o")],
+        [(2, 5, 9), (2, 3, 9)],
+        {},
+    ),
     "a resize": (
         [node("Resize", ["x", "", "r"], "o", mode="nearest")],
         [(1, 4, 6, 6)],
@@ -107,7 +111,9 @@ def test_conversions_round_as_numpy_does(ends: tuple[str, str], order: tuple[int
     given, result = (empty(shape, t) for t in (source, destination))
     given[...] = x
     assert not kernel.bind([given], [result], _NOTHING, IMMEDIATE)()
-    np.testing.assert_array_equal(result.astype(np.float32), given.astype(destination.dtype).astype(np.float32))
+    np.testing.assert_array_equal(
+        result.astype(np.float32), given.astype(destination.dtype).astype(np.float32)
+    )
 
 
 def test_nothing_else_is_rounded() -> None:
