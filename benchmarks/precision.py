@@ -22,6 +22,7 @@ import onnx
 from collage_benchmarks.networks import NETWORKS
 
 from collage_core import Optimization, Target, optimize
+from collage_core.backend import rounded_to
 from collage_core.costs.database import CostDatabase
 from collage_core.device import processor
 from collage_core.errors import CollageError
@@ -93,10 +94,7 @@ def _told(o: Optimization) -> dict[str, Any]:
     nodes: Counter[str] = Counter()
     for g in o.placement.groups:
         subgraph = Subgraph(o.graph, g.nodes)
-        values = zip(
-            (*subgraph.inputs, *subgraph.outputs), (*g.variant.inputs, *g.variant.outputs), strict=True
-        )
-        rounded = [f.dtype for v, f in values if f.dtype != o.graph.type_of(v).dtype]
+        rounded = sorted(rounded_to(subgraph, g.variant))
         nodes[f"{g.backend} {rounded[0] if rounded else 'float32'}"] += len(g.nodes)
     records = o.comparison.records if o.comparison else {}
     return {

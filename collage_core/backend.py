@@ -64,7 +64,10 @@ __all__ = [
     "StoredKernel",
     "Tuned",
     "Variant",
+    "exact_values",
     "plain_variant",
+    "rounded_to",
+    "rounded_variant",
 ]
 
 
@@ -152,6 +155,25 @@ def rounded_variant(variant: Variant, dtype: str, *, inputs: bool = True, output
         inputs=tuple(map(stored, variant.inputs)) if inputs else variant.inputs,
         outputs=tuple(map(stored, variant.outputs)) if outputs else variant.outputs,
     )
+
+
+def rounded_to(subgraph: Subgraph, variant: Variant) -> frozenset[str]:
+    """The types in which a variant stores values of other types."""
+    return frozenset(f.dtype for v, f in _stored(subgraph, variant) if f.dtype != _own(subgraph, v))
+
+
+def exact_values(subgraph: Subgraph, variant: Variant) -> frozenset[str]:
+    """What a variant reads and yields as it is."""
+    return frozenset(v for v, f in _stored(subgraph, variant) if f.dtype == _own(subgraph, v))
+
+
+def _stored(subgraph: Subgraph, variant: Variant) -> list[tuple[str, Format]]:
+    values, formats = (*subgraph.inputs, *subgraph.outputs), (*variant.inputs, *variant.outputs)
+    return list(zip(values, formats, strict=True))
+
+
+def _own(subgraph: Subgraph, value: str) -> str:
+    return subgraph.graph.type_of(value).dtype
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from collage_run.processor import Processor, cpuinfo, processor
 
 from collage_core.errors import CollageError
-from collage_core.formats import CPU, FLOATS, Format
+from collage_core.formats import BFLOAT16, CPU, FLOATS, Format
 
 __all__ = ["Processor", "Target", "cpuinfo", "processor"]
 
@@ -35,8 +35,8 @@ class Target:
             raise CollageError(
                 f"device {self.device!r} is not supported; the host is {CPU!r}, others are accelerators"
             )
-        if not 1 <= self.threads <= _MOST_THREADS:
-            raise CollageError(f"threads must be 1 to {_MOST_THREADS}, not {self.threads}")
+        if type(self.threads) is not int or not 1 <= self.threads <= _MOST_THREADS:
+            raise CollageError(f"threads must be 1 to {_MOST_THREADS}, not {self.threads!r}")
         if not isinstance(self.precisions, tuple | list | set | frozenset):
             raise CollageError(f"precisions is a tuple of float types, not {self.precisions!r}")
         for dtype in self.precisions:
@@ -61,6 +61,11 @@ class Target:
     def __str__(self) -> str:
         beside = [f"+ {name}" for name in self.accelerators]
         return " ".join([f"{self.device} x{self.threads}", *self.precisions, *beside])
+
+    @property
+    def multiplies_bfloat16(self) -> bool:
+        """Whether values may be stored in it, and the processor has instructions for their products."""
+        return BFLOAT16 in self.precisions and processor().multiplies_bfloat16
 
     @property
     def devices(self) -> tuple[str, ...]:

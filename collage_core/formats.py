@@ -1,6 +1,7 @@
 """Formats: how the elements of a value lie in memory (`collage_run.formats`)."""
 
 from collage_run.formats import (
+    BFLOAT16,
     CPU,
     FLOATS,
     Array,
@@ -18,6 +19,7 @@ from collage_run.formats import (
 )
 
 __all__ = [
+    "BFLOAT16",
     "CPU",
     "FLOATS",
     "Array",

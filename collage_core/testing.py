@@ -24,7 +24,7 @@ import onnx
 from collage_run.restoring import restore
 from onnx import helper, numpy_helper
 
-from collage_core.backend import Backend, Bound, Kernel, StoredKernel, Variant
+from collage_core.backend import Backend, Bound, Kernel, StoredKernel, Variant, exact_values
 from collage_core.costs.check import compare, rounded_answers, standards
 from collage_core.device import Target
 from collage_core.devices import Station
@@ -352,14 +352,14 @@ def _call(
         if inputs[i].tobytes() != before[i]:
             raise AssertionError(f"it changed its input {subgraph.inputs[i]!r}")
     pairs = (*zip(inputs, run.inputs.values(), strict=True), *zip(outputs, run.outputs, strict=True))
-    rounded_to = {stored.dtype.name for stored, value in pairs if stored.dtype != value.dtype}
-    answers = partial(rounded_answers, subgraph, run.inputs)
-    held_to = standards(subgraph.graph, subgraph.nodes, rounded_to, answers)
+    rounded = {stored.dtype.name for stored, value in pairs if stored.dtype != value.dtype}
+    answers = partial(rounded_answers, subgraph, run.inputs, exact_values(subgraph, bound.variant))
+    held_to = standards(subgraph.graph, subgraph.nodes, rounded, answers)
     for name, output, expected in zip(subgraph.outputs, outputs, run.outputs, strict=True):
         error, wrong = compare(name, output.astype(expected.dtype), expected, held_to.get(name))
         if wrong is not None:
             raise AssertionError(str(wrong))
-        allowed = None if rounded_to else tolerances.get(str(expected.dtype))
+        allowed = None if rounded else tolerances.get(str(expected.dtype))
         if allowed is not None and not (error is not None and error <= allowed):
             raise AssertionError(f"output {name!r} has error {error}, more than {allowed:g}")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TypeVar
 
-from collage_core.backend import Backend, BackendKind, Variant
+from collage_core.backend import Backend, BackendKind, Variant, rounded_to
 from collage_core.candidates.library_groups import library_groups
 from collage_core.device import Target
 from collage_core.errors import PlacementError, Refusal
@@ -54,10 +54,7 @@ class Candidate:
     @property
     def is_rounded(self) -> bool:
         """Whether a value is stored in another type than its own."""
-        values, v = (*self.subgraph.inputs, *self.subgraph.outputs), self.variant
-        type_of = self.subgraph.graph.type_of
-        formats = zip(values, (*v.inputs, *v.outputs), strict=True)
-        return any(f.dtype != type_of(value).dtype for value, f in formats)
+        return bool(rounded_to(self.subgraph, self.variant))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from collage_core.backend import Backend, BackendKind, Variant
+from collage_core.backend import Backend, BackendKind, exact_values, rounded_to
 from collage_core.costs.check import rounded_answers, standards, tolerance
 from collage_core.costs.job import ConversionItem, KernelItem, MeasureItem
 from collage_core.costs.record import UNAVAILABLE, CostRecord, Policy
@@ -18,7 +18,7 @@ from collage_core.costs.trial import Trial
 from collage_core.device import Target
 from collage_core.devices import Station
 from collage_core.errors import BackendUnavailableError, DeclinedError, Refusal
-from collage_core.formats import Format
+from collage_core.formats import Array, Format
 from collage_core.ir import Subgraph, load_stored
 from collage_core.plugins import default_registry
 from collage_core.worker import child_state
@@ -45,6 +45,7 @@ class Session:
         self.policy = policy
         self._refusals: dict[tuple[tuple[int, ...], tuple[str, ...] | None], Refusal | None] = {}
         self._prepared: tuple[Trial, float, float] | None = None
+        self._rounded: dict[object, Mapping[str, Array]] = {}
 
     def supported(self, items: Sequence[KernelItem]) -> list[Refusal | None]:
         """For each kernel item None, or why the backend declines it. Each distinct subgraph is asked about
@@ -114,8 +115,8 @@ class Session:
             standards(
                 self.graph,
                 subgraph.nodes,
-                self._rounded_to(subgraph, item.variant),
-                cache(partial(rounded_answers, subgraph, inputs)),
+                rounded_to(subgraph, item.variant),
+                partial(self._rounded_answers, item, inputs),
             ),
         )
         self._prepared = trial, build_s, item.enough_ms
@@ -141,10 +142,16 @@ class Session:
     def _stations(self, formats: Iterable[Format], protect: bool) -> dict[str, Station]:
         return Station.for_formats(formats, default_registry().device, protect)
 
-    def _rounded_to(self, subgraph: Subgraph, variant: Variant) -> set[str]:
-        values = (*subgraph.inputs, *subgraph.outputs)
-        stored = zip(values, (*variant.inputs, *variant.outputs), strict=True)
-        return {f.dtype for v, f in stored if f.dtype != self.graph.type_of(v).dtype}
+    def _rounded_answers(
+        self, item: KernelItem, inputs: Mapping[str, Array], dtype: str
+    ) -> Mapping[str, Array]:
+        """As of `check.rounded_answers`; those of the last group are kept, for its other variants."""
+        subgraph = self._subgraph(item)
+        exact = exact_values(subgraph, item.variant)
+        key = item.nodes, item.outputs, exact, dtype
+        if key not in self._rounded:
+            self._rounded = {key: rounded_answers(subgraph, inputs, exact, dtype)}
+        return self._rounded[key]
 
     def _is_cold(self, subgraph: Subgraph) -> bool:
         """Whether in an executable it finds constants cold that are worth it. Of reference kernels nobody

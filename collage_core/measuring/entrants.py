@@ -14,7 +14,7 @@ from collage_core.device import Target
 from collage_core.measuring.workspace import Workspace
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
-from collage_core.runtime.plan import rounded_to
+from collage_core.runtime.plan import rounded_on_the_way
 from collage_core.runtime.session import open_peer, open_placement
 
 __all__ = ["Entrant", "peer_entrant", "placement_entrant"]
@@ -39,7 +39,7 @@ class Entrant:
     def held_to(self) -> dict[str, Standard]:
         """What its answers are held to (`standards`): no more than what it stores its values in gives."""
         graph = self.workspace.graph
-        rounded = frozenset() if self.placement is None else rounded_to(graph, self.placement)
+        rounded = frozenset() if self.placement is None else rounded_on_the_way(graph, self.placement)
         return standards(graph, rounded_to=rounded, answers=self.workspace.rounded_outputs)
 
     @property

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from statistics import median
 from types import MappingProxyType
 
-from collage_core.backend import BackendKind
+from collage_core.backend import BackendKind, rounded_to
 from collage_core.candidates import Candidate, CandidateSet
 from collage_core.costs.roofline import Peaks, Work, work_of
 from collage_core.formats import CPU, Format, device_of
@@ -75,6 +75,7 @@ class _Kernel:
     roofline_ms: float
     nearest: _Kind
     near: _Kind
+    is_rounded: bool
     parts: tuple[tuple[KernelKey, ...], ...]
 
 
@@ -107,7 +108,8 @@ class Estimates:
             node, device = heaviest.of(c.subgraph), c.variant.device
             # What it would be here says nothing of another device.
             work = _least_work(c, node) if device == CPU else _NO_WORK
-            near = c.backend, *_kind_of(self._graph, node), *([] if device == CPU else [device])
+            apart = *([] if device == CPU else [device]), *sorted(rounded_to(c.subgraph, c.variant))
+            near = c.backend, *_kind_of(self._graph, node), *apart
             self._kernels[key] = _Kernel(
                 key,
                 c.subgraph.node_set,
@@ -115,6 +117,7 @@ class Estimates:
                 peaks.least_ms(work),
                 (*near, _layouts(c)),
                 near,
+                c.is_rounded,
                 () if c.backend in reference else _parts_of(c, node.id, groups),
             )
         self._shares: dict[_Kind, _Reached] = {}
@@ -207,6 +210,11 @@ class Estimates:
             return known.median_ms if known.ok and known.median_ms is not None else math.inf
         if key not in self._least_ms:
             kernel = self._kernels[key]
+            # Where products decide, the roofline of rounded numbers is too low: nobody knows how many more a
+            # processor makes. What kernels reach of it there says nothing of those where bytes decide.
+            if kernel.is_rounded:
+                self._least_ms[key] = kernel.roofline_ms
+                return kernel.roofline_ms
             parts = [min(self._bound_ms(k, costs, hopeful) for k in part) for part in kernel.parts]
             parts_ms = max((ms for ms in parts if ms < math.inf), default=0.0) / _PARTS_MARGIN
             self._least_ms[key] = max(kernel.roofline_ms, self._by_neighbours_ms(kernel, hopeful), parts_ms)

@@ -14,13 +14,12 @@ from collage_run.executable import check_array
 
 from collage_core.costs.inputs import synthesise_inputs
 from collage_core.costs.recording import Recording, record, reference_values
-from collage_core.errors import CollageError
 from collage_core.formats import Array
 from collage_core.ir import MODEL_FILE, Graph, save_stored
 from collage_core.ir.digests import graph_digest
 from collage_core.measuring.temporary import TemporaryFolder
 from collage_core.runtime.session import save_arrays
-from collage_core.worker import Worker
+from collage_core.worker import RemoteError, Worker
 
 __all__ = ["Workspace"]
 
@@ -91,7 +90,7 @@ class Workspace:
         if dtype not in self._rounded:
             try:
                 outputs = reference_values(self.graph_folder, self.inputs, rounded_to=dtype)
-            except CollageError:
+            except RemoteError:  # a worker that is gone says nothing of the graph
                 outputs = {}
             self._rounded[dtype] = outputs
         return self._rounded[dtype]

@@ -164,8 +164,8 @@ def _whole(
     if not constraints.allows(whole, backend.name):
         return Refusal("it was kept out when it was made")
     offers, refusals = offers_for(whole, "check", backend, target)
-    # As it comes and goes: here are no transfers to another device.
-    offers = [o for o in offers if o.variant.device == CPU]
+    # As it comes and goes: here are no conversions, nor transfers to another device.
+    offers = [o for o in offers if o.variant.device == CPU and not o.is_rounded]
     if not offers:
         return next(iter(refusals), Refusal("it does not take the whole graph"))
     nodes = tuple(n.id for n in graph.nodes)

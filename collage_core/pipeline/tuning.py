@@ -263,7 +263,7 @@ def _measured(candidates: CandidateSet, costs: Costs) -> Iterator[tuple[Work, fl
             op_kind(c.subgraph.graph, n) <= OpKind.BROADCAST or n.op_type in _READS_ALL
             for n in c.subgraph.nodes
         )
-        if whole and record is not None and record.ok and record.median_ms:
+        if whole and record is not None and record.ok and record.median_ms and not c.is_rounded:
             yield work_of(c.subgraph), record.median_ms
 
 
@@ -275,7 +275,7 @@ def _best_by_nodes(candidates: CandidateSet, costs: Costs) -> dict[NodeSet, floa
             best[nodes] = 0.0
         elif candidates.kinds[c.backend] is not BackendKind.GRAPH:
             record = costs.record_of(c)
-            if record is not None and record.ok and record.median_ms is not None:
+            if record is not None and record.ok and record.median_ms is not None and not c.is_rounded:
                 best[nodes] = min(best.get(nodes, math.inf), record.median_ms)
     return best
 

@@ -106,12 +106,17 @@ def evaluate(
 
 
 def evaluate_nodes(
-    subgraph: Subgraph, inputs: Mapping[str, Array], rounded_to: str | None = None
+    subgraph: Subgraph,
+    inputs: Mapping[str, Array],
+    rounded_to: str | None = None,
+    exact: Collection[str] = (),
 ) -> dict[str, Array]:
-    """The outputs of a part of a graph by name, from what it reads. rounded_to, errors: see `evaluate`."""
+    """The outputs of a part of a graph by name, from what it reads. rounded_to, errors: see `evaluate`.
+    exact: values that are not rounded.
+    """
     values = {**{v: subgraph.graph.constants[v] for v in subgraph.constants}, **inputs}
     evaluators = [NodeEvaluator(subgraph.graph, node) for node in subgraph.nodes]
-    run_nodes(evaluators, values, subgraph.outputs, rounded_to)
+    run_nodes(evaluators, values, subgraph.outputs, rounded_to, exact)
     return {v: values[v] for v in subgraph.outputs}
 
 
@@ -131,10 +136,15 @@ def run_nodes(
     values: dict[str, Array],
     keep: Collection[str],
     rounded_to: str | None = None,
+    exact: Collection[str] = (),
 ) -> None:
     """Run nodes in order, on and into `values`; drops what no later node reads, except what `keep` names.
-    rounded_to: see `evaluate`.
+    rounded_to, exact: see `evaluate_nodes`.
     """
+
+    def stored(name: str, value: Array) -> Array:
+        return value if rounded_to is None or name in exact else _rounded(value, rounded_to)
+
     order = list(evaluators)
     last: dict[str, int] = {v: i for i, e in enumerate(order) for v in (*e.node.outputs, *e.reads)}
     ending: dict[int, list[str]] = {}
@@ -142,21 +152,25 @@ def run_nodes(
         if v not in keep:
             ending.setdefault(i, []).append(v)
     for i, evaluator in enumerate(order):
-        if rounded_to is None:
-            values.update(evaluator.run(values))
-        else:
-            read = {v: _rounded(values[v], rounded_to) for v in evaluator.reads}
-            values.update((v, _rounded(a, rounded_to)) for v, a in evaluator.run(read).items())
+        read = {v: stored(v, values[v]) for v in evaluator.reads}
+        values.update((v, stored(v, a)) for v, a in evaluator.run(read).items())
         for v in ending.get(i, ()):
             values.pop(v, None)
 
 
 def _rounded(array: Array, dtype: str) -> Array:
-    """As it is after it was stored as `dtype`, if that is narrower."""
-    if array.dtype.kind != "f" or array.dtype.itemsize <= np.dtype(dtype).itemsize:
+    """As it is after it was stored as `dtype`, if that is narrower. The largest number stays a number: a mask
+    holds the lowest, and infinity would make NaNs of it.
+    """
+    narrow = np.dtype(dtype)
+    if array.dtype.kind != "f" or array.dtype.itemsize <= narrow.itemsize:
         return array
+    bits = f"u{narrow.itemsize}"
+    largest = (np.array(np.inf, narrow).view(bits) - np.array(1, bits)).view(narrow).astype(array.dtype)
     with np.errstate(over="ignore"):
-        return array.astype(dtype).astype(array.dtype)
+        rounded = array.astype(narrow).astype(array.dtype)
+    overflown = np.isinf(rounded) & np.isfinite(array)
+    return np.where(overflown, np.copysign(largest, array), rounded) if overflown.any() else rounded
 
 
 def _input(graph: Graph, name: str, inputs: Mapping[str, Array]) -> Array:

@@ -30,6 +30,7 @@ from collage_run.files import regular, replacing
 from collage_run.printable import printable
 
 from collage_core.backend import Kernel, StoredKernel
+from collage_core.device import Target
 from collage_core.errors import BackendUnavailableError, BundleError, CollageError, OtherTargetError
 from collage_core.formats import CPU, Array, empty, plain
 from collage_core.ir import (
@@ -247,6 +248,8 @@ def load(
     it was made for. Other versions, another processor that has them and another number of threads are
     warned of: the placement is right, but may not be the fastest.
     """
+    if threads is not None:
+        Target(threads=threads)  # or it is no number of threads
     verify = expect is not None
     if allow_code and (verify or exported.brings_code(path)):
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from collage_run.program import Call, Place, Program
 
-from collage_core.backend import Kernel
+from collage_core.backend import Kernel, rounded_to
 from collage_core.device import Target
 from collage_core.errors import PlacementError
 from collage_core.formats import CPU, Format, device_of
@@ -17,7 +17,7 @@ from collage_core.ir.views import is_view, output_format
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.runtime.memory import Block, plan_offsets
 
-__all__ = ["Slot", "Step", "called", "lay_out", "rounded_to", "schedule"]
+__all__ = ["Slot", "Step", "called", "lay_out", "rounded_on_the_way", "schedule"]
 
 _MOST_TOLD = 8
 _MOST_BYTES = 1 << 40
@@ -153,14 +153,11 @@ def _check_stored(graph: Graph, value: str, format: Format, target: Target, who:
         raise PlacementError(f"{who}: {value!r} is {type}, for which no memory can be set aside")
 
 
-def rounded_to(graph: Graph, placement: Placement) -> frozenset[str]:
+def rounded_on_the_way(graph: Graph, placement: Placement) -> frozenset[str]:
     """Float types in which it stores values of other types, be it on the way."""
-    stored = [(c.value, f) for c in placement.conversions for f in (c.source, c.destination)]
-    for g in placement.groups:
-        subgraph = Subgraph(graph, g.nodes)
-        stored += zip(subgraph.inputs, g.variant.inputs, strict=True)
-        stored += zip(subgraph.outputs, g.variant.outputs, strict=True)
-    return frozenset(f.dtype for v, f in stored if f.dtype != graph.type_of(v).dtype)
+    ends = [(c.value, f) for c in placement.conversions for f in (c.source, c.destination)]
+    converted = frozenset(f.dtype for v, f in ends if f.dtype != graph.type_of(v).dtype)
+    return converted.union(*(rounded_to(Subgraph(graph, g.nodes), g.variant) for g in placement.groups))
 
 
 def lay_out(graph: Graph, steps: Sequence[Step], kernels: Sequence[Kernel | None]) -> Program:

@@ -39,7 +39,7 @@ __all__ = ["PROGRAM_FILE", "append", "brings_code", "load", "verify"]
 
 PROGRAM_FILE = "program.json"
 _KERNELS_FILE = "kernels.bin"
-_VERSION = 1
+_VERSION = 2
 _ALIGNMENT = 64
 _MOST_PROGRAM_BYTES = 256 << 20
 _CHUNK_BYTES = 1 << 20
@@ -136,11 +136,14 @@ def load(
             f"{path}: it brings machine code, which may do anything: where you trust who made it, allow it "
             "(allow_code=True, --allow-code)"
         )
+    if threads is not None and (type(threads) is not int or threads < 1):
+        raise BundleError(f"{path}: threads is a whole number above 0, not {threads!r}")
     with _Opened(path, expect) as opened:
         if opened.told["processor"] != runs_code_of():
             raise OtherTargetError(f"{path}: {_difference(opened.told)}")
-        if threads not in (None, opened.told["threads"]):
-            told = f"{opened.told['threads']}, not {threads}"
+        made_for = opened.told.get("threads")  # version 1 does not say
+        if threads not in (None, made_for):
+            told = f"{made_for or 'unknown'}, not {threads}"
             raise OtherTargetError(f"{path}: its code is for another number of threads: {told}")
         opened.require_types()
         blob = opened.kernels()

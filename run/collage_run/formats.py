@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "BFLOAT16",
     "CPU",
     "FLOATS",
     "Array",
@@ -43,7 +44,10 @@ Array = npt.NDArray[Any]
 CPU = "cpu"
 """The host's own processor, where a model's inputs and outputs lie."""
 
-FLOATS = ("bfloat16", "float16", "float32", "float64")
+BFLOAT16 = "bfloat16"
+"""The upper half of a float32: its range, and 8 bits of its precision."""
+
+FLOATS = (BFLOAT16, "float16", "float32", "float64")
 """Types of real numbers: a value of one of them can be stored as another, rounded to it."""
 
 

@@ -115,7 +115,7 @@ def test_rounding_is_that_of_each_value_that_is_stored() -> None:
         return array.astype("bfloat16").astype(np.float32)
 
     s = through(through(x) + through(np.array([0.1], np.float32)))
-    found = rounded_answers(Subgraph(graph, graph.all_nodes), inputs, "bfloat16")
+    found = rounded_answers(Subgraph(graph, graph.all_nodes), inputs, (), "bfloat16")
     np.testing.assert_array_equal(found["y"], through(s * s))
     assert (found["z"] == h + h).all()
     assert found["n"].tolist() == [514, 6]
@@ -134,6 +134,71 @@ def test_where_rounding_makes_another_shape_nothing_is_told_of_it() -> None:
     graph = from_model(model)
     inputs = {"x": np.zeros((1, 1, 2, 257), np.float32)}
     assert evaluate(graph, inputs)["y"].shape == (1, 1, 2, 515)
-    assert rounded_answers(Subgraph(graph, graph.all_nodes), inputs, "bfloat16") == {}
+    assert rounded_answers(Subgraph(graph, graph.all_nodes), inputs, (), "bfloat16") == {}
     with Workspace(graph, inputs) as workspace:
         assert workspace.rounded_outputs("bfloat16") == {}
+
+
+_MANY = np.random.default_rng(0).standard_normal(4096).astype(np.float32)
+
+
+def _held_to(rounded: Array, result: Array, expected: Array) -> str | None:
+    standard = Rounded("bfloat16", lambda dtype: {"y": rounded})
+    return compare_all({"y": result}, {"y": expected}, {"y": standard}).reason
+
+
+def test_a_few_elements_that_rounding_turns_over_explain_a_few() -> None:
+    """A threshold, say: some are 1 that should be 0. So the worst element says nothing."""
+    expected = (_MANY > 0).astype(np.float32)
+    turned = np.abs(_MANY) < 2e-3
+    rounded = np.where(turned, 1 - expected, expected)
+    assert 3 < turned.sum() < 40
+    assert _held_to(rounded, rounded, expected) is None
+    elsewhere = np.roll(turned, 1)
+    assert _held_to(rounded, np.where(elsewhere, 1 - expected, expected), expected) is None
+    for wrong in (np.zeros_like(expected), 1 - expected, expected * 0.5):
+        assert "more than twice the 1 that rounding alone makes" in str(_held_to(rounded, wrong, expected))
+
+
+def test_where_rounding_leaves_nothing_nothing_is_right() -> None:
+    """A difference of large numbers."""
+    x = 100 + 0.1 * _MANY
+    rounded = x.astype("bfloat16").astype(np.float32) - 100
+    for answer in (rounded, np.zeros_like(x)):
+        assert "rounding alone leaves too little of it" in str(_held_to(rounded, answer, x - 100))
+
+
+@pytest.mark.parametrize("number", [_INF, -_INF, _NAN])
+def test_where_rounding_makes_no_number_nothing_is_allowed_for_it(number: float) -> None:
+    rounded = np.where(np.arange(_MANY.size) == 5, np.float32(number), _MANY)
+    assert _held_to(rounded, _MANY * np.float32(1.1), _MANY) is not None
+
+
+def test_the_lowest_number_of_a_mask_is_no_infinity() -> None:
+    lowest = float(np.finfo(np.float32).min)
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 20]> g (float[2,4] x, float[2,4] m, float[1] one, float[1] low)
+        => (float[2,4] y) { n = Sub (one, m) a = Mul (n, low) b = Add (x, a) y = Softmax (b) }"""
+    )
+    graph = from_model(model)
+    inputs = {
+        "x": _MANY[:8].reshape(2, 4),
+        "m": np.ones((2, 4), np.float32),
+        "one": np.ones(1, np.float32),
+        "low": np.full(1, lowest, np.float32),
+    }
+    group = Subgraph(graph, graph.all_nodes)
+    for dtype in ("bfloat16", "float16"):
+        answer = rounded_answers(group, inputs, (), dtype)["y"]
+        np.testing.assert_allclose(answer, evaluate(graph, inputs)["y"], rtol=2e-2)
+
+
+def test_what_is_read_as_it_is_is_not_rounded() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 20]> g (float[4096] x) => (float[4096] y)
+        <float[1] c = {100.0}> { y = Sub (x, c) }"""
+    )
+    graph = from_model(model)
+    group, x = Subgraph(graph, graph.all_nodes), 100 + 0.1 * _MANY
+    rounded = rounded_answers(group, {"x": x}, ("x",), "bfloat16")["y"]
+    np.testing.assert_array_equal(rounded, (x - 100).astype("bfloat16").astype(np.float32))

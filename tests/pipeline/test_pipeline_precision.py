@@ -21,7 +21,7 @@ from collage_core.measuring.entrants import placement_entrant
 from collage_core.pipeline.effort import THOROUGH
 from collage_core.placement import Conversion, Group, Placement
 from collage_core.plugins import PLUGINS_VARIABLE, default_registry
-from collage_core.runtime.plan import rounded_to
+from collage_core.runtime.plan import rounded_on_the_way
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Parse
@@ -63,7 +63,7 @@ def test_what_is_allowed_is_taken_where_it_pays_and_is_right(parse: Parse, tmp_p
     assert [(c.source.dtype, c.destination.dtype, c.backend) for c in found.placement.conversions] == [
         (*pair, "reference") for pair in (("float32", "float16"), ("float16", "float32")) * 2
     ]
-    assert rounded_to(found.graph, found.placement) == {"float16"}
+    assert rounded_on_the_way(found.graph, found.placement) == {"float16"}
     record = found.comparison.records["collage"] if found.comparison else None
     assert record is not None
     assert record.ok, "it is held to what it stores its values in"
@@ -84,7 +84,7 @@ def test_nothing_is_rounded_that_was_not_asked_for(parse: Parse, tmp_path: Path)
     found = _optimize(parse, tmp_path / "c.sqlite", Target("cpu", 1))
     assert set(_stored(found.placement)) == {"float32"}
     assert not found.placement.conversions
-    assert not rounded_to(found.graph, found.placement)
+    assert not rounded_on_the_way(found.graph, found.placement)
     refused = [r.reason for r in found.candidates.refusals["halves"]]
     assert "offered with 'x', which is float32[4,64], as float16:plain" in refused
 
@@ -112,7 +112,7 @@ def test_a_conversion_rounds_to_nothing_else_either(parse: Parse, dtype: str) ->
         build(graph, Placement((group,), conversions, Target("cpu", 1)))
     allowed = Placement((group,), conversions, _HALVES)
     if dtype == "float16":
-        assert rounded_to(graph, allowed) == {"float16"}
+        assert rounded_on_the_way(graph, allowed) == {"float16"}
 
 
 def test_a_type_of_the_models_own_is_no_rounding(parse: Parse) -> None:
@@ -120,7 +120,7 @@ def test_a_type_of_the_models_own_is_no_rounding(parse: Parse) -> None:
     graph = normalise(from_model(parse(text)))
     groups = (Group("halves", (n.id,), plain_variant(Subgraph(graph, [n.id]))) for n in graph.nodes)
     placement = Placement(tuple(groups), (), _HALVES)
-    assert not rounded_to(graph, placement)
+    assert not rounded_on_the_way(graph, placement)
     with Workspace(graph) as workspace:
         entrant = placement_entrant(workspace, "both", placement, default_registry())
         assert entrant.held_to() == {"y": "float32", "z": "float16"}

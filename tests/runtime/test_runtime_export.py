@@ -180,8 +180,26 @@ def test_another_number_of_threads_is_refused_or_built_for(
     ]
     assert _Scaled.restored == 0
     assert _Scaler.built_for == 2
-    with pytest.raises(CollageError, match="threads must be 1 to 1024, not 0"):
-        load(path, registry, threads=0)
+    for none in (0, -1, 2.0, "2", True):
+        with pytest.raises(CollageError, match=f"threads must be 1 to 1024, not {none!r}"):
+            load(path, registry, allow_code=True, threads=none)  # type: ignore[arg-type]
+        with pytest.raises(BundleError, match=f"threads is a whole number above 0, not {none!r}"):
+            collage_run.load(path, allow_code=True, threads=none)  # type: ignore[arg-type]
+
+
+def test_an_export_that_does_not_say_its_number_of_threads_runs_on_its_own(
+    deployed: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of format 1."""
+    path, read_program = deployed[0], exported._program
+
+    def silent(*of: Any) -> dict[str, Any]:
+        return {name: told for name, told in read_program(*of).items() if name != "threads"}
+
+    monkeypatch.setattr(exported, "_program", silent)
+    _right(collage_run.load(path, allow_code=True)(_X))
+    with pytest.raises(OtherTargetError, match="another number of threads: unknown, not 1"):
+        collage_run.load(path, allow_code=True, threads=1)
 
 
 def test_another_digest_is_refused(deployed: tuple[Path, str], registry: Registry) -> None:
@@ -344,8 +362,8 @@ def test_a_file_that_was_cut_short_is_refused(size: int, deployed: tuple[Path, s
 
 
 def test_a_newer_format_is_refused(deployed: tuple[Path, str]) -> None:
-    _rewritten(deployed[0], "program.json", _program(lambda told: told.__setitem__("version", 2)))
-    with pytest.raises(BundleError, match="exported in format 2; this release reads formats up to 1"):
+    _rewritten(deployed[0], "program.json", _program(lambda told: told.__setitem__("version", 3)))
+    with pytest.raises(BundleError, match="exported in format 3; this release reads formats up to 2"):
         collage_run.load(deployed[0], allow_code=True)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
+from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant, rounded_to
 from collage_core.device import Target
 from collage_core.errors import BackendError, DeclinedError, Refusal
-from collage_core.formats import Format
+from collage_core.formats import BFLOAT16, Format
 from collage_core.ir import Subgraph, TensorType
 from collage_core.patterns import BackendPattern
 from collage_core.rules import PatternRule
@@ -17,7 +17,7 @@ from collage_dnnl.library import LIBRARY_FILE
 from collage_dnnl.patterns import patterns
 from collage_dnnl.rules import POST_OPS_RULE
 from collage_dnnl.tensor import FP32
-from collage_dnnl.variants import BF16, own_variants, variants
+from collage_dnnl.variants import own_variants, variants
 
 if TYPE_CHECKING:
     from collage_dnnl.kernels.plan import Plan
@@ -99,14 +99,17 @@ class DnnlBackend(Backend):
             return
         offered = own_variants(subgraph)
         others = [] if isinstance(offered, Refusal) else [v for v in offered if v != variant]
-        is_rounded = any(f.dtype != FP32 for f in (*variant.inputs, *variant.outputs))
-        if is_rounded or len(subgraph.nodes) > 1 or not all(slow(plan(subgraph, v)) for v in others):
+        if (
+            rounded_to(subgraph, variant)
+            or len(subgraph.nodes) > 1
+            or not all(slow(plan(subgraph, v)) for v in others)
+        ):
             raise DeclinedError("oneDNN has only an uncompiled implementation for these formats")
 
     def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
         return (
             type.dtype == FP32
-            and {source.dtype, destination.dtype} <= {FP32, BF16}
+            and {source.dtype, destination.dtype} <= {FP32, BFLOAT16}
             and source.device == destination.device == "cpu"
             and 1 <= len(type.shape) <= _MAX_CONVERSION_RANK
             and not type.symbolic_dims

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from collage_core.backend import Variant
-from collage_core.device import Target, processor
+from collage_core.device import Target
 from collage_core.errors import Refusal
-from collage_core.formats import Format, Layout
+from collage_core.formats import BFLOAT16, Format, Layout
 from collage_core.ir import Graph, Node, Subgraph
 from collage_core.ir.views import input_format, is_view, output_format
 from collage_dnnl.chain import Chain, has_spatial_operands, parse
@@ -17,9 +17,8 @@ from collage_dnnl.kernels.plan import Eltwise
 from collage_dnnl.support import REDUCTIONS
 from collage_dnnl.tensor import FP32, operand_format
 
-__all__ = ["BF16", "own_variants", "variants"]
+__all__ = ["own_variants", "variants"]
 
-BF16 = "bfloat16"
 
 _POOL_OPS = frozenset(["AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"])
 _CONTRACTIONS = frozenset(["Conv", "ConvTranspose", "Gemm", "MatMul"])
@@ -41,7 +40,7 @@ def variants(subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
     if isinstance(chain, Refusal):
         return chain
     dtypes = [(FP32, FP32)]
-    if BF16 in target.precisions and processor().multiplies_bfloat16:
+    if target.multiplies_bfloat16:
         dtypes += _rounded(chain)
     return _offered(subgraph, chain, (*_own_layouts(chain), *_layouts_beside_transposes(chain)), dtypes)
 
@@ -74,10 +73,10 @@ def _rounded(chain: Chain) -> list[_Dtypes]:
         if any(chain.graph.is_constant(v) for v in data):
             return []  # constants are stored in fp32, but for weights
         if anchor.op_type in _CONTRACTIONS:
-            return [(BF16, BF16), (BF16, FP32)]
+            return [(BFLOAT16, BFLOAT16), (BFLOAT16, FP32)]
         if anchor.op_type in _NORMALISATIONS:
-            return [(BF16, BF16), (FP32, BF16)]
-    return [(BF16, BF16)]
+            return [(BFLOAT16, BFLOAT16), (FP32, BFLOAT16)]
+    return [(BFLOAT16, BFLOAT16)]
 
 
 def _plain(graph: Graph, name: str) -> Layout:

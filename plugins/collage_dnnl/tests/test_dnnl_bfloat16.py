@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from collage_dnnl import variants as module
 from collage_dnnl.backend import DnnlBackend
 from collage_dnnl.kernels.kernel import PrimitiveKernel
 from collage_dnnl.kernels.plan import BinaryPostOp
@@ -18,6 +17,7 @@ from collage_dnnl.kernels.planner import plan
 from collage_dnnl.library import load
 from collage_dnnl.variants import variants
 
+from collage_core import device
 from collage_core.backend import Variant
 from collage_core.device import Processor, Target, processor
 from collage_core.devices import IMMEDIATE
@@ -32,7 +32,7 @@ UNITS = pytest.mark.skipif(not processor().multiplies_bfloat16, reason="the proc
 
 @pytest.fixture
 def _units(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "processor", lambda: Processor("one with units", ("avx512_bf16",)))
+    monkeypatch.setattr(device, "processor", lambda: Processor("one with units", ("avx512_bf16",)))
 
 
 def f(*shape: int) -> Array:
@@ -64,7 +64,7 @@ def test_only_where_it_is_allowed() -> None:
 
 
 def test_only_where_the_processor_has_units_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "processor", lambda: Processor("without", ("avx2", "avx512f")))
+    monkeypatch.setattr(device, "processor", lambda: Processor("without", ("avx2", "avx512f")))
     assert _dtypes(_product()) == _FP32
 
 

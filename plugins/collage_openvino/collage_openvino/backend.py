@@ -15,11 +15,11 @@ from collage_core.backend import (
 )
 from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
-from collage_core.formats import CPU, Format
+from collage_core.formats import BFLOAT16, CPU, Format
 from collage_core.ir import Subgraph, TensorType, bodies_of
 from collage_openvino import __version__
 from collage_openvino.library import DISTRIBUTION, find_library, library_version
-from collage_openvino.variants import BF16, variants
+from collage_openvino.variants import variants
 
 __all__ = ["OpenvinoBackend"]
 
@@ -74,7 +74,7 @@ class OpenvinoBackend(Backend):
         """Only to and from bfloat16: how values lie inside a group is the library's own affair."""
         return (
             type.dtype == "float32"
-            and {source.dtype, destination.dtype} == {"float32", BF16}
+            and {source.dtype, destination.dtype} == {"float32", BFLOAT16}
             and source.layout == destination.layout
             and source.device == destination.device == CPU
             and not type.symbolic_dims

@@ -11,7 +11,7 @@ from typing import IO
 import numpy as np
 import onnx
 
-from collage_core.backend import StoredKernel, Variant
+from collage_core.backend import StoredKernel, Variant, rounded_to
 from collage_core.device import Target
 from collage_core.errors import BackendError
 from collage_core.formats import Array, Format, Layout, row_major_bytes
@@ -19,7 +19,6 @@ from collage_core.ir import Subgraph, TensorType, from_model, subgraph_model, to
 from collage_openvino.kernel import WEIGHTS, OpenvinoKernel, stored
 from collage_openvino.library import CompiledModel, Port, load
 from collage_openvino.settings import precision, properties
-from collage_openvino.variants import BF16
 
 __all__ = ["build_conversion", "build_kernel", "check_together", "stored_kernel"]
 
@@ -36,7 +35,7 @@ def build_kernel(
     see `OpenvinoKernel`.
     """
     model = subgraph_model(subgraph, variant.inputs, variant.outputs, constants_outside=True)
-    is_rounded = _is_rounded(variant)
+    is_rounded = bool(rounded_to(subgraph, variant))
     compiled = _compiled(model, subgraph.graph.constants, [(subgraph, variant)], target, is_rounded)
     return OpenvinoKernel(compiled, *_layouts(variant), stored)
 
@@ -59,16 +58,17 @@ def stored_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> Store
     weights = io.BytesIO()
     _write_constants(model, subgraph.graph.constants, weights)
     data = np.frombuffer(weights.getbuffer(), np.uint8) if weights.tell() else np.empty(0, np.uint8)
-    return stored(model.SerializeToString(), data, *_layouts(variant), target.threads, _is_rounded(variant))
+    return stored(
+        model.SerializeToString(),
+        data,
+        *_layouts(variant),
+        target.threads,
+        bool(rounded_to(subgraph, variant)),
+    )
 
 
 def _layouts(variant: Variant) -> tuple[list[Layout], list[Layout]]:
     return [f.layout for f in variant.inputs], [f.layout for f in variant.outputs]
-
-
-def _is_rounded(variant: Variant) -> bool:
-    """Whether the group is computed in bfloat16: as it is stored around it."""
-    return any(f.dtype == BF16 for f in (*variant.inputs, *variant.outputs))
 
 
 def check_together(groups: Sequence[_Group], target: Target) -> None:

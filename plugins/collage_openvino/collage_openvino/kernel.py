@@ -69,7 +69,7 @@ def restore(stored: StoredKernel) -> OpenvinoKernel:
         Path(folder, WEIGHTS).write_bytes(stored.arrays[0].data)
         path = Path(folder, "model.onnx")
         path.write_bytes(stored.code)
-        model = library.compiled(path, properties(facts["threads"], precision(facts["bfloat16"])))
+        model = library.compiled(path, properties(facts["threads"], precision(facts.get("bfloat16", False))))
     inputs, outputs = ([tuple(layout) for layout in facts[kind]] for kind in ("inputs", "outputs"))
     return OpenvinoKernel(model, inputs, outputs)
 

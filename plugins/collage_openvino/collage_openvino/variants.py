@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collage_core.backend import Variant, rounded_variant
-from collage_core.device import Target, processor
+from collage_core.device import Target
 from collage_core.errors import Refusal
+from collage_core.formats import BFLOAT16
 from collage_core.graph_library import border_variants
 from collage_core.ir import Subgraph
 from collage_openvino.faults import known_fault
 from collage_openvino.integers import wide_refusal
 from collage_openvino.loops import loop_refusal
 
-__all__ = ["BF16", "BORDER_DTYPES", "variants"]
+__all__ = ["BORDER_DTYPES", "variants"]
 
-BF16 = "bfloat16"
 
 BORDER_DTYPES = ("bool", "float32", "int8", "int32", "int64", "uint8")
 """Of values that a group reads or yields. The library computes in 32 bits: float64 is refused for that, int64
@@ -41,6 +41,6 @@ def variants(subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
         if (refusal := ask(subgraph)) is not None:
             return refusal
     offered = border_variants(subgraph)
-    if BF16 in target.precisions and processor().multiplies_bfloat16:
-        offered += [r for v in offered if (r := rounded_variant(v, BF16)) != v]
+    if target.multiplies_bfloat16:
+        offered += [r for v in offered if (r := rounded_variant(v, BFLOAT16)) != v]
     return offered

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from collage_openvino import backend as module
-from collage_openvino import plugin, variants
+from collage_openvino import plugin
 from collage_openvino.backend import OpenvinoBackend
 from collage_openvino.build import _check
 from collage_openvino.library import load
@@ -21,7 +21,7 @@ from collage_openvino.settings import properties
 from collage_run.restoring import restore
 from onnx import TensorProto
 
-from collage_core import placement
+from collage_core import device, placement
 from collage_core.backend import BackendKind, Variant, plain_variant
 from collage_core.candidates import Taken, generate_candidates
 from collage_core.device import Processor, Target, processor
@@ -352,7 +352,7 @@ _ROUNDING = Target("cpu", 2, ("bfloat16",))
 def test_bfloat16_is_offered_where_it_is_allowed_and_the_processor_multiplies_it(
     target: Target, instructions: tuple[str, ...], dtypes: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(variants, "processor", lambda: Processor("any", instructions))
+    monkeypatch.setattr(device, "processor", lambda: Processor("any", instructions))
     group = make_group([node("MatMul", ["x", "w"], "o")], {"x": f(4, 8)}, {"w": f(8, 16)})
     offered = OpenvinoBackend().variants(group, target)
     assert not isinstance(offered, Refusal)

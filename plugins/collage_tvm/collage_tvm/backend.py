@@ -12,12 +12,12 @@ from collage_run.image import OPENMP
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Tuned, Variant
 from collage_core.device import Target
 from collage_core.errors import Refusal
-from collage_core.formats import Format
+from collage_core.formats import BFLOAT16, Format
 from collage_core.ir import Subgraph, TensorType
 from collage_core.rules import PatternRule
 from collage_core.shared_library import installed_version
 from collage_tvm.rules import NAME, tvm_rule
-from collage_tvm.support import BF16, MOVABLE
+from collage_tvm.support import MOVABLE
 from collage_tvm.tuning.groups import tunable_variants, tuned_variants, untunable
 from collage_tvm.tuning.records import TUNED
 from collage_tvm.variants import group_variants
@@ -107,7 +107,7 @@ class TvmBackend(Backend):
 
     def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
         stored = {source.dtype, destination.dtype}
-        can = stored == {type.dtype} or (type.dtype == "float32" and stored <= {"float32", BF16})
+        can = stored == {type.dtype} or (type.dtype == "float32" and stored <= {"float32", BFLOAT16})
         can = can and source.device == destination.device
         return can and type.dtype in MOVABLE and 0 < type.size < 2**31
 

@@ -15,7 +15,7 @@ from tvm import tirx
 from collage_core.backend import Kernel, Variant
 from collage_core.device import Target
 from collage_core.errors import BackendError
-from collage_core.formats import Array, Format, Layout, own
+from collage_core.formats import BFLOAT16, Array, Format, Layout, own
 from collage_core.ir import OpKind, Subgraph, TensorType, op_kind
 from collage_tvm.bits import narrowed, widened
 from collage_tvm.groups import POOLS
@@ -27,7 +27,6 @@ from collage_tvm.partial import partial_reduction
 from collage_tvm.pointwise import pointwise_nests
 from collage_tvm.rows import reductions_of, row_nests
 from collage_tvm.scan import scan_nests
-from collage_tvm.support import BF16
 from collage_tvm.tensor import ARITHMETIC, Index, Memory, Scope, Tensor, buffer_dtype, linear, make
 from collage_tvm.tiles import contraction_nests, contraction_of
 from collage_tvm.tuning.records import TUNED
@@ -52,9 +51,9 @@ class _Parameters:
     def input(self, name: str, shape: tuple[int, ...], format: Format) -> Tensor:
         buffer = _buffer(f"in{len(self.inputs)}", shape, format.dtype)
         self.inputs.append(buffer)
-        if format.dtype != BF16:
+        if format.dtype != BFLOAT16:
             return _argument(buffer, shape, format.dtype, format.layout)
-        bits = _argument(buffer, shape, buffer_dtype(BF16), format.layout)
+        bits = _argument(buffer, shape, buffer_dtype(BFLOAT16), format.layout)
         return make(shape, "float32", [bits], lambda s, i: widened(s.value(bits, i)), weight=ARITHMETIC)
 
     def hold(self, data: Array) -> Tensor:
@@ -72,7 +71,7 @@ class _Parameters:
     def output(self, tensor: Tensor, format: Format) -> Output:
         buffer = _buffer(f"out{len(self.outputs)}", tensor.shape, format.dtype)
         self.outputs.append(buffer)
-        if format.dtype == BF16:
+        if format.dtype == BFLOAT16:
             return Output(_rounded(tensor), buffer, format.layout, streams=False)
         streams = contraction_of(tensor) is None and tensor.scan is None  # their schedules store plainly
         streams = streams and beyond_caches(math.prod(tensor.shape), tensor.dtype)
@@ -93,7 +92,7 @@ def _rounded(tensor: Tensor) -> Tensor:
         return narrowed(s.value(tensor, i))
 
     digits = {"factors": tensor.factors, "cuts": tensor.cuts}
-    return make(tensor.shape, buffer_dtype(BF16), [tensor], element, weight=ARITHMETIC, **digits)
+    return make(tensor.shape, buffer_dtype(BFLOAT16), [tensor], element, weight=ARITHMETIC, **digits)
 
 
 def _argument(buffer: Any, shape: tuple[int, ...], dtype: str, layout: Layout) -> Tensor:

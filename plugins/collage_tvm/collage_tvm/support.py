@@ -15,8 +15,6 @@ from collage_tvm.resize import check_resize
 __all__ = ["SUPPORTED", "check_operator"]
 
 FLOATS = frozenset({"float32", "float64"})
-BF16 = "bfloat16"
-"""In which float32 values may be stored; computed is in float32."""
 NUMBERS = FLOATS | {"int32", "int64"}
 MOVABLE = NUMBERS | {"bool", "float16", "int8", "uint8", "int16"}
 INDICES = frozenset({"int32", "int64"})

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collage_core.backend import Variant, plain_variant, rounded_variant
-from collage_core.device import Target, processor
+from collage_core.device import Target
 from collage_core.errors import Refusal
-from collage_core.formats import Format, channels_last, plain
+from collage_core.formats import BFLOAT16, Format, channels_last, plain
 from collage_core.ir import OpKind, Subgraph, op_kind
 from collage_tvm.groups import check_group
 from collage_tvm.operand_layouts import contraction_variants
-from collage_tvm.support import BF16
 
 __all__ = ["group_variants"]
 
@@ -43,8 +42,8 @@ _KEEPS_DIMENSIONS = frozenset(
 
 def group_variants(subgraph: Subgraph, target: Target) -> list[Variant] | Refusal:
     """Plain; and channels-last throughout, where the group's dimensions mean the same from its inputs to its
-    outputs. Contractions: see `operand_layouts`. What else there is may read bfloat16, yield it, or both,
-    where the target allows that and somebody multiplies it.
+    outputs. Contractions: see `operand_layouts`. What else there is may read and yield bfloat16 where that
+    is allowed and the processor multiplies it, or change to or from it in passing.
     """
     if (refusal := check_group(subgraph)) is not None:
         return refusal
@@ -55,9 +54,10 @@ def group_variants(subgraph: Subgraph, target: Target) -> list[Variant] | Refusa
     if last is not None and last not in variants:
         variants.append(last)
     sums_up = any(n.op_type == "CumSum" for n in subgraph.nodes)  # its schedule stores nothing but sums
-    if BF16 in target.precisions and processor().multiplies_bfloat16 and not sums_up:
-        ends = ((True, True), (True, False), (False, True))
-        rounded = [rounded_variant(v, BF16, inputs=i, outputs=o) for v in variants for i, o in ends]
+    if target.multiplies_bfloat16 and not sums_up:
+        rounded = [rounded_variant(v, BFLOAT16) for v in variants]
+        rounded.append(rounded_variant(variants[0], BFLOAT16, outputs=False))
+        rounded.append(rounded_variant(variants[0], BFLOAT16, inputs=False))
         variants += [v for v in dict.fromkeys(rounded) if v not in variants]
     return variants
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 import pytest
-from collage_tvm import variants as module
 from collage_tvm.backend import TvmBackend
 
+from collage_core import device
 from collage_core.device import Processor, Target
 from collage_core.devices import IMMEDIATE
 from collage_core.errors import Refusal
@@ -24,7 +24,7 @@ _NOTHING = np.empty(0, np.uint8)
 @pytest.fixture(autouse=True)
 def _units(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is offered where somebody multiplies it; this backend needs no instructions for it."""
-    monkeypatch.setattr(module, "processor", lambda: Processor("one with units", ("avx512_bf16",)))
+    monkeypatch.setattr(device, "processor", lambda: Processor("one with units", ("avx512_bf16",)))
 
 
 def _f(*shape: int) -> Array:
@@ -92,7 +92,7 @@ def test_where_it_is_not_offered(nodes: Sequence[onnx.NodeProto], constants: dic
 def test_only_where_it_is_allowed_and_somebody_multiplies_it(monkeypatch: pytest.MonkeyPatch) -> None:
     group = make_group([node("Relu", ["x"], "o")], {"x": _f(8, 8)})
     assert _stored(group, Target("cpu", 2)) == {("float32", "float32")}
-    monkeypatch.setattr(module, "processor", lambda: Processor("without", ("avx2",)))
+    monkeypatch.setattr(device, "processor", lambda: Processor("without", ("avx2",)))
     assert _stored(group) == {("float32", "float32")}
 
 

@@ -26,7 +26,7 @@ from collage_dnnl.kernels.plan import (
     Source,
 )
 from collage_dnnl.library import ENGINE, load
-from collage_dnnl.tensor import Tensor
+from collage_dnnl.tensor import FP32, Tensor
 
 __all__ = ["restore", "stored_plan"]
 
@@ -134,15 +134,15 @@ def _tensor(tensor: Tensor) -> list[Any]:
 
 
 def _tensor_from_json(told: Any) -> Tensor:
-    dims, strides, dtype = told
-    return Tensor(tuple(dims), tuple(strides), dtype)
+    dims, strides, *dtype = told  # without one in exports of version 1
+    return Tensor(tuple(dims), tuple(strides), *dtype)
 
 
 def _parameter_to_json(parameter: Any) -> Any:
     if isinstance(parameter, Tensor):
         return {"tensor": _tensor(parameter)}
     if isinstance(parameter, AnyFormat):
-        return {"any": [parameter.dims, parameter.dtype]}
+        return {"any": parameter.dims, "dtype": parameter.dtype}
     if isinstance(parameter, Int64):
         return {"int64": parameter.value}
     if isinstance(parameter, tuple):
@@ -160,8 +160,7 @@ def _parameter_from_json(told: Any) -> Any:
     if "tensor" in told:
         return _tensor_from_json(told["tensor"])
     if "any" in told:
-        dims, dtype = told["any"]
-        return AnyFormat(tuple(dims), dtype)
+        return AnyFormat(tuple(told["any"]), told.get("dtype", FP32))
     if "int64" in told:
         return Int64(told["int64"])
     return tuple(told["dims"]) if "dims" in told else ENGINE
