@@ -17,7 +17,7 @@ from collage_dnnl.library import LIBRARY_FILE
 from collage_dnnl.patterns import patterns
 from collage_dnnl.rules import POST_OPS_RULE
 from collage_dnnl.tensor import FP32
-from collage_dnnl.variants import own_variants, variants
+from collage_dnnl.variants import has_odd_channels, own_variants, variants
 
 if TYPE_CHECKING:
     from collage_dnnl.kernels.plan import Plan
@@ -27,6 +27,8 @@ __all__ = ["DnnlBackend"]
 
 _MAX_CONVERSION_RANK = 6
 _UNCOMPILED = "ref"
+_BY_PAIRS = ("brg_conv", "brgconv")
+"""Implementations that read channels in pairs."""
 
 
 class DnnlBackend(Backend):
@@ -76,6 +78,7 @@ class DnnlBackend(Backend):
         library, planned = load(), plan(subgraph, variant)
         library.set_threads(target.threads)
         self._refuse_slow(library, subgraph, variant, planned)
+        self._refuse_careless(library, subgraph, variant, planned)
         return PrimitiveKernel(library, planned, target.threads)
 
     @staticmethod
@@ -105,6 +108,19 @@ class DnnlBackend(Backend):
             or not all(slow(plan(subgraph, v)) for v in others)
         ):
             raise DeclinedError("oneDNN has only an uncompiled implementation for these formats")
+
+    @staticmethod
+    def _refuse_careless(library: Library, subgraph: Subgraph, variant: Variant, planned: Plan) -> None:
+        """In bfloat16 some convolutions read channels in pairs: of an odd number, the next pixel's or group's
+        first one as well, times zero. Where that is infinite or NaN, pixels are lost that have nothing to do
+        with it. DeclinedError for those.
+        """
+        from collage_dnnl.kernels.asking import implementation_of
+
+        if not rounded_to(subgraph, variant) or not has_odd_channels(subgraph):
+            return
+        if (implementation_of(library, planned) or "").startswith(_BY_PAIRS):
+            raise DeclinedError("oneDNN's convolution of an odd number of channels reads a neighbour's, too")
 
     def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
         return (

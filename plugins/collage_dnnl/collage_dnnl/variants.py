@@ -17,7 +17,7 @@ from collage_dnnl.kernels.plan import Eltwise
 from collage_dnnl.support import REDUCTIONS
 from collage_dnnl.tensor import FP32, operand_format
 
-__all__ = ["own_variants", "variants"]
+__all__ = ["has_odd_channels", "own_variants", "variants"]
 
 
 _POOL_OPS = frozenset(["AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"])
@@ -51,6 +51,16 @@ def own_variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
     """
     chain = parse(subgraph)
     return chain if isinstance(chain, Refusal) else _offered(subgraph, chain, _own_layouts(chain))
+
+
+def has_odd_channels(subgraph: Subgraph) -> bool:
+    """Whether it convolves an odd number of channels with each other."""
+    graph = subgraph.graph
+    for node in subgraph.nodes:
+        if node.op_type in ("Conv", "ConvTranspose"):
+            channels = graph.shape_of(node.inputs[0])[1] // int(node.attributes.get("group", 1))
+            return channels % 2 == 1
+    return False
 
 
 def _offered(

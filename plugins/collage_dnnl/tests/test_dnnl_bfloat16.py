@@ -125,6 +125,49 @@ def test_a_residual_of_another_type_is_no_sum_in_place() -> None:
     np.testing.assert_allclose(arrays[2].astype(np.float32), wanted, atol=2e-2 * np.abs(wanted).max())
 
 
+@UNITS
+@pytest.mark.parametrize(
+    ("channels", "groups"), [(3, 1), (17, 1), (33, 1), (30, 10), (34, 2), (16, 1), (32, 8), (9, 9)]
+)
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_what_is_no_number_stays_within_its_windows(
+    channels: int, groups: int, kernel: int, transposed: bool
+) -> None:
+    """Some of the library's convolutions read odd channels' neighbours: they are declined."""
+    each = channels // groups
+    weights = f(channels, 4 if transposed else each, kernel, kernel)
+    op, pads = "ConvTranspose" if transposed else "Conv", [kernel // 2] * 4
+    x = f(1, channels, 9, 9)
+    group = make_group([node(op, ["x", "w"], "o", pads=pads, group=groups)], {"x": x}, {"w": weights})
+    backend, built = DnnlBackend(), 0
+    for variant in _rounded_variants(group):
+        try:
+            kernel_of = backend.build(group, variant, ROUNDING)
+        except DeclinedError:
+            continue
+        built += 1
+        given, result = (
+            empty(x.shape, variant.inputs[0]),
+            empty(group.graph.shape_of("o"), variant.outputs[0]),
+        )
+        workspace = empty((kernel_of.workspace_bytes,), plain("uint8", (kernel_of.workspace_bytes,)))
+        run = kernel_of.bind([given], [result], workspace, IMMEDIATE)
+        for channel in {0, each - 1, channels - 1}:
+            given[...] = x
+            given[0, channel, 4, 4] = np.nan
+            assert not run()
+            reached = 4 if transposed else weights.shape[0] // groups
+            assert np.isnan(result.astype(np.float32)).sum() == reached * kernel * kernel
+    assert built or each % 2
+
+
+def _rounded_variants(subgraph: Subgraph) -> list[Variant]:
+    offered = variants(subgraph, ROUNDING)
+    assert not isinstance(offered, Refusal)
+    return [v for v in offered if v.inputs[0].dtype == "bfloat16"]
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_other_types_are_refused(dtype: str) -> None:
     group = make_group([node("Relu", ["x"], "o")], {"x": f(4, 8)})
