@@ -51,7 +51,7 @@ class Candidate:
         """
         return self.subgraph.key, str(self.variant), self.backend
 
-    @property
+    @cached_property
     def is_rounded(self) -> bool:
         """Whether a value is stored in another type than its own."""
         return bool(rounded_to(self.subgraph, self.variant))

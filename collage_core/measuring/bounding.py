@@ -63,6 +63,8 @@ class Known:
     """Of what is not measured; None where everything is."""
     phase: str = _MEASURING
     """In which people are told that it is measured."""
+    rounds: bool = True
+    """Whether what stores values rounded takes part."""
 
     @property
     def candidates(self) -> CandidateSet:
@@ -122,7 +124,7 @@ class Known:
         allowed: Callable[[Candidate], bool] = lambda candidate: True,
     ) -> SearchResult:
         """What is most likely the best placement, measured or not; parts without a record have no cost."""
-        candidates = self.candidates
+        candidates = self._searched
         candidates = replace(candidates, candidates=tuple(filter(allowed, candidates.candidates)))
         if self.estimates is None:
             return search_placement(candidates, self.costs, self.searcher, backends)
@@ -174,24 +176,33 @@ class Known:
         return self.costs.priced(self.candidates.graph, placement)
 
     def _found(self, backends: Sequence[str] | None) -> SearchResult:
-        return search_placement(self.candidates, self.costs, self.searcher, backends)
+        return search_placement(self._searched, self.costs, self.searcher, backends)
+
+    @property
+    def _searched(self) -> CandidateSet:
+        """The candidates that take part."""
+        if self.rounds:
+            return self.candidates
+        exact = tuple(c for c in self.candidates.candidates if not c.is_rounded)
+        return replace(self.candidates, candidates=exact)
 
     def _measured(self, backends: Sequence[str] | None) -> SearchResult | None:
         """The best of what has been measured; None where that is not enough for a placement. Nor is what
         needs the reference where another backend has not been measured yet.
         """
-        kinds, unknown = self.candidates.kinds, self.ledger.unknown_kernels
+        searched = self._searched
+        kinds, unknown = searched.kinds, self.ledger.unknown_kernels
         others = {
             _place(c)
-            for c in self.candidates.candidates
+            for c in searched.candidates
             if c.backend != VIEW and kinds[c.backend] is not BackendKind.REFERENCE and c.kernel_key in unknown
         }
         kept = tuple(
             c
-            for c in self.candidates.candidates
+            for c in searched.candidates
             if c.backend == VIEW or kinds[c.backend] is not BackendKind.REFERENCE or _place(c) not in others
         )
-        candidates = replace(self.candidates, candidates=kept)
+        candidates = replace(searched, candidates=kept)
         try:
             return search_placement(candidates, self.costs, self.searcher, backends)
         except PlacementError:

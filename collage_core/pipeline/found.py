@@ -21,6 +21,7 @@ from collage_core.pipeline.memory import Memory
 from collage_core.pipeline.proof import COLLAGE, LONGEST_MS, MIX, Single, label_of
 from collage_core.pipeline.singles import far_of
 from collage_core.placement import Placement
+from collage_core.runtime.plan import rounded_on_the_way
 from collage_core.search.searcher import SearchResult
 
 __all__ = ["Found"]
@@ -94,6 +95,16 @@ class Found:
             for name in self.known.candidates.kinds:
                 known.setdefault(name, Single(name, None, alone=True, reason="not tried by itself so far"))
         return tuple(known.values())
+
+    @property
+    def is_wrongly_rounded(self) -> bool:
+        """Whether the op level's placement rounds, and has failed as a whole."""
+        return self.has_failed_rounded(self.mix)
+
+    def has_failed_rounded(self, placement: Placement) -> bool:
+        """Whether it has failed as a whole, which rounding may be to blame for."""
+        rounds = rounded_on_the_way(self.known.candidates.graph, placement)
+        return placement.digest in self.failed and bool(rounds)
 
     @property
     def mix(self) -> Placement:

@@ -13,6 +13,7 @@ from collage_core.backend import BackendKind
 from collage_core.candidates import Candidate
 from collage_core.costs.ratio import HOPELESS
 from collage_core.costs.record import CostKey
+from collage_core.errors import BackendError
 from collage_core.ir import Subgraph
 from collage_core.measuring.bounding import Known
 from collage_core.measuring.calibration import calibrate
@@ -91,9 +92,7 @@ class _Steps:
         self._learn()
         recalled = found.recalled
         found.memory.left_out = found.left_out(self._effort) if recalled is None else recalled.left_out
-        if self._aim.bounds and recalled is None:
-            found.memory.costs_digest = costs_digest(self._known.candidates, self._known.costs)
-            self._remember()
+        self._remember_costs()
         if not runs:
             return self._runner.outcome(Proof(found.mix, MIX), Stage.SEARCHED)
         late = found.out_of_time(self._effort, self._budget)
@@ -103,8 +102,20 @@ class _Steps:
         if memory.out_of_time is None:
             memory.out_of_time = late
             self._remember()
-        proof = self._beside_left_out(self._prove(late))
+        try:
+            proof = self._beside_left_out(self._prove(late))
+        except BackendError:  # nothing that was found runs as a whole
+            if not found.is_wrongly_rounded:
+                raise
+        if found.is_wrongly_rounded:
+            proof = self._prove_unrounded(late)
         return self._runner.outcome(proof, Stage.CONFIRMED if proof.is_confirmed else Stage.CHOSEN)
+
+    def _remember_costs(self) -> None:
+        """At which costs all was found."""
+        if self._aim.bounds and self._found.recalled is None:
+            self._found.memory.costs_digest = costs_digest(self._known.candidates, self._known.costs)
+            self._remember()
 
     def _remember(self) -> None:
         """For the next call of the same."""
@@ -228,6 +239,9 @@ class _Steps:
         )
         found.op_level, found.memory.turns = refined.result, len(refined.comparisons)
         found.search_s += refined.search_s
+        if found.is_wrongly_rounded:
+            self._known.rounds = False  # of which of its groups that was nobody knows
+            found.op_level = self._next_answer()
         if recalled is None:
             found.memory.singles_after = tuple(self._single_after(s) for s in found.singles)
         else:
@@ -244,7 +258,12 @@ class _Steps:
 
         if before.backend == self._known.fallback or is_over():
             return before
-        return single(before.backend, self._known, Looking(math.inf, time_is_over=is_over))
+        rounds, has_failed = self._known.rounds, self._found.has_failed_rounded(before.placement)
+        self._known.rounds = rounds and not has_failed
+        try:
+            return single(before.backend, self._known, Looking(math.inf, time_is_over=is_over))
+        finally:
+            self._known.rounds = rounds
 
     def _search_further(self, searcher: Searcher, seed: int) -> None:
         """What a further search finds, with its groups' costs."""
@@ -283,6 +302,14 @@ class _Steps:
             )
             result = replace(result, placement=known.priced(result.placement))
         found.second_level, found.second_name = result, searcher.name
+
+    def _prove_unrounded(self, late: Collection[str]) -> Proof:
+        """The same with what is found where nothing is rounded."""
+        found, self._known.rounds = self._found, False
+        found.op_level, found.second_level = self._next_answer(), None
+        found.singles = tuple(self._single_after(s) for s in found.singles)
+        self._remember_costs()
+        return self._beside_left_out(self._prove(late))
 
     def _prove(self, late: Collection[str]) -> Proof:
         found, effort = self._found, self._effort

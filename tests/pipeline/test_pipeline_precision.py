@@ -18,7 +18,7 @@ from collage_core.formats import Format
 from collage_core.ir import Subgraph, from_model
 from collage_core.ir.passes import normalise
 from collage_core.measuring.entrants import placement_entrant
-from collage_core.pipeline.effort import THOROUGH
+from collage_core.pipeline.effort import NORMAL, QUICK, THOROUGH, Effort
 from collage_core.placement import Conversion, Group, Placement
 from collage_core.plugins import PLUGINS_VARIABLE, default_registry
 from collage_core.runtime.plan import rounded_on_the_way
@@ -78,6 +78,36 @@ def test_what_is_allowed_is_taken_where_it_pays_and_is_right(parse: Parse, tmp_p
     (y,) = build(found.graph, found.placement)({"x": x}).values()
     assert y.dtype == np.float32
     np.testing.assert_allclose(y, -np.exp(np.maximum(-x, 0)), rtol=1e-2)
+
+
+@pytest.mark.parametrize("effort", [QUICK, NORMAL, THOROUGH], ids=lambda e: e.name)
+def test_where_rounding_makes_a_wrong_answer_nothing_is_rounded(
+    parse: Parse, tmp_path: Path, effort: Effort
+) -> None:
+    """Which number is the largest, of those that are 8000 and a little: float16 cannot tell."""
+    nodes = "[h] a = Add(x, c) [r] b = Abs(a) [n] d = Neg(b) [s] y = ArgMax<axis=1>(d)"
+    text = f"(float[4,64] x) => (int64[4,1] y) <float[1] c = {{8000.0}}> {{ {nodes} }}"
+    only = [("reference", op) for op in ("Abs", "Neg")]
+
+    def run() -> Optimization:
+        return optimize(
+            parse(text),
+            backends=["halves"],
+            target=_HALVES,
+            costs=tmp_path / "c.sqlite",
+            constraints=Constraints(excluded=only),
+            effort=effort,
+        )
+
+    first = run()
+    assert set(_stored(first.placement)) == {"float32", "int64"}
+    assert any("output 'y' (int64) differs" in reason for reason in first.rejected)
+    record = first.comparison.records["collage"] if first.comparison else None
+    assert record is not None
+    assert record.ok
+    again = run()
+    assert again.placement.digest == first.placement.digest
+    assert again.counts["measured"] == 0
 
 
 def test_nothing_is_rounded_that_was_not_asked_for(parse: Parse, tmp_path: Path) -> None:
