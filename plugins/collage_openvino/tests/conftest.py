@@ -31,8 +31,9 @@ class CheckGroup(Protocol):
 
 @pytest.fixture(scope="session")
 def check() -> CheckGroup:
-    """Checks every variant, also with other numbers in its buffers; in bfloat16, too, where the processor has
-    units for it. The variants that round nothing.
+    """Checks every variant, also with other numbers in its buffers. In bfloat16, too, where the processor has
+    units for it; but not where whole numbers come out, which rounding may decide. The variants that round
+    nothing.
     """
 
     def run(
@@ -45,7 +46,8 @@ def check() -> CheckGroup:
     ) -> list[Variant]:
         group = make_group(nodes, inputs, constants, outputs, opset=opset)
         others = {v: np.asarray(np.roll(a, 1)) for v, a in inputs.items()}
-        target = Target("cpu", threads, ("bfloat16",))
+        types = [group.graph.type_of(v).dtype for v in group.outputs]
+        target = Target("cpu", threads, ("bfloat16",) if set(types) == {"float32"} else ())
         kernels = check_group(OpenvinoBackend(), group, inputs, target, other_inputs=others, repeatable=False)
         return [v for v in kernels if not any(f.dtype == "bfloat16" for f in (*v.inputs, *v.outputs))]
 
