@@ -18,7 +18,7 @@ from collage_core.formats import Array, Format, Layout, row_major_bytes
 from collage_core.ir import Subgraph, TensorType, from_model, subgraph_model, to_value_info
 from collage_openvino.kernel import WEIGHTS, OpenvinoKernel, stored
 from collage_openvino.library import CompiledModel, Port, load
-from collage_openvino.settings import precision, properties
+from collage_openvino.settings import properties
 
 __all__ = ["build_conversion", "build_kernel", "check_together", "stored_kernel"]
 
@@ -104,7 +104,7 @@ def _compiled(
             _write_constants(model, constants, file)
         path = Path(folder, "model.onnx")
         onnx.save(model, path)
-        compiled = load().compiled(path, properties(target.threads, precision(is_rounded)))
+        compiled = load().compiled(path, properties(target.threads, is_rounded=is_rounded))
     given, returned = compiled.inputs(), compiled.outputs()
     inputs = [(s, v, f) for s, variant in groups for v, f in zip(s.inputs, variant.inputs, strict=True)]
     outputs = [(s, v, f) for s, variant in groups for v, f in zip(s.outputs, variant.outputs, strict=True)]

@@ -11,7 +11,7 @@ from collage_run.formats import Array, Layout
 from collage_run.kernel import Bound, Kernel, StoredKernel
 
 from collage_openvino.library import CompiledModel, load
-from collage_openvino.settings import precision, properties
+from collage_openvino.settings import properties
 
 __all__ = ["WEIGHTS", "OpenvinoKernel", "restore", "stored"]
 
@@ -69,7 +69,7 @@ def restore(stored: StoredKernel) -> OpenvinoKernel:
         Path(folder, WEIGHTS).write_bytes(stored.arrays[0].data)
         path = Path(folder, "model.onnx")
         path.write_bytes(stored.code)
-        model = library.compiled(path, properties(facts["threads"], precision(facts.get("bfloat16", False))))
+        model = library.compiled(path, properties(facts["threads"], is_rounded=facts.get("bfloat16", False)))
     inputs, outputs = ([tuple(layout) for layout in facts[kind]] for kind in ("inputs", "outputs"))
     return OpenvinoKernel(model, inputs, outputs)
 

@@ -6,21 +6,16 @@ import os
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["NOTHING_ELSE", "precision", "properties"]
-
-_PRECISION = "INFERENCE_PRECISION_HINT"
+__all__ = ["NOTHING_ELSE", "properties"]
 
 NOTHING_ELSE: Mapping[str, str | None] = MappingProxyType({})
 
 
-def precision(is_rounded: bool) -> Mapping[str, str | None]:
-    """The settings of a model that is computed in bfloat16 if `is_rounded`, else in float32."""
-    return {_PRECISION: "bf16" if is_rounded else "f32"}
-
-
-def properties(threads: int, settings: Mapping[str, str | None] = NOTHING_ELSE) -> dict[str, str]:
+def properties(
+    threads: int, settings: Mapping[str, str | None] = NOTHING_ELSE, *, is_rounded: bool = False
+) -> dict[str, str]:
     """The library's properties, by its own names, for models on so many threads. settings: others in place of
-    these, None for one that is left to the library.
+    these, None for one that is left to the library. is_rounded: whether all is computed in bfloat16.
 
     Every model would have an arena of its own, to which the library's threads have to move from the model
     before it: some 40 us. All models can share one instead, with as many threads as this process may use,
@@ -33,7 +28,7 @@ def properties(threads: int, settings: Mapping[str, str | None] = NOTHING_ELSE) 
         "INFERENCE_NUM_THREADS": str(threads),
         "ENABLE_CPU_PINNING": "NO",
         # The processor's bf16 units would be used otherwise
-        _PRECISION: "f32",
+        "INFERENCE_PRECISION_HINT": "bf16" if is_rounded else "f32",
         # What is multiplied with quantized constants would be quantized as well, in groups of as many numbers
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
         "KV_CACHE_PRECISION": "f32",
