@@ -24,7 +24,7 @@ import onnx
 from collage_run.restoring import restore
 from onnx import helper, numpy_helper
 
-from collage_core.backend import Backend, Bound, Kernel, StoredKernel, Variant, exact_values
+from collage_core.backend import Backend, Bound, Kernel, StoredKernel, Variant, exact_values, rounded_to
 from collage_core.costs.check import compare, rounded_answers, standards
 from collage_core.device import Target
 from collage_core.devices import Station
@@ -351,8 +351,7 @@ def _call(
     for i in kept:
         if inputs[i].tobytes() != before[i]:
             raise AssertionError(f"it changed its input {subgraph.inputs[i]!r}")
-    pairs = (*zip(inputs, run.inputs.values(), strict=True), *zip(outputs, run.outputs, strict=True))
-    rounded = {stored.dtype.name for stored, value in pairs if stored.dtype != value.dtype}
+    rounded = rounded_to(subgraph, bound.variant)
     answers = partial(rounded_answers, subgraph, run.inputs, exact_values(subgraph, bound.variant))
     held_to = standards(subgraph.graph, subgraph.nodes, rounded, answers)
     for name, output, expected in zip(subgraph.outputs, outputs, run.outputs, strict=True):

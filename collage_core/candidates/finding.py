@@ -52,9 +52,14 @@ class Candidate:
         return self.subgraph.key, str(self.variant), self.backend
 
     @cached_property
+    def rounded_to(self) -> frozenset[str]:
+        """The types in which values of other types are stored."""
+        return rounded_to(self.subgraph, self.variant)
+
+    @property
     def is_rounded(self) -> bool:
         """Whether a value is stored in another type than its own."""
-        return bool(rounded_to(self.subgraph, self.variant))
+        return bool(self.rounded_to)
 
 
 @dataclass(frozen=True, slots=True)

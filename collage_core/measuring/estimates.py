@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from statistics import median
 from types import MappingProxyType
 
-from collage_core.backend import BackendKind, rounded_to
+from collage_core.backend import BackendKind
 from collage_core.candidates import Candidate, CandidateSet
 from collage_core.costs.roofline import Peaks, Work, work_of
 from collage_core.formats import CPU, Format, device_of
@@ -108,7 +108,7 @@ class Estimates:
             node, device = heaviest.of(c.subgraph), c.variant.device
             # What it would be here says nothing of another device.
             work = _least_work(c, node) if device == CPU else _NO_WORK
-            apart = *([] if device == CPU else [device]), *sorted(rounded_to(c.subgraph, c.variant))
+            apart = *([] if device == CPU else [device]), *sorted(c.rounded_to)
             near = c.backend, *_kind_of(self._graph, node), *apart
             self._kernels[key] = _Kernel(
                 key,

@@ -258,12 +258,8 @@ class _Steps:
 
         if before.backend == self._known.fallback or is_over():
             return before
-        rounds, has_failed = self._known.rounds, self._found.has_failed_rounded(before.placement)
-        self._known.rounds = rounds and not has_failed
-        try:
-            return single(before.backend, self._known, Looking(math.inf, time_is_over=is_over))
-        finally:
-            self._known.rounds = rounds
+        rounds = not self._found.has_failed_rounded(before.placement)
+        return single(before.backend, self._known, Looking(math.inf, time_is_over=is_over, rounds=rounds))
 
     def _search_further(self, searcher: Searcher, seed: int) -> None:
         """What a further search finds, with its groups' costs."""

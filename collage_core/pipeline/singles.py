@@ -27,12 +27,14 @@ class Looking:
     """How much is measured of what a backend is guessed to do best alone, and guessed again.
 
     near_ms: what is guessed to take longer is not measured. looks: how often it is done. time_is_over: asked
-    before each look, which then has whatever time it takes; None where the ledger says so.
+    before each look, which then has whatever time it takes; None where the ledger says so. rounds: whether
+    what stores values rounded takes part.
     """
 
     near_ms: float = 0.0
     looks: int = _LOOKS
     time_is_over: Callable[[], bool] | None = None
+    rounds: bool = True
 
 
 def single(name: str, known: Known, looking: Looking | None = None) -> Single:
@@ -116,6 +118,8 @@ def _best(known: Known, backends: Sequence[str], origin: str | None, looking: Lo
     name, looks, time_is_over = backends[0], looking.looks, looking.time_is_over
 
     def allowed(candidate: Candidate) -> bool:
+        if candidate.is_rounded and not looking.rounds:
+            return False
         return origin is None or candidate.backend != name or candidate.origin == origin
 
     placement = known.guess(backends, allowed).placement

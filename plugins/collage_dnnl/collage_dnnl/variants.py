@@ -19,6 +19,8 @@ from collage_dnnl.tensor import FP32, operand_format
 
 __all__ = ["has_odd_channels", "own_variants", "variants"]
 
+_Dtypes = tuple[str, str]
+"""In which what the anchor works on is stored, and the output with what is added to it."""
 
 _POOL_OPS = frozenset(["AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"])
 _CONTRACTIONS = frozenset(["Conv", "ConvTranspose", "Gemm", "MatMul"])
@@ -26,10 +28,6 @@ _NORMALISATIONS = frozenset(["LayerNormalization", "LogSoftmax", "Softmax"])
 _SPATIAL_OPS = frozenset(
     ["AveragePool", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalMaxPool", "LRN", "MaxPool", "Resize"]
 )
-
-
-_Dtypes = tuple[str, str]
-"""In which what the anchor works on is stored, and the output with what is added to it."""
 
 
 def variants(subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:

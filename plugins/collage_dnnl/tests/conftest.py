@@ -15,7 +15,7 @@ from collage_dnnl.kernels.kernel import PrimitiveKernel
 from collage_dnnl.kernels.planner import plan
 from collage_dnnl.library import load
 
-from collage_core.backend import Kernel, Variant
+from collage_core.backend import Kernel, Variant, rounded_to
 from collage_core.device import Target
 from collage_core.errors import DeclinedError
 from collage_core.formats import Array
@@ -82,18 +82,14 @@ def run_group(backend: DnnlBackend) -> RunGroup:
             try:
                 return backend.build(subgraph, variant, target)
             except DeclinedError:
-                if _is_rounded(variant):
+                if rounded_to(group, variant):
                     raise
                 declined.append(variant)
                 return PrimitiveKernel(load(), plan(subgraph, variant), target.threads)
 
         answers = None if expected is None else {group.outputs[0]: expected}
         kernels = check_group(backend, group, inputs, ROUNDING, expected=answers, build=build)
-        rounded = {v: k for v, k in kernels.items() if _is_rounded(v)}
+        rounded = {v: k for v, k in kernels.items() if rounded_to(group, v)}
         return Outcome(group, {v: k for v, k in kernels.items() if v not in rounded}, rounded, declined)
 
     return run
-
-
-def _is_rounded(variant: Variant) -> bool:
-    return any(f.dtype == "bfloat16" for f in (*variant.inputs, *variant.outputs))

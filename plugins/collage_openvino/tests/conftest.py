@@ -11,7 +11,7 @@ import onnx
 import pytest
 from collage_openvino.backend import OpenvinoBackend
 
-from collage_core.backend import Variant
+from collage_core.backend import Variant, rounded_to
 from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.testing import check_group, make_group
@@ -49,6 +49,6 @@ def check() -> CheckGroup:
         types = [group.graph.type_of(v).dtype for v in group.outputs]
         target = Target("cpu", threads, ("bfloat16",) if set(types) == {"float32"} else ())
         kernels = check_group(OpenvinoBackend(), group, inputs, target, other_inputs=others, repeatable=False)
-        return [v for v in kernels if not any(f.dtype == "bfloat16" for f in (*v.inputs, *v.outputs))]
+        return [v for v in kernels if not rounded_to(group, v)]
 
     return run
