@@ -118,6 +118,25 @@ def test_a_wrong_answer_is_neither_opinion() -> None:
     assert "missing" in str(found.why_wrong({}))
 
 
+def test_onnxruntime_leaves_what_others_read() -> None:
+    """It writes a training BatchNormalization's running means into its input, which is the bias here, too."""
+    rng = np.random.default_rng(0)
+    shapes = {"x": (2, 3, 4), "s": (3,), "m": (3,), "v": (3,)}
+    given = {name: rng.uniform(0.5, 2, shape).astype(np.float32) for name, shape in shapes.items()}
+    norm = node("BatchNormalization", ["x", "s", "m", "m", "v"], ["y", "means", "variances"], training_mode=1)
+    model = make_model([norm], given)
+    before = {name: array.copy() for name, array in given.items()}
+    said = ask(model.SerializeToString(), given)
+    for name, array in before.items():
+        np.testing.assert_array_equal(given[name], array)
+    x = before["x"]
+    center, spread = x.mean((0, 2), keepdims=True), x.var((0, 2), keepdims=True)
+    channels = (1, 3, 1)
+    y = (x - center) / np.sqrt(spread + 1e-5) * before["s"].reshape(channels) + before["m"].reshape(channels)
+    assert said.why_wrong({"y": y}) is None
+    assert said.why_wrong({"y": y + 1}) is not None
+
+
 def test_a_half_is_no_more_precise_for_being_cast() -> None:
     x = np.linspace(0.1, 0.9, 7, dtype=np.float16)
     model = make_model(
