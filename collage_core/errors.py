@@ -46,10 +46,12 @@ class DisagreementError(CollageError):
 
 
 class UnknownBackendError(CollageError):
-    """A backend was named that is not installed; the message lists those that are."""
+    """A backend was named that is not installed; the message lists those that are. failed: what else to tell,
+    of plugins that failed.
+    """
 
-    def __init__(self, name: str, known: list[str]) -> None:
-        super().__init__(f"unknown backend {name!r}; installed: {', '.join(sorted(known)) or 'none'}")
+    def __init__(self, name: str, known: list[str], failed: str = "") -> None:
+        super().__init__(f"unknown backend {name!r}; installed: {', '.join(sorted(known)) or 'none'}{failed}")
 
 
 class DeclinedError(BackendError):
@@ -70,16 +72,18 @@ class CostDatabaseError(CollageError):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why something was declined. Falsy, so that `if not backend.variants(...)` reads naturally.
+    """Why something was declined; told from an answer by `isinstance`.
 
     `reason` is one sentence for a person; `node` is the name of the node it is about, where there is one.
+    As a condition it raises TypeError: whichever truth it had, `if refusal := check()` or
+    `if not variants(...)` would be right for one of its uses and silently wrong for the other.
     """
 
     reason: str
     node: str | None = None
 
     def __bool__(self) -> bool:
-        return False
+        raise TypeError(f"a Refusal is no condition; ask isinstance(..., Refusal). It says: {self}")
 
     def __str__(self) -> str:
         return f"{self.node}: {self.reason}" if self.node else self.reason

@@ -71,7 +71,8 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class NoMatch(Refusal):
-    """The nearest miss: of all ways to match, the one that got furthest.
+    """The nearest miss: of all ways to match, the one that got furthest. False as a condition, as the None of
+    `re.match` is.
 
     node: the operator at which it failed; `reason` says what was expected there. progress: parts of the
     pattern that matched before.
@@ -80,6 +81,9 @@ class NoMatch(Refusal):
 
     progress: int = 0
     expected: Pattern | None = None
+
+    def __bool__(self) -> bool:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

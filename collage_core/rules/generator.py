@@ -95,7 +95,7 @@ class _Growth:
             if joining is None:
                 return
             verdict = self._ask(sink, self._rule.fusion_rule, kind, self._ops[end.id], self._ops[sink.id])
-            if not verdict:
+            if not _agrees(verdict):
                 self._refuse(verdict, f"the rule does not let {end} grow to it", sink)
                 return
             nodes = nodes | NodeSet(n.id for n in joining)
@@ -145,9 +145,9 @@ class _Growth:
         known = self._valid.get(node.id)
         if known is None:
             verdict = self._ask(node, self._rule.valid_op, self._ops[node.id])
-            if not verdict:
+            known = self._valid[node.id] = _agrees(verdict)
+            if not known:
                 self._refuse(verdict, f"the rule does not take a {node.op_type} like this", node)
-            known = self._valid[node.id] = bool(verdict)
         return known
 
     def _successors_of(self, node: Node) -> tuple[Node, ...]:
@@ -175,3 +175,7 @@ class _Growth:
             self._refusals[verdict if verdict.node else Refusal(verdict.reason, node.name)] = None
         else:
             self._refusals[Refusal(reason, node.name)] = None
+
+
+def _agrees(verdict: bool | Refusal) -> bool:
+    return not isinstance(verdict, Refusal) and bool(verdict)

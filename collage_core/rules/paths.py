@@ -38,7 +38,7 @@ def check_path(
     """Whether all operators on the paths from `src` to `sink` satisfy `fchecker`: `src` left out, `sink`
     included, as in TVM's CheckPath. A checker that means to be kinder to the sink compares with it.
 
-    True, or a falsy `Refusal` that names the first operator that does not.
+    True, or a `Refusal` that names the first operator that does not.
     """
     for node in (*nodes_between(src, sink), sink.node):
         verdict = fchecker(Operator(src.graph, node))

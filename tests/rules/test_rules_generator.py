@@ -235,3 +235,9 @@ def _generated(size: int) -> tuple[int, int]:
     graph = Graph("g", nodes, known, ["x"], [f"v{size - 1}"], {}, {"": 21})
     lines, result = lines_run(lambda: generate(graph, rule(max_nodes=16)))
     return lines, len(result.groups)
+
+
+def test_a_refusal_is_no_condition() -> None:
+    """`if refusal := check():` would accept what was refused."""
+    with pytest.raises(TypeError, match=r"a Refusal is no condition; .* It says: relu: too many"):
+        bool(Refusal("too many", "relu"))

@@ -110,6 +110,10 @@ def escapes(graph: Graph, start: Node, without: Node) -> bool:
     return exits(graph, start) or any(escapes(graph, r, without) for r in readers)
 
 
+def agrees(verdict: bool | Refusal) -> bool:
+    return not isinstance(verdict, Refusal) and verdict
+
+
 def definition(graph: Graph, rule: PatternRule, max_nodes: int = 64) -> Groups:
     found: Groups = set()
     limit = min(max_nodes, rule.max_nodes or max_nodes)
@@ -121,12 +125,12 @@ def definition(graph: Graph, rule: PatternRule, max_nodes: int = 64) -> Groups:
         for sink in [start, *below]:
             if sink is not start:
                 kind = max(KINDS[graph.node(i).op_type] for i in group)
-                if not rule.fusion_rule(kind, operators[end.id], operators[sink.id]):
+                if not agrees(rule.fusion_rule(kind, operators[end.id], operators[sink.id])):
                     break
                 group |= {sink.id}
                 group |= {n.id for n in graph.nodes if reaches(graph, start, n) and reaches(graph, n, sink)}
                 end = sink
-            if len(group) > limit or not all(rule.valid_op(operators[i]) for i in group):
+            if len(group) > limit or not all(agrees(rule.valid_op(operators[i])) for i in group):
                 break
             if rule.check is None or rule.check(Subgraph(graph, group)) is None:
                 found.add(frozenset(group))
