@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property
 from types import ModuleType
 from typing import Any, TypeVar
@@ -39,6 +39,8 @@ hookimpl = pluggy.HookimplMarker("collage")
 """Marks a plugin's implementation of a hook of `collage_core.hookspecs`."""
 
 
+_CORE = "collage-core"
+
 _Named = TypeVar("_Named", Backend, Device, Peer)
 
 
@@ -46,20 +48,25 @@ class Registry:
     """The backends, devices and peers of one process.
 
     Plugins are loaded from the entry points of installed packages, and from `extra` modules or objects
-    (tests, notebooks). A plugin whose import fails leaves the others alone; `failures` keeps what it said.
+    (tests, notebooks). A plugin whose import fails leaves the others alone. So do plugins that bring one
+    name: which of them is meant nobody can know, and neither's counts. `failures` keeps what was wrong by
+    the plugin's name, with its package and what to do.
     """
 
     def __init__(self, extra: Iterable[object] = (), *, entry_points: bool = True) -> None:
         self._manager = pluggy.PluginManager("collage")
         self._manager.add_hookspecs(hookspecs)
         self.failures: dict[str, str] = {}
+        self._packages: dict[str, str] = {}
         if entry_points:
             points = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
             for point in sorted(points, key=lambda p: p.name):
+                if point.dist is not None:
+                    self._packages[point.name] = f"{point.dist.name} {point.dist.version}"
                 try:
                     self._manager.register(point.load(), name=point.name)
                 except (Exception, SystemExit) as error:  # a foreign package may raise anything
-                    self.failures[point.name] = f"{type(error).__name__}: {error}"
+                    self._fail(point.name, f"{type(error).__name__}: {error}")
         self._extra = tuple(extra)
         for plugin in self._extra:
             self._manager.register(plugin)
@@ -76,18 +83,15 @@ class Registry:
 
     @cached_property
     def backends(self) -> dict[str, Backend]:
-        """All backends by name (in lower case), core's own reference first.
-
-        CollageError if two plugins bring one name.
-        """
+        """All backends by name (in lower case), core's own reference first."""
         from collage_core.reference import ReferenceBackend
 
-        return _by_name("backend", [ReferenceBackend(), *self.brought("collage_backends", Backend)])
+        return self._named("collage_backends", Backend, [ReferenceBackend()])
 
     @cached_property
     def devices(self) -> dict[str, Device]:
-        """All devices by name (in lower case), the CPU first. CollageError if two plugins bring one name."""
-        return _by_name("device", [CpuDevice(), *self.brought("collage_devices", Device)])
+        """All devices by name (in lower case), the CPU first."""
+        return self._named("collage_devices", Device, [CpuDevice()])
 
     def device(self, name: str) -> Device:
         """The device of that name; CollageError, which lists the known ones, where there is none, and says
@@ -95,22 +99,23 @@ class Registry:
         """
         device = self.devices.get(name.lower())
         if device is None:
-            failed = "".join(f"; plugin {plugin!r} failed: {why}" for plugin, why in self.failures.items())
-            raise CollageError(f"unknown device {name!r}; installed: {', '.join(self.devices)}{failed}")
+            known = ", ".join(self.devices)
+            raise CollageError(f"unknown device {name!r}; installed: {known}{self._failed}")
         if reason := device.info().reason:
             raise CollageError(f"device {device.name!r} is not available: {reason}")
         return device
 
     @cached_property
     def peers(self) -> dict[str, Peer]:
-        """All peers by name (in lower case). CollageError if two plugins bring one name."""
-        return _by_name("peer", self.brought("collage_peers", Peer))
+        """All peers by name (in lower case)."""
+        return self._named("collage_peers", Peer, [])
 
     def brought(self, hook: str, kind: Any) -> list[Any]:
-        """What the plugins' implementations of a hook return, all of `kind`; asked one by one: each may fail
-        on its own.
-        """
-        found: list[Any] = []
+        """What the plugins' implementations of a hook return, all of `kind`."""
+        return [thing for _, brought in self._brought(hook, kind) for thing in brought]
+
+    def _brought(self, hook: str, kind: Any) -> Iterator[tuple[str, list[Any]]]:
+        """The same, with each plugin's name; asked one by one: each may fail on its own."""
         for implementation in getattr(self._manager.hook, hook).get_hookimpls():
             try:
                 brought = list(implementation.function() or ())
@@ -120,10 +125,37 @@ class Registry:
                     if isinstance(thing, Backend | Device | Peer):
                         thing.info()  # which everybody asks for, and which must not fail then
             except (Exception, SystemExit) as error:  # as at import: it must cost only itself
-                self.failures[implementation.plugin_name] = f"{type(error).__name__}: {error}"
+                self._fail(implementation.plugin_name, f"{type(error).__name__}: {error}")
             else:
-                found += brought
+                yield implementation.plugin_name, brought
+
+    def _named(self, hook: str, kind: Any, own: Sequence[_Named]) -> dict[str, _Named]:
+        """Core's own and what plugins bring, by name (in lower case); nothing that several bring."""
+        found = {thing.name.lower(): thing for thing in own}
+        owners = {name: {_CORE: _CORE} for name in found}
+        for plugin, things in self._brought(hook, kind):
+            for thing in things:
+                found.setdefault(thing.name.lower(), thing)
+                package = self._packages.get(plugin, type(thing).__module__)
+                owners.setdefault(thing.name.lower(), {})[plugin] = package
+        for name, packages in owners.items():
+            if len(packages) > 1:
+                if _CORE not in packages:
+                    del found[name]
+                whose = " and ".join(packages.values())
+                for plugin in packages.keys() - {_CORE}:
+                    self._fail(plugin, f"{whose} bring a {kind.__name__.lower()} named {name!r}")
         return found
+
+    def _fail(self, plugin: str, what: str) -> None:
+        if package := self._packages.get(plugin):
+            what += f" ({package}; to do without it: pip uninstall {package.split()[0]})"
+        self.failures.setdefault(plugin, what)
+
+    @property
+    def _failed(self) -> str:
+        """What to tell with a name that nobody knows: whoever is meant may be among those that failed."""
+        return "".join(f"; plugin {plugin!r} failed: {why}" for plugin, why in self.failures.items())
 
     def backend(self, name: str) -> Backend:
         """The backend of that name, whatever its case; UnknownBackendError lists the known ones. By their
@@ -134,7 +166,7 @@ class Registry:
         try:
             return self.backends[name.lower()]
         except KeyError:
-            raise UnknownBackendError(name, list(self.backends)) from None
+            raise UnknownBackendError(name, list(self.backends), self._failed) from None
 
     def transfers(self, device: str) -> Transfers:
         """Those of a device, by its name; CollageError as `device` says."""
@@ -155,7 +187,7 @@ class Registry:
             return self.peers[name.lower()]
         except KeyError:
             known = ", ".join(sorted(self.peers)) or "none"
-            raise CollageError(f"unknown peer {name!r}; installed: {known}") from None
+            raise CollageError(f"unknown peer {name!r}; installed: {known}{self._failed}") from None
 
     def available_peers(self, names: Iterable[str] | None = None) -> list[Peer]:
         """The named peers, or all that can run here; CollageError if a named one cannot."""
@@ -166,17 +198,6 @@ class Registry:
             if reason := p.info().reason:
                 raise CollageError(f"peer {p.name!r} is not available: {reason}")
         return chosen
-
-
-def _by_name(kind: str, things: Iterable[_Named]) -> dict[str, _Named]:
-    found: dict[str, _Named] = {}
-    for thing in things:
-        name = thing.name.lower()
-        if name in found:
-            owners = f"{type(found[name]).__module__} and {type(thing).__module__}"
-            raise CollageError(f"two plugins bring a {kind} named {name!r}: {owners}")
-        found[name] = thing
-    return found
 
 
 @cache

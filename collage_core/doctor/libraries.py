@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collage_core.backend import BackendInfo, BackendKind, PeerInfo
 from collage_core.doctor.finding import Finding, Level
-from collage_core.errors import CollageError
 from collage_core.plugins import Registry
 
 __all__ = ["libraries"]
@@ -17,13 +16,10 @@ def libraries(registry: Registry) -> list[Finding]:
 
     Which plugins there are beyond those, and which versions, nobody here can know.
     """
-    try:
-        infos: list[BackendInfo | PeerInfo] = [b.info() for b in registry.backends.values()]
-        infos = [i for i in infos if not (isinstance(i, BackendInfo) and i.kind is BackendKind.REFERENCE)]
-        libraries = any(i.available for i in infos)
-        infos += [p.info() for p in registry.peers.values()]
-    except CollageError as error:  # two plugins bring one name, and every command fails
-        return [Finding(Level.PROBLEM, f"{error}.", "Remove one of the two plugins.")]
+    infos: list[BackendInfo | PeerInfo] = [b.info() for b in registry.backends.values()]
+    infos = [i for i in infos if not (isinstance(i, BackendInfo) and i.kind is BackendKind.REFERENCE)]
+    libraries = any(i.available for i in infos)
+    infos += [p.info() for p in registry.peers.values()]
     found = [
         Finding(
             Level.PROBLEM, f"The plugin {name} fails: {reason.rstrip('.')}.", "Install it anew, or remove it."

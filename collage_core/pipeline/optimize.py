@@ -94,8 +94,6 @@ def optimize(
     check_limits()
     registry = registry or default_registry()
     timed = Timed(progress or Silent())
-    for plugin, reason in registry.failures.items():
-        timed.note(f"plugin {plugin!r} is left out: {reason}")
     budget = _budget(effort, budget_s, timed)
     target = target or Target.default()
     chosen = None if backends is None else registry.available(backends)
@@ -105,6 +103,8 @@ def optimize(
     with ExitStack() as opened:
         database = opened.enter_context(CostDatabase(costs))
         machine = Machine.of(database, chosen, target, registry=registry, progress=timed, executor=executor)
+        for plugin, reason in registry.failures.items():
+            timed.note(f"plugin {plugin!r} is left out: {reason}")
         if reading.original is None:
             workspace, check = opened.enter_context(Workspace(reading.graph, inputs)), None
         else:

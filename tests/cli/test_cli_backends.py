@@ -58,6 +58,9 @@ _PLUGINS = {
     "hook_lies": _source("Liar", bring="return [5]"),
     "info_raises": _source("Info", info="raise OSError('who am I?')"),
     "not_here": _source("abacus"),
+    "twin": _source("twin"),
+    "twin_again": _source("Twin"),
+    "not_core": _source("Reference"),
 }
 _SAID = {
     "import_raises": "RuntimeError: broken on purpose",
@@ -68,6 +71,9 @@ _SAID = {
     "hook_exits": "SystemExit: 4",
     "hook_lies": "TypeError: collage_backends returned 5, which is no Backend",
     "info_raises": "OSError: who am I?",
+    "twin": "twin 1.0 and twin_again 1.0 bring a backend named 'twin'",
+    "twin_again": "twin 1.0 and twin_again 1.0 bring a backend named 'twin'",
+    "not_core": "collage-core and not_core 1.0 bring a backend named 'reference'",
 }
 
 
@@ -102,11 +108,17 @@ def test_plugins_that_fail_cost_only_themselves(
         assert report[name]["kind"] == "plugin"
         assert report[name]["available"] is False
         assert report[name]["reason"].startswith(said)
+        assert report[name]["reason"].endswith(f"({name} 1.0; to do without it: pip uninstall {name})")
+    assert "twin" not in {b["name"] for b in collage.json("backends") if b["kind"] != "plugin"}
     assert report["dnnl"]["available"] is True
     assert report["abacus"]["reason"] == "its library is not here"
     slow = [part for name in ("onnxruntime", "openvino", "tvm") for part in ("--exclude", name)]
     placed = collage.json("optimize", model, "--threads", "1", "--rounds", "4", *slow)
     assert {g["backend"] for g in placed["groups"]} <= {"dnnl", "reference"}
+    _, told = collage.start("optimize", model, "--rounds", "4", "--backends", "reference").communicate()
+    assert all(f"plugin {name!r} is left out: {said}" in told for name, said in _SAID.items())
+    unknown = refused("optimize", model, "--backends", "import_raises")
+    assert "plugin 'import_raises' failed: RuntimeError: broken on purpose (import_raises 1.0; " in unknown
     assert refused("optimize", model, "--backends", "abacus,dnnl") == (
         "collage: backend 'abacus' is not available: its library is not here"
     )
