@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from collage_core.backend import BackendKind
 from collage_core.candidates import Candidate, CandidateSet
@@ -65,6 +65,8 @@ class Known:
     """In which people are told that it is measured."""
     rounds: bool = True
     """Whether what stores values rounded takes part."""
+    seen_ms: dict[KernelKey, float] = field(default_factory=dict)
+    """What a placement took, as a whole and in a few runs, that is one such kernel and nothing else."""
 
     @property
     def candidates(self) -> CandidateSet:
@@ -100,6 +102,7 @@ class Known:
         best_ms = math.inf
         while True:
             estimates.bound(self.costs, self.ledger.unknown_converters, hopeful=hopeful)
+            self._put_seen()
             try:
                 bound = self._found(backends)
             finally:
@@ -129,6 +132,7 @@ class Known:
         if self.estimates is None:
             return search_placement(candidates, self.costs, self.searcher, backends)
         self.estimates.guess(self.costs, self.ledger.unknown_converters)
+        self._put_seen()
         try:
             found = search_placement(candidates, self.costs, self.searcher, backends)
         finally:
@@ -148,14 +152,18 @@ class Known:
         if self.estimates is not None:
             self.ledger.measure_kernels(self.phase, self.estimates.scouts(self.costs))
 
-    def measure(self, placement: Placement, *, whatever: bool = False, races: bool = True) -> bool:
+    def measure(
+        self, placement: Placement, *, whatever: bool = False, races: bool = True, seen: bool = True
+    ) -> bool:
         """What it contains that has no record. Whether there was any, and time for it. whatever: even where
-        time is over.
+        time is over. seen: also what has been seen as a whole.
         races: whether what is clearly slower than another of the same nodes leaves after few runs.
         """
         if self.ledger.time_is_over and not whatever:
             return False
         kernels, converters = self._unknown(placement)
+        if not seen:
+            kernels = [k for k in kernels if k not in self.seen_ms]
         enough_ms = self.estimates.enough_ms if races and self.estimates is not None else lambda key: math.inf
         self.ledger.measure_kernels(self.phase, kernels, whatever=whatever, enough_ms=enough_ms)
         self.ledger.measure_converters(self.phase, converters, whatever=whatever)
@@ -187,8 +195,8 @@ class Known:
         return replace(self.candidates, candidates=exact)
 
     def _measured(self, backends: Sequence[str] | None) -> SearchResult | None:
-        """The best of what has been measured; None where that is not enough for a placement. Nor is what
-        needs the reference where another backend has not been measured yet.
+        """The best of what has been measured, or was seen to run as a whole; None where that is not enough
+        for a placement. Nor is what needs the reference where another backend has not been measured yet.
         """
         searched = self._searched
         kinds, unknown = searched.kinds, self.ledger.unknown_kernels
@@ -203,10 +211,18 @@ class Known:
             if c.backend == VIEW or kinds[c.backend] is not BackendKind.REFERENCE or _place(c) not in others
         )
         candidates = replace(searched, candidates=kept)
+        self._put_seen()
         try:
             return search_placement(candidates, self.costs, self.searcher, backends)
         except PlacementError:
             return None
+        finally:
+            self.costs.forget_bounds()
+
+    def _put_seen(self) -> None:
+        """In place of estimates, what was seen of kernels that have no record."""
+        unknown = self.ledger.unknown_kernels
+        self.costs.kernel_bounds_ms |= {k: ms for k, ms in self.seen_ms.items() if k in unknown}
 
     def _unknown(self, placement: Placement) -> tuple[list[KernelKey], list[Converter]]:
         graph = self.candidates.graph

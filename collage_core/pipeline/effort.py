@@ -98,7 +98,7 @@ QUICK = Effort(
     confirms=False,
     most_standing=None,
     behind=1.15,
-    far=6.0,
+    far=2.5,
     patience=0.1,
 )
 _NORMAL = Plan(

@@ -26,7 +26,7 @@ from collage_core.search.searcher import SearchResult
 
 __all__ = ["Found"]
 
-_OPENING_SHARE = 0.3
+_OPENING_SHARE = 0.5
 _LEAST_OPENING_S = 5.0
 _SLOWEST = 3.0
 """Opening what has not run yet may take a share of the time that is left, so many seconds, or so many times

@@ -45,8 +45,8 @@ MIX = "mix"
 LONGEST_MS = 60_000.0
 """What one run is predicted to take longer than is not run."""
 
-_MUCH = 0.1
-"""What no two sittings of equals differ by."""
+_MUCH = 0.05
+"""What is given away for being simpler where too few sittings tell the difference."""
 _SIMPLER = 0.01
 """What one library may be slower than a mix of several, relative to it, and still be preferred."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
@@ -17,7 +17,9 @@ from collage_core.errors import BackendError
 from collage_core.ir import Subgraph
 from collage_core.measuring.bounding import Known
 from collage_core.measuring.calibration import calibrate
+from collage_core.measuring.comparison import Comparison
 from collage_core.measuring.estimates import Estimates
+from collage_core.measuring.in_place import kernel_key
 from collage_core.measuring.ledger import Ledger
 from collage_core.measuring.libraries import find_candidates, offering
 from collage_core.measuring.priors import keep_priors, known_priors
@@ -31,6 +33,7 @@ from collage_core.pipeline.proof import CHOOSING, MIX, Proof, Single, prove, pro
 from collage_core.pipeline.refinement import Refinement, anchor_of
 from collage_core.pipeline.runner import Runner
 from collage_core.pipeline.singles import Looking, measure_singles, priced, single, singles_beside
+from collage_core.placement import VIEW, Placement
 from collage_core.search.searcher import Searcher, SearchResult, SearchTask
 
 __all__ = ["run"]
@@ -171,8 +174,23 @@ class _Steps:
                 placements = {s.label: s.placement for s in singles if s.placement is not None}
             if placements:
                 self._found.singles = tuple(singles)
-                if self._runner.at_once(placements):
+                comparison = self._runner.at_once(placements)
+                self._see(comparison, placements)
+                if any(record.ok for record in comparison.records.values()):
                     return
+
+    def _see(self, comparison: Comparison, placements: Mapping[str, Placement]) -> None:
+        """What a library has taken that runs it all in one group need not be measured as a kernel, too. Where
+        costs are learnt in place it is: what it takes alone tells how its others do.
+        """
+        graph = self._known.candidates.graph
+        if self._effort.turns:
+            return
+        for name, placement in placements.items():
+            took_ms = comparison.median_ms(name)
+            computing = [g for g in placement.groups if g.backend != VIEW]
+            if took_ms is not None and len(computing) == 1 and not placement.conversions:
+                self._known.seen_ms[kernel_key(graph, computing[0])] = took_ms
 
     def _calibrate(self, *, measure: bool) -> None:
         start = time.monotonic()

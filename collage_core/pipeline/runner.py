@@ -29,14 +29,14 @@ class Runner:
         self._aim = aim
         self._found = found
 
-    def at_once(self, placements: Mapping[str, Placement]) -> bool:
-        """Whether any of these runs."""
+    def at_once(self, placements: Mapping[str, Placement]) -> Comparison:
+        """What a first look at these shows."""
         found = self._found
         comparison = self.comparing(lambda title: _AT_ONCE)(_FIRST, placements, ())
         ran = {name: p for name, p in placements.items() if comparison.records[name].ok}
         found.memory.first = placements if comparison.is_kept else ran
         found.memory.first_ms = found.best.took_ms
-        return bool(ran)
+        return comparison
 
     def comparing(self, plan_of: Callable[[str], Plan]) -> Compare:
         """Comparisons by the plan for their title, which keep the best up to date."""

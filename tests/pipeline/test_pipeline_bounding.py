@@ -495,3 +495,18 @@ def test_calibration_places_what_runs_and_has_been_measured() -> None:
             assert all(problem.truth.conversion_records[c][b].ok for c, b in converters)
             assert placement.predicted_ms is not None
     assert failed > _ORDINARY
+
+
+def test_what_was_seen_as_a_whole_need_not_be_measured() -> None:
+    """It is at what it took; where time is over, it is an answer."""
+    problem = next(p for p in map(_Problem.generated, range(50)) if not p.full().placement.conversions)
+    best, graph = problem.full().placement, problem.candidates.graph
+    with problem.known(time_is_over=lambda: True) as known:
+        known.seen_ms.update({kernel_key(graph, g): g.cost_ms or 0.0 for g in best.groups})
+        assert not known.measure(best, whatever=True, seen=False)
+        found = known.search()
+        assert found.placement.digest == best.digest
+        assert _ms(found) == pytest.approx(best.predicted_ms)
+        assert known.unknown_kernels(best) == len(best.groups)
+        assert known.measure(best, whatever=True)
+        assert not known.unknown_kernels(best)
