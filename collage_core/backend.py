@@ -287,6 +287,13 @@ class Backend(ABC):
         """
         raise NotImplementedError
 
+    def offers_conversion(
+        self, type: TensorType, source: Format, destination: Format, target: Target
+    ) -> bool:
+        """Whether core may ask for it: `converts` says so, and it runs on the devices that both lie on."""
+        there = {source.device, destination.device} <= {*self.info().devices}
+        return there and self.converts(type, source, destination, target)
+
     def tunable(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
         """Variants of `subgraph` that `tune` could find better kernels for, without options; or why there is
         nothing to tune. Called as `variants` is; what it returns need not be offered there yet.

@@ -42,6 +42,12 @@ class Transfers(Backend):
         ends = {source.device, destination.device}
         return ends == {CPU, self.device.name} and source.on(CPU) == destination.on(CPU)
 
+    def offers_conversion(
+        self, type: TensorType, source: Format, destination: Format, target: Target
+    ) -> bool:
+        """As it converts: it begins or ends where it does not run."""
+        return self.converts(type, source, destination, target)
+
     def build_conversion(
         self, type: TensorType, source: Format, destination: Format, target: Target
     ) -> Kernel:

@@ -124,7 +124,7 @@ class Session:
 
     def _prepare_conversion(self, item: ConversionItem, protect: bool) -> CostRecord | None:
         type = self.graph.type_of(item.value)
-        if not self.backend.converts(type, item.source, item.destination, self.target):
+        if not self.backend.offers_conversion(type, item.source, item.destination, self.target):
             return CostRecord(
                 "declined", reason=f"it does not convert {type} from {item.source} to {item.destination}"
             )

@@ -66,7 +66,7 @@ def placement_entrant(
     known = {
         f"{b.name}.{k}": v
         for b in backends
-        for k, v in environment_of(b, placement.target).items()
+        for k, v in environment_of(b, placement.target, registry=registry).items()
         if k in _BACKEND_FACTS
     }
     return Entrant(name, placement.digest, known, workspace, contender, placement)

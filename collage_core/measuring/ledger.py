@@ -235,7 +235,7 @@ class Ledger:
             conversion = type, source, destination
             for name, backend in self._owners.items():
                 try:
-                    if not backend.converts(type, source, destination, target):
+                    if not backend.offers_conversion(type, source, destination, target):
                         continue
                 except Exception as error:  # a plugin may raise anything; it costs this conversion
                     reason = f"it failed to say whether it converts: {error.__class__.__name__}: {error}"

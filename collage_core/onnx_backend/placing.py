@@ -123,7 +123,7 @@ class Placer:
 
     def _converts(self, backend: Backend, key: ConversionKey) -> bool:
         try:
-            return backend.converts(*key, self._target)
+            return backend.offers_conversion(*key, self._target)
         except Exception:  # a plugin may raise anything; it costs this conversion
             return False
 

@@ -80,7 +80,9 @@ def _check_offered(graph: Graph, step: Step, placement: Placement, registry: Reg
         refusal = backend.refusal(Subgraph(graph, what.nodes), what.variant, placement.target)
         if refusal is not None:
             raise PlacementError(f"{step}: {refusal}")
-    elif not backend.converts(graph.type_of(what.value), what.source, what.destination, placement.target):
+    elif not backend.offers_conversion(
+        graph.type_of(what.value), what.source, what.destination, placement.target
+    ):
         raise PlacementError(f"{step}: it does not offer this conversion")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from collage_core.backend import BackendKind
@@ -31,6 +31,9 @@ _NO_HOPS: _HopsMs = {}
 def needed_conversions(graph: Graph, candidates: Sequence[Candidate]) -> dict[ConversionKey, str]:
     """Every conversion that some pair of these candidates might want, each with the name of one value that it
     is for. From one other device to another a value goes by way of the host.
+
+    Between the host and a device a value is also to be had by way of its other end's format on either: what
+    crosses is not changed (`Transfers`), and what is changed does not cross.
     """
     produced: dict[str, dict[Format, None]] = {v: {graph.plain_format(v): None} for v in graph.inputs}
     needed: dict[str, dict[Format, None]] = {
@@ -42,12 +45,22 @@ def needed_conversions(graph: Graph, candidates: Sequence[Candidate]) -> dict[Co
         for v, f in zip(c.subgraph.inputs, c.variant.inputs, strict=True):
             needed.setdefault(v, {})[f] = None
     return {
-        (graph.type_of(v), source, destination): v
+        (graph.type_of(v), *hop): v
         for v, destinations in needed.items()
         for destination in destinations
         for source in produced.get(v, ())
         if source != destination and len({source.device, destination.device, CPU}) <= 2
+        for hop in _hops(source, destination)
     }
+
+
+def _hops(source: Format, destination: Format) -> Iterator[tuple[Format, Format]]:
+    """The conversion itself, and those of which it can be made."""
+    yield source, destination
+    for way in (source.on(destination.device), destination.on(source.device)):
+        if way not in (source, destination):
+            yield source, way
+            yield way, destination
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +156,9 @@ def formulate(
     _require_cover(graph, builder.choices)
     by_type: dict[TensorType, _HopsMs] = {}
     for (type, source, destination), (backend, cost_ms) in converters.items():
+        if source.device != destination.device:  # a way, be it that nobody reads or writes it
+            builder.number(source)
+            builder.number(destination)
         in_place_ms = cost_ms + transitions.group_ms.get(backend, 0.0)
         by_type.setdefault(type, {})[source, destination] = in_place_ms
     problem, routes = builder.problem({v: by_type.get(graph.type_of(v), {}) for v in builder.values})

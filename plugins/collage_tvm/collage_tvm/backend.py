@@ -108,7 +108,6 @@ class TvmBackend(Backend):
     def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
         stored = {source.dtype, destination.dtype}
         can = stored == {type.dtype} or (type.dtype == "float32" and stored <= {"float32", BFLOAT16})
-        can = can and source.device == destination.device
         return can and type.dtype in MOVABLE and 0 < type.size < 2**31
 
     def build_conversion(
