@@ -4,6 +4,7 @@ machine.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +33,14 @@ def test_equals_integer_program_on_recorded_costs(name: str) -> None:
     chosen, objective_ms = solve(problem)
     assert total_ms(problem, chosen) == pytest.approx(objective_ms, abs=len(chosen) * ROUNDING_MS)
     assert found.total_ms == pytest.approx(total_ms(problem, chosen), abs=len(chosen) * ROUNDING_MS)
+
+
+@pytest.mark.parametrize("name", sorted(RECORDED))
+def test_the_answer_is_what_it_was_before_there_were_devices_and_formats(name: str) -> None:
+    """answers.json: the choices that commit c7a0bb9 makes of the same problems."""
+    before = json.loads((PROBLEMS.parent / "answers.json").read_text())
+    found = OpLevelSearch().solve(load_problem(PROBLEMS / f"{name}.json"))
+    assert sorted(found.choices) == before[name]
 
 
 @pytest.mark.parametrize("name", sorted(RECORDED))
