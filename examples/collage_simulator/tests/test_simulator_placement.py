@@ -17,6 +17,7 @@ from collage_simulator.device import SimQueue
 
 from collage_core import Bundle, Constraints, Optimization, Target, build, load, optimize, save
 from collage_core.errors import CollageError, PlacementError, StepError
+from collage_core.measuring.progress import Silent
 from collage_core.pipeline.effort import NORMAL, THOROUGH
 from collage_core.placement import Placement
 from collage_core.plugins import PLUGINS_VARIABLE, Registry, default_registry
@@ -139,6 +140,24 @@ def test_each_runs_what_it_is_good_at(parse: Parse, tmp_path: Path, monkeypatch:
         right = evaluate(found.graph, {"x": x})["y"]
         for outputs in (context.outputs, counting.outputs):
             assert np.allclose(outputs["y"], right, rtol=1e-4, atol=1e-4)
+
+
+def test_groups_and_crossings_are_calibrated_with_the_device(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everywhere else here that is switched off."""
+    monkeypatch.delenv("COLLAGE_CALIBRATION")
+    _declare(monkeypatch, **_FREE)
+    told: list[str] = []
+    progress = Silent()
+    monkeypatch.setattr(progress, "note", told.append)
+    found = _optimize(parse(_CHAIN), tmp_path, rounds=2, progress=progress)
+    assert not [line for line in told if "calibrat" in line or "failed" in line], told
+    assert found.costs.transitions.group_ms.keys() >= {"sim", "dnnl"}
+    assert found.comparison is not None
+    assert found.comparison.records["collage"].ok
+    again = _optimize(parse(_CHAIN), tmp_path, rounds=2)
+    assert not again.costs.measured
 
 
 def test_what_the_device_computes_in_halves_only_is_rounded_on_the_host(

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,13 +20,15 @@ from collage_dnnl.library import load
 from collage_dnnl.variants import variants
 
 from collage_core import device
+from collage_core import load as load_bundle
 from collage_core.backend import Variant
+from collage_core.cli.main import main
 from collage_core.device import Processor, Target, processor
 from collage_core.devices import IMMEDIATE
 from collage_core.errors import BackendError, DeclinedError, Refusal
 from collage_core.formats import Array, Format, empty, plain
 from collage_core.ir import Subgraph, TensorType
-from collage_core.testing import make_group, node
+from collage_core.testing import make_group, make_model, node
 
 ROUNDING = Target("cpu", 2, ("bfloat16",))
 UNITS = pytest.mark.skipif(not processor().multiplies_bfloat16, reason="the processor has no units for it")
@@ -192,3 +196,39 @@ def test_conversions_round_to_the_nearest_even(ends: tuple[str, str]) -> None:
     x[0, :3] = np.array([1 + 2**-8, 1 + 3 * 2**-8, np.inf], np.float32)  # half-way, to either side
     assert not kernel.bind([x], [y], np.empty(kernel.workspace_bytes, np.uint8), IMMEDIATE)()
     np.testing.assert_array_equal(y, x.astype(destination.dtype))
+
+
+@UNITS
+@pytest.mark.ci
+def test_a_network_is_placed_in_it_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Products are twice as fast and more; a Softmax over few elements gains nothing by being converted."""
+    x, w, v = f(256, 1024), f(1024, 1024) / 32, f(1024, 512) / 32
+    model = make_model(
+        [
+            node("MatMul", ["x", "w"], "m"),
+            node("Relu", ["m"], "r"),
+            node("MatMul", ["r", "v"], "p"),
+            node("ReduceMean", ["p", "axes"], "s", keepdims=0),
+            node("Softmax", ["s"], "o"),
+        ],
+        {"x": x},
+        {"w": w, "v": v, "axes": np.array([0], np.int64)},
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    given = ["optimize", str(tmp_path / "m.onnx"), "--backends", "dnnl", "--rounds", "4", "--json"]
+    given += ["--threads", "2", "--costs", str(tmp_path / "costs"), "-o", str(tmp_path / "m.collage")]
+    assert main([*given, "--precision", "bf16"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["precisions"] == ["bfloat16"]
+    by_node = {name: g for g in told["groups"] for name in g["nodes"]}
+    for product in "mp":
+        assert by_node[product]["formats"]["inputs"][0].startswith("bfloat16"), product
+    assert 1e-4 < told["max_rel_error"] < 2e-2
+    executable = load_bundle(tmp_path / "m.collage")
+    logits = np.maximum(x.astype(np.float64) @ w, 0) @ v
+    right = np.exp(logits.mean(0) - logits.mean(0).max())
+    assert np.abs(executable(x)["o"] - right / right.sum()).max() < 2e-2 * (right / right.sum()).max()
+    assert main(given) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["precisions"] == []
+    assert not any("bfloat16" in f for g in told["groups"] for part in g["formats"].values() for f in part)
