@@ -52,18 +52,20 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "resizing": {"ir"},
     "hookspecs": {"backend", "devices"},
     "placement": {"backend", "device", "errors", "formats"},
+    "rounding": {"backend", "formats", "ir", "placement"},
     "plugins": {"backend", "devices", "errors", "hookspecs", "placement", "reference", "transfers"},
     "registration": {"errors", "patterns", "plugins", "rules"},
     "reference": {"backend", "device", "devices", "errors", "formats", "ir", "operators"},
     "worker": {"errors", "plugins"},
     "costs": {
         *("backend", "device", "devices", "errors", "folders", "formats", "ir", "plugins", "reference"),
-        *("sources", "worker"),
+        *("rounding", "sources", "worker"),
     },
     "candidates": {
-        *("backend", "device", "errors", "formats", "ir", "patterns", "placement", "registration", "rules"),
+        *("backend", "device", "errors", "formats", "ir", "patterns", "placement", "registration"),
+        *("rounding", "rules"),
     },
-    "search": {"backend", "candidates", "costs", "errors", "formats", "ir", "placement"},
+    "search": {"backend", "candidates", "costs", "errors", "formats", "ir", "placement", "rounding"},
     "testing": {"backend", "costs", "device", "devices", "errors", "formats", "ir", "plugins", "reference"},
     "runtime": {
         *("backend", "device", "devices", "errors", "folders", "formats", "ir", "placement"),
@@ -71,11 +73,11 @@ _MAY_IMPORT: dict[str, set[str]] = {
     },
     "measuring": {
         *("backend", "candidates", "costs", "device", "errors", "formats", "ir", "placement", "plugins"),
-        *("runtime", "search", "sources", "worker"),
+        *("rounding", "runtime", "search", "sources", "worker"),
     },
     "pipeline": {
         *("backend", "candidates", "costs", "device", "errors", "formats", "ir", "measuring", "placement"),
-        *("plugins", "runtime", "search", "sources", "worker"),
+        *("plugins", "rounding", "runtime", "search", "sources", "worker"),
     },
     "onnx_backend": {
         *("backend", "candidates", "costs", "device", "errors", "formats", "ir", "measuring", "placement"),
@@ -84,7 +86,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "doctor": {"backend", "costs", "device", "errors", "plugins"},
     "report": {
         *("backend", "candidates", "costs", "doctor", "formats", "ir", "measuring", "pipeline", "placement"),
-        "plugins",
+        *("plugins", "rounding"),
     },
     "cli": {
         *("candidates", "costs", "device", "doctor", "errors", "formats", "ir", "measuring"),

@@ -17,6 +17,7 @@ from collage_core.ir.views import input_format, is_view, output_format
 from collage_core.patterns import BackendPattern, find_matches
 from collage_core.placement import VIEW
 from collage_core.registration import registered_patterns, registered_rules
+from collage_core.rounding import Site, rounded_sites, rounding_sites
 from collage_core.rules import PatternRule, generate
 
 __all__ = [
@@ -55,6 +56,16 @@ class Candidate:
     def rounded_to(self) -> frozenset[str]:
         """The types in which values of other types are stored."""
         return rounded_to(self.subgraph, self.variant)
+
+    @cached_property
+    def rounded_sites(self) -> frozenset[Site]:
+        """Where it rounds by itself."""
+        return rounded_sites(self.subgraph, self.variant)
+
+    @property
+    def rounding_sites(self) -> frozenset[Site]:
+        """Where it rounds, or has others round."""
+        return rounding_sites(self.subgraph, self.variant)
 
     @property
     def is_rounded(self) -> bool:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import zipfile
 from pathlib import Path
 
+import numpy as np
 from collage_run.command import pairs_of
 
 from collage_core.candidates import Constraints
 from collage_core.device import Target
 from collage_core.errors import CollageError
-from collage_core.formats import CPU
+from collage_core.formats import CPU, Array
+from collage_core.ir.onnx_check import one_line
 from collage_core.pipeline.effort import EFFORTS, NORMAL
 from collage_core.plugins import Registry, default_registry
 
@@ -22,6 +25,7 @@ __all__ = [
     "add_placing",
     "add_rounds",
     "add_target",
+    "calibration_of",
     "constraints_of",
     "costs_of",
     "names_of",
@@ -55,6 +59,19 @@ def add_placing(parser: argparse.ArgumentParser) -> None:
         "--backends", metavar="A,B", help="backends that may take part (default: all that are available)"
     )
     add_target(parser)
+    parser.add_argument(
+        "--max-error",
+        type=float,
+        metavar="1e-2",
+        help="round what gains most time for its error, while no output is off by more than this of its "
+        "largest element, on inputs that nothing was chosen by (default: nothing is rounded)",
+    )
+    parser.add_argument(
+        "--calibrate",
+        metavar="FILE.npz",
+        help="inputs to weigh errors with, by name, samples along a further axis in front "
+        "(default: they are made up)",
+    )
     parser.add_argument(
         "--pin", action="append", default=[], metavar="NODE=BACKEND", help="run a node on this backend"
     )
@@ -155,6 +172,23 @@ def costs_of(args: argparse.Namespace, *, there: bool = False) -> str | None:
     if file is not None and there and not os.path.lexists(file):
         raise CollageError(f"--costs {file}: no such file")
     return file
+
+
+def calibration_of(args: argparse.Namespace) -> dict[str, Array] | None:
+    """The arrays of `--calibrate`; None where nothing was given. CollageError where they cannot be read."""
+    file: str | None = args.calibrate
+    if file is None:
+        return None
+    if args.max_error is None:
+        raise CollageError("--calibrate says nothing without --max-error")
+    try:
+        with open(file, "rb") as opened:
+            arrays = np.load(opened, allow_pickle=False)
+            if isinstance(arrays, np.ndarray):
+                raise CollageError(f"--calibrate {file}: it holds one array; arrays by name are a .npz file")
+            return {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise CollageError(f"--calibrate {file}: {one_line(error)}") from None
 
 
 def rounds_of(args: argparse.Namespace) -> int | None:

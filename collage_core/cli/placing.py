@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from collage_core.cli.arguments import (
+    calibration_of,
     constraints_of,
     costs_of,
     names_of,
@@ -46,4 +47,6 @@ def optimize_from(
         rounds=rounds,
         progress=progress,
         verify=args.verify,
+        max_error=args.max_error,
+        calibration=calibration_of(args),
     )

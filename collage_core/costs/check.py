@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -20,8 +21,10 @@ __all__ = [
     "Difference",
     "Rounded",
     "Standard",
+    "Within",
     "compare",
     "compare_all",
+    "largest_error",
     "rounded_answers",
     "standards",
     "tolerance",
@@ -39,9 +42,16 @@ class Rounded:
     answers: Callable[[str], Mapping[str, Array]]
 
 
-Standard = Drawn | Rounded | str
+@dataclass(frozen=True, slots=True)
+class Within:
+    """An error that somebody allows, max|difference| / max|expected|, whatever it comes from."""
+
+    most: float
+
+
+Standard = Drawn | Rounded | Within | str
 """What a value is held to: the legal numbers, if it depends on random ones; else the float type whose
-tolerance counts, or what rounding makes of it.
+tolerance counts, or what rounding makes of it, or what is allowed.
 """
 
 _BESIDE_ROUNDING = 2.0
@@ -149,7 +159,7 @@ def compare(
     if result.dtype != expected.dtype:
         return None, Refusal(f"output {name!r} is {result.dtype}, the reference's {dtype}")
     held_to = standard.dtype if isinstance(standard, Rounded) else standard or dtype
-    allowed = tolerance(held_to)
+    allowed = held_to.most if isinstance(held_to, Within) else tolerance(held_to)
     if dtype not in _TOLERANCES and expected.dtype.kind != "c":
         equal = bool(np.array_equal(result, expected))
         error = 0.0 if equal else _error(result.astype(np.float64), expected.astype(np.float64))
@@ -164,6 +174,10 @@ def compare(
     error = _error(a[finite], b[finite])
     if error <= allowed:
         return error, None
+    if isinstance(held_to, Within):
+        return error, Refusal(
+            f"output {name!r} has error {error:.2g}, more than the {allowed:g} that is allowed"
+        )
     why = f"more than {allowed:g} for {held_to}"
     if isinstance(standard, Rounded) and (answer := standard.answers(held_to).get(name)) is not None:
         beside = _beside_rounding(a[finite], b[finite], answer.astype(wide)[finite])
@@ -207,6 +221,12 @@ def compare_all(
             relative = max(relative, error)
             absolute = max(absolute, error * _scale(reference))
     return Difference(absolute, relative, reason)
+
+
+def largest_error(result: Array, expected: Array) -> float:
+    """The error of `compare`; inf where it cannot be told, and of what is no float where anything differs."""
+    error, wrong = compare("", result, expected, Within(math.inf))
+    return math.inf if error is None or wrong is not None else error
 
 
 def _illegal(name: str, result: Array, expected: Array, drawn: Drawn) -> Refusal | None:

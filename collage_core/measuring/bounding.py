@@ -24,6 +24,8 @@ from collage_core.measuring.estimates import Estimates
 from collage_core.measuring.in_place import KernelKey, conversion_key, kernel_key
 from collage_core.measuring.ledger import Ledger
 from collage_core.placement import VIEW, Placement
+from collage_core.search.formulate import terms_ms
+from collage_core.search.penalties import Penalties
 from collage_core.search.searcher import Searcher, SearchResult, SearchTask
 
 __all__ = ["Known", "search_placement"]
@@ -35,9 +37,14 @@ _NEAR = 0.9
 
 
 def search_placement(
-    candidates: CandidateSet, costs: Costs, searcher: Searcher, backends: Sequence[str] | None = None
+    candidates: CandidateSet,
+    costs: Costs,
+    searcher: Searcher,
+    backends: Sequence[str] | None = None,
+    penalties: Penalties | None = None,
 ) -> SearchResult:
-    """The best placement of measured candidates, on the backends named or on all.
+    """The best placement of measured candidates, on the backends named or on all. penalties: what rounding
+    costs beside its time, which what is predicted then holds; nothing where None.
 
     PlacementError names a node that none of them can run.
     """
@@ -47,7 +54,9 @@ def search_placement(
             candidates, candidates=tuple(c for c in candidates.candidates if c.backend in allowed)
         )
     converters = costs.converters(backends)
-    return searcher.search(SearchTask(candidates, costs.record_of, converters, costs.transitions))
+    return searcher.search(
+        SearchTask(candidates, costs.record_of, converters, costs.transitions, penalties=penalties)
+    )
 
 
 @dataclass(slots=True)
@@ -67,6 +76,8 @@ class Known:
     """Whether what stores values rounded takes part."""
     seen_ms: dict[KernelKey, float] = field(default_factory=dict)
     """What a placement took, as a whole and in a few runs, that is one such kernel and nothing else."""
+    penalties: Penalties | None = None
+    """What that costs beside its time; nothing where None."""
 
     @property
     def candidates(self) -> CandidateSet:
@@ -87,6 +98,15 @@ class Known:
 
         PlacementError where there is none.
         """
+        result = self._searched_for(backends)
+        if self.penalties is None:
+            return result
+        found_ms = terms_ms(self.candidates.graph, result.placement, self.costs.transitions)
+        takes = replace(result.placement, predicted_ms=math.fsum(found_ms.values()), terms_ms=found_ms)
+        return replace(result, placement=takes)
+
+    def _searched_for(self, backends: Sequence[str] | None) -> SearchResult:
+        """With penalties, where there are any, in what is predicted."""
         if self.estimates is None:
             return self._found(backends)
         self._measure_guesses(backends)
@@ -130,14 +150,17 @@ class Known:
         candidates = self._searched
         candidates = replace(candidates, candidates=tuple(filter(allowed, candidates.candidates)))
         if self.estimates is None:
-            return search_placement(candidates, self.costs, self.searcher, backends)
+            found = search_placement(candidates, self.costs, self.searcher, backends, self.penalties)
+            return replace(found, placement=self.priced(found.placement))
         self.estimates.guess(self.costs, self.ledger.unknown_converters)
         self._put_seen()
         try:
-            found = search_placement(candidates, self.costs, self.searcher, backends)
+            found = search_placement(candidates, self.costs, self.searcher, backends, self.penalties)
         finally:
             self.costs.forget_bounds()
         guessed_ms = found.placement.predicted_ms
+        if self.penalties is not None and guessed_ms is not None:
+            guessed_ms -= self.penalties.of_placement(candidates.graph, found.placement)
         return replace(found, placement=replace(self.priced(found.placement), predicted_ms=guessed_ms))
 
     def _measure_guesses(self, backends: Sequence[str] | None) -> None:
@@ -184,7 +207,7 @@ class Known:
         return self.costs.priced(self.candidates.graph, placement)
 
     def _found(self, backends: Sequence[str] | None) -> SearchResult:
-        return search_placement(self._searched, self.costs, self.searcher, backends)
+        return search_placement(self._searched, self.costs, self.searcher, backends, self.penalties)
 
     @property
     def _searched(self) -> CandidateSet:
@@ -213,7 +236,7 @@ class Known:
         candidates = replace(searched, candidates=kept)
         self._put_seen()
         try:
-            return search_placement(candidates, self.costs, self.searcher, backends)
+            return search_placement(candidates, self.costs, self.searcher, backends, self.penalties)
         except PlacementError:
             return None
         finally:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collage_core.backend import Backend, Peer
-from collage_core.costs.check import Standard, standards
+from collage_core.costs.check import Standard, Within, standards
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.seats import Contender
 from collage_core.device import Target
@@ -26,7 +26,8 @@ class Entrant:
 
     identity: what tells it from others of the same name in the database (the placement's digest, the peer's
     settings). workspace: of its graph, with the inputs that it is run on. contender: makes the contender,
-    which a comparison that is already known never needs. placement: None of a peer.
+    which a comparison that is already known never needs. placement: None of a peer. most_error: what a
+    placement that rounds may be off by; None where it is held to what rounding alone does.
     """
 
     name: str
@@ -35,18 +36,23 @@ class Entrant:
     workspace: Workspace
     contender: Callable[[], Contender]
     placement: Placement | None = None
+    most_error: float | None = None
 
     def held_to(self) -> dict[str, Standard]:
         """What its answers are held to (`standards`): no more than what it stores its values in gives."""
         graph = self.workspace.graph
         rounded = frozenset() if self.placement is None else rounded_on_the_way(graph, self.placement)
+        if rounded and self.most_error is not None:
+            allowed = Within(self.most_error)
+            return {v: allowed if isinstance(s, str) else s for v, s in standards(graph).items()}
         return standards(graph, rounded_to=rounded, answers=self.workspace.rounded_outputs)
 
     @property
     def key(self) -> str:
         """All that tells it from another, and what it is run on from that of another."""
         of_graph = f"{self.workspace.graph_digest} {self.workspace.inputs_digest}"
-        return f"{self.name} {self.identity} {of_graph} {sorted(self.environment.items())}"
+        allowed = "" if self.most_error is None else f" within {self.most_error}"
+        return f"{self.name} {self.identity} {of_graph} {sorted(self.environment.items())}{allowed}"
 
 
 def placement_entrant(

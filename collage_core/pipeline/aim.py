@@ -12,6 +12,7 @@ from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.budget import Budget
 from collage_core.pipeline.effort import Effort
 from collage_core.pipeline.optimization import Optimization
+from collage_core.pipeline.rounding import ErrorLimit
 from collage_core.search.op_level import OpLevelSearch
 
 __all__ = ["Aim"]
@@ -33,6 +34,8 @@ class Aim:
     """Told whenever something was run that is faster than what was the best before, with what is known of
     it.
     """
+    limit: ErrorLimit | None = None
+    """Of the outputs' error; None where what rounds is held to what rounding alone does."""
 
     @property
     def bounds(self) -> bool:

@@ -64,11 +64,13 @@ def check_bundle(
     singles, not_compared = _singles(bundle, made, registry, backends)
     with measuring_lock(progress.note), Workspace(graph) as workspace:
         end_s = time.monotonic() + budget_s
-        prediction = _prediction(machine, bundle, made)
+        # Which placements hold a limit to the error costs do not say.
+        prediction = _prediction(machine, bundle, made) if made.max_error is None else None
         progress.phase("running the reference")
         right = workspace.expected_outputs()
         entrants = [
-            placement_entrant(workspace, n, p, registry) for n, p in {COLLAGE: placement, **singles}.items()
+            replace(placement_entrant(workspace, n, p, registry), most_error=made.max_error)
+            for n, p in {COLLAGE: placement, **singles}.items()
         ]
         limits = Limits(has_time=lambda seconds: time.monotonic() + seconds <= end_s)
         comparison = Contest("check", entrants, _UNTIL_SETTLED).run(machine, right, limits)

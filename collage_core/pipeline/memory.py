@@ -23,6 +23,7 @@ from collage_core.measuring.ledger import default_policy
 from collage_core.measuring.machine import Machine
 from collage_core.pipeline.effort import Effort
 from collage_core.pipeline.proof import Single
+from collage_core.pipeline.rounding import ErrorLimit
 from collage_core.placement import VIEW, Placement
 from collage_core.search.formulate import needed_conversions
 from collage_core.search.op_level import OpLevelSearch
@@ -153,6 +154,7 @@ def memory_key(
     inputs_digest: str,
     transitions: Transitions,
     searcher: OpLevelSearch,
+    limit: ErrorLimit | None = None,
 ) -> CostKey:
     """Of the graph, its inputs and all that is offered for it and where, of how much is measured, and of what
     the search goes by.
@@ -164,6 +166,8 @@ def memory_key(
     limits = searcher.cap, searcher.beam, searcher.budget
     constants = json.dumps(asdict(transitions), sort_keys=True)
     told = [graph_digest(graph), str(candidates.target), inputs_digest, constants, repr(limits), *offered]
+    if limit is not None:
+        told.append(f"within {limit.most} on {limit.held_out.digest}")
     return CostKey(
         FOUND,
         hashlib.sha256("\n".join(told).encode()).hexdigest()[:32],

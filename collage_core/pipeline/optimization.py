@@ -12,6 +12,7 @@ from collage_core.measuring.comparison import Comparison
 from collage_core.measuring.costing import Costs
 from collage_core.pipeline.original import OriginalCheck
 from collage_core.pipeline.proof import COLLAGE, MIX, Single, label_of
+from collage_core.pipeline.rounding import Spent
 from collage_core.pipeline.second_opinion import SecondOpinion
 from collage_core.placement import Placement
 from collage_core.search.searcher import SearchResult
@@ -44,7 +45,8 @@ class Optimization:
     was. opinion: of the peer that was asked for one. seconds: by phase. counts: of
     kernels and conversions, what became of them. effort: its name. is_cut_short:
     whether the budget has ended it. is_recalled: whether an earlier one of the same had found it all.
-    constraints: what the search was asked to keep to.
+    constraints: what the search was asked to keep to. spent: of the error that was allowed, None where nobody
+    has limited it.
     """
 
     graph: Graph
@@ -69,6 +71,7 @@ class Optimization:
     constraints: Constraints = field(default_factory=Constraints)
     original: OriginalCheck | None = None
     opinion: SecondOpinion | None = None
+    spent: Spent | None = None
 
     @property
     def mix(self) -> Placement:

@@ -14,21 +14,25 @@ import onnx
 from collage_core.candidates import Constraints
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.limits import check_limits
-from collage_core.device import Target
-from collage_core.formats import Array
+from collage_core.device import Target, processor
+from collage_core.errors import CollageError
+from collage_core.formats import BFLOAT16, Array
 from collage_core.ir import Graph
 from collage_core.ir.randomness import drawing_nodes, random_values, seed_of
 from collage_core.ir.verify import require_static
+from collage_core.measuring.held_out import HeldOut
 from collage_core.measuring.machine import Machine
 from collage_core.measuring.progress import Progress, Silent, Timed
 from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.aim import Aim
 from collage_core.pipeline.budget import Budget
+from collage_core.pipeline.calibration import Samples, made_up, samples_of
 from collage_core.pipeline.effort import NORMAL, Effort
 from collage_core.pipeline.optimization import Optimization
 from collage_core.pipeline.original import checked_workspace
 from collage_core.pipeline.proof import COLLAGE, MIX, Single
 from collage_core.pipeline.reading import read_model
+from collage_core.pipeline.rounding import ErrorLimit
 from collage_core.pipeline.run import run
 from collage_core.pipeline.second_opinion import second_opinion
 from collage_core.plugins import Registry, default_registry
@@ -56,6 +60,8 @@ def optimize(
     constraints: Constraints | None = None,
     searcher: Searcher | None = None,
     inputs: Mapping[str, Array] | None = None,
+    max_error: float | None = None,
+    calibration: Mapping[str, Array] | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
     effort: Effort = NORMAL,
@@ -73,6 +79,12 @@ def optimize(
     places. shapes: of inputs with open dimensions. costs: the cost database's file, the user's own where
     None. inputs: what to record values with, by name (made up where None).
 
+    max_error: allows rounding, of what gains most time for its error, while no output is off by more than
+    this, max|difference| / max|expected|, on inputs by which nothing was chosen. Values may be stored as the
+    target's `precisions` say, as bfloat16 where it names none and the processor multiplies it. calibration:
+    samples of each input along a further axis in front; the first takes the place of `inputs`, the others
+    are held out. Four are made up where None.
+
     executor: where measuring jobs run; what machines there take is kept as theirs, and serves this run. What
     groups and crossings cost is calibrated, or as known where an executor measures or `rounds` is 0. effort:
     how much is measured; everything where an executor measures. rounds: of each end-to-end comparison (at
@@ -86,7 +98,8 @@ def optimize(
     on_best: called whenever something was run that is faster than what was the best before. What it is given
     is complete: it may be saved, and is what there is if the rest is interrupted.
 
-    ModelError for an open dimension, PlacementError where no backend, not even the reference, runs a node.
+    ModelError for an open dimension, PlacementError where no backend, not even the reference, runs a node,
+    InputError for a calibration that does not fit.
 
     The model as it was given is run beside what the passes made of it; a pass that changes an answer is left
     out, and `Optimization.original` says so.
@@ -96,11 +109,19 @@ def optimize(
     timed = Timed(progress or Silent())
     budget = _budget(effort, budget_s, timed)
     target = target or Target.default()
+    if max_error is None and calibration is not None:
+        raise CollageError("calibration says nothing without max_error")
+    if max_error is not None:
+        target = _rounding_target(target, max_error, timed)
     chosen = None if backends is None else registry.available(backends)
     verifiers = registry.available_peers([] if verify is None else [verify])
     reading = read_model(model, shapes, skip_passes, timed)
     require_static(reading.graph)
     with ExitStack() as opened:
+        samples = None
+        if max_error is not None:
+            samples = _samples(reading.graph, inputs, calibration)
+            inputs = samples.chosen_by
         database = opened.enter_context(CostDatabase(costs))
         machine = Machine.of(database, chosen, target, registry=registry, progress=timed, executor=executor)
         for plugin, reason in registry.failures.items():
@@ -116,6 +137,9 @@ def optimize(
             opinion = second_opinion(given, workspace.inputs, peer, target, timed, modules)
         require_static(workspace.graph)
         _tell_randomness(workspace.graph, timed)
+        limit = None
+        if samples is not None and max_error is not None:
+            limit = ErrorLimit(max_error, opened.enter_context(HeldOut(machine, workspace, samples.held_out)))
         is_op_level = isinstance(searcher, OpLevelSearch)
         aim = Aim(
             machine,
@@ -126,9 +150,32 @@ def optimize(
             searcher if isinstance(searcher, OpLevelSearch) else OpLevelSearch(),
             timed,
             lambda best: on_best(replace(best, original=check, opinion=opinion)),
+            limit,
         )
         found = run(aim, None if is_op_level else searcher, seed)
         return replace(found, original=check, opinion=opinion)
+
+
+def _rounding_target(target: Target, max_error: float, progress: Progress) -> Target:
+    """The target, with a type to round to."""
+    if not 0.0 < max_error < 1.0:
+        raise CollageError(f"max_error must be above 0 and below 1, not {max_error:g}")
+    if target.precisions:
+        return target
+    if not processor().multiplies_bfloat16:
+        progress.note("this processor does not multiply bfloat16: nothing is rounded")
+        return target
+    return replace(target, precisions=(BFLOAT16,))
+
+
+def _samples(
+    graph: Graph, inputs: Mapping[str, Array] | None, calibration: Mapping[str, Array] | None
+) -> Samples:
+    if calibration is None:
+        return made_up(graph, inputs)
+    if inputs is not None:
+        raise CollageError("inputs and calibration both say what values are recorded with; give one of them")
+    return samples_of(graph, calibration)
 
 
 def _budget(effort: Effort, budget_s: float | None, progress: Progress) -> Budget:

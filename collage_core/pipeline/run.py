@@ -31,6 +31,7 @@ from collage_core.pipeline.memory import Memory, costs_digest, memory_key
 from collage_core.pipeline.optimization import Optimization, Stage
 from collage_core.pipeline.proof import CHOOSING, MIX, Proof, Single, prove, prove_beside_left_out
 from collage_core.pipeline.refinement import Refinement, anchor_of
+from collage_core.pipeline.rounding import WithinLimit
 from collage_core.pipeline.runner import Runner
 from collage_core.pipeline.singles import Looking, measure_singles, priced, single, singles_beside
 from collage_core.placement import VIEW, Placement
@@ -70,7 +71,10 @@ class _Steps:
         self._effort, self._budget = aim.effort, aim.budget
         self._found = found
         self._known = found.known
-        self._runner = Runner(aim, found)
+        self._within = None
+        if aim.limit is not None:
+            self._within = WithinLimit(aim.machine, aim.workspace, found.known, aim.limit, aim.budget)
+        self._runner = Runner(aim, found, self._within)
 
     def all(self, searcher: Searcher | None, seed: int) -> Optimization:
         found, runs = self._found, self._effort.runs
@@ -135,6 +139,7 @@ class _Steps:
             self._aim.workspace.inputs_digest,
             self._known.costs.transitions,
             self._aim.op_search,
+            self._aim.limit,
         )
 
     def _recall(self) -> None:
@@ -216,10 +221,14 @@ class _Steps:
         start = time.monotonic()
         measured_s = known.costs.measure_s
         usable = self._machine.usable()
+        if self._within is not None:
+            self._within.begin()
         measure_singles(usable, known)
         found.op_level = self._next_answer()
         if found.recalled is None:
             found.singles = singles_beside(found.op_level.placement, usable, known)
+            if self._within is not None:
+                found.singles = tuple(map(self._within.single, found.singles))
         found.memory.singles, found.memory.failed = found.singles, dict(found.failed)
         found.search_s = time.monotonic() - start - (known.costs.measure_s - measured_s)
 
@@ -229,7 +238,7 @@ class _Steps:
         if found.recalled is not None and number < len(found.recalled.searches):
             answer = found.recalled.searches[number]
         else:
-            answer = self._known.search()
+            answer = (self._within or self._known).search()
         found.memory.searches.append(answer)
         return answer
 
@@ -315,7 +324,8 @@ class _Steps:
                 for g in result.placement.groups
             )
             result = replace(result, placement=known.priced(result.placement))
-        found.second_level, found.second_name = result, searcher.name
+        if self._within is None or self._within.holds(result.placement):
+            found.second_level, found.second_name = result, searcher.name
 
     def _prove_unrounded(self, late: Collection[str]) -> Proof:
         """The same with what is found where nothing is rounded."""

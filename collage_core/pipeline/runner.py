@@ -12,6 +12,7 @@ from collage_core.pipeline.aim import Aim
 from collage_core.pipeline.found import Found
 from collage_core.pipeline.optimization import Optimization, Stage
 from collage_core.pipeline.proof import CHOOSING, IN_PLACE, Compare, Proof
+from collage_core.pipeline.rounding import WithinLimit
 from collage_core.placement import Placement
 from collage_core.search.searcher import SearchResult
 
@@ -25,9 +26,10 @@ _AT_ONCE = Plan(sittings=1, goes_on=False, patience=0.1)
 class Runner:
     """Runs what was found, and says what is known of it."""
 
-    def __init__(self, aim: Aim, found: Found) -> None:
+    def __init__(self, aim: Aim, found: Found, within: WithinLimit | None = None) -> None:
         self._aim = aim
         self._found = found
+        self._within = within
 
     def at_once(self, placements: Mapping[str, Placement]) -> Comparison:
         """What a first look at these shows."""
@@ -50,8 +52,12 @@ class Runner:
         ) -> Comparison:
             aim, found = self._aim, self._found
             plan = plan_of(title)
+            most_error = None if aim.limit is None else aim.limit.most
             entrants = [
-                placement_entrant(aim.workspace, name, p, aim.machine.registry, parts=name in timed)
+                replace(
+                    placement_entrant(aim.workspace, name, p, aim.machine.registry, parts=name in timed),
+                    most_error=most_error,
+                )
                 for name, p in placements.items()
             ]
             contest = Contest(title, entrants, plan.twice() if thorough else plan)
@@ -113,6 +119,7 @@ class Runner:
             and not known.costs.measured
             and not any(c.measured for c, _ in found.ran),
             constraints=aim.constraints,
+            spent=None if self._within is None else self._within.spent(proof.placement),
         )
 
     def unproven(self, late: Collection[str]) -> Optimization | None:

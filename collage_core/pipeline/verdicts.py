@@ -58,7 +58,8 @@ class Made:
 
     chosen: the label of what was chosen. median_ms: of it. singles: libraries alone that ran beside it, by
     label. took_part: backends. alone_ms: predicted from costs alone, of what was chosen, and the least of all
-    placements. made_at: seconds since 1970.
+    placements. made_at: seconds since 1970. max_error: what it was allowed to be off by, None where it was
+    not limited.
     """
 
     model: str | None = None
@@ -69,6 +70,7 @@ class Made:
     alone_ms: tuple[float, float] | None = None
     constraints: Constraints = field(default_factory=Constraints)
     made_at: float | None = None
+    max_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collage_core.ir import UNKNOWN, Graph, Node, Subgraph, TensorType, to_node_
 from collage_core.ir.bodies import bodies_of
 from collage_core.operators import OPERATORS
 
-__all__ = ["NodeEvaluator", "evaluate", "evaluate_nodes", "evaluators_for", "run_nodes"]
+__all__ = ["NodeEvaluator", "evaluate", "evaluate_nodes", "evaluators_for", "run_nodes", "stored_as"]
 
 
 class NodeEvaluator:
@@ -143,7 +143,7 @@ def run_nodes(
     """
 
     def stored(name: str, value: Array) -> Array:
-        return value if rounded_to is None or name in exact else _rounded(value, rounded_to)
+        return value if rounded_to is None or name in exact else stored_as(value, rounded_to)
 
     order = list(evaluators)
     last: dict[str, int] = {v: i for i, e in enumerate(order) for v in (*e.node.outputs, *e.reads)}
@@ -158,9 +158,9 @@ def run_nodes(
             values.pop(v, None)
 
 
-def _rounded(array: Array, dtype: str) -> Array:
-    """As it is after it was stored as `dtype`, if that is narrower. The largest number stays a number: a mask
-    holds the lowest, and infinity would make NaNs of it.
+def stored_as(array: Array, dtype: str) -> Array:
+    """A value as it is after it was stored as `dtype`, if that is narrower. The largest number stays a
+    number: a mask holds the lowest, and infinity would make NaNs of it.
     """
     narrow = np.dtype(dtype)
     if array.dtype.kind != "f" or array.dtype.itemsize <= narrow.itemsize:

@@ -42,6 +42,7 @@ def made_from(report: Mapping[str, Any], origin: Mapping[str, Any]) -> Made:
             [(str(_text(name)), _text(op)) for name, op in constraints.get("excluded", ())],
         ),
         _positive(origin.get("made_at")),
+        _positive((report.get("error_limit") or {}).get("most")),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from collage_run.printable import printable_line
 
 from collage_core.placement import VIEW
+from collage_core.report.rounding import limit_text
 from collage_core.report.tables import headline, table
 
 __all__ = [
@@ -162,6 +163,8 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     if errors := report.get("errors"):
         yield "; ".join(f"error: {error}" for error in errors)
     yield _checked(report)
+    if limit := report.get("error_limit"):
+        yield limit_text(limit)
     if "output" not in report:
         return
     if report["output"] is None:

@@ -17,10 +17,12 @@ from collage_core.measuring.end_to_end import PARTS
 from collage_core.measuring.in_place import InPlace
 from collage_core.pipeline.optimize import COLLAGE, Optimization
 from collage_core.pipeline.original import OriginalCheck
+from collage_core.pipeline.rounding import Spent
 from collage_core.pipeline.tuning import TaskResult, TuneTask, Tuning
 from collage_core.placement import VIEW, Placement
 from collage_core.plugins import Registry
 from collage_core.report.contenders import contenders_of, faster_than_all
+from collage_core.report.rounding import conversion_error, group_error, limit_json
 
 __all__ = ["backends_json", "optimization_json", "placement_json", "shares", "tuning_json"]
 _MAX_REFUSALS = 20
@@ -92,13 +94,16 @@ def backends_json(registry: Registry) -> list[dict[str, Any]]:
     return found
 
 
-def placement_json(graph: Graph, placement: Placement, parts_ms: Sequence[float] = ()) -> dict[str, Any]:
+def placement_json(
+    graph: Graph, placement: Placement, parts_ms: Sequence[float] = (), spent: Spent | None = None
+) -> dict[str, Any]:
     """The groups and conversions of a placement, with the names that a person knows nodes by. Those
     conversions that bring a value from one device to another are told again, as transfers, with the bytes
     that they move.
 
     parts_ms: what they took in place, as `ExecutableSession.parts_ms` orders them; `in_place_ms` is None
-    without.
+    without. spent: what rounding in each place does; `error` of a group or a conversion, the outputs' if it
+    alone rounded, is None without, and where it does not.
     """
     in_place = iter(parts_ms)
     groups = []
@@ -114,6 +119,7 @@ def placement_json(graph: Graph, placement: Placement, parts_ms: Sequence[float]
                 "cost_ms": g.cost_ms,
                 "spread_ms": g.spread_ms,
                 "in_place_ms": next(in_place, None),
+                "error": group_error(graph, g, spent),
             }
         )
     conversions = [
@@ -124,6 +130,7 @@ def placement_json(graph: Graph, placement: Placement, parts_ms: Sequence[float]
             "backend": c.backend,
             "cost_ms": c.cost_ms,
             "in_place_ms": next(in_place, None),
+            "error": conversion_error(graph, c, spent),
         }
         for c in placement.conversions
     ]
@@ -162,7 +169,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
     o = optimization
     ours = o.comparison.records[COLLAGE] if o.comparison is not None else None
     parts_ms: Any = ours.details.get(PARTS, ()) if ours is not None else ()
-    placed = placement_json(o.graph, o.placement, parts_ms)
+    placed = placement_json(o.graph, o.placement, parts_ms, o.spent)
     end_to_end = {
         known: sum(len(c.records) for c in o.comparisons if c.measured != known) for known in (True, False)
     }
@@ -216,6 +223,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
         },
         "second_level": dict(o.second_level.history) if o.second_level else None,
         **error,
+        "error_limit": limit_json(o.spent),
         "shares": shares(placed),
         "singles": [
             {

@@ -13,6 +13,7 @@ from collage_core.report.conclusion import (
     speed_text,
     standing_lines,
 )
+from collage_core.report.rounding import limit_text
 from collage_core.report.tables import headline, table
 
 __all__ = ["backends_text", "bench_text", "explain_text", "optimization_text", "table", "tuning_text"]
@@ -170,6 +171,8 @@ def _verdict(report: Mapping[str, Any]) -> str:
         lines.append(
             f"largest difference from the reference: {report['max_rel_error']:.1e} of the output's scale"
         )
+    if limit := report.get("error_limit"):
+        lines.append(limit_text(limit))
     lines += _against_original(report)
     lines += [f"not chosen, {reason}" for reason in report.get("rejected", ())]
     if report.get("rejected"):
@@ -251,6 +254,7 @@ def _on_reference(report: Mapping[str, Any]) -> list[str]:
 
 
 def _groups(report: Mapping[str, Any]) -> str:
+    further = ["error"] if report.get("error_limit") else []
     rows = [
         (
             str(i),
@@ -263,11 +267,17 @@ def _groups(report: Mapping[str, Any]) -> str:
             ms_text(g["cost_ms"]),
             ms_text(g["spread_ms"]),
             ms_text(g.get("in_place_ms")),
+            *(_error_text(g[key]) for key in further),
         )
         for i, g in enumerate(report["groups"])
     ]
-    header = ("#", "backend", "operators", "last node", "layouts", "ms", "IQR", "in place")
-    return "groups, in order\n" + table(header, rows, right=[0, 5, 6, 7])
+    header = ("#", "backend", "operators", "last node", "layouts", "ms", "IQR", "in place", *further)
+    return "groups, in order\n" + table(header, rows, right=[0, *range(5, len(header))])
+
+
+def _error_text(error: float | None) -> str:
+    """What the outputs would be off by if nothing else were rounded."""
+    return "-" if error is None else f"{error:.1e}"
 
 
 def _constants(by_backend_ms: Mapping[str, float] | float) -> str:

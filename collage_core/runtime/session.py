@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,14 @@ from collage_core.runtime.build import build
 from collage_core.runtime.kept import KernelStore
 from collage_core.runtime.plan import called
 
-__all__ = ["ExecutableSession", "load_arrays", "open_peer", "open_placement", "save_arrays"]
+__all__ = [
+    "ExecutableSession",
+    "answers_of",
+    "load_arrays",
+    "open_peer",
+    "open_placement",
+    "save_arrays",
+]
 
 
 class ExecutableSession(PeerSession):
@@ -57,6 +64,15 @@ def open_placement(graph_folder: Path, placement: Placement, inputs_file: Path) 
     session = ExecutableSession(graph, placement, build(graph, placement, kept=KernelStore()))
     session.set_inputs(load_arrays(inputs_file))
     return session
+
+
+def answers_of(
+    graph_folder: Path, placement: Placement, inputs_files: Sequence[str | Path]
+) -> list[dict[str, Array]]:
+    """What a placement of a stored graph answers to each of these inputs. Runs in a worker."""
+    graph = load_stored(graph_folder)
+    executable = build(graph, placement, kept=KernelStore())
+    return [executable(load_arrays(Path(file))) for file in inputs_files]
 
 
 def open_peer(name: str, model: Path, target: Target, inputs_file: Path) -> PeerSession:

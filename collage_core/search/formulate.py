@@ -14,6 +14,7 @@ from collage_core.ir import Graph, NodeSet, Subgraph, TensorType
 from collage_core.ir.digests import structure_digest
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.search.cost import breakdown
+from collage_core.search.penalties import Penalties
 from collage_core.search.problem import NO_BACKEND, Choice, Problem, ProblemValue, Solution
 from collage_core.search.routes import Routes, cheapest_routes
 from collage_core.search.transitions import Transitions
@@ -140,11 +141,12 @@ def formulate(
     cost_of: Callable[[Candidate], CostRecord | None],
     converters: Mapping[ConversionKey, tuple[str, float]],
     transitions: Transitions | None = None,
+    penalties: Penalties | None = None,
 ) -> Formulation:
     """Make the placement problem. Candidates without a good record are left out; views cost nothing.
 
     converters: for each conversion somebody offers, the cheapest backend and its cost in ms. transitions:
-    nothing where None.
+    nothing where None. penalties: what is added to the costs for what is rounded; nothing where None.
     PlacementError names the first node that no feasible candidate covers.
     """
     graph = candidates.graph
@@ -152,7 +154,8 @@ def formulate(
     feasible = _feasible(candidates, cost_of)
     builder = _Builder(graph, transitions)
     for c, record in feasible:
-        builder.choose(c, record.median_ms if record and record.median_ms is not None else 0.0)
+        cost_ms = record.median_ms if record and record.median_ms is not None else 0.0
+        builder.choose(c, cost_ms + (0.0 if penalties is None else penalties.of(c)))
     _require_cover(graph, builder.choices)
     by_type: dict[TensorType, _HopsMs] = {}
     for (type, source, destination), (backend, cost_ms) in converters.items():
@@ -161,7 +164,10 @@ def formulate(
             builder.number(destination)
         in_place_ms = cost_ms + transitions.group_ms.get(backend, 0.0)
         by_type.setdefault(type, {})[source, destination] = in_place_ms
-    problem, routes = builder.problem({v: by_type.get(graph.type_of(v), {}) for v in builder.values})
+    hops_ms = {v: by_type.get(graph.type_of(v), _NO_HOPS) for v in builder.values}
+    if penalties is not None:
+        hops_ms = {v: _penalised(graph, v, hops, penalties) for v, hops in hops_ms.items()}
+    problem, routes = builder.problem(hops_ms)
     return Formulation(
         candidates,
         problem,
@@ -172,6 +178,13 @@ def formulate(
         converters,
         routes,
     )
+
+
+def _penalised(graph: Graph, value: str, hops_ms: _HopsMs, penalties: Penalties) -> _HopsMs:
+    added_ms = {ends: penalties.of_conversion(graph, value, *ends) for ends in hops_ms}
+    if not any(added_ms.values()):
+        return hops_ms
+    return {ends: ms + added_ms[ends] for ends, ms in hops_ms.items()}
 
 
 def terms_ms(graph: Graph, placement: Placement, transitions: Transitions) -> dict[str, float]:

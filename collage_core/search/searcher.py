@@ -11,6 +11,7 @@ from collage_core.costs.record import CostRecord
 from collage_core.ir import NodeSet
 from collage_core.placement import Placement
 from collage_core.search.formulate import ConversionKey, Formulation, formulate
+from collage_core.search.penalties import Penalties
 from collage_core.search.problem import Solution
 from collage_core.search.transitions import Transitions
 
@@ -26,7 +27,8 @@ class SearchTask:
     """A graph to place, and what may be asked of the machine meanwhile.
 
     candidates: all that backends offer; cost_of: what one costs, None where it has no record. converters: for
-    each possible conversion the cheapest backend and its cost in ms. transitions: see there.
+    each possible conversion the cheapest backend and its cost in ms. transitions: see there. penalties: what
+    rounding costs beside; nothing where None.
 
     op_level: what the op level found of it, None where it was not asked.
 
@@ -50,10 +52,11 @@ class SearchTask:
     budget_s: float | None = None
     seed: int = 0
     on_best: Callable[[float], object] = lambda ms: None
+    penalties: Penalties | None = None
 
     def formulate(self) -> Formulation:
         """The task as plain numbers; PlacementError names a node that no feasible candidate covers."""
-        return formulate(self.candidates, self.cost_of, self.converters, self.transitions)
+        return formulate(self.candidates, self.cost_of, self.converters, self.transitions, self.penalties)
 
 
 @dataclass(frozen=True, slots=True)

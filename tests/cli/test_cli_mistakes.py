@@ -151,6 +151,27 @@ def test_options_of_optimize(options: list[str], said: str, model: Path, mistake
     assert said in mistake("optimize", model, *options)
 
 
+def test_errors_and_calibrations_of_optimize(model: Path, tmp_path: Path, mistake: Mistake) -> None:
+    one, array, broken, objects = (tmp_path / n for n in ("one.npz", "x.npy", "broken.npz", "objects.npz"))
+    np.savez(one, x=np.ones((1, 2, 3), np.float32))
+    np.save(array, np.ones((2, 2, 3), np.float32))
+    broken.write_bytes(b"PK\x03\x04 and nothing else")
+    np.savez(objects, x=np.array([{}], object))
+    for options, said in (
+        (["--max-error", "2"], "max_error must be above 0 and below 1, not 2"),
+        (["--calibrate", one], "--calibrate says nothing without --max-error"),
+        (["--max-error", "1e-2", "--calibrate", one], "calibration: 1 samples; at least 2 are needed"),
+        (
+            ["--max-error", "1e-2", "--calibrate", array],
+            f"--calibrate {array}: it holds one array; arrays by",
+        ),
+        (["--max-error", "1e-2", "--calibrate", broken], f"--calibrate {broken}: "),
+        (["--max-error", "1e-2", "--calibrate", objects], f"--calibrate {objects}: Object arrays cannot be"),
+        (["--max-error", "1e-2", "--calibrate", tmp_path], f"--calibrate {tmp_path}: "),
+    ):
+        assert said in mistake("optimize", model, *options)
+
+
 @pytest.mark.parametrize("way", ["itself", "another way", "a link"])
 def test_the_model_is_not_written_over(way: str, model: Path, tmp_path: Path, mistake: Mistake) -> None:
     before = model.read_bytes()

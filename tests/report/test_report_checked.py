@@ -131,3 +131,10 @@ def test_as_json_and_as_text() -> None:
     assert report["processor"] == {"then": "Abacus", "now": "Abacus 2"}
     assert report["prediction"] == {"placement_ms": 10.0, "least_ms": 5.0, "nodes": {"a": 3}, "newer": 2}
     assert check_text(report).splitlines() == [v["text"] for v in report["verdicts"]]
+
+
+def test_an_error_that_was_allowed_is_allowed_again() -> None:
+    assert made_from(_report(error_limit={"most": 0.01, "held_out_error": None}), {}).max_error == 0.01
+    assert made_from(_report(error_limit=None), {}).max_error is None
+    with pytest.raises((AttributeError, LookupError, TypeError, ValueError)):
+        made_from(_report(error_limit=0.01), {})

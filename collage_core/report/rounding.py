@@ -1,0 +1,49 @@
+"""What rounding costs: of an answer within an error that was allowed, as JSON and in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from collage_core.ir import Graph, Subgraph
+from collage_core.pipeline.rounding import Spent
+from collage_core.placement import Conversion, Group
+from collage_core.rounding import Site, converted_site, rounded_sites
+
+__all__ = ["conversion_error", "group_error", "limit_json", "limit_text"]
+
+
+def group_error(graph: Graph, group: Group, spent: Spent | None) -> float | None:
+    """What the outputs would be off by, max|difference| / max|expected|, if this group alone rounded; None
+    where it does not, or nobody asked.
+    """
+    return _error_of(rounded_sites(Subgraph(graph, group.nodes), group.variant), spent)
+
+
+def conversion_error(graph: Graph, c: Conversion, spent: Spent | None) -> float | None:
+    """The same of a conversion."""
+    site = converted_site(graph, c.value, c.source, c.destination)
+    return None if site is None else _error_of([site], spent)
+
+
+def limit_json(spent: Spent | None) -> dict[str, Any] | None:
+    """What was allowed, and what came of it on inputs that nothing was chosen by."""
+    if spent is None:
+        return None
+    return {"most": spent.most, "held_out_error": spent.error, "held_out_samples": spent.samples}
+
+
+def limit_text(limit: Mapping[str, Any]) -> str:
+    """The same in words."""
+    error = limit["held_out_error"]
+    if error is None:
+        return f"an error of {limit['most']:g} was allowed; nothing is rounded"
+    many = f"{limit['held_out_samples']} held-out input{'s' * (limit['held_out_samples'] != 1)}"
+    return f"off by {error:.1e} at most on {many}, of the {limit['most']:g} that was allowed"
+
+
+def _error_of(sites: Iterable[Site], spent: Spent | None) -> float | None:
+    known = {} if spent is None else spent.squared_errors
+    found = [known[site] for site in sites if site in known]
+    return math.sqrt(math.fsum(found)) if found else None
