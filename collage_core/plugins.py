@@ -132,19 +132,20 @@ class Registry:
     def _named(self, hook: str, kind: Any, own: Sequence[_Named]) -> dict[str, _Named]:
         """Core's own and what plugins bring, by name (in lower case); nothing that several bring."""
         found = {thing.name.lower(): thing for thing in own}
-        owners = {name: {_CORE: _CORE} for name in found}
+        owners = {name: [(_CORE, _CORE)] for name in found}
         for plugin, things in self._brought(hook, kind):
             for thing in things:
                 found.setdefault(thing.name.lower(), thing)
                 package = self._packages.get(plugin, type(thing).__module__)
-                owners.setdefault(thing.name.lower(), {})[plugin] = package
-        for name, packages in owners.items():
-            if len(packages) > 1:
-                if _CORE not in packages:
+                owners.setdefault(thing.name.lower(), []).append((plugin, package))
+        for name, several in owners.items():
+            if len(several) > 1:
+                if several[0][0] != _CORE:
                     del found[name]
-                whose = " and ".join(packages.values())
-                for plugin in packages.keys() - {_CORE}:
-                    self._fail(plugin, f"{whose} bring a {kind.__name__.lower()} named {name!r}")
+                whose = " and ".join(package for _, package in several)
+                for plugin, _ in several:
+                    if plugin != _CORE:
+                        self._fail(plugin, f"{whose} bring a {kind.__name__.lower()} named {name!r}")
         return found
 
     def _fail(self, plugin: str, what: str) -> None:

@@ -30,7 +30,7 @@ def rounded_sites(subgraph: Subgraph, variant: Variant) -> frozenset[Site]:
     read = frozenset(subgraph.inputs)
     for dtype in rounded_to(subgraph, variant):
         for v in _operands_of_products(subgraph):
-            if v not in read and _is_wider_float(graph, v, dtype):
+            if v not in read and _is_rounded_by(graph, v, dtype):
                 found.add((v, dtype))
     return frozenset(found)
 
@@ -64,9 +64,9 @@ def _operands_of_products(subgraph: Subgraph) -> Iterator[str]:
             yield from (v for v in node.inputs[:2] if v)
 
 
-def _is_wider_float(graph: Graph, value: str, dtype: str) -> bool:
+def _is_rounded_by(graph: Graph, value: str, dtype: str) -> bool:
     own = graph.type_of(value).dtype
-    return own in _BITS and _BITS[own] > _BITS[dtype]
+    return own in _BITS and own != dtype and _BITS[own] >= _BITS[dtype]
 
 
 _BITS = {"bfloat16": 16, "float16": 16, "float32": 32, "float64": 64}

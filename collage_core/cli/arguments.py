@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -63,8 +64,8 @@ def add_placing(parser: argparse.ArgumentParser) -> None:
         "--max-error",
         type=float,
         metavar="1e-2",
-        help="round what gains most time for its error, while no output is off by more than this of its "
-        "largest element, on inputs that nothing was chosen by (default: nothing is rounded)",
+        help="round what gains most time for its error, while that makes no output be off by more than this "
+        "of its largest element, on inputs that nothing was chosen by (default: as --precision says)",
     )
     parser.add_argument(
         "--calibrate",
@@ -187,7 +188,7 @@ def calibration_of(args: argparse.Namespace) -> dict[str, Array] | None:
             if isinstance(arrays, np.ndarray):
                 raise CollageError(f"--calibrate {file}: it holds one array; arrays by name are a .npz file")
             return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise CollageError(f"--calibrate {file}: {one_line(error)}") from None
 
 

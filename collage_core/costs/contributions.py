@@ -14,6 +14,7 @@ from collage_core.costs.recording import Recording
 from collage_core.errors import ModelError
 from collage_core.formats import Array
 from collage_core.ir import Graph, load_stored
+from collage_core.ir.randomness import random_values
 from collage_core.reference import stored_as
 from collage_core.reference.evaluator import NodeEvaluator
 from collage_core.rounding import Site
@@ -33,8 +34,8 @@ def squared_errors(
     the stored graph is run as it was recorded in `values_dir`, but for that place, which is rounded. In the
     order of `sites`, as many as there is time for; at least one.
 
-    Places where rounding moves a shape or an index out of its range are left out. worker: a
-    `reference_worker`.
+    Where rounding moves a shape, or an index out of its range, that is 1. What random numbers decide does not
+    count. worker: a `reference_worker`.
     """
     found: dict[Site, float] = worker.call(
         _squared_errors, Path(graph_dir), Path(values_dir), tuple(sites), limit_s
@@ -82,8 +83,8 @@ def _squared_errors(
             break
         try:
             found[site] = run.error_of(*site) ** 2
-        except ModelError:
-            continue
+        except ModelError:  # a shape or an index is another then
+            found[site] = _ALL
     return found
 
 
@@ -97,7 +98,8 @@ class _Run:
 
     @cached_property
     def _expected(self) -> dict[str, Array]:
-        return {v: np.array(self._recorded(v)) for v in self._graph.outputs}
+        random = random_values(self._graph)
+        return {v: np.array(self._recorded(v)) for v in self._graph.outputs if v not in random}
 
     def error_of(self, value: str, dtype: str) -> float:
         """The outputs' error where that value is rounded to that type."""

@@ -5,6 +5,7 @@ with.
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
 import os
 from collections.abc import Collection, Mapping
@@ -19,9 +20,10 @@ from collage_core.formats import Array
 from collage_core.ir import load_stored
 from collage_core.reference import ReferenceBackend, evaluate
 from collage_core.reference.evaluator import NodeEvaluator
+from collage_core.sources import source_hash
 from collage_core.worker import Worker
 
-__all__ = ["Recording", "record", "reference_values", "reference_worker"]
+__all__ = ["Recording", "record", "reference_environment", "reference_values", "reference_worker"]
 
 _INDEX = "index.json"
 
@@ -48,6 +50,18 @@ class Recording:
         if name not in self._dtypes:
             raise CollageError(f"value {name!r} was not recorded in {self.directory}")
         return _load(self.directory, name, self._dtypes[name])
+
+
+def reference_environment() -> dict[str, str]:
+    """What a record depends on that tells of the reference's answers: the reference, on any machine."""
+    return {
+        "onnx": importlib.metadata.version("onnx"),
+        "numpy": importlib.metadata.version("numpy"),
+        "ir": source_hash("collage_core.ir"),
+        "check": source_hash("collage_core.costs"),
+        "reference": source_hash("collage_core.reference"),
+        "operators": source_hash("collage_core.operators"),
+    }
 
 
 def reference_worker() -> Worker:

@@ -102,8 +102,13 @@ class Known:
         if self.penalties is None:
             return result
         found_ms = terms_ms(self.candidates.graph, result.placement, self.costs.transitions)
-        takes = replace(result.placement, predicted_ms=math.fsum(found_ms.values()), terms_ms=found_ms)
-        return replace(result, placement=takes)
+        takes_ms = math.fsum(found_ms.values())
+        # It is the best at a price, and of how far from the best within a limit nothing is known.
+        takes = replace(result.placement, predicted_ms=takes_ms, terms_ms=found_ms, optimal=False)
+        solution = result.solution
+        if solution is not None:
+            solution = replace(solution, total_ms=takes_ms, optimal=False, lower_bound_ms=None)
+        return replace(result, placement=takes, solution=solution)
 
     def _searched_for(self, backends: Sequence[str] | None) -> SearchResult:
         """With penalties, where there are any, in what is predicted."""

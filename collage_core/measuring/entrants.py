@@ -17,7 +17,7 @@ from collage_core.plugins import Registry
 from collage_core.runtime.plan import rounded_on_the_way
 from collage_core.runtime.session import open_peer, open_placement
 
-__all__ = ["Entrant", "peer_entrant", "placement_entrant"]
+__all__ = ["Entrant", "peer_entrant", "placement_entrant", "variables_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +56,28 @@ class Entrant:
 
 
 def placement_entrant(
-    workspace: Workspace, name: str, placement: Placement, registry: Registry, *, parts: bool = False
+    workspace: Workspace,
+    name: str,
+    placement: Placement,
+    registry: Registry,
+    *,
+    parts: bool = False,
+    most_error: float | None = None,
 ) -> Entrant:
     """A placement as an entrant; with `parts`, its groups and conversions are timed in place as well
-    (`PARTS`).
+    (`PARTS`). most_error: see `Entrant`.
     """
     backends = registry.available(placement.backends())
 
     def contender() -> Contender:
         arguments = (workspace.graph_folder, placement, workspace.inputs_file)
         return Contender(
-            name, _variables(backends, placement.target), open_placement, arguments, registry.modules(), parts
+            name,
+            variables_of(backends, placement.target),
+            open_placement,
+            arguments,
+            registry.modules(),
+            parts,
         )
 
     known = {
@@ -75,7 +86,7 @@ def placement_entrant(
         for k, v in environment_of(b, placement.target, registry=registry).items()
         if k in _BACKEND_FACTS
     }
-    return Entrant(name, placement.digest, known, workspace, contender, placement)
+    return Entrant(name, placement.digest, known, workspace, contender, placement, most_error)
 
 
 def peer_entrant(
@@ -98,5 +109,6 @@ def peer_entrant(
 _BACKEND_FACTS = ("plugin", "source", "library", "handover")
 
 
-def _variables(backends: Sequence[Backend], target: Target) -> dict[str, str]:
+def variables_of(backends: Sequence[Backend], target: Target) -> dict[str, str]:
+    """Environment variables that a process needs which these run in."""
     return {k: v for b in backends for k, v in b.environment(target).items()}

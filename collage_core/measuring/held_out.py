@@ -10,33 +10,49 @@ from types import TracebackType
 from typing import Self
 
 from collage_core.costs.check import largest_error
+from collage_core.costs.lock import measuring_lock
 from collage_core.costs.record import CostKey, CostRecord, Policy
-from collage_core.costs.recording import reference_values, reference_worker
-from collage_core.errors import WorkerError
+from collage_core.costs.recording import reference_environment, reference_values, reference_worker
+from collage_core.device import Target
+from collage_core.errors import InputError, WorkerError
 from collage_core.formats import Array
+from collage_core.ir.randomness import random_values
 from collage_core.measuring.end_to_end import end_to_end_environment
-from collage_core.measuring.entrants import placement_entrant
+from collage_core.measuring.entrants import placement_entrant, variables_of
 from collage_core.measuring.machine import Machine
 from collage_core.measuring.temporary import TemporaryFolder
 from collage_core.measuring.workspace import Workspace
 from collage_core.placement import Placement
+from collage_core.plugins import Registry
 from collage_core.runtime.session import answers_of, save_arrays
-from collage_core.worker import Worker
+from collage_core.worker import RemoteError, Worker
 
-__all__ = ["HELD_OUT", "HeldOut"]
+__all__ = ["HELD_OUT", "HeldOut", "held_out_environment"]
 
 HELD_OUT = "held out"
 """Kind of the records of these errors."""
-_BUILD_LIMIT_S = 600.0
+_BUILD_LIMIT_S, _LEAST_LIMIT_S = 600.0, 10.0
 
 
 class HeldOut:
-    """samples: inputs by name. What is run on them is run on the workspace's own, too. To be closed."""
+    """samples: inputs by name. What is run on them is run on the workspace's own, too. is_made_up: whether
+    nobody gave them; what the reference cannot run is left out then. To be closed.
+
+    Outputs that depend on random numbers are not looked at.
+    """
 
     def __init__(
-        self, machine: Machine, workspace: Workspace, samples: Sequence[Mapping[str, Array]]
+        self,
+        machine: Machine,
+        workspace: Workspace,
+        samples: Sequence[Mapping[str, Array]],
+        *,
+        is_made_up: bool = True,
     ) -> None:
-        self._machine, self._workspace, self._samples = machine, workspace, (workspace.inputs, *samples)
+        self.is_made_up = is_made_up
+        self._machine, self._workspace, self._samples = machine, workspace, tuple(samples)
+        random = random_values(workspace.graph)
+        self._outputs = tuple(v for v in workspace.graph.outputs if v not in random)
         self._folder = TemporaryFolder()
         self._known: dict[str, float] = {}
 
@@ -50,7 +66,7 @@ class HeldOut:
 
     def __len__(self) -> int:
         """How many are held out."""
-        return len(self._samples) - 1
+        return len(self._samples)
 
     def known_error_of(self, placement: Placement) -> float | None:
         """As `error_of`, where it has been run before; None where it has not."""
@@ -58,61 +74,80 @@ class HeldOut:
             record = self._machine.database.get(self._key(placement))
             if record is None:
                 return None
-            self._known[placement.digest] = math.inf if record.error is None else record.error
+            self._known[placement.digest] = _error_told(record)
         return self._known[placement.digest]
 
-    def error_of(self, placement: Placement) -> float:
+    def error_of(self, placement: Placement, limit_s: float = math.inf) -> float:
         """max|difference from the reference| / max|the reference|, the worst output's on the worst sample;
-        inf where it does not run. What was found before is looked up.
-        """
-        known = self.known_error_of(placement)
-        if known is None:
-            self._machine.database.put(self._key(placement), self._measured(placement))
-            known = self.known_error_of(placement)
-        return math.inf if known is None else known
+        inf where it does not run, or not within the limit. What was found before is looked up.
 
-    def _measured(self, placement: Placement) -> CostRecord:
-        backends = self._machine.registry.available(placement.backends())
-        variables = {k: v for b in backends for k, v in b.environment(placement.target).items()}
-        arguments = self._workspace.graph_folder, placement, self._files
+        InputError names a sample that somebody gave and the reference cannot run.
+        """
+        if (known := self.known_error_of(placement)) is not None:
+            return known
+        record = self._measured(placement, min(max(limit_s, _LEAST_LIMIT_S), _BUILD_LIMIT_S))
+        if record is None:
+            return math.inf
+        self._machine.database.put(self._key(placement), record)
+        self._known[placement.digest] = _error_told(record)
+        return self._known[placement.digest]
+
+    def _measured(self, placement: Placement, limit_s: float) -> CostRecord | None:
+        """None where nothing was shown: another time it may run."""
+        expected = self._expected
+        registry = self._machine.registry
+        variables = variables_of(registry.available(placement.backends()), placement.target)
+        arguments = self._workspace.graph_folder, placement, [self._files[i] for i in expected]
         try:
-            with Worker(variables, plugins=self._machine.registry.modules()) as worker:
-                answers = worker.call(answers_of, *arguments, timeout_s=_BUILD_LIMIT_S)
-        except WorkerError as error:  # it costs this placement
+            with (
+                measuring_lock(self._machine.progress.note),
+                Worker(variables, plugins=registry.modules()) as worker,
+            ):
+                answers = worker.call(answers_of, *arguments, timeout_s=limit_s)
+        except RemoteError as error:  # it costs this placement
             return CostRecord("failed", reason=f"{type(error).__name__}: {error}")
+        except WorkerError as error:
+            self._machine.progress.note(f"held-out inputs: {error}")
+            return None
         errors = [
-            largest_error(answer[v], expected[v])
-            for answer, expected in zip(answers, self._expected, strict=True)
-            for v in expected
+            largest_error(answer[v], right[v])
+            for answer, right in zip(answers, expected.values(), strict=True)
+            for v in self._outputs
         ]
         worst = max(errors, default=0.0)
-        return (
-            CostRecord("ok", error=worst)
-            if worst < math.inf
-            else CostRecord("wrong", reason="not comparable")
-        )
+        if worst < math.inf:
+            return CostRecord("ok", error=worst)
+        return CostRecord("wrong", reason="an answer that cannot be compared with the reference's")
 
     @cached_property
     def _files(self) -> list[str]:
+        """Of the workspace's inputs, and of the samples."""
         files = []
-        for i, sample in enumerate(self._samples):
+        for i, sample in enumerate((self._workspace.inputs, *self._samples)):
             path = self._folder.path / f"{i}.npz"
             save_arrays(path, sample)
             files.append(str(path))
         return files
 
     @cached_property
-    def _expected(self) -> list[dict[str, Array]]:
-        """The reference's answers."""
+    def _expected(self) -> dict[int, dict[str, Array]]:
+        """The reference's answers, by the number of the file."""
+        found = {0: self._workspace.expected_outputs()}
+        folder = self._workspace.graph_folder
         with reference_worker() as worker:
-            folder = self._workspace.graph_folder
-            return [reference_values(folder, sample, worker=worker) for sample in self._samples]
+            for i, sample in enumerate(self._samples, 1):
+                try:
+                    found[i] = reference_values(folder, sample, worker=worker)
+                except RemoteError as error:
+                    if not self.is_made_up:
+                        raise InputError(f"calibration: sample {i} cannot be run: {error}") from None
+        return found
 
     @cached_property
     def digest(self) -> str:
-        """Of the samples that are held out."""
+        """Of the samples."""
         digest = hashlib.sha256()
-        for sample in self._samples[1:]:
+        for sample in self._samples:
             for name in sorted(sample):
                 digest.update(f"{name} {sample[name].shape} ".encode() + sample[name].tobytes())
         return digest.hexdigest()[:16]
@@ -125,6 +160,15 @@ class HeldOut:
             hashlib.sha256(f"{entrant.key} {self.digest}".encode()).hexdigest()[:32],
             "",
             "+".join(placement.backends()),
-            end_to_end_environment(machine.target, machine.registry),
+            held_out_environment(machine.target, machine.registry),
             Policy(),
         )
+
+
+def held_out_environment(target: Target, registry: Registry | None = None) -> dict[str, str]:
+    """The environment of such a record's key: as of what runs end to end, and the reference's."""
+    return {**end_to_end_environment(target, registry), **reference_environment()}
+
+
+def _error_told(record: CostRecord) -> float:
+    return math.inf if record.error is None else record.error

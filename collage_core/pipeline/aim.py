@@ -11,8 +11,8 @@ from collage_core.measuring.progress import Timed
 from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.budget import Budget
 from collage_core.pipeline.effort import Effort
+from collage_core.pipeline.error_limit import ErrorLimit
 from collage_core.pipeline.optimization import Optimization
-from collage_core.pipeline.rounding import ErrorLimit
 from collage_core.search.op_level import OpLevelSearch
 
 __all__ = ["Aim"]

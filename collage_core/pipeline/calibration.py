@@ -19,16 +19,19 @@ _MADE_UP = 4
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Inputs by name. chosen_by: what values are recorded and errors weighed with. held_out: what decides."""
+    """Inputs by name. chosen_by: what values are recorded and errors weighed with. held_out: what decides.
+    is_made_up: whether nobody gave them.
+    """
 
     chosen_by: Mapping[str, Array]
     held_out: Sequence[Mapping[str, Array]]
+    is_made_up: bool
 
 
 def made_up(graph: Graph, inputs: Mapping[str, Array] | None) -> Samples:
     """Without a person's own. inputs: what is chosen by; made up, too, where None."""
     first = synthesise_inputs(graph) if inputs is None else inputs
-    return Samples(first, [synthesise_inputs(graph, seed) for seed in range(1, _MADE_UP + 1)])
+    return Samples(first, [synthesise_inputs(graph, seed) for seed in range(1, _MADE_UP + 1)], True)
 
 
 def samples_of(graph: Graph, arrays: Mapping[str, Array]) -> Samples:
@@ -47,6 +50,8 @@ def samples_of(graph: Graph, arrays: Mapping[str, Array]) -> Samples:
         if name not in arrays:
             raise InputError(f"calibration: input {name!r} is missing")
         array = arrays[name]
+        if not isinstance(array, np.ndarray):
+            raise InputError(f"calibration: {name!r} is no array")
         if str(array.dtype) != type.dtype or array.shape[1:] != type.static_shape or array.ndim == 0:
             wanted = ", ".join(map(str, ("samples", *type.static_shape)))
             raise InputError(
@@ -63,5 +68,5 @@ def samples_of(graph: Graph, arrays: Mapping[str, Array]) -> Samples:
         raise InputError(f"calibration: {count} samples; at least 2 are needed, one of them to be held out")
     if all((array == array[:1]).all() for array in arrays.values()):
         raise InputError("calibration: all samples are the same, and nothing is held out")
-    samples = [{name: np.ascontiguousarray(arrays[name][i]) for name in names} for i in range(count)]
-    return Samples(samples[0], samples[1:])
+    samples = [{name: np.array(arrays[name][i], order="C") for name in names} for i in range(count)]
+    return Samples(samples[0], samples[1:], False)

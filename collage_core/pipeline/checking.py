@@ -69,7 +69,7 @@ def check_bundle(
         progress.phase("running the reference")
         right = workspace.expected_outputs()
         entrants = [
-            replace(placement_entrant(workspace, n, p, registry), most_error=made.max_error)
+            placement_entrant(workspace, n, p, registry, most_error=made.max_error)
             for n, p in {COLLAGE: placement, **singles}.items()
         ]
         limits = Limits(has_time=lambda seconds: time.monotonic() + seconds <= end_s)

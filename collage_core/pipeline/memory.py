@@ -22,8 +22,8 @@ from collage_core.measuring.costing import Costs
 from collage_core.measuring.ledger import default_policy
 from collage_core.measuring.machine import Machine
 from collage_core.pipeline.effort import Effort
+from collage_core.pipeline.error_limit import ErrorLimit
 from collage_core.pipeline.proof import Single
-from collage_core.pipeline.rounding import ErrorLimit
 from collage_core.placement import VIEW, Placement
 from collage_core.search.formulate import needed_conversions
 from collage_core.search.op_level import OpLevelSearch

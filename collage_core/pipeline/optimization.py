@@ -10,9 +10,9 @@ from collage_core.candidates import CandidateSet, Constraints
 from collage_core.ir import Graph
 from collage_core.measuring.comparison import Comparison
 from collage_core.measuring.costing import Costs
+from collage_core.pipeline.error_limit import Spent
 from collage_core.pipeline.original import OriginalCheck
 from collage_core.pipeline.proof import COLLAGE, MIX, Single, label_of
-from collage_core.pipeline.rounding import Spent
 from collage_core.pipeline.second_opinion import SecondOpinion
 from collage_core.placement import Placement
 from collage_core.search.searcher import SearchResult

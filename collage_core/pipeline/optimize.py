@@ -28,11 +28,11 @@ from collage_core.pipeline.aim import Aim
 from collage_core.pipeline.budget import Budget
 from collage_core.pipeline.calibration import Samples, made_up, samples_of
 from collage_core.pipeline.effort import NORMAL, Effort
+from collage_core.pipeline.error_limit import ErrorLimit
 from collage_core.pipeline.optimization import Optimization
 from collage_core.pipeline.original import checked_workspace
 from collage_core.pipeline.proof import COLLAGE, MIX, Single
 from collage_core.pipeline.reading import read_model
-from collage_core.pipeline.rounding import ErrorLimit
 from collage_core.pipeline.run import run
 from collage_core.pipeline.second_opinion import second_opinion
 from collage_core.plugins import Registry, default_registry
@@ -79,11 +79,12 @@ def optimize(
     places. shapes: of inputs with open dimensions. costs: the cost database's file, the user's own where
     None. inputs: what to record values with, by name (made up where None).
 
-    max_error: allows rounding, of what gains most time for its error, while no output is off by more than
-    this, max|difference| / max|expected|, on inputs by which nothing was chosen. Values may be stored as the
-    target's `precisions` say, as bfloat16 where it names none and the processor multiplies it. calibration:
-    samples of each input along a further axis in front; the first takes the place of `inputs`, the others
-    are held out. Four are made up where None.
+    max_error: allows rounding, of what gains most time for its error, while it makes no output be off by more
+    than this, max|difference| / max|expected|, on inputs by which nothing was chosen. What is not rounded is
+    held to its own type's tolerance. Values may be stored as the target's `precisions` say, as bfloat16 where
+    it names none and the processor multiplies it. calibration: samples of each input along a further axis in
+    front; the first takes the place of `inputs`, the others are held out. Four are made up where None. They
+    are run even where `rounds` is 0.
 
     executor: where measuring jobs run; what machines there take is kept as theirs, and serves this run. What
     groups and crossings cost is calibrated, or as known where an executor measures or `rounds` is 0. effort:
@@ -139,7 +140,8 @@ def optimize(
         _tell_randomness(workspace.graph, timed)
         limit = None
         if samples is not None and max_error is not None:
-            limit = ErrorLimit(max_error, opened.enter_context(HeldOut(machine, workspace, samples.held_out)))
+            held_out = HeldOut(machine, workspace, samples.held_out, is_made_up=samples.is_made_up)
+            limit = ErrorLimit(max_error, opened.enter_context(held_out))
         is_op_level = isinstance(searcher, OpLevelSearch)
         aim = Aim(
             machine,
@@ -163,7 +165,7 @@ def _rounding_target(target: Target, max_error: float, progress: Progress) -> Ta
     if target.precisions:
         return target
     if not processor().multiplies_bfloat16:
-        progress.note("this processor does not multiply bfloat16: nothing is rounded")
+        progress.note("this processor does not multiply bfloat16, and no other precision was named")
         return target
     return replace(target, precisions=(BFLOAT16,))
 

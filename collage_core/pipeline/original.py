@@ -7,7 +7,6 @@ wrong for all of them alike, and nobody would see it.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,7 +16,7 @@ from pathlib import Path
 from collage_core.costs.check import Difference, compare_all, standards
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.record import CostKey, CostRecord, Policy
-from collage_core.costs.recording import reference_values, reference_worker
+from collage_core.costs.recording import reference_environment, reference_values, reference_worker
 from collage_core.errors import ModelError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir import Graph, save_stored
@@ -28,10 +27,9 @@ from collage_core.measuring.progress import Progress
 from collage_core.measuring.temporary import TemporaryFolder
 from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.reading import Reading
-from collage_core.sources import source_hash
 from collage_core.worker import Worker
 
-__all__ = ["ORIGINAL", "OriginalCheck", "checked_workspace", "original_environment"]
+__all__ = ["ORIGINAL", "OriginalCheck", "checked_workspace"]
 
 ORIGINAL = "original"
 """Kind of the record that a model and what the passes made of it agree."""
@@ -163,16 +161,4 @@ def _key(original: Graph, workspace: Workspace) -> CostKey:
     """Of the original and what the passes made of it, on these inputs, by this reference."""
     graphs = [graph_digest(original), graph_digest(workspace.graph), workspace.inputs_digest]
     structure = hashlib.sha256("\n".join(graphs).encode()).hexdigest()[:32]
-    return CostKey(ORIGINAL, structure, "", "reference", original_environment(), Policy())
-
-
-def original_environment() -> dict[str, str]:
-    """What such a record depends on besides the model: the reference, on any machine."""
-    return {
-        "onnx": importlib.metadata.version("onnx"),
-        "numpy": importlib.metadata.version("numpy"),
-        "ir": source_hash("collage_core.ir"),
-        "check": source_hash("collage_core.costs"),
-        "reference": source_hash("collage_core.reference"),
-        "operators": source_hash("collage_core.operators"),
-    }
+    return CostKey(ORIGINAL, structure, "", "reference", reference_environment(), Policy())

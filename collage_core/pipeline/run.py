@@ -73,7 +73,7 @@ class _Steps:
         self._known = found.known
         self._within = None
         if aim.limit is not None:
-            self._within = WithinLimit(aim.machine, aim.workspace, found.known, aim.limit, aim.budget)
+            self._within = WithinLimit(aim, aim.limit, found.known)
         self._runner = Runner(aim, found, self._within)
 
     def all(self, searcher: Searcher | None, seed: int) -> Optimization:
@@ -286,7 +286,8 @@ class _Steps:
         if before.backend == self._known.fallback or is_over():
             return before
         rounds = not self._found.has_failed_rounded(before.placement)
-        return single(before.backend, self._known, Looking(math.inf, time_is_over=is_over, rounds=rounds))
+        after = single(before.backend, self._known, Looking(math.inf, time_is_over=is_over, rounds=rounds))
+        return after if self._within is None else self._within.single(after)
 
     def _search_further(self, searcher: Searcher, seed: int) -> None:
         """What a further search finds, with its groups' costs."""
@@ -324,8 +325,10 @@ class _Steps:
                 for g in result.placement.groups
             )
             result = replace(result, placement=known.priced(result.placement))
-        if self._within is None or self._within.holds(result.placement):
-            found.second_level, found.second_name = result, searcher.name
+        if self._within is not None and not self._within.holds(result.placement):
+            machine.progress.note(f"what level {searcher.name} found is off by more than is allowed")
+            return
+        found.second_level, found.second_name = result, searcher.name
 
     def _prove_unrounded(self, late: Collection[str]) -> Proof:
         """The same with what is found where nothing is rounded."""

@@ -54,8 +54,12 @@ class Runner:
             plan = plan_of(title)
             most_error = None if aim.limit is None else aim.limit.most
             entrants = [
-                replace(
-                    placement_entrant(aim.workspace, name, p, aim.machine.registry, parts=name in timed),
+                placement_entrant(
+                    aim.workspace,
+                    name,
+                    p,
+                    aim.machine.registry,
+                    parts=name in timed,
                     most_error=most_error,
                 )
                 for name, p in placements.items()

@@ -58,8 +58,8 @@ class Made:
 
     chosen: the label of what was chosen. median_ms: of it. singles: libraries alone that ran beside it, by
     label. took_part: backends. alone_ms: predicted from costs alone, of what was chosen, and the least of all
-    placements. made_at: seconds since 1970. max_error: what it was allowed to be off by, None where it was
-    not limited.
+    placements. made_at: seconds since 1970. max_error: what it was allowed to be off by on inputs that
+    anybody can make up, None where it was not limited, or on inputs that nobody has now.
     """
 
     model: str | None = None

@@ -30,6 +30,7 @@ def made_from(report: Mapping[str, Any], origin: Mapping[str, Any]) -> Made:
     alone_ms = report.get("search", {}).get("alone_ms", {})
     alone = _positive(alone_ms.get("chosen")), _positive(alone_ms.get("least"))
     constraints = report.get("constraints", {})
+    limit = report.get("error_limit") or {}
     return Made(
         _text(report.get("model")),
         chosen,
@@ -42,7 +43,7 @@ def made_from(report: Mapping[str, Any], origin: Mapping[str, Any]) -> Made:
             [(str(_text(name)), _text(op)) for name, op in constraints.get("excluded", ())],
         ),
         _positive(origin.get("made_at")),
-        _positive((report.get("error_limit") or {}).get("most")),
+        _positive(limit.get("most")) if limit.get("made_up_inputs") else None,
     )
 
 

@@ -164,7 +164,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         yield "; ".join(f"error: {error}" for error in errors)
     yield _checked(report)
     if limit := report.get("error_limit"):
-        yield limit_text(limit)
+        yield limit_text(limit, report["max_rel_error"])
     if "output" not in report:
         return
     if report["output"] is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from collage_core.ir import Graph, Subgraph
-from collage_core.pipeline.rounding import Spent
+from collage_core.pipeline.error_limit import Spent
 from collage_core.placement import Conversion, Group
 from collage_core.rounding import Site, converted_site, rounded_sites
 
@@ -31,14 +31,21 @@ def limit_json(spent: Spent | None) -> dict[str, Any] | None:
     """What was allowed, and what came of it on inputs that nothing was chosen by."""
     if spent is None:
         return None
-    return {"most": spent.most, "held_out_error": spent.error, "held_out_samples": spent.samples}
+    return {
+        "most": spent.most,
+        "held_out_error": spent.error,
+        "held_out_samples": spent.samples,
+        "made_up_inputs": spent.is_made_up,
+    }
 
 
-def limit_text(limit: Mapping[str, Any]) -> str:
-    """The same in words."""
+def limit_text(limit: Mapping[str, Any], max_rel_error: float | None) -> str:
+    """The same in words. max_rel_error: of the answer that was compared with the reference's."""
     error = limit["held_out_error"]
     if error is None:
-        return f"an error of {limit['most']:g} was allowed; nothing is rounded"
+        beyond = max_rel_error is not None and max_rel_error > limit["most"]
+        more = f", and it is off by {max_rel_error:.1e} without that" if beyond else ""
+        return f"an error of {limit['most']:g} was allowed; nothing is rounded{more}"
     many = f"{limit['held_out_samples']} held-out input{'s' * (limit['held_out_samples'] != 1)}"
     return f"off by {error:.1e} at most on {many}, of the {limit['most']:g} that was allowed"
 

@@ -15,9 +15,9 @@ from collage_core.ir import Graph, Subgraph
 from collage_core.ir.randomness import drawing_nodes, seed_of
 from collage_core.measuring.end_to_end import PARTS
 from collage_core.measuring.in_place import InPlace
+from collage_core.pipeline.error_limit import Spent
 from collage_core.pipeline.optimize import COLLAGE, Optimization
 from collage_core.pipeline.original import OriginalCheck
-from collage_core.pipeline.rounding import Spent
 from collage_core.pipeline.tuning import TaskResult, TuneTask, Tuning
 from collage_core.placement import VIEW, Placement
 from collage_core.plugins import Registry

@@ -172,7 +172,7 @@ def _verdict(report: Mapping[str, Any]) -> str:
             f"largest difference from the reference: {report['max_rel_error']:.1e} of the output's scale"
         )
     if limit := report.get("error_limit"):
-        lines.append(limit_text(limit))
+        lines.append(limit_text(limit, report["max_rel_error"]))
     lines += _against_original(report)
     lines += [f"not chosen, {reason}" for reason in report.get("rejected", ())]
     if report.get("rejected"):

@@ -134,7 +134,10 @@ def test_as_json_and_as_text() -> None:
 
 
 def test_an_error_that_was_allowed_is_allowed_again() -> None:
-    assert made_from(_report(error_limit={"most": 0.01, "held_out_error": None}), {}).max_error == 0.01
+    limit = {"most": 0.01, "held_out_error": None, "made_up_inputs": True}
+    assert made_from(_report(error_limit=limit), {}).max_error == 0.01
+    theirs = made_from(_report(error_limit={**limit, "made_up_inputs": False}), {})
+    assert theirs.max_error is None, "inputs that nobody has here"
     assert made_from(_report(error_limit=None), {}).max_error is None
     with pytest.raises((AttributeError, LookupError, TypeError, ValueError)):
         made_from(_report(error_limit=0.01), {})

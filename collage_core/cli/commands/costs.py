@@ -16,15 +16,18 @@ from collage_core.cli.output import show
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.record import CostKey
+from collage_core.costs.recording import reference_environment
 from collage_core.costs.roofline import PEAKS, peaks_environment
 from collage_core.device import Target
 from collage_core.errors import CostDatabaseError, UnknownBackendError
 from collage_core.formats import CPU
 from collage_core.measuring.calibration import TRANSITIONS, calibrated_backends, calibration_environment
 from collage_core.measuring.end_to_end import end_to_end_environment
+from collage_core.measuring.held_out import HELD_OUT, held_out_environment
 from collage_core.measuring.priors import PRIORS, priors_environment
 from collage_core.pipeline.memory import FOUND
-from collage_core.pipeline.original import ORIGINAL, original_environment
+from collage_core.pipeline.original import ORIGINAL
+from collage_core.pipeline.rounding import ROUNDING
 from collage_core.plugins import default_registry
 from collage_core.report.text import table
 
@@ -121,8 +124,10 @@ def _matches(key: CostKey) -> bool:
     if key.kind == "end_to_end":
         facts = end_to_end_environment(_target_of(key, threads))
         return key.environment == facts
-    if key.kind == ORIGINAL:
-        return key.environment == original_environment()
+    if key.kind in (ORIGINAL, ROUNDING):
+        return key.environment == reference_environment()
+    if key.kind == HELD_OUT:
+        return key.environment == held_out_environment(_target_of(key, threads))
     if key.kind == PEAKS:
         return key.environment == peaks_environment(Target(CPU, int(threads)))
     registry = default_registry()
