@@ -34,8 +34,10 @@ _NEAR = 0.7
 """From so much of it on, no more is to be had."""
 _IF_NOTHING_IS_LEFT = 0.1
 """Of what made an answer that cannot be compared at all."""
-_FURTHER, _MOST_STEPS = 8.0, 8
+_FURTHER, _MOST_STEPS = 8.0, 12
 """By so much the price is changed until the limit lies between two, so often at most."""
+_RAISED, _RAISES = 2.0, 5
+"""By so much it is raised, so often at most, where what is found breaks a limit that what was guessed holds."""
 _NEAR_PRICES = 1.3
 _SHARE, _LONGEST_S = 0.1, 120.0
 """Of the time, what weighing errors may take."""
@@ -65,25 +67,24 @@ class WithinLimit:
         if not known.rounds:  # nothing was found to hold it, or what was has failed as a whole
             known.penalties = None
             return known.search()
-        result = known.search()
+        # What is tried later is what was found at other costs, at the same price.
+        result = known.search() if self._has_answered else self._within((_MARGIN * most) ** 2)
         held: tuple[SearchResult, Penalties | None] | None = None
         seen = set()
-        for left in reversed(range(_TRIES)):
+        for _ in range(_TRIES):
+            if result is None or result.placement.digest in seen:
+                break
             seen.add(result.placement.digest)
             error = self._error_of(result.placement)
             if error <= most:
                 if held is None or _ms(result) < _ms(held[0]):
                     held = result, known.penalties
-                # What is tried later is what was found at other costs, at the same price.
                 if self._has_answered or known.penalties is None or error > _NEAR * most or not error:
                     break
-            if not left or self._is_over():
+            if self._is_over():
                 break
             share = _MARGIN * most / error if error < math.inf else _IF_NOTHING_IS_LEFT
-            further = self._cheapest_within(result, share)
-            if further is None or further.placement.digest in seen:
-                break
-            result = further
+            result = self._within(share**2 * self._squared_error_of(result.placement))
         self._has_answered = True
         if held is None:
             self._machine.progress.note(f"nothing that rounds was found to hold an error of {most:g}")
@@ -130,34 +131,51 @@ class WithinLimit:
             known = held_out.error_of(placement, left_s)
         return math.inf if known is None else known
 
-    def _cheapest_within(self, result: SearchResult, share: float) -> SearchResult | None:
-        """The fastest of those whose errors add up to no more than that share of what this one's do; None
-        where none was found. The price is as it was found with.
+    def _within(self, limit: float) -> SearchResult | None:
+        """The best at the lowest price at which squared errors add up to no more than the limit; None where
+        none was found.
+
+        The price is looked for among guesses, for what is measured at prices that are not taken is wasted.
         """
         known, squared = self._known, self._weighed()
-        limit = share**2 * Penalties(squared, 0.0).squared_error(self._sites_of(result.placement))
-        low, high = 0.0, math.inf
-        best: tuple[SearchResult, Penalties] | None = None
-        price_ms = _ms(result) / limit if limit else math.inf
-        for _ in range(_MOST_STEPS):
-            near = low > 0.0 and high / low < _NEAR_PRICES
-            if near or not price_ms < math.inf or (best is not None and self._is_over()):
-                break
-            known.penalties = penalties = Penalties(squared, price_ms)
+        price_ms = self._guessed_price(limit)
+        for _ in range(_RAISES):
+            known.penalties = Penalties(squared, price_ms) if price_ms else None
             try:
                 found = known.search()
             except PlacementError:  # a beam that finds nothing at these costs
-                break
-            if penalties.squared_error(self._sites_of(found.placement)) <= limit:
-                high, best = price_ms, (found, penalties)
-            else:
-                low = price_ms
+                return None
+            if self._squared_error_of(found.placement) <= limit:
+                return found
+            price_ms = _RAISED * (price_ms or _ms(found) / limit if limit else math.inf)
+            if not price_ms < math.inf or self._is_over():
+                return None
+        return None
+
+    def _guessed_price(self, limit: float) -> float:
+        """In ms of a squared error of 1: the lowest at which what is guessed to be best holds the limit, 0
+        where that is so without any.
+        """
+        known, squared = self._known, self._weighed()
+        known.penalties = None
+        free = known.guess()
+        if self._squared_error_of(free.placement) <= limit or not limit:
+            return 0.0
+        low, high = 0.0, math.inf
+        price_ms = _ms(free) / limit
+        for _ in range(_MOST_STEPS):
+            known.penalties = Penalties(squared, price_ms)
+            holds = self._squared_error_of(known.guess().placement) <= limit
+            low, high = (low, price_ms) if holds else (price_ms, high)
             bounded = low and high < math.inf
+            if bounded and high / low < _NEAR_PRICES:
+                break
             price_ms = math.sqrt(low * high) if bounded else low * _FURTHER if low else high / _FURTHER
-        if best is None:
-            return None
-        further, known.penalties = best
-        return further
+        return high if high < math.inf else low * _FURTHER
+
+    def _squared_error_of(self, placement: Placement) -> float:
+        """As the errors of its places add up."""
+        return Penalties(self._weighed(), 0.0).squared_error(self._sites_of(placement))
 
     def _weighed(self) -> dict[Site, float]:
         """By place, what rounding there does alone: known from before, or measured while there is time."""
