@@ -78,6 +78,8 @@ class Known:
     """What a placement took, as a whole and in a few runs, that is one such kernel and nothing else."""
     penalties: Penalties | None = None
     """What that costs beside its time; nothing where None."""
+    further: tuple[Candidate, ...] = ()
+    """What takes part beside the candidates; all of it has a record."""
 
     @property
     def candidates(self) -> CandidateSet:
@@ -217,10 +219,11 @@ class Known:
     @property
     def _searched(self) -> CandidateSet:
         """The candidates that take part."""
-        if self.rounds:
+        if self.rounds and not self.further:
             return self.candidates
-        exact = tuple(c for c in self.candidates.candidates if not c.is_rounded)
-        return replace(self.candidates, candidates=exact)
+        every = (*self.candidates.candidates, *self.further)
+        kept = every if self.rounds else tuple(c for c in every if not c.is_rounded)
+        return replace(self.candidates, candidates=kept)
 
     def _measured(self, backends: Sequence[str] | None) -> SearchResult | None:
         """The best of what has been measured, or was seen to run as a whole; None where that is not enough

@@ -4,40 +4,51 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from collage_core.backend import BackendKind
+from collage_core.candidates import ALL_TAKEN, Candidate
 from collage_core.costs.contributions import filled_in, spread_out, squared_errors
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.costs.recording import reference_environment, reference_worker
 from collage_core.errors import PlacementError, WorkerError
+from collage_core.ir import NodeSet, Subgraph
 from collage_core.measuring.bounding import Known
+from collage_core.measuring.in_place import kernel_key
 from collage_core.pipeline.aim import Aim
 from collage_core.pipeline.error_limit import ErrorLimit, Spent
 from collage_core.pipeline.proof import Single
 from collage_core.pipeline.singles import Looking, single
-from collage_core.placement import Placement
+from collage_core.pipeline.splits import split_at
+from collage_core.placement import VIEW, Placement
 from collage_core.rounding import Site, sites_of
+from collage_core.search.formulate import needed_conversions
 from collage_core.search.penalties import Penalties
 from collage_core.search.searcher import SearchResult
 
 __all__ = ["ROUNDING", "WithinLimit"]
+
+_SPLIT = "rounded from a place on"
+"""Where such candidates come from."""
 
 ROUNDING = "rounding"
 """Kind of the record of what rounding in each place does to a model's outputs."""
 
 _TRIES = 5
 """So often is what was found tried on held-out inputs."""
-_MARGIN = 0.9
-"""Of the error that is allowed, what is aimed for: what adds up in theory does so about."""
+_MARGIN = 0.75
+"""Of the error that is allowed, what is aimed for: what adds up in theory does so about, and of several
+inputs the worst counts.
+"""
+_SPLITS = (_MARGIN, 0.5)
+"""The same where a graph falls into two parts, of which there are to be some in case."""
 _NEAR = 0.7
 """From so much of it on, no more is to be had."""
 _IF_NOTHING_IS_LEFT = 0.1
 """Of what made an answer that cannot be compared at all."""
-_FURTHER, _MOST_STEPS = 8.0, 12
+_FURTHER, _MOST_STEPS = 8.0, 8
 """By so much the price is changed until the limit lies between two, so often at most."""
-_RAISED, _RAISES = 2.0, 5
-"""By so much it is raised, so often at most, where what is found breaks a limit that what was guessed holds."""
 _NEAR_PRICES = 1.3
 _SHARE, _LONGEST_S = 0.1, 120.0
 """Of the time, what weighing errors may take."""
@@ -47,19 +58,28 @@ class WithinLimit:
     """The op level's searches, where the outputs' error is limited: time + price x squared error is minimised
     exactly, at the lowest price whose answer holds the limit on inputs that nothing was chosen by.
 
-    Until `begin` nothing rounds.
+    Until `begin` nothing rounds. offer: what a graph library, by name, offers for any nodes.
     """
 
-    def __init__(self, aim: Aim, limit: ErrorLimit, known: Known) -> None:
-        self._aim, self._limit, self._known = aim, limit, known
+    def __init__(
+        self,
+        aim: Aim,
+        limit: ErrorLimit,
+        known: Known,
+        offer: Callable[[str, NodeSet], Sequence[Candidate]],
+    ) -> None:
+        self._aim, self._limit, self._known, self._offer = aim, limit, known, offer
         self._machine, self._workspace = aim.machine, aim.workspace
         self._squared: dict[Site, float] | None = None
         self._has_answered = False
         known.rounds = False
 
-    def begin(self) -> None:
-        """Let what rounds take part."""
+    def begin(self, *, is_recalled: bool) -> None:
+        """Let what rounds take part. is_recalled: whether all answers are there already."""
         self._known.rounds = True
+        if not is_recalled:
+            for share in _SPLITS:
+                self._split((share * self._limit.most) ** 2)
 
     def search(self) -> SearchResult:
         """The fastest that is known to hold the limit."""
@@ -81,7 +101,7 @@ class WithinLimit:
                     held = result, known.penalties
                 if self._has_answered or known.penalties is None or error > _NEAR * most or not error:
                     break
-            if self._is_over():
+            if self._is_over() and len(seen) > 1:
                 break
             share = _MARGIN * most / error if error < math.inf else _IF_NOTHING_IS_LEFT
             result = self._within(share**2 * self._squared_error_of(result.placement))
@@ -92,6 +112,49 @@ class WithinLimit:
             return known.search()
         result, known.penalties = held
         return result
+
+    def recall(self, placement: Placement) -> None:
+        """Know what the groups of an earlier answer cost, that are no candidates."""
+        graph, known = self._known.candidates.graph, self._known.costs.kernels
+        groups = [g for g in placement.groups if g.backend != VIEW and kernel_key(graph, g) not in known]
+        self._known.ledger.cost(
+            Candidate(Subgraph(graph, g.nodes), g.backend, g.variant, _SPLIT) for g in groups
+        )
+
+    def _split(self, limit: float) -> None:
+        """Measure what a graph library makes of a graph that is rounded from some place on, or up to there.
+
+        In one group it rounds everything, and group by group it is slow.
+        """
+        known = self._known
+        for name in self._machine.of_kind(BackendKind.GRAPH):
+            wholes = [c for c in known.candidates.candidates if c.backend == name and c.origin == ALL_TAKEN]
+            nodes = known.candidates.graph.all_nodes
+            if not any(c.is_rounded and c.subgraph.node_set == nodes for c in wholes):
+                continue
+            if any(self._holds(c, limit) for c in wholes if c.is_rounded):
+                continue  # nothing need be exact
+            ways = [
+                split_at(
+                    known.candidates.graph,
+                    lambda nodes, name=name: self._offer(name, nodes),  # type: ignore[misc]
+                    lambda c: self._holds(c, limit),
+                    last=last,
+                )
+                for last in (True, False)
+            ]
+            best = max(
+                ways, key=lambda way: max((len(c.subgraph.nodes) for c in way if c.is_rounded), default=0)
+            )
+            if best:
+                known.ledger.cost(best)
+                ends = needed_conversions(known.candidates.graph, best)
+                converters = [c for c in known.ledger.unknown_converters if c[0] in ends]
+                known.ledger.measure_converters(known.phase, converters, whatever=True)
+                known.further += tuple(best)
+
+    def _holds(self, candidate: Candidate, limit: float) -> bool:
+        return Penalties(self._weighed(), 0.0).squared_error(candidate.rounding_sites) <= limit
 
     def single(self, s: Single) -> Single:
         """A backend alone, without rounding where that would break the limit, or was only guessed at."""
@@ -135,43 +198,47 @@ class WithinLimit:
         """The best at the lowest price at which squared errors add up to no more than the limit; None where
         none was found.
 
-        The price is looked for among guesses, for what is measured at prices that are not taken is wasted.
+        The price is looked for among guesses first: what is measured at prices that are not taken is wasted.
         """
-        known, squared = self._known, self._weighed()
-        price_ms = self._guessed_price(limit)
-        for _ in range(_RAISES):
-            known.penalties = Penalties(squared, price_ms) if price_ms else None
-            try:
-                found = known.search()
-            except PlacementError:  # a beam that finds nothing at these costs
-                return None
-            if self._squared_error_of(found.placement) <= limit:
-                return found
-            price_ms = _RAISED * (price_ms or _ms(found) / limit if limit else math.inf)
-            if not price_ms < math.inf or self._is_over():
-                return None
-        return None
-
-    def _guessed_price(self, limit: float) -> float:
-        """In ms of a squared error of 1: the lowest at which what is guessed to be best holds the limit, 0
-        where that is so without any.
-        """
-        known, squared = self._known, self._weighed()
+        known = self._known
         known.penalties = None
         free = known.guess()
-        if self._squared_error_of(free.placement) <= limit or not limit:
-            return 0.0
+        price_ms = _ms(free) / limit if limit else math.inf
+        if self._squared_error_of(free.placement) > limit:
+            guessed = self._at_lowest_price(known.guess, limit, price_ms)
+            price_ms = price_ms if guessed is None else guessed[1]
+        else:
+            found = known.search()
+            if self._squared_error_of(found.placement) <= limit:
+                return found
+        best = self._at_lowest_price(known.search, limit, price_ms)
+        known.penalties = None if best is None else Penalties(self._weighed(), best[1])
+        return None if best is None else best[0]
+
+    def _at_lowest_price(
+        self, find: Callable[[], SearchResult], limit: float, price_ms: float
+    ) -> tuple[SearchResult, float] | None:
+        """What holds the limit at the lowest price, in ms of a squared error of 1, and that. price_ms: to
+        begin with.
+        """
+        known, squared = self._known, self._weighed()
         low, high = 0.0, math.inf
-        price_ms = _ms(free) / limit
+        best: tuple[SearchResult, float] | None = None
         for _ in range(_MOST_STEPS):
-            known.penalties = Penalties(squared, price_ms)
-            holds = self._squared_error_of(known.guess().placement) <= limit
-            low, high = (low, price_ms) if holds else (price_ms, high)
-            bounded = low and high < math.inf
-            if bounded and high / low < _NEAR_PRICES:
+            if not price_ms < math.inf or (low and high / low < _NEAR_PRICES):
                 break
+            known.penalties = Penalties(squared, price_ms)
+            try:
+                found = find()
+            except PlacementError:  # a beam that finds nothing at these costs
+                break
+            if self._squared_error_of(found.placement) <= limit:
+                high, best = price_ms, (found, price_ms)
+            else:
+                low = price_ms
+            bounded = low and high < math.inf
             price_ms = math.sqrt(low * high) if bounded else low * _FURTHER if low else high / _FURTHER
-        return high if high < math.inf else low * _FURTHER
+        return best
 
     def _squared_error_of(self, placement: Placement) -> float:
         """As the errors of its places add up."""
@@ -229,3 +296,8 @@ def _limit_of(record: CostRecord) -> float:
 
 def _ms(result: SearchResult) -> float:
     return math.inf if result.placement.predicted_ms is None else result.placement.predicted_ms
+
+
+def _most_rounded(way: Sequence[Candidate]) -> int:
+    """Nodes."""
+    return max((len(c.subgraph.nodes) for c in way if c.is_rounded), default=0)

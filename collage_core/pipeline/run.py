@@ -73,7 +73,8 @@ class _Steps:
         self._known = found.known
         self._within = None
         if aim.limit is not None:
-            self._within = WithinLimit(aim, aim.limit, found.known)
+            offer = offering(aim.machine, aim.workspace.graph, found.taken, aim.constraints)
+            self._within = WithinLimit(aim, aim.limit, found.known, offer)
         self._runner = Runner(aim, found, self._within)
 
     def all(self, searcher: Searcher | None, seed: int) -> Optimization:
@@ -222,7 +223,7 @@ class _Steps:
         measured_s = known.costs.measure_s
         usable = self._machine.usable()
         if self._within is not None:
-            self._within.begin()
+            self._within.begin(is_recalled=found.recalled is not None)
         measure_singles(usable, known)
         found.op_level = self._next_answer()
         if found.recalled is None:
@@ -237,6 +238,8 @@ class _Steps:
         found, number = self._found, len(self._found.memory.searches)
         if found.recalled is not None and number < len(found.recalled.searches):
             answer = found.recalled.searches[number]
+            if self._within is not None:
+                self._within.recall(answer.placement)
         else:
             answer = (self._within or self._known).search()
         found.memory.searches.append(answer)
