@@ -151,7 +151,8 @@ class WithinLimit:
                 ends = needed_conversions(known.candidates.graph, best)
                 converters = [c for c in known.ledger.unknown_converters if c[0] in ends]
                 known.ledger.measure_converters(known.phase, converters, whatever=True)
-                known.further += tuple(best)
+                there = {(c.subgraph.node_set, c.variant) for c in known.further if c.backend == name}
+                known.further += tuple(c for c in best if (c.subgraph.node_set, c.variant) not in there)
 
     def _holds(self, candidate: Candidate, limit: float) -> bool:
         return Penalties(self._weighed(), 0.0).squared_error(candidate.rounding_sites) <= limit
