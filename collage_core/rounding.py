@@ -66,7 +66,7 @@ def _operands_of_products(subgraph: Subgraph) -> Iterator[str]:
 
 def _is_rounded_by(graph: Graph, value: str, dtype: str) -> bool:
     own = graph.type_of(value).dtype
-    return own in _BITS and own != dtype and _BITS[own] >= _BITS[dtype]
+    return own in _BITS and _BITS[own] > _BITS[dtype]
 
 
 _BITS = {"bfloat16": 16, "float16": 16, "float32": 32, "float64": 64}

@@ -159,11 +159,11 @@ def run_nodes(
 
 
 def stored_as(array: Array, dtype: str) -> Array:
-    """A value as it is after it was stored as `dtype`, if that is no wider. The largest number stays a
+    """A value as it is after it was stored as `dtype`, if that is narrower. The largest number stays a
     number: a mask holds the lowest, and infinity would make NaNs of it.
     """
     narrow = np.dtype(dtype)
-    if array.dtype.kind != "f" or array.dtype.itemsize < narrow.itemsize or array.dtype == narrow:
+    if array.dtype.kind != "f" or array.dtype.itemsize <= narrow.itemsize:
         return array
     bits = f"u{narrow.itemsize}"
     largest = (np.array(np.inf, narrow).view(bits) - np.array(1, bits)).view(narrow).astype(array.dtype)
