@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def _measured(network: str, args: argparse.Namespace) -> dict[str, Any]:
         samples = [synthesise_inputs(graph, _FIRST_SEED + i) for i in range(args.inputs)]
         with CostDatabase(args.costs) as database, Workspace(graph) as workspace:
             machine = Machine.of(database, target=rounding)
-            with HeldOut(machine, workspace, samples) as held_out:
+            with closing(HeldOut(machine, workspace, samples)) as held_out:
                 errors = {way: held_out.error_of(o.placement) for way, o in found.items()}
             result = benchmark(
                 machine,

@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 from collage_benchmarks.networks import NETWORKS
 
+from collage_core.costs.check import largest_error, rms_error
 from collage_core.costs.inputs import synthesise_inputs
-from collage_core.formats import FLOATS, Array
+from collage_core.formats import FLOATS
 from collage_core.ir import from_model
 from collage_core.ir.passes import normalise
 from collage_core.reference import evaluate
@@ -44,15 +45,7 @@ def _errors(network: str, dtype: str) -> tuple[float, float]:
     inputs = synthesise_inputs(graph)
     exact, rounded = evaluate(graph, inputs), evaluate(graph, inputs, rounded_to=dtype)
     pairs = [(rounded[v].astype(np.float64), a.astype(np.float64)) for v, a in exact.items()]
-    return max(_largest(a - b) / _largest(b) for a, b in pairs), max(_rms(a - b) / _rms(b) for a, b in pairs)
-
-
-def _largest(a: Array) -> float:
-    return float(np.abs(a).max())
-
-
-def _rms(a: Array) -> float:
-    return float(np.sqrt(np.mean(a**2)))
+    return max(largest_error(a, b) for a, b in pairs), max(rms_error(a, b) for a, b in pairs)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ __all__ = [
     "compare",
     "compare_all",
     "largest_error",
+    "rms_error",
     "rounded_answers",
     "standards",
     "tolerance",
@@ -191,12 +192,12 @@ def _beside_rounding(result: Array, expected: Array, rounded: Array) -> str | No
     """Why an answer is further off than rounding alone (`rounded`) explains; None where it is not. A few
     elements that rounding turns over (a threshold's, a maximum's) explain a few, and no more.
     """
-    alone, on_the_whole = _error(rounded, expected), _rms_error(rounded, expected)
+    alone, on_the_whole = _error(rounded, expected), rms_error(rounded, expected)
     if not on_the_whole <= _MOST_ROUNDING:
         return "rounding alone leaves too little of it"
     if (
         _error(result, expected) <= _BESIDE_ROUNDING * alone
-        and _rms_error(result, expected) <= _BESIDE_ROUNDING * on_the_whole
+        and rms_error(result, expected) <= _BESIDE_ROUNDING * on_the_whole
     ):
         return None
     return f"more than twice the {alone:.2g} that rounding alone makes"
@@ -256,7 +257,7 @@ def _scale(expected: Array) -> float:
     return float(np.max(finite, initial=0)) or 1.0
 
 
-def _rms_error(result: Array, expected: Array) -> float:
+def rms_error(result: Array, expected: Array) -> float:
     """Root mean square of the difference over that of the expected."""
     if not expected.size:
         return 0.0

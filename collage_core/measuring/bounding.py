@@ -100,7 +100,10 @@ class Known:
 
         PlacementError where there is none.
         """
-        result = self._searched_for(backends)
+        return self._in_time_alone(self._searched_for(backends))
+
+    def _in_time_alone(self, result: SearchResult) -> SearchResult:
+        """Without the penalties, where there are any, in what is predicted."""
         if self.penalties is None:
             return result
         found_ms = terms_ms(self.candidates.graph, result.placement, self.costs.transitions)
@@ -157,17 +160,16 @@ class Known:
         candidates = self._searched
         candidates = replace(candidates, candidates=tuple(filter(allowed, candidates.candidates)))
         if self.estimates is None:
-            found = search_placement(candidates, self.costs, self.searcher, backends, self.penalties)
-            return replace(found, placement=self.priced(found.placement))
+            return self._in_time_alone(
+                search_placement(candidates, self.costs, self.searcher, backends, self.penalties)
+            )
         self.estimates.guess(self.costs, self.ledger.unknown_converters)
         self._put_seen()
         try:
             found = search_placement(candidates, self.costs, self.searcher, backends, self.penalties)
         finally:
             self.costs.forget_bounds()
-        guessed_ms = found.placement.predicted_ms
-        if self.penalties is not None and guessed_ms is not None:
-            guessed_ms -= self.penalties.of_placement(candidates.graph, found.placement)
+        guessed_ms = self._in_time_alone(found).placement.predicted_ms
         return replace(found, placement=replace(self.priced(found.placement), predicted_ms=guessed_ms))
 
     def _measure_guesses(self, backends: Sequence[str] | None) -> None:

@@ -6,8 +6,6 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from types import TracebackType
-from typing import Self
 
 from collage_core.costs.check import largest_error
 from collage_core.costs.lock import measuring_lock
@@ -21,7 +19,7 @@ from collage_core.measuring.end_to_end import end_to_end_environment
 from collage_core.measuring.entrants import placement_entrant, variables_of
 from collage_core.measuring.machine import Machine
 from collage_core.measuring.temporary import TemporaryFolder
-from collage_core.measuring.workspace import Workspace
+from collage_core.measuring.workspace import Workspace, digest_of_inputs
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
 from collage_core.runtime.session import answers_of, save_arrays
@@ -56,12 +54,7 @@ class HeldOut:
         self._folder = TemporaryFolder()
         self._known: dict[str, float] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._folder.remove()
 
     def __len__(self) -> int:
@@ -79,12 +72,15 @@ class HeldOut:
 
     def error_of(self, placement: Placement, limit_s: float = math.inf) -> float:
         """max|difference from the reference| / max|the reference|, the worst output's on the worst sample;
-        inf where it does not run, or not within the limit. What was found before is looked up.
+        inf where it does not run, not within the limit, or there is no time. What was found before is looked
+        up.
 
         InputError names a sample that somebody gave and the reference cannot run.
         """
         if (known := self.known_error_of(placement)) is not None:
             return known
+        if limit_s <= 0.0:
+            return math.inf
         record = self._measured(placement, min(max(limit_s, _LEAST_LIMIT_S), _BUILD_LIMIT_S))
         if record is None:
             return math.inf
@@ -94,6 +90,7 @@ class HeldOut:
 
     def _measured(self, placement: Placement, limit_s: float) -> CostRecord | None:
         """None where nothing was shown: another time it may run."""
+        self._machine.progress.phase("running held-out inputs")
         expected = self._expected
         registry = self._machine.registry
         variables = variables_of(registry.available(placement.backends()), placement.target)
@@ -146,11 +143,7 @@ class HeldOut:
     @cached_property
     def digest(self) -> str:
         """Of the samples."""
-        digest = hashlib.sha256()
-        for sample in self._samples:
-            for name in sorted(sample):
-                digest.update(f"{name} {sample[name].shape} ".encode() + sample[name].tobytes())
-        return digest.hexdigest()[:16]
+        return " ".join(digest_of_inputs(self._workspace.graph, sample) for sample in self._samples)
 
     def _key(self, placement: Placement) -> CostKey:
         machine = self._machine

@@ -21,7 +21,7 @@ from collage_core.measuring.temporary import TemporaryFolder
 from collage_core.runtime.session import save_arrays
 from collage_core.worker import RemoteError, Worker
 
-__all__ = ["Workspace"]
+__all__ = ["Workspace", "digest_of_inputs"]
 
 
 class Workspace:
@@ -103,10 +103,7 @@ class Workspace:
     @cached_property
     def inputs_digest(self) -> str:
         """Of the inputs' values: what errors were found depends on them."""
-        digest = hashlib.sha256()
-        for name in self.graph.inputs:
-            digest.update(f"{name} ".encode() + np.ascontiguousarray(self.inputs[name]).tobytes())
-        return digest.hexdigest()[:16]
+        return digest_of_inputs(self.graph, self.inputs)
 
     @cached_property
     def inputs_file(self) -> Path:
@@ -114,3 +111,11 @@ class Workspace:
         path = self._folder.path / "inputs.npz"
         save_arrays(path, self.inputs)
         return path
+
+
+def digest_of_inputs(graph: Graph, inputs: Mapping[str, Array]) -> str:
+    """Of their values: the graph's inputs in its order, then state."""
+    digest = hashlib.sha256()
+    for name in (*graph.inputs, *sorted(inputs.keys() - set(graph.inputs))):
+        digest.update(f"{name} ".encode() + np.ascontiguousarray(inputs[name]).tobytes())
+    return digest.hexdigest()[:16]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -141,7 +141,7 @@ def optimize(
         limit = None
         if samples is not None and max_error is not None:
             held_out = HeldOut(machine, workspace, samples.held_out, is_made_up=samples.is_made_up)
-            limit = ErrorLimit(max_error, opened.enter_context(held_out))
+            limit = ErrorLimit(max_error, opened.enter_context(closing(held_out)))
         is_op_level = isinstance(searcher, OpLevelSearch)
         aim = Aim(
             machine,

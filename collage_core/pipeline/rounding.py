@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from collage_core.backend import BackendKind
@@ -147,9 +147,7 @@ class WithinLimit:
                 )
                 for last in (True, False)
             ]
-            best = max(
-                ways, key=lambda way: max((len(c.subgraph.nodes) for c in way if c.is_rounded), default=0)
-            )
+            best = max(ways, key=_most_rounded)
             if best:
                 known.ledger.cost(best)
                 ends = needed_conversions(known.candidates.graph, best)
@@ -159,7 +157,7 @@ class WithinLimit:
                 known.further += tuple(c for c in best if (c.subgraph.node_set, c.variant) not in there)
 
     def _holds(self, candidate: Candidate, limit: float) -> bool:
-        return Penalties(self._weighed(), 0.0).squared_error(candidate.rounding_sites) <= limit
+        return self._added_up(candidate.rounding_sites) <= limit
 
     def single(self, s: Single) -> Single:
         """A backend alone, without rounding where that would break the limit, or was only guessed at."""
@@ -192,12 +190,7 @@ class WithinLimit:
         """inf where there is no time to see it."""
         if not self._sites_of(placement):
             return 0.0
-        held_out, left_s = self._limit.held_out, self._aim.budget.left_s()
-        known = held_out.known_error_of(placement)
-        if known is None and left_s > 0.0:
-            self._machine.progress.phase("running held-out inputs")
-            known = held_out.error_of(placement, left_s)
-        return math.inf if known is None else known
+        return self._limit.held_out.error_of(placement, self._aim.budget.left_s())
 
     def _within(self, limit: float) -> SearchResult | None:
         """The best at the lowest price at which squared errors add up to no more than the limit; None where
@@ -246,8 +239,11 @@ class WithinLimit:
         return best
 
     def _squared_error_of(self, placement: Placement) -> float:
-        """As the errors of its places add up."""
-        return Penalties(self._weighed(), 0.0).squared_error(self._sites_of(placement))
+        return self._added_up(self._sites_of(placement))
+
+    def _added_up(self, sites: Iterable[Site]) -> float:
+        """The squared error of all these places together."""
+        return Penalties(self._weighed(), 0.0).squared_error(sites)
 
     def _weighed(self) -> dict[Site, float]:
         """By place, what rounding there does alone: known from before, or measured while there is time."""

@@ -59,9 +59,7 @@ class ExecutableSession(PeerSession):
 
 def open_placement(graph_folder: Path, placement: Placement, inputs_file: Path) -> PeerSession:
     """Build a placement of a stored graph and give it its inputs. Runs in a worker."""
-    # Each sitting opens it anew, and whoever loads the bundle in the end.
-    graph = load_stored(graph_folder)
-    session = ExecutableSession(graph, placement, build(graph, placement, kept=KernelStore()))
+    session = _opened(graph_folder, placement)
     session.set_inputs(load_arrays(inputs_file))
     return session
 
@@ -70,9 +68,19 @@ def answers_of(
     graph_folder: Path, placement: Placement, inputs_files: Sequence[str | Path]
 ) -> list[dict[str, Array]]:
     """What a placement of a stored graph answers to each of these inputs. Runs in a worker."""
+    session = _opened(graph_folder, placement)
+    answers = []
+    for file in inputs_files:
+        session.set_inputs(load_arrays(Path(file)))
+        session.run()
+        answers.append(session.outputs())
+    return answers
+
+
+def _opened(graph_folder: Path, placement: Placement) -> ExecutableSession:
+    # Each sitting opens it anew, and whoever loads the bundle in the end.
     graph = load_stored(graph_folder)
-    executable = build(graph, placement, kept=KernelStore())
-    return [executable(load_arrays(Path(file))) for file in inputs_files]
+    return ExecutableSession(graph, placement, build(graph, placement, kept=KernelStore()))
 
 
 def open_peer(name: str, model: Path, target: Target, inputs_file: Path) -> PeerSession:

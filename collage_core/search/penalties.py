@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from collage_core.candidates import Candidate
 from collage_core.formats import Format
-from collage_core.ir import Graph, Subgraph
-from collage_core.placement import Placement
-from collage_core.rounding import Site, converted_site, rounded_sites
+from collage_core.ir import Graph
+from collage_core.rounding import Site, converted_site
 
 __all__ = ["Penalties"]
 
@@ -34,14 +33,6 @@ class Penalties:
     def of(self, candidate: Candidate) -> float:
         """In ms."""
         return self.price_ms * self.squared_error(candidate.rounded_sites)
-
-    def of_placement(self, graph: Graph, placement: Placement) -> float:
-        """In ms, as a search counts it."""
-        groups = [rounded_sites(Subgraph(graph, g.nodes), g.variant) for g in placement.groups]
-        converted = [
-            self.of_conversion(graph, c.value, c.source, c.destination) for c in placement.conversions
-        ]
-        return math.fsum([*(self.price_ms * self.squared_error(sites) for sites in groups), *converted])
 
     def of_conversion(self, graph: Graph, value: str, source: Format, destination: Format) -> float:
         """In ms."""

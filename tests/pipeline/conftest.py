@@ -72,3 +72,12 @@ def grudges(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     clear_registered()
     default_registry.cache_clear()
+
+
+@pytest.fixture
+def halves(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The backend of plugins/ that stores float16 is installed, here and in workers."""
+    monkeypatch.setenv(PLUGINS_VARIABLE, "pipeline_halves_backend")
+    default_registry.cache_clear()
+    yield
+    default_registry.cache_clear()

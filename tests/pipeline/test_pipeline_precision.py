@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from collage_core.ir.passes import normalise
 from collage_core.measuring.entrants import placement_entrant
 from collage_core.pipeline.effort import NORMAL, QUICK, THOROUGH, Effort
 from collage_core.placement import Conversion, Group, Placement
-from collage_core.plugins import PLUGINS_VARIABLE, default_registry
+from collage_core.plugins import default_registry
 from collage_core.runtime.plan import rounded_on_the_way
 
 if TYPE_CHECKING:
@@ -30,13 +29,7 @@ _CHAIN = "(float[4,64] x) => (float y) { [n] a = Neg(x) [r] b = Relu(a) [e] c = 
 _HALVES = Target("cpu", 1, ("float16",))
 
 
-@pytest.fixture(autouse=True)
-def _halves(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The backend of plugins/ is installed, here and in workers."""
-    monkeypatch.setenv(PLUGINS_VARIABLE, "pipeline_halves_backend")
-    default_registry.cache_clear()
-    yield
-    default_registry.cache_clear()
+pytestmark = pytest.mark.usefixtures("halves")
 
 
 def _optimize(parse: Parse, costs: Path, target: Target) -> Optimization:

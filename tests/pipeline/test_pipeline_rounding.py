@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,6 @@ from collage_core.ir.passes import normalise
 from collage_core.pipeline.calibration import samples_of
 from collage_core.pipeline.effort import NORMAL, QUICK, THOROUGH, Effort
 from collage_core.placement import Placement
-from collage_core.plugins import PLUGINS_VARIABLE, default_registry
 from collage_core.reference import evaluate, stored_as
 from collage_core.search.formulate import formulate
 from collage_core.search.penalties import Penalties
@@ -35,13 +34,7 @@ _TWO_WAYS = """(float[4,64] x, float[4,64] z) => (float y) <float[1] k = {0.001}
 """What rounding `a` does, 5e-4, shows; of what it does to `b` a thousandth."""
 
 
-@pytest.fixture(autouse=True)
-def _halves(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The backend of plugins/ is installed, here and in workers."""
-    monkeypatch.setenv(PLUGINS_VARIABLE, "pipeline_halves_backend")
-    default_registry.cache_clear()
-    yield
-    default_registry.cache_clear()
+pytestmark = pytest.mark.usefixtures("halves")
 
 
 def _within(
