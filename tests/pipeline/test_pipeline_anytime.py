@@ -267,6 +267,7 @@ def test_quick_compares_once(parse: Parse, tmp_path: Path) -> None:
     assert found.comparison.records["collage"].ok
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("libraries")
 def test_only_those_are_compared_for_whom_there_is_time(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -356,7 +357,10 @@ def calibrating(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @pytest.mark.usefixtures("libraries")
-@pytest.mark.parametrize(("budget_s", "measures"), [(60.0, [False, False]), (600.0, [False, True])])
+@pytest.mark.parametrize(
+    ("budget_s", "measures"),
+    [pytest.param(60.0, [False, False], marks=pytest.mark.ci), (600.0, [False, True])],
+)
 def test_calibrating_waits_until_there_is_time_for_it(
     parse: Parse,
     tmp_path: Path,
@@ -370,6 +374,7 @@ def test_calibrating_waits_until_there_is_time_for_it(
     assert calibrating == measures, "what is known is looked up first"
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("libraries")
 def test_what_cannot_matter_is_not_calibrated_by_the_next_call_either(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrating: list[bool]
@@ -396,6 +401,7 @@ def test_what_is_recalled_is_of_the_same_constants(
     assert found[2].mix == found[1].mix
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("libraries")
 def test_what_was_found_before_calibrating_is_not_recalled_after_it(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

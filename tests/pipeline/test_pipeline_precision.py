@@ -73,7 +73,11 @@ def test_what_is_allowed_is_taken_where_it_pays_and_is_right(parse: Parse, tmp_p
     np.testing.assert_allclose(y, -np.exp(np.maximum(-x, 0)), rtol=1e-2)
 
 
-@pytest.mark.parametrize("effort", [QUICK, NORMAL, THOROUGH], ids=lambda e: e.name)
+@pytest.mark.parametrize(
+    "effort",
+    [QUICK, *(pytest.param(e, marks=pytest.mark.ci) for e in (NORMAL, THOROUGH))],
+    ids=lambda e: e.name,
+)
 def test_where_rounding_makes_a_wrong_answer_nothing_is_rounded(
     parse: Parse, tmp_path: Path, effort: Effort
 ) -> None:

@@ -69,7 +69,9 @@ def _rounded(graph: Graph, placement: Placement) -> set[str]:
 @pytest.mark.parametrize(
     ("max_error", "rounded"), [(1e-2, "ab"), (1e-4, "b"), (1e-8, "")], ids=["all", "some", "nothing"]
 )
-@pytest.mark.parametrize("effort", [NORMAL, THOROUGH], ids=lambda e: e.name)
+@pytest.mark.parametrize(
+    "effort", [NORMAL, pytest.param(THOROUGH, marks=pytest.mark.ci)], ids=lambda e: e.name
+)
 def test_what_is_rounded_hangs_on_the_error_that_is_allowed(
     parse: Parse, tmp_path: Path, max_error: float, rounded: str, effort: Effort
 ) -> None:
