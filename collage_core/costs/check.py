@@ -16,9 +16,11 @@ from collage_core.ir import Graph, Node, Operator, Subgraph
 from collage_core.ir.bodies import bodies_of
 from collage_core.ir.randomness import Drawn, random_values
 from collage_core.reference import evaluate_nodes
+from collage_core.reference.evaluator import A_STEP_OFF, QUANTISING_OPS
 
 __all__ = [
     "Difference",
+    "Quantised",
     "Rounded",
     "Standard",
     "Within",
@@ -44,15 +46,30 @@ class Rounded:
 
 
 @dataclass(frozen=True, slots=True)
+class Quantised:
+    """What is quantised, or computed of that. dtype: of the floats it was computed in. depth: so many times
+    it was quantised on its way. answers: as of `Rounded`, for `A_STEP_OFF`.
+
+    A number that lies between two steps becomes either, as a sum's order will have it: what was quantised
+    once may be a step off. What is computed of it, or quantised again, may differ by as much as it does on
+    the reference where every fourth number is a step off; and at its worst element by twice that.
+    """
+
+    dtype: str
+    depth: int
+    answers: Callable[[str], Mapping[str, Array]]
+
+
+@dataclass(frozen=True, slots=True)
 class Within:
     """An error that somebody allows, max|difference| / max|expected|, whatever it comes from."""
 
     most: float
 
 
-Standard = Drawn | Rounded | Within | str
+Standard = Drawn | Quantised | Rounded | Within | str
 """What a value is held to: the legal numbers, if it depends on random ones; else the float type whose
-tolerance counts, or what rounding makes of it, or what is allowed.
+tolerance counts, or what rounding or quantising makes of it, or what is allowed.
 """
 
 _BESIDE_ROUNDING = 2.0
@@ -77,6 +94,7 @@ class Difference:
     reason: str | None
 
 
+_STEPPED = frozenset({"int4", "int8", "int16", "uint4", "uint8", "uint16"})
 _TOLERANCES = {"float64": 1e-8, "float32": 1e-4, "float16": 1e-2, "bfloat16": 2e-2}
 
 
@@ -97,7 +115,7 @@ def standards(
     graph's where None) are held to. A float counts by the least precise type that it was computed in there:
     a float32 that is cast to float64 in the end is no more precise for that. So does one of the types
     `rounded_to`, in which something is stored on the way; then it is held to what that alone does as well
-    (`answers`: see `Rounded`).
+    (`answers`: see `Rounded`). What is quantised on the way may be a step off (`Quantised`).
     """
     nodes = graph.nodes if nodes is None else tuple(nodes)
     found: dict[str, Standard] = {}
@@ -113,15 +131,34 @@ def standards(
                 found[v] = max((dtype, *inside, *before, *rounded_to), key=tolerance)
     if rounded_to:
         found = {v: Rounded(s, answers) if isinstance(s, str) else s for v, s in found.items()}
+    for v, depth in _quantised(graph, nodes).items():
+        held_to = found.get(v, "float32")
+        found[v] = Quantised(held_to.dtype if isinstance(held_to, Rounded) else str(held_to), depth, answers)
     return found | {
         v: _with_rounded_ends(drawn, rounded_to) for v, drawn in random_values(graph, nodes).items()
     }
 
 
+def _quantised(graph: Graph, nodes: Iterable[Node]) -> dict[str, int]:
+    """By value, how often it was quantised on its way. Shapes, indices and conditions are exact: only floats
+    count, and whole numbers of up to 16 bits.
+    """
+    found: dict[str, int] = {}
+    for node in nodes:
+        quantises = node.op_type in QUANTISING_OPS and not node.domain
+        depth = max((found.get(v, 0) for v in node.inputs), default=0) + quantises
+        for v in filter(None, node.outputs):
+            dtype = graph.type_of(v).dtype
+            if depth and (dtype in _TOLERANCES or dtype in _STEPPED):
+                found[v] = depth
+    return found
+
+
 def rounded_answers(
     subgraph: Subgraph, inputs: Mapping[str, Array], exact: Collection[str], dtype: str
 ) -> dict[str, Array]:
-    """What the reference makes of the inputs if it rounds all but `exact` values to `dtype`, by output.
+    """What the reference makes of the inputs if it rounds all but `exact` values to `dtype`, which may be
+    `A_STEP_OFF`, by output.
     {} where it cannot: a shape that is computed may be another then.
     """
     try:
@@ -159,9 +196,11 @@ def compare(
     dtype = str(expected.dtype)
     if result.dtype != expected.dtype:
         return None, Refusal(f"output {name!r} is {result.dtype}, the reference's {dtype}")
-    held_to = standard.dtype if isinstance(standard, Rounded) else standard or dtype
+    held_to = standard.dtype if isinstance(standard, Rounded | Quantised) else standard or dtype
     allowed = held_to.most if isinstance(held_to, Within) else tolerance(held_to)
     if dtype not in _TOLERANCES and expected.dtype.kind != "c":
+        if isinstance(standard, Quantised) and dtype in _STEPPED:
+            return _compare_steps(name, result.astype(np.float64), expected.astype(np.float64), standard)
         equal = bool(np.array_equal(result, expected))
         error = 0.0 if equal else _error(result.astype(np.float64), expected.astype(np.float64))
         return error, None if equal else Refusal(f"output {name!r} ({dtype}) differs from the reference's")
@@ -180,26 +219,49 @@ def compare(
             f"output {name!r} has error {error:.2g}, more than the {allowed:g} that is allowed"
         )
     why = f"more than {allowed:g} for {held_to}"
-    if isinstance(standard, Rounded) and (answer := standard.answers(held_to).get(name)) is not None:
-        beside = _beside_rounding(a[finite], b[finite], answer.astype(wide)[finite])
+    way = A_STEP_OFF if isinstance(standard, Quantised) else str(held_to)
+    known = standard.answers(way) if isinstance(standard, Rounded | Quantised) else {}
+    if (answer := known.get(name)) is not None:
+        beside = _beside_rounding(a[finite], b[finite], answer.astype(wide)[finite], way)
         if beside is None:
             return error, None
         why += f", and {beside}"
     return error, Refusal(f"output {name!r} has error {error:.2g}, {why}")
 
 
-def _beside_rounding(result: Array, expected: Array, rounded: Array) -> str | None:
+def _compare_steps(
+    name: str, result: Array, expected: Array, standard: Quantised
+) -> tuple[float | None, Refusal | None]:
+    """As `compare`, of quantised numbers."""
+    steps = float(np.max(np.abs(result - expected), initial=0.0))
+    error = _error(result, expected) if steps else 0.0
+    if steps <= 1.0:
+        return error, None
+    why = "where it is quantised once"
+    if standard.depth > 1:
+        answer = standard.answers(A_STEP_OFF).get(name)
+        beside = "" if answer is None else _beside_rounding(result, expected, answer, A_STEP_OFF)
+        if beside is None:
+            return error, None
+        why = beside or "and nobody knows what quantising alone does"
+    return error, Refusal(f"output {name!r} is {steps:g} steps from the reference's, {why}")
+
+
+def _beside_rounding(result: Array, expected: Array, rounded: Array, way: str) -> str | None:
     """Why an answer is further off than rounding alone (`rounded`) explains; None where it is not. A few
-    elements that rounding turns over (a threshold's, a maximum's) explain a few, and no more.
+    elements that rounding turns over (a threshold's, a maximum's) explain a few, and no more. way: a type, or
+    `A_STEP_OFF`, which makes so much on the whole that no more is explained.
     """
     alone, on_the_whole = _error(rounded, expected), rms_error(rounded, expected)
+    is_quantised = way == A_STEP_OFF
+    what = "quantising" if is_quantised else "rounding"
     if not on_the_whole <= _MOST_ROUNDING:
-        return "rounding alone leaves too little of it"
-    if (
-        _error(result, expected) <= _BESIDE_ROUNDING * alone
-        and rms_error(result, expected) <= _BESIDE_ROUNDING * on_the_whole
-    ):
+        return f"{what} alone leaves too little of it"
+    most = on_the_whole * (1.0 if is_quantised else _BESIDE_ROUNDING)
+    if _error(result, expected) <= _BESIDE_ROUNDING * alone and rms_error(result, expected) <= most:
         return None
+    if is_quantised:
+        return f"more than a step here and there makes, {alone:.2g}"
     return f"more than twice the {alone:.2g} that rounding alone makes"
 
 

@@ -21,9 +21,16 @@ from collage_core.ir import load_stored
 from collage_core.reference import ReferenceBackend, evaluate
 from collage_core.reference.evaluator import NodeEvaluator
 from collage_core.sources import source_hash
-from collage_core.worker import Worker
+from collage_core.worker import RemoteError, Worker
 
-__all__ = ["Recording", "record", "reference_environment", "reference_values", "reference_worker"]
+__all__ = [
+    "Recording",
+    "disturbed_values",
+    "record",
+    "reference_environment",
+    "reference_values",
+    "reference_worker",
+]
 
 _INDEX = "index.json"
 
@@ -97,6 +104,18 @@ def reference_values(
     with _given_or_own(worker) as reference:
         values: dict[str, Array] = reference.call(_values, Path(graph_dir), dict(inputs), keep, rounded_to)
     return values
+
+
+def disturbed_values(
+    graph_dir: Path, inputs: Mapping[str, Array], way: str, keep: Collection[str] | None = None
+) -> dict[str, Array]:
+    """`reference_values`, all rounded that `way` (`rounded_to` of `evaluate`); {} where it cannot: a shape
+    that is computed may be another then.
+    """
+    try:
+        return reference_values(graph_dir, inputs, keep, rounded_to=way)
+    except RemoteError:  # a worker that is gone says nothing of the graph
+        return {}
 
 
 def _given_or_own(worker: Worker | None) -> AbstractContextManager[Worker]:

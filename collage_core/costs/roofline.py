@@ -84,7 +84,7 @@ def work_of(subgraph: Subgraph, variant: Variant | None = None) -> Work:
     """
     graph = subgraph.graph
     flops = sum(_flops(graph, n) for n in subgraph.nodes)
-    constants = sum(graph.type_of(v).size_bytes for v in subgraph.constants)
+    constants = sum(_stored_bytes(graph, v) for v in subgraph.constants)
     types = [graph.type_of(v) for v in (*subgraph.inputs, *subgraph.outputs)]
     if variant is None:
         return Work(flops, constants + sum(t.size_bytes for t in types))
@@ -92,6 +92,12 @@ def work_of(subgraph: Subgraph, variant: Variant | None = None) -> Work:
     sizes = [f.size_bytes(t.static_shape) for f, t in zip(formats, types, strict=True)]
     shares = [s / t.size_bytes for s, t in zip(sizes, types, strict=True) if s]
     return Work(flops, int(constants * min((1.0, *shares))) + sum(sizes))
+
+
+def _stored_bytes(graph: Graph, constant: str) -> int:
+    """As few as it is stored in."""
+    node = graph.dequantised.get(constant)
+    return graph.type_of(constant if node is None else node.inputs[0]).size_bytes
 
 
 def _flops(graph: Graph, node: Node) -> int:

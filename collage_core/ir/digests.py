@@ -50,7 +50,9 @@ def _digest(graph: Graph) -> str:
     digest = hashlib.sha256(Subgraph(graph, graph.all_nodes, graph.outputs).key.encode())
     for n in graph.nodes:  # the key does not tell which of two constants of one shape is read where
         digest.update(repr((n.inputs, n.outputs)).encode())
-    for name in sorted(graph.constants):
+    for name, n in sorted(graph.dequantised.items()):
+        digest.update(repr((name, n.inputs, sorted(n.attributes.items()))).encode())
+    for name in sorted(graph.constants.keys() - graph.dequantised.keys()):
         data = graph.constants[name]
         digest.update(f"{name} {data.dtype} {data.shape} {_data_digest(data)}".encode())
     return digest.hexdigest()[:32]

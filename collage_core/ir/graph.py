@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from types import MappingProxyType
 
 from collage_core.errors import ModelError
 from collage_core.formats import Array, Format, plain
@@ -16,6 +17,10 @@ __all__ = ["Graph"]
 class Graph:
     """An ONNX graph: nodes in topological order, typed values by name, constants' data, and the opsets it
     speaks.
+
+    dequantised: by constant, the DequantizeLinear that yields it from other constants: floats that a model
+    stores as whole numbers. It is none of the nodes. Kernels read the floats, or, if they multiply whole
+    numbers, what these come from.
 
     Never changed after construction; a pass makes a new one with `replace`. Shared parts are shared, so that
     is cheap.
@@ -30,6 +35,7 @@ class Graph:
         outputs: Iterable[str],
         constants: Mapping[str, Array],
         opsets: Mapping[str, int],
+        dequantised: Mapping[str, Node] = MappingProxyType({}),
     ) -> None:
         self.name = name
         self.nodes: tuple[Node, ...] = tuple(nodes)
@@ -38,6 +44,7 @@ class Graph:
         self.outputs: tuple[str, ...] = tuple(outputs)
         self.constants = dict(constants)
         self.opsets = dict(opsets)
+        self.dequantised = dict(dequantised)
 
     def replace(
         self,
@@ -47,8 +54,18 @@ class Graph:
         constants: Mapping[str, Array] | None = None,
         outputs: Iterable[str] | None = None,
         opsets: Mapping[str, int] | None = None,
+        dequantised: Mapping[str, Node] | None = None,
     ) -> Graph:
-        """A copy with some parts changed."""
+        """A copy with some parts changed. What is said of constants that go or change goes with them."""
+        if constants is not None:
+            told = self.dequantised if dequantised is None else dequantised
+            dequantised = {
+                v: n
+                for v, n in told.items()
+                if v in constants
+                and all(i in constants for i in n.inputs if i)
+                and (v not in self.constants or constants[v] is self.constants[v])
+            }
         return Graph(
             self.name,
             self.nodes if nodes is None else nodes,
@@ -57,6 +74,7 @@ class Graph:
             self.outputs if outputs is None else outputs,
             self.constants if constants is None else constants,
             self.opsets if opsets is None else opsets,
+            self.dequantised if dequantised is None else dequantised,
         )
 
     def node(self, id: int) -> Node:

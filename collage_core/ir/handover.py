@@ -14,7 +14,7 @@ from collage_core.errors import BackendError
 from collage_core.formats import Format
 from collage_core.ir.graph import Graph
 from collage_core.ir.onnx_tensors import PACKED_BITS
-from collage_core.ir.onnx_write import to_model
+from collage_core.ir.onnx_write import stored_constants, to_model
 from collage_core.ir.subgraph import Subgraph
 from collage_core.ir.types import UNKNOWN, Node, TensorType, Value, ValueKind
 
@@ -124,10 +124,17 @@ class _Border:
             dataclasses.replace(n, inputs=self._renamed(n.inputs), outputs=self._renamed(n.outputs))
             for n in subgraph.nodes
         ]
-        constants = {v: source.constants[v] for v in subgraph.constants}
-        nodes = (*self._before, *inside, *self._after)
+        dequantised = {v: source.dequantised[v] for v in subgraph.dequantised}
+        constants = {v: source.constants[v] for v in (*subgraph.constants, *subgraph.stored_constants)}
         return Graph(
-            source.name, nodes, self._values, subgraph.inputs, subgraph.outputs, constants, source.opsets
+            source.name,
+            (*self._before, *inside, *self._after),
+            {**{v: source.values[v] for v in constants}, **self._values},
+            subgraph.inputs,
+            subgraph.outputs,
+            constants,
+            source.opsets,
+            dequantised,
         )
 
     def _declare(self, name: str, format: Format, kind: ValueKind) -> TensorType:
@@ -166,7 +173,8 @@ class _Border:
 
 def _initializers(graph: Graph, outside: bool) -> Iterable[onnx.TensorProto]:
     inside_bytes = 0
-    for name, data in graph.constants.items():
+    for name in stored_constants(graph):
+        data = graph.constants[name]
         element_type = helper.np_dtype_to_tensor_dtype(data.dtype)
         numbers = data.dtype.kind not in "OU" and element_type not in PACKED_BITS
         if outside and numbers and data.nbytes > _OUTSIDE_BYTES:

@@ -15,10 +15,11 @@ from collage_core.errors import ModelError
 from collage_core.formats import Array
 from collage_core.ir.bodies import bodies_of, check_bodies, free_name, free_values, renamed
 from collage_core.ir.deduction import tensor_type_of
+from collage_core.ir.evaluated import evaluated, is_dequantisation
 from collage_core.ir.graph import Graph
 from collage_core.ir.onnx_check import check_operators, check_unique, check_values
 from collage_core.ir.onnx_tensors import ExternalData, constant_of, dtype_of, tensor_array
-from collage_core.ir.onnx_write import ID_KEY, INLINE_BYTES
+from collage_core.ir.onnx_write import DEQUANTISED_KEY, ID_KEY, INLINE_BYTES
 from collage_core.ir.types import UNKNOWN, Attribute, Node, TensorType, Value, ValueKind
 
 __all__ = ["GraphReader", "declared_type"]
@@ -50,7 +51,29 @@ class GraphReader:
         nodes = _with_stored_ids(nodes, protos)
         outputs = [v.name for v in proto.output]
         check_values("the model", nodes, {*inputs, *constants}, outputs)
-        return self._made(proto, nodes, dict(inputs), constants, outputs)
+        nodes, dequantised = self._without_dequantised(nodes, protos, constants)
+        graph = self._made(proto, nodes, dict(inputs), constants, outputs)
+        return graph.replace(dequantised=dequantised)
+
+    def _without_dequantised(
+        self, nodes: list[Node], protos: list[onnx.NodeProto], constants: dict[str, Array]
+    ) -> tuple[list[Node], dict[str, Node]]:
+        """The nodes without those that `to_model` has written for dequantised constants, and these. What they
+        yield joins the other constants.
+        """
+        kept: list[Node] = []
+        found: dict[str, Node] = {}
+        for node, proto in zip(nodes, protos, strict=True):
+            is_ours = any(p.key == DEQUANTISED_KEY for p in proto.metadata_props)
+            results = None
+            if is_ours and is_dequantisation(node, constants):
+                results = evaluated(node, {v: constants[v] for v in node.inputs if v}, self.opsets)
+            if results is None:
+                kept.append(node)
+                continue
+            constants |= results
+            found[node.outputs[0]] = node
+        return kept, found
 
     def _body(self, proto: onnx.GraphProto) -> Graph:
         for sparse in proto.sparse_initializer:

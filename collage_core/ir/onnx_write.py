@@ -11,15 +11,18 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from collage_core.formats import Array
 from collage_core.ir.bodies import free_name, free_values, renamed
 from collage_core.ir.graph import Graph
 from collage_core.ir.onnx_tensors import PACKED_BITS
 from collage_core.ir.types import UNKNOWN, Attribute, Node, TensorType
 
 __all__ = [
+    "DEQUANTISED_KEY",
     "ID_KEY",
     "INLINE_BYTES",
     "WEIGHTS_FILE",
+    "stored_constants",
     "to_model",
     "to_node_proto",
     "to_value_info",
@@ -31,6 +34,9 @@ WEIGHTS_FILE = "weights.bin"
 
 ID_KEY = "collage.id"
 """Metadata property that holds a node's id."""
+
+DEQUANTISED_KEY = "collage.dequantised"
+"""Metadata property of a DequantizeLinear that our graphs have as a constant."""
 
 INLINE_BYTES = 1024
 """Constants up to this size are handed to `onnx` with their values, which shape inference may need."""
@@ -68,7 +74,8 @@ def to_model(
     """The graph as a model with its constants inside, or (for `onnx` functions that only need types) the
     large ones as inputs.
 
-    `initializers`, if given, are taken in place of the constants' own data.
+    `initializers`, if given, are taken in place of the constants' own data. What is dequantised is computed
+    by the model, where its constants are inside.
     """
     model = onnx.ModelProto(ir_version=10, producer_name="collage")
     for domain, version in graph.opsets.items():
@@ -76,28 +83,39 @@ def to_model(
     proto = model.graph
     for name in graph.inputs:
         proto.input.append(to_value_info(name, graph.type_of(name)))
-    if initializers is not None:
-        proto.initializer.extend(initializers)
-    else:
+    if large_constants_as_inputs:
         for name, data in graph.constants.items():
-            if large_constants_as_inputs and data.nbytes > INLINE_BYTES:
+            if data.nbytes > INLINE_BYTES:
                 proto.input.append(to_value_info(name, graph.type_of(name)))
             else:
-                proto.initializer.append(numpy_helper.from_array(np.asarray(data, order="C"), name))
-    _write_nodes(graph, proto, graph.values)
-    for node, written in zip(graph.nodes, proto.node, strict=True):
+                proto.initializer.append(_initializer(name, data))
+        dequantised = []
+    else:
+        stored = (_initializer(v, graph.constants[v]) for v in stored_constants(graph))
+        proto.initializer.extend(stored if initializers is None else initializers)
+        dequantised = [*graph.dequantised.values()]
+    _write_nodes(graph, proto, graph.values, dequantised)
+    for node, written in zip((*dequantised, *graph.nodes), proto.node, strict=True):
         written.metadata_props.add(key=ID_KEY, value=str(node.id))
+    for written in proto.node[: len(dequantised)]:
+        written.metadata_props.add(key=DEQUANTISED_KEY, value="")
     return model
+
+
+def stored_constants(graph: Graph) -> list[str]:
+    """The constants that a model of the graph holds: what is dequantised is not among them."""
+    return [v for v in graph.constants if v not in graph.dequantised]
 
 
 def write_external(graph: Graph, weights: IO[bytes]) -> onnx.ModelProto:
     """The graph as a model whose large constants are written to `weights`, at multiples of 64 bytes."""
     initializers = []
     position = 0
-    for name, data in graph.constants.items():
+    for name in stored_constants(graph):
+        data = graph.constants[name]
         element_type = helper.np_dtype_to_tensor_dtype(data.dtype)
         if data.nbytes <= INLINE_BYTES or data.dtype.kind in "OU" or element_type in PACKED_BITS:
-            initializers.append(numpy_helper.from_array(np.asarray(data, order="C"), name))
+            initializers.append(_initializer(name, data))
             continue
         position += weights.write(b"\0" * (-position % _ALIGNMENT))
         tensor = onnx.TensorProto(name=name, data_type=element_type, dims=data.shape)
@@ -109,11 +127,19 @@ def write_external(graph: Graph, weights: IO[bytes]) -> onnx.ModelProto:
     return to_model(graph, initializers=initializers)
 
 
-def _write_nodes(graph: Graph, proto: onnx.GraphProto, names: Collection[str]) -> None:
-    """What comes after the inputs and the constants. names: all that bodies may read, or must not hide."""
+def _initializer(name: str, data: Array) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.asarray(data, order="C"), name)
+
+
+def _write_nodes(
+    graph: Graph, proto: onnx.GraphProto, names: Collection[str], before: Iterable[Node] = ()
+) -> None:
+    """What comes after the inputs and the constants. names: all that bodies may read, or must not hide.
+    before: nodes that come first.
+    """
     proto.name = graph.name
     outputs = set(graph.outputs)
-    for node in graph.nodes:
+    for node in (*before, *graph.nodes):
         proto.node.append(to_node_proto(node, names))
         for v in node.outputs:
             if v and v not in outputs and graph.type_of(v) != UNKNOWN:
@@ -134,9 +160,7 @@ def _body_proto(body: Graph, captured: Mapping[str, str], outside: Collection[st
     body = renamed(body, names)
     proto = onnx.GraphProto()
     proto.input.extend(to_value_info(v, body.type_of(v)) for v in body.inputs)
-    proto.initializer.extend(
-        numpy_helper.from_array(np.asarray(data, order="C"), v) for v, data in body.constants.items()
-    )
+    proto.initializer.extend(_initializer(v, data) for v, data in body.constants.items())
     _write_nodes(body, proto, {*outside, *body.values})
     return proto
 

@@ -54,6 +54,18 @@ class Subgraph:
         return tuple(v for v in self._read if self.graph.is_constant(v))
 
     @cached_property
+    def dequantised(self) -> tuple[str, ...]:
+        """Those of the constants that the model stores as whole numbers."""
+        return tuple(v for v in self.constants if v in self.graph.dequantised)
+
+    @cached_property
+    def stored_constants(self) -> tuple[str, ...]:
+        """What the model stores: in place of constants that are dequantised what they come from."""
+        made = self.graph.dequantised
+        found = ([i for i in made[v].inputs if i] if v in made else [v] for v in self.constants)
+        return tuple(dict.fromkeys(v for names in found for v in names))
+
+    @cached_property
     def outputs(self) -> tuple[str, ...]:
         return self._escaping if self._declared_outputs is None else self._declared_outputs
 
@@ -79,7 +91,8 @@ class Subgraph:
 
         It covers operators, domains, attributes, bodies, opsets, types, which inputs are constant, how inputs
         are shared, which values are outputs and in which order, and the values of small and of integer
-        constants, which a kernel may bake in.
+        constants, which a kernel may bake in. Of dequantised constants it covers what they come from: how it
+        is stored, and its zero points.
         """
         if self._declared_outputs is not None:
             return self._key()
@@ -132,6 +145,15 @@ class Subgraph:
         )
 
     def _constant_digest(self, value: str) -> str:
+        node = self.graph.dequantised.get(value)
+        return self._data_digest(value) + ("" if node is None else self._dequantised_digest(node))
+
+    def _dequantised_digest(self, node: Node) -> str:
+        types = [self.graph.type_texts[v] for v in node.inputs if v]
+        zero_points = [_array_digest(self.graph.constants[v]) for v in node.inputs[2:] if v]
+        return f"<-{node.op_type}{sorted(node.attributes.items())}{types}{zero_points}"
+
+    def _data_digest(self, value: str) -> str:
         data = self.graph.constants[value]
         if data.size <= _SMALL_CONSTANT_ELEMENTS or not np.issubdtype(data.dtype, np.floating):
             return "=" + _array_digest(data)

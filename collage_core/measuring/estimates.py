@@ -32,9 +32,9 @@ _FEWER_PRODUCTS = 5.0
 """So many times as fast as its products alone allow may a convolution be: Winograd's algorithm does with 64
 products what takes 324, F(6 x 6, 3 x 3) of Lavin and Gray (arXiv 1509.09308).
 """
-_NARROWER_PRODUCTS = 16.0
-"""So many times as many products in a second may a processor make of rounded numbers: AMX makes 512 of
-bfloat16 in a cycle, where AVX-512 makes 32 of float32.
+_NARROWER_PRODUCTS, _WHOLE_PRODUCTS = 16.0, 32.0
+"""So many times as many products in a second may a processor make of rounded and of quantised numbers: AMX
+makes 512 of bfloat16 in a cycle and 1024 of int8, where AVX-512 makes 32 of float32.
 """
 _FEWEST, _MOST = 3, 8
 """Neighbours of other structures: of fewer, the best says little of what is possible; of more, those far in
@@ -66,7 +66,7 @@ _Place = tuple[NodeSet, str]
 @dataclass(frozen=True, slots=True)
 class _Kernel:
     """A candidate's kernel. nearest, near: of which neighbours it is, in the same layouts and in any. parts:
-    kernels of the same backend that run a part of it, by part.
+    kernels of the same backend that run a part of it, by part. is_rounded: or quantised.
     """
 
     key: KernelKey
@@ -117,7 +117,7 @@ class Estimates:
                 peaks.least_ms(work),
                 (*near, _layouts(c)),
                 near,
-                c.is_rounded,
+                c.is_rounded or bool(c.subgraph.dequantised),
                 () if c.backend in reference else _parts_of(c, node.id, groups),
             )
         self._shares: dict[_Kind, _Reached] = {}
@@ -328,7 +328,9 @@ def _least_work(candidate: Candidate, heaviest: Node) -> Work:
     """With no more products than the best algorithm needs, each in as little time as its rounding allows."""
     work = work_of(candidate.subgraph, candidate.variant)
     fewer = _FEWER_PRODUCTS if heaviest.op_type == "Conv" else 1.0
-    if candidate.is_rounded:
+    if candidate.subgraph.dequantised:
+        fewer *= _WHOLE_PRODUCTS
+    elif candidate.is_rounded:
         fewer *= _NARROWER_PRODUCTS
     return Work(int(work.flops // fewer), work.bytes)
 

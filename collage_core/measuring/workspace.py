@@ -13,13 +13,13 @@ import numpy as np
 from collage_run.executable import check_array
 
 from collage_core.costs.inputs import synthesise_inputs
-from collage_core.costs.recording import Recording, record, reference_values
+from collage_core.costs.recording import Recording, disturbed_values, record
 from collage_core.formats import Array
 from collage_core.ir import MODEL_FILE, Graph, save_stored
 from collage_core.ir.digests import graph_digest
 from collage_core.measuring.temporary import TemporaryFolder
 from collage_core.runtime.session import save_arrays
-from collage_core.worker import RemoteError, Worker
+from collage_core.worker import Worker
 
 __all__ = ["Workspace", "digest_of_inputs"]
 
@@ -84,15 +84,9 @@ class Workspace:
         }
 
     def rounded_outputs(self, dtype: str) -> dict[str, Array]:
-        """The reference's answer if it rounds everything to `dtype`; {} where it cannot: a shape that is
-        computed may be another then.
-        """
+        """The reference's answer if it rounds everything to `dtype` (`disturbed_values`)."""
         if dtype not in self._rounded:
-            try:
-                outputs = reference_values(self.graph_folder, self.inputs, rounded_to=dtype)
-            except RemoteError:  # a worker that is gone says nothing of the graph
-                outputs = {}
-            self._rounded[dtype] = outputs
+            self._rounded[dtype] = disturbed_values(self.graph_folder, self.inputs, dtype)
         return self._rounded[dtype]
 
     @cached_property

@@ -11,12 +11,18 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 from collage_core.costs.check import Difference, compare_all, standards
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.record import CostKey, CostRecord, Policy
-from collage_core.costs.recording import reference_environment, reference_values, reference_worker
+from collage_core.costs.recording import (
+    disturbed_values,
+    reference_environment,
+    reference_values,
+    reference_worker,
+)
 from collage_core.errors import ModelError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir import Graph, save_stored
@@ -111,7 +117,8 @@ class _Given:
     def difference(self, answers: Mapping[str, Array]) -> Difference:
         if list(answers) != list(self._answers):
             return Difference(None, None, f"it returns {', '.join(answers)}")
-        return compare_all(answers, self._answers, standards(self._graph))
+        disturbed = cache(partial(disturbed_values, self._folder / "original", self._inputs))
+        return compare_all(answers, self._answers, standards(self._graph, answers=disturbed))
 
     def culprit(self, passes: Sequence[Pass]) -> PassFault | None:
         """The first pass after which the answers are others, or there are none."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 from collage_core.backend import Peer
 from collage_core.costs.check import compare, compare_all, standards
-from collage_core.costs.recording import reference_values
+from collage_core.costs.recording import disturbed_values, reference_values
 from collage_core.device import Target
 from collage_core.errors import DisagreementError, WorkerError
 from collage_core.formats import Array
@@ -77,7 +78,8 @@ class _Question:
         graph = self._original
         save_stored(graph, self._folder / "given")
         expected = reference_values(self._folder / "given", self._inputs)
-        difference = compare_all(self._answers(expected, "outputs"), expected, standards(graph))
+        held_to = standards(graph, answers=partial(self._disturbed, graph.outputs))
+        difference = compare_all(self._answers(expected, "outputs"), expected, held_to)
         if difference.reason is not None:
             raise DisagreementError(
                 f"{self._peer.name} answers something else than the reference: {difference.reason}"
@@ -94,13 +96,16 @@ class _Question:
             found = self._answers(expected, "values")
         except WorkerError:
             return ""
-        held_to = standards(graph)
+        held_to = standards(graph, answers=cache(partial(self._disturbed, names)))
         for node in graph.nodes:
             for name in filter(None, node.outputs):
                 _, refusal = compare(name, found[name], expected[name], held_to.get(name))
                 if refusal is not None:
                     return f"; first at node {node}: {refusal.reason}"
         return ""
+
+    def _disturbed(self, names: Sequence[str], way: str) -> dict[str, Array]:
+        return disturbed_values(self._folder / "given", self._inputs, way, names)
 
     def _answers(self, expected: Mapping[str, Array], name: str) -> dict[str, Array]:
         """What the peer answers for the values of `expected`, whose shapes it is told."""

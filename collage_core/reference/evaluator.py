@@ -14,7 +14,26 @@ from collage_core.ir import UNKNOWN, Graph, Node, Subgraph, TensorType, to_node_
 from collage_core.ir.bodies import bodies_of
 from collage_core.operators import OPERATORS
 
-__all__ = ["NodeEvaluator", "evaluate", "evaluate_nodes", "evaluators_for", "run_nodes", "stored_as"]
+__all__ = [
+    "A_STEP_OFF",
+    "QUANTISING_OPS",
+    "NodeEvaluator",
+    "evaluate",
+    "evaluate_nodes",
+    "evaluators_for",
+    "run_nodes",
+    "stored_as",
+]
+
+A_STEP_OFF = "a step off"
+"""Instead of a type to round to: of every eight quantised numbers one becomes one more, and one becomes one
+less. So many do, about, where two ways to compute what is quantised differ by a quarter of a step.
+"""
+
+QUANTISING_OPS = frozenset({"DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear"})
+"""Operators whose first output is quantised."""
+
+_OF_EIGHT = 8
 
 
 class NodeEvaluator:
@@ -86,7 +105,8 @@ def evaluate(
 ) -> dict[str, Array]:
     """Run a whole graph; returns the values named in `keep`, which may be any, or the graph's outputs.
 
-    rounded_to: a float type to which all that a node reads or yields is rounded; nothing is where None.
+    rounded_to: a float type to which all that a node reads or yields is rounded, or `A_STEP_OFF`; nothing is
+    where None.
     Only what they need is run; each value is dropped after its last use. Results may be views of `inputs`.
     Raises InputError for a missing or misshapen input, ModelError for an unknown name or an operator that
     nobody implements.
@@ -143,7 +163,9 @@ def run_nodes(
     """
 
     def stored(name: str, value: Array) -> Array:
-        return value if rounded_to is None or name in exact else stored_as(value, rounded_to)
+        if rounded_to in (None, A_STEP_OFF) or name in exact:
+            return value
+        return stored_as(value, rounded_to)
 
     order = list(evaluators)
     last: dict[str, int] = {v: i for i, e in enumerate(order) for v in (*e.node.outputs, *e.reads)}
@@ -154,8 +176,23 @@ def run_nodes(
     for i, evaluator in enumerate(order):
         read = {v: stored(v, values[v]) for v in evaluator.reads}
         values.update((v, stored(v, a)) for v, a in evaluator.run(read).items())
+        if rounded_to == A_STEP_OFF and evaluator.node.op_type in QUANTISING_OPS:
+            quantised = evaluator.node.outputs[0]
+            values[quantised] = _a_step_off(values[quantised], seed=evaluator.node.id)
         for v in ending.get(i, ()):
             values.pop(v, None)
+
+
+def _a_step_off(array: Array, seed: int) -> Array:
+    """What is at an end of the range stays there: most of it was far beyond. Floats stay as they are."""
+    if array.dtype.kind not in "iu":
+        return array
+    drawn = np.random.default_rng(seed).integers(0, _OF_EIGHT, array.shape, np.int8)
+    ends = np.iinfo(array.dtype)
+    inside = (array > ends.min) & (array < ends.max)
+    steps = (drawn == 0).astype(np.int8) - (drawn == 1).astype(np.int8)
+    moved: Array = array.astype(np.int64) + steps * inside
+    return moved.astype(array.dtype)
 
 
 def stored_as(array: Array, dtype: str) -> Array:

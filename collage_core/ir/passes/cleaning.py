@@ -19,6 +19,7 @@ __all__ = ["DEAD_CODE", "DROP_IDENTITIES", "without_unused_values"]
 def without_unused_values(graph: Graph, nodes: list[Node]) -> Graph:
     """`graph` with these nodes and without the values that no longer occur."""
     used = {v for n in nodes for v in (*n.inputs, *n.outputs) if v} | set(graph.inputs) | set(graph.outputs)
+    used |= {i for v, n in graph.dequantised.items() if v in used for i in n.inputs if i}
     values = {name: value for name, value in graph.values.items() if name in used}
     constants = {name: data for name, data in graph.constants.items() if name in used}
     return graph.replace(nodes=nodes, values=values, constants=constants)

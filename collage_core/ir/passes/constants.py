@@ -6,18 +6,16 @@ import sys
 from collections.abc import Mapping
 
 import numpy as np
-from onnx.reference import ReferenceEvaluator
 
 from collage_core.formats import Array
 from collage_core.ir.bodies import inner_nodes
+from collage_core.ir.evaluated import evaluated, is_dequantisation
 from collage_core.ir.graph import Graph
 from collage_core.ir.onnx_read import infer_types
-from collage_core.ir.onnx_write import to_model
 from collage_core.ir.passes.base import Pass
 from collage_core.ir.passes.cleaning import without_unused_values
 from collage_core.ir.randomness import draws
 from collage_core.ir.types import UNKNOWN, Node, TensorType, Value, ValueKind
-from collage_core.operators import OPERATORS
 
 __all__ = ["FOLD_CONSTANTS", "fold"]
 
@@ -32,7 +30,7 @@ _MAX_TRIPS = 256
 
 def fold(graph: Graph) -> Graph:
     """Evaluate what depends on constants only; then infer shapes anew, since shapes computed in the graph may
-    now be known.
+    now be known. Of what is dequantised it stays known how the model stores it.
     """
     while True:
         folded = _fold_once(graph)
@@ -44,18 +42,22 @@ def fold(graph: Graph) -> Graph:
 def _fold_once(graph: Graph) -> Graph:
     constants = dict(graph.constants)
     values = dict(graph.values)
+    dequantised = dict(graph.dequantised)
     kept: list[Node] = []
     for n in graph.nodes:
         results = _evaluate(graph, n, constants)
         if results is None:
             kept.append(n)
             continue
+        if is_dequantisation(n, constants):
+            dequantised[n.outputs[0]] = n
         for name, data in results.items():
             constants[name] = data
             values[name] = Value(name, TensorType(data.dtype.name, data.shape), ValueKind.CONSTANT)
     if len(kept) == len(graph.nodes):
         return graph
-    return without_unused_values(graph.replace(values=values, constants=constants), kept)
+    folded = graph.replace(values=values, constants=constants, dequantised=dequantised)
+    return without_unused_values(folded, kept)
 
 
 def _evaluate(graph: Graph, node: Node, constants: Mapping[str, Array]) -> dict[str, Array] | None:
@@ -73,24 +75,11 @@ def _evaluate(graph: Graph, node: Node, constants: Mapping[str, Array]) -> dict[
     else:
         return None
     size_bytes = sum(graph.type_of(v).size_bytes for v in node.outputs if v and graph.type_of(v).is_static)
-    if size_bytes > sum(a.nbytes for a in operands.values()) + _MAX_GROWTH_BYTES:
+    grows = size_bytes > sum(a.nbytes for a in operands.values()) + _MAX_GROWTH_BYTES
+    if grows and not is_dequantisation(node, constants):
         return None
-    alone = Graph(
-        node.name,
-        [node],
-        {v: Value(v, TensorType(a.dtype.name, a.shape), ValueKind.INPUT) for v, a in operands.items()}
-        | {v: Value(v, UNKNOWN, ValueKind.INTERMEDIATE) for v in node.outputs if v},
-        operands,
-        [v for v in node.outputs if v],
-        {},
-        graph.opsets,
-    )
-    try:
-        with np.errstate(all="ignore"):
-            results = ReferenceEvaluator(to_model(alone), new_ops=list(OPERATORS)).run(None, operands)
-    except Exception:  # whatever an implementation raises: the node stays, and fails or not when it is run
-        return None
-    return {v: _typed(graph.type_of(v), np.asarray(r)) for v, r in zip(alone.outputs, results, strict=True)}
+    results = evaluated(node, operands, graph.opsets)
+    return None if results is None else {v: _typed(graph.type_of(v), r) for v, r in results.items()}
 
 
 def _typed(type: TensorType, result: Array) -> Array:

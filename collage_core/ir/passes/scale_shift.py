@@ -56,13 +56,13 @@ def _is_norm(node: Node) -> bool:
 
 def _can_take(graph: Graph, host: Node, output: str, constants: Mapping[str, Array]) -> bool:
     """Whether nobody else sees `output`, and all that `host` computes it from is constant but its first
-    input.
+    input, and no whole numbers: those would be lost.
     """
     return (
         host.op_type in ("Conv", "ConvTranspose", "BatchNormalization")
         and not host.domain
         and (not _is_norm(host) or _is_inference_norm(host))
-        and all(v in constants for v in host.inputs[1:] if v)
+        and all(v in constants and v not in graph.dequantised for v in host.inputs[1:] if v)
         and len(graph.consumers(output)) == 1
         and not graph.is_output(output)
     )

@@ -86,7 +86,7 @@ def check_together(groups: Sequence[_Group], target: Target) -> None:
         if k:
             model.ClearField("opset_import")  # merging appends
         whole.MergeFrom(model)
-        constants.update({prefix + v: subgraph.graph.constants[v] for v in subgraph.constants})
+        constants.update({prefix + v: subgraph.graph.constants[v] for v in subgraph.stored_constants})
     whole.graph.name = "together"
     _compiled(whole, constants, groups, target)
 

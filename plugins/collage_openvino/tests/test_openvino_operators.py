@@ -7,11 +7,13 @@ from typing import Any, Protocol
 
 import numpy as np
 import pytest
+from collage_benchmarks.written import written
 from collage_openvino.backend import OpenvinoBackend
 
 from collage_core.backend import Variant
 from collage_core.device import Target
 from collage_core.formats import Array
+from collage_core.ir import Subgraph
 from collage_core.testing import check_group, make_group, node
 
 RANDOM = np.random.default_rng(5)
@@ -347,3 +349,27 @@ def test_recurrence(check: Check, op: str) -> None:
     made = node(op, ["x", "w", "r"], ["y", "h"], hidden_size=hidden)
     constants = {"w": f(1, gates * hidden, 5) / 4, "r": f(1, gates * hidden, hidden) / 4}
     check([made], {"x": f(7, 2, 5)}, ("y", "h"), constants)
+
+
+@pytest.mark.parametrize("channels", [(1, 8), (16, 32)])
+def test_quantised(channels: tuple[int, int]) -> None:
+    """A layer between Quantize and Dequantize."""
+    rows, columns = channels
+    scales = RANDOM.uniform(0.002, 0.004, columns).astype(np.float32)
+    constants = {
+        "wq": whole(columns, rows, 3, 3, low=-127, high=128, dtype="int8"),
+        "ws": scales,
+        "bq": whole(columns, low=-2000, high=2000, dtype="int32"),
+        "bs": scales * np.float32(0.03),
+    }
+    graph = written(
+        f"""(float[1,{rows},12,12] x) => (float[1,{columns},12,12] y)
+        <float s = {{0.03}}, uint8 z = {{128}}, float t = {{0.02}}> {{
+        q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z)
+        w = DequantizeLinear <axis: int = 0> (wq, ws) b = DequantizeLinear <axis: int = 0> (bq, bs)
+        c = Conv <pads: ints = [1, 1, 1, 1]> (d, w, b) r = Relu (c)
+        p = QuantizeLinear (r, t, z) y = DequantizeLinear (p, t, z) }}""",
+        constants,
+    )
+    group = Subgraph(graph, graph.all_nodes)
+    check_group(OpenvinoBackend(), group, {"x": f(1, rows, 12, 12)}, Target("cpu", 2), repeatable=False)
