@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from types import MappingProxyType
 
 from collage_core.errors import ModelError
 from collage_core.formats import Array, Format, plain
@@ -35,7 +34,6 @@ class Graph:
         outputs: Iterable[str],
         constants: Mapping[str, Array],
         opsets: Mapping[str, int],
-        dequantised: Mapping[str, Node] = MappingProxyType({}),
     ) -> None:
         self.name = name
         self.nodes: tuple[Node, ...] = tuple(nodes)
@@ -44,7 +42,7 @@ class Graph:
         self.outputs: tuple[str, ...] = tuple(outputs)
         self.constants = dict(constants)
         self.opsets = dict(opsets)
-        self.dequantised = dict(dequantised)
+        self.dequantised: dict[str, Node] = {}
 
     def replace(
         self,
@@ -57,16 +55,7 @@ class Graph:
         dequantised: Mapping[str, Node] | None = None,
     ) -> Graph:
         """A copy with some parts changed. What is said of constants that go or change goes with them."""
-        if constants is not None:
-            told = self.dequantised if dequantised is None else dequantised
-            dequantised = {
-                v: n
-                for v, n in told.items()
-                if v in constants
-                and all(i in constants for i in n.inputs if i)
-                and (v not in self.constants or constants[v] is self.constants[v])
-            }
-        return Graph(
+        made = Graph(
             self.name,
             self.nodes if nodes is None else nodes,
             self.values if values is None else values,
@@ -74,8 +63,11 @@ class Graph:
             self.outputs if outputs is None else outputs,
             self.constants if constants is None else constants,
             self.opsets if opsets is None else opsets,
-            self.dequantised if dequantised is None else dequantised,
         )
+        stay = {v for v, data in made.constants.items() if data is self.constants.get(v, data)}
+        told = self.dequantised if dequantised is None else dequantised
+        made.dequantised = {v: n for v, n in told.items() if stay.issuperset({v, *filter(None, n.inputs)})}
+        return made
 
     def node(self, id: int) -> Node:
         return self._nodes_by_id[id]

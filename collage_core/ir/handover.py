@@ -124,9 +124,8 @@ class _Border:
             dataclasses.replace(n, inputs=self._renamed(n.inputs), outputs=self._renamed(n.outputs))
             for n in subgraph.nodes
         ]
-        dequantised = {v: source.dequantised[v] for v in subgraph.dequantised}
         constants = {v: source.constants[v] for v in (*subgraph.constants, *subgraph.stored_constants)}
-        return Graph(
+        graph = Graph(
             source.name,
             (*self._before, *inside, *self._after),
             {**{v: source.values[v] for v in constants}, **self._values},
@@ -134,8 +133,8 @@ class _Border:
             subgraph.outputs,
             constants,
             source.opsets,
-            dequantised,
         )
+        return graph.replace(dequantised={v: source.dequantised[v] for v in subgraph.dequantised})
 
     def _declare(self, name: str, format: Format, kind: ValueKind) -> TensorType:
         """Give the border value the type in which it is stored; returns its logical one."""

@@ -173,3 +173,17 @@ def test_the_roofline_reads_what_is_stored(is_dequantised: bool) -> None:
     conv = Subgraph(graph, [graph.nodes[-1].id])
     border = sum(graph.type_of(v).size_bytes for v in (*conv.inputs, *conv.outputs))
     assert work_of(conv).bytes == border + (1 if is_dequantised else 4) * 8 * 4 * 3 * 3
+
+
+def test_scales_that_are_dequantised_are_floats(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 19]> g (float[2] x) => (float[2] y)
+        <float s = {0.5}, uint8 t = {3}, int8[2] vq = {1, -4}> {
+        u = DequantizeLinear (t, s) v = DequantizeLinear (vq, u) y = Mul (x, v) }"""
+    )
+    graph = normalise(from_model(model))
+    assert graph.constants["v"].tolist() == [1.5, -6.0]
+    assert list(graph.dequantised) == ["v"]
+    assert graph.constants.keys() == {"v", "vq", "u"}
+    save_stored(graph, tmp_path)
+    assert repr(load_stored(tmp_path).dequantised) == repr(graph.dequantised)

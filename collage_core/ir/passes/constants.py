@@ -50,6 +50,8 @@ def _fold_once(graph: Graph) -> Graph:
             kept.append(n)
             continue
         if is_dequantisation(n, constants):
+            for v in n.inputs:
+                dequantised.pop(v, None)  # what its scales come from is forgotten
             dequantised[n.outputs[0]] = n
         for name, data in results.items():
             constants[name] = data
