@@ -18,6 +18,7 @@ that only look alike (smep, and x86's sme, which is memory encryption).
 """
 
 _PRODUCTS_OF_BFLOAT16 = frozenset(["amx_bf16", "avx512_bf16", "bf16"])
+_PRODUCTS_OF_INT8 = frozenset(["amx_int8", "avx512_vnni", "avx_vnni", "i8mm"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,13 @@ class Processor:
     def multiplies_bfloat16(self) -> bool:
         """Whether it has instructions for that; without them it is emulated, and slower than float32."""
         return not _PRODUCTS_OF_BFLOAT16.isdisjoint(self.instructions)
+
+    @property
+    def multiplies_int8(self) -> bool:
+        """Whether it has instructions that sum products of eight bits in 32: those of older processors
+        saturate at 16.
+        """
+        return not _PRODUCTS_OF_INT8.isdisjoint(self.instructions)
 
 
 @cache

@@ -224,4 +224,7 @@ def test_instructions_that_bundles_need() -> None:
     assert Processor("intel", tuple(vector(intel))).multiplies_bfloat16
     assert Processor("arm", tuple(vector(arm))).multiplies_bfloat16
     assert not Processor("older", tuple(common)).multiplies_bfloat16
+    assert Processor("arm", tuple(vector(arm))).multiplies_int8
+    assert Processor("zen 4", tuple(vector(f"{amd} avx512_vnni"))).multiplies_int8
+    assert not Processor("older", tuple(common)).multiplies_int8
     assert vector(arm) == {"asimd", "asimdhp", "sve", "sve2", "i8mm", "bf16", "sme2"}

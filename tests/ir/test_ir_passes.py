@@ -326,6 +326,24 @@ def _draws(draw: st.DrawFn) -> Case:
     return Case(20, lines, ("y", "z"))
 
 
+@st.composite
+def _dequantised(draw: st.DrawFn) -> Case:
+    """A dequantised value that several read, or one, or nobody but the graph."""
+    readers = draw(
+        st.sampled_from(
+            [
+                "y = Relu (d) z = Neg (d)",
+                "y = Add (d, d) z = Mul (y, d)",
+                "y = Add (d, d) z = Neg (y)",
+                "y = Identity (d) z = Sub (y, d)",
+                "b = Sigmoid (d) y = Mul (d, b) z = Max (d, y, d)",
+            ]
+        )
+    )
+    lines = ("q = QuantizeLinear (x, one)", "d = DequantizeLinear (q, one)", readers)
+    return Case(20, lines, draw(st.sampled_from([("y", "z"), ("z", "d"), ("q", "z")])))
+
+
 _APPLIES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
     "dead-code": _several_outputs,
     "upgrade-opset": _old_operators,
@@ -335,6 +353,7 @@ _APPLIES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
     "drop-identities": _identities,
     "fold-scale-shift": _scales,
     "recompose-gelu": _gelus,
+    "dequantise-for-each": _dequantised,
 }
 
 

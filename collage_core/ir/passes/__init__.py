@@ -7,6 +7,7 @@ from collage_core.ir.graph import Graph
 from collage_core.ir.passes.base import Pass, PassFault, run_passes
 from collage_core.ir.passes.cleaning import DEAD_CODE, DROP_IDENTITIES
 from collage_core.ir.passes.constants import FOLD_CONSTANTS
+from collage_core.ir.passes.dequantising import DEQUANTISE_FOR_EACH
 from collage_core.ir.passes.inline_if import INLINE_CONSTANT_IF
 from collage_core.ir.passes.opset import UPGRADE_OPSET
 from collage_core.ir.passes.recompose import RECOMPOSE_GELU
@@ -24,6 +25,7 @@ PASSES: tuple[Pass, ...] = (
     DROP_IDENTITIES,
     FOLD_SCALE_SHIFT,
     RECOMPOSE_GELU,
+    DEQUANTISE_FOR_EACH,
     DEAD_CODE,
 )
 """What `normalise` runs. Dead code goes first and, with what the others leave, last. Branches are chosen

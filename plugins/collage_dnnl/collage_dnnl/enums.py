@@ -73,6 +73,8 @@ class Arg(enum.IntEnum):
     SHIFT = 52
     SCRATCHPAD = 80
     MULTIPLE_SRC = 1024
+    ATTR_SCALES = 4096
+    ATTR_ZERO_POINTS = 8192
     MULTIPLE_POST_OP = 32768
 
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from collage_run.errors import BackendError, BackendUnavailableError
@@ -30,7 +31,7 @@ __all__ = [
 
 LIBRARY_VARIABLE = "COLLAGE_DNNL_LIBRARY"
 LIBRARY_FILE = SharedLibrary("onednn-cpu-gomp", "libdnnl.so.3", LIBRARY_VARIABLE)
-_TYPES = {"bfloat16": 2, "float32": 3}
+_TYPES = {"bfloat16": 2, "float32": 3, "int32": 4, "int8": 5, "uint8": 6}
 _FORMAT_TAG_ANY = 1
 _MAX_NDIMS = 12
 _SCRATCHPAD_MODE_USER = 1
@@ -38,6 +39,7 @@ _STREAM_IN_ORDER = 1
 _CPU = 1
 
 _Dims = ctypes.c_int64 * _MAX_NDIMS
+_NO_MASKS: Mapping[int, int] = MappingProxyType({})
 
 
 class _ExecArg(ctypes.Structure):
@@ -128,8 +130,10 @@ class Library:
     def equal(self, a: Descriptor, b: Descriptor) -> bool:
         return bool(self._dll.dnnl_memory_desc_equal(a.pointer, b.pointer))
 
-    def attributes(self, post_ops: Sequence[PostOp]) -> _Handle:
-        """Primitive attributes: post-operations, and a scratchpad that the caller gives."""
+    def attributes(self, post_ops: Sequence[PostOp], masks: Mapping[int, int] = _NO_MASKS) -> _Handle:
+        """Primitive attributes: post-operations, and a scratchpad that the caller gives. masks: by argument,
+        `ATTR_SCALES` or `ATTR_ZERO_POINTS` of another one, a bit for each dimension along which it varies.
+        """
         attributes = _Handle(self._new("dnnl_primitive_attr_create"), self._dll.dnnl_primitive_attr_destroy)
         self._call("dnnl_primitive_attr_set_scratchpad_mode", attributes.pointer, _SCRATCHPAD_MODE_USER)
         ops = _Handle(self._new("dnnl_post_ops_create"), self._dll.dnnl_post_ops_destroy)
@@ -148,6 +152,10 @@ class Library:
                     ctypes.c_float(beta),
                 )
         self._call("dnnl_primitive_attr_set_post_ops", attributes.pointer, ops.pointer)
+        for arg, mask in masks.items():
+            what = "scales" if arg & Arg.ATTR_SCALES else "zero_points"
+            of = arg & ~(Arg.ATTR_SCALES | Arg.ATTR_ZERO_POINTS)
+            self._call(f"dnnl_primitive_attr_set_{what}_mask", attributes.pointer, of, mask)
         return attributes
 
     def primitive_descriptor(

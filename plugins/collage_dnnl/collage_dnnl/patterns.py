@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collage_core.errors import Refusal
-from collage_core.patterns import BackendPattern, Match, is_op
+from collage_core.patterns import BackendPattern, Match, Pattern, is_constant, is_op
+from collage_dnnl.quantised import parse_group
 from collage_dnnl.support import SUPPORTED_OPS, refusal
 
 __all__ = ["patterns"]
 
 
 def patterns() -> list[BackendPattern]:
-    """One pattern for every operator; the check declines what oneDNN's counterpart does not cover."""
-    return [BackendPattern("dnnl", is_op(op), op, _check) for op in sorted(SUPPORTED_OPS)]
+    """One pattern for every operator; the check declines what oneDNN's counterpart does not cover. And the
+    sum of two that are dequantised, to which the rule finds no way.
+    """
+    single = [BackendPattern("dnnl", is_op(op), op, _check) for op in sorted(SUPPORTED_OPS)]
+    return [*single, BackendPattern("dnnl", _quantised_sum(), "quantised sum", _check_group)]
+
+
+def _quantised_sum() -> Pattern:
+    added = is_op("Add")(is_op("DequantizeLinear"), is_op("DequantizeLinear")).optional(is_op("Relu"))
+    scale, zero_point = is_constant(), is_constant()
+    return is_op("QuantizeLinear")(added, scale, zero_point) | is_op("QuantizeLinear")(added, scale)
+
+
+def _check_group(match: Match) -> Refusal | None:
+    found = parse_group(match.subgraph)
+    return found if isinstance(found, Refusal) else None
 
 
 def _check(match: Match) -> Refusal | None:

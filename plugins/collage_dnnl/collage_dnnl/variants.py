@@ -11,9 +11,10 @@ from collage_core.errors import Refusal
 from collage_core.formats import BFLOAT16, Format, Layout
 from collage_core.ir import Graph, Node, Subgraph
 from collage_core.ir.views import input_format, is_view, output_format
-from collage_dnnl.chain import Chain, has_spatial_operands, parse
+from collage_dnnl.chain import Chain, has_spatial_operands
 from collage_dnnl.enums import Alg
 from collage_dnnl.kernels.plan import Eltwise
+from collage_dnnl.quantised import parse_group
 from collage_dnnl.support import REDUCTIONS
 from collage_dnnl.tensor import FP32, operand_format
 
@@ -34,9 +35,12 @@ def variants(subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
     """The variants offered for a group where it stands; a Refusal if it cannot be one primitive. In bfloat16
     as well, where the target allows it and the processor has units for it.
     """
-    chain = parse(subgraph)
-    if isinstance(chain, Refusal):
-        return chain
+    found = parse_group(subgraph)
+    if isinstance(found, Refusal):
+        return found
+    chain, quantisation = found
+    if quantisation is not None:
+        return _on_whole_numbers(subgraph, chain)
     dtypes = [(FP32, FP32)]
     if target.multiplies_bfloat16:
         dtypes += _rounded(chain)
@@ -47,8 +51,29 @@ def own_variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
     """Those of the variants that follow from the group alone: equal for equal structural keys, whatever
     stands beside it.
     """
-    chain = parse(subgraph)
-    return chain if isinstance(chain, Refusal) else _offered(subgraph, chain, _own_layouts(chain))
+    found = parse_group(subgraph)
+    if isinstance(found, Refusal):
+        return found
+    chain, quantisation = found
+    if quantisation is not None:
+        return _on_whole_numbers(subgraph, chain)
+    return _offered(subgraph, chain, _own_layouts(chain))
+
+
+def _on_whole_numbers(subgraph: Subgraph, chain: Chain) -> Sequence[Variant]:
+    """Channels-last, where there are images: oneDNN compiles nothing else for these."""
+    graph = subgraph.graph
+    of_values = (
+        (v, _last(graph, v) if _is_image(chain) else _plain(graph, v))
+        for v in (*subgraph.inputs, *subgraph.outputs)
+    )
+    formats = {v: Format.of(graph.type_of(v).dtype, graph.shape_of(v), layout) for v, layout in of_values}
+    inputs, outputs = (tuple(formats[v] for v in names) for names in (subgraph.inputs, subgraph.outputs))
+    return [Variant(inputs, outputs)]
+
+
+def _is_image(chain: Chain) -> bool:
+    return chain.anchor is not None and chain.anchor.op_type in _SPATIAL_OPS
 
 
 def has_odd_channels(subgraph: Subgraph) -> bool:

@@ -179,7 +179,7 @@ def test_other_types_are_refused(dtype: str) -> None:
     variant = Variant((other,), (other,))
     with pytest.raises(DeclinedError):
         DnnlBackend().build(group, variant, ROUNDING)
-    with pytest.raises(BackendError, match=f"oneDNN is given bfloat16, float32 here, not {dtype}"):
+    with pytest.raises(BackendError, match=f"oneDNN is given .* here, not {dtype}"):
         PrimitiveKernel(load(), plan(group, variant), 2)
 
 

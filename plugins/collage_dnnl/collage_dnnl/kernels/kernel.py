@@ -78,7 +78,7 @@ def describe(library: Library, plan: Plan, in_place: int | None = None) -> _Desc
             operands.append(_Operand(arg, of(op.tensor), op.source, packed=False))
         else:
             ops.append((op.alg, op.alpha, op.beta))
-    attributes = library.attributes(ops)
+    attributes = library.attributes(ops, plan.masks)
     found = library.primitive_descriptor(plan.function, [parameter(p) for p in plan.parameters], attributes)
     scratchpad = library.queried(found, Query.SCRATCHPAD_MD)
     return _Described(found, tuple(operands), scratchpad, library.size_bytes(scratchpad))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from collage_core.ir import Node
 from collage_dnnl.chain import Chain
 from collage_dnnl.enums import Alg, Arg
 from collage_dnnl.kernels.plan import (
-    AnyFormat,
     Argument,
     BinaryPostOp,
     Constant,
@@ -14,6 +15,7 @@ from collage_dnnl.kernels.plan import (
     Output,
     Plan,
     Source,
+    packed_weights,
 )
 from collage_dnnl.kernels.site import Site
 from collage_dnnl.kernels.spatial import take_bias
@@ -75,7 +77,7 @@ def plan_gemm(site: Site, chain: Chain, node: Node) -> Plan:
     source = site.source(node.inputs[1])
     scaled = alpha == 1.0 or isinstance(source, Constant)
     if isinstance(source, Constant):
-        source = Constant(source.data, source.layout, alpha)
+        source = replace(source, factor=alpha)
     before: list[Eltwise | BinaryPostOp] = [] if scaled else [Eltwise(Alg.ELTWISE_LINEAR, alpha)]
     bias: Constant | None = None
     steps: tuple[Step, ...] = chain.steps
@@ -121,5 +123,5 @@ def _plan(
         bias_tensor = dense(dims, tuple(range(dst.rank)))
         arguments.append(Argument(Arg.BIAS, bias_tensor, bias))
     arguments.append(Argument(Arg.DST, dst, Output()))
-    weights = AnyFormat(right[0].dims, left[0].dtype) if packed else right[0]
+    weights = packed_weights(right[0], left[0]) if packed else right[0]
     return Plan("matmul", (left[0], weights, bias_tensor, dst), tuple(arguments), ops)

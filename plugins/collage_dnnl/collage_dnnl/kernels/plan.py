@@ -23,6 +23,7 @@ __all__ = [
     "Packed",
     "Plan",
     "Source",
+    "packed_weights",
 ]
 
 
@@ -51,17 +52,18 @@ class Output:
 class Constant:
     """Data known at build time: `data` stored in the order of `layout`, multiplied by `factor`.
 
-    is_own: whether it is the kernel's already, as it is to lie in memory.
+    is_own: whether it is the kernel's already, as it is to lie in memory. dtype: of its elements there.
     """
 
     data: Array
     layout: Layout
     factor: float = 1.0
     is_own: bool = False
+    dtype: str = FP32
 
     def stored(self) -> Array:
-        """The elements as they lie in memory, 1-D float32."""
-        flat = np.ascontiguousarray(np.asarray(self.data, np.float32).transpose(self.layout)).reshape(-1)
+        """The elements as they lie in memory, 1-D."""
+        flat = np.ascontiguousarray(np.asarray(self.data, self.dtype).transpose(self.layout)).reshape(-1)
         return flat if self.factor == 1.0 else flat * np.float32(self.factor)
 
 
@@ -88,6 +90,11 @@ class AnyFormat:
 
     dims: tuple[int, ...]
     dtype: str = FP32
+
+
+def packed_weights(weights: Tensor, beside: Tensor) -> AnyFormat:
+    """Constant weights as an implementation wants them: whole numbers as they are, floats as the data is."""
+    return AnyFormat(weights.dims, beside.dtype if weights.dtype == FP32 else weights.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +127,8 @@ class Plan:
 
     function: of dnnl_<function>_primitive_desc_create; parameters: its arguments after the engine, before the
     attributes (Tensor and AnyFormat stand for descriptors, see also `Library.primitive_descriptor`).
-    may_alias: as `Kernel.may_alias`, for calls in place.
+    may_alias: as `Kernel.may_alias`, for calls in place. masks: of the arguments that are scales and zero
+    points, see `Library.attributes`.
     """
 
     function: str
@@ -128,3 +136,4 @@ class Plan:
     arguments: tuple[Argument, ...]
     post_ops: tuple[Eltwise | BinaryPostOp, ...] = ()
     may_alias: Mapping[int, int] = field(default_factory=dict)
+    masks: Mapping[int, int] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from collage_core.backend import Variant
 from collage_core.errors import BackendError, Refusal
 from collage_core.ir import Node, Subgraph
-from collage_dnnl.chain import Chain, parse
+from collage_dnnl.chain import Chain
 from collage_dnnl.kernels.elementwise import plan_elementwise
 from collage_dnnl.kernels.matmul import plan_gemm, plan_matmul
 from collage_dnnl.kernels.movement import plan_concat, plan_conversion
@@ -15,6 +15,7 @@ from collage_dnnl.kernels.normalization import plan_batch_norm, plan_layer_norm,
 from collage_dnnl.kernels.plan import Plan
 from collage_dnnl.kernels.site import Site
 from collage_dnnl.kernels.spatial import plan_conv, plan_lrn, plan_pool, plan_resize
+from collage_dnnl.quantised import parse_group, quantised_plan
 from collage_dnnl.support import REDUCTIONS
 
 __all__ = ["plan", "plan_conversion"]
@@ -40,13 +41,16 @@ _PLANNERS: dict[str, Callable[[Site, Chain, Node], Plan]] = {
 
 
 def plan(subgraph: Subgraph, variant: Variant) -> Plan:
-    """The plan of a group that `parse` can read, in one of its variants; BackendError with the reason
+    """The plan of a group that `parse_group` can read, in one of its variants; BackendError with the reason
     otherwise.
     """
-    chain = parse(subgraph)
-    if isinstance(chain, Refusal):
-        raise BackendError(str(chain))
-    site = Site(subgraph, variant)
-    if chain.anchor is None:
-        return plan_elementwise(site, chain)
-    return _PLANNERS[chain.anchor.op_type](site, chain, chain.anchor)
+    found = parse_group(subgraph)
+    if isinstance(found, Refusal):
+        raise BackendError(str(found))
+    chain, quantisation = found
+    site = Site(subgraph, variant, {} if quantisation is None else quantisation.whole)
+    anchor = chain.anchor
+    planned = (
+        plan_elementwise(site, chain) if anchor is None else _PLANNERS[anchor.op_type](site, chain, anchor)
+    )
+    return planned if quantisation is None else quantised_plan(planned, quantisation)

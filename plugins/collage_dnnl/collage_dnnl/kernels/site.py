@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from collage_core.backend import Variant
 from collage_core.formats import Format, Layout
@@ -17,14 +18,22 @@ __all__ = ["Site"]
 
 
 class Site:
-    """A subgraph with one of its variants."""
+    """A subgraph with one of its variants. whole: what floats that are dequantised come from, by name: it is
+    read in their place.
+    """
 
-    def __init__(self, subgraph: Subgraph, variant: Variant) -> None:
+    def __init__(
+        self, subgraph: Subgraph, variant: Variant, whole: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.graph = subgraph.graph
+        self._whole = whole
         self._inputs = {v: i for i, v in enumerate(subgraph.inputs)}
         self._formats: dict[str, Format] = dict(
             zip((*subgraph.inputs, *subgraph.outputs), (*variant.inputs, *variant.outputs), strict=True)
         )
+        for v, q in whole.items():
+            if q in self._inputs:
+                self._inputs[v], self._formats[v] = self._inputs[q], self._formats[q]
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.graph.shape_of(name)
@@ -39,9 +48,10 @@ class Site:
         return self._inputs.get(name)
 
     def dtype(self, name: str) -> str:
-        """In which an input or output of the group is stored."""
-        format = self._formats.get(name)
-        return FP32 if format is None else format.dtype
+        """In which an input or output of the group is stored, or a constant is read."""
+        if (format := self._formats.get(name)) is not None:
+            return format.dtype
+        return self.graph.type_of(self._whole[name]).dtype if name in self._whole else FP32
 
     def tensor(self, name: str, layout: Layout | None = None) -> Tensor:
         """The value as it lies in memory; `layout` where that means the same bytes, or for a constant."""
@@ -52,8 +62,8 @@ class Site:
         index = self._inputs.get(name)
         if index is not None:
             return Input(index)
-        data = self.graph.constants[name]
-        return Constant(data, layout or tuple(range(data.ndim)))
+        data = self.graph.constants[self._whole.get(name, name)]
+        return Constant(data, layout or tuple(range(data.ndim)), dtype=self.dtype(name))
 
     def operand(self, name: str, layout: Layout) -> tuple[Tensor, Source]:
         """A value that broadcasts to one of `layout`, with that one's rank and order."""

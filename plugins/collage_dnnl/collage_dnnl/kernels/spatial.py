@@ -11,7 +11,6 @@ from collage_dnnl.chain import Chain
 from collage_dnnl.enums import FORWARD_INFERENCE, Alg, Arg
 from collage_dnnl.geometry import Window, conv_window, deconv_window, pool_window
 from collage_dnnl.kernels.plan import (
-    AnyFormat,
     Argument,
     BinaryPostOp,
     Constant,
@@ -19,6 +18,7 @@ from collage_dnnl.kernels.plan import (
     Int64,
     Output,
     Plan,
+    packed_weights,
 )
 from collage_dnnl.kernels.site import Site
 from collage_dnnl.steps import Binary, Step
@@ -112,7 +112,7 @@ def plan_conv(site: Site, chain: Chain, node: Node) -> Plan:
         FORWARD_INFERENCE,
         int(Alg.DECONVOLUTION_DIRECT if transposed else Alg.CONVOLUTION_DIRECT),
         src,
-        AnyFormat(weights.dims, src.dtype) if packed else weights,
+        packed_weights(weights, src) if packed else weights,
         bias_tensor,
         dst,
         window.strides,

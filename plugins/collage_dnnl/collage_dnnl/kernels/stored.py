@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from collage_run.errors import BackendUnavailableError
 from collage_run.formats import Array
 from collage_run.kernel import StoredKernel
@@ -50,6 +49,7 @@ def stored_plan(
         ],
         "post_ops": [writer.post_op(op) for op in plan.post_ops],
         "may_alias": [*plan.may_alias.items()],
+        "masks": [*plan.masks.items()],
         "threads": threads,
         "implementations": [*implementations],
     }
@@ -77,7 +77,14 @@ def restore(stored: StoredKernel) -> PrimitiveKernel:
         for op in facts["post_ops"]
     ]
     parameters = tuple(map(_parameter_from_json, facts["parameters"]))
-    plan = Plan(facts["function"], parameters, tuple(arguments), tuple(post_ops), dict(facts["may_alias"]))
+    plan = Plan(
+        facts["function"],
+        parameters,
+        tuple(arguments),
+        tuple(post_ops),
+        dict(facts["may_alias"]),
+        dict(facts.get("masks", ())),  # without any in exports of version 1
+    )
     kernel = PrimitiveKernel(library, plan, facts["threads"])
     if kernel.implementations != facts["implementations"]:
         made_for, here = (" and ".join(names) for names in (facts["implementations"], kernel.implementations))
@@ -98,7 +105,8 @@ class _Writer:
             return {"output": True}
         if source not in self._known:
             if source in self._plain:
-                self._known[source] = {"constant": self._put(self._plain[source])}
+                data = self._plain[source]
+                self._known[source] = {"constant": self._put(data), "dtype": data.dtype.name}
             else:
                 forms = self._packed[source].items()
                 self._known[source] = {"packed": [[name, self._put(data)] for name, data in forms]}
@@ -122,8 +130,8 @@ def _source_from_json(told: Mapping[str, Any], arrays: Sequence[Array]) -> Sourc
     if "input" in told:
         return Input(told["input"])
     if "constant" in told:
-        data = arrays[told["constant"]]
-        return Constant(data.view(np.float32), (0,), is_own=True)
+        dtype = told.get("dtype", FP32)
+        return Constant(arrays[told["constant"]].view(dtype), (0,), is_own=True, dtype=dtype)
     if "packed" in told:
         return Packed({name: arrays[i] for name, i in told["packed"]})
     return Output()
