@@ -22,8 +22,15 @@ import pluggy
 
 from collage_core.backend import Backend, Peer
 from collage_core.devices import Device
+from collage_core.quantizer import Quantizer
 
-__all__ = ["collage_backends", "collage_devices", "collage_peers", "collage_searchers"]
+__all__ = [
+    "collage_backends",
+    "collage_devices",
+    "collage_peers",
+    "collage_quantizers",
+    "collage_searchers",
+]
 
 hookspec = pluggy.HookspecMarker("collage")
 
@@ -51,6 +58,11 @@ def collage_peers() -> Sequence[Peer] | None:
     """Whole runtimes to compare with, for `collage bench --against NAME`. Called as `collage_backends`; never
     placed on.
     """
+
+
+@hookspec
+def collage_quantizers() -> Sequence[Quantizer] | None:
+    """Libraries that quantise models, for `collage quantize --with NAME`. Called as `collage_backends`."""
 
 
 @hookspec

@@ -17,6 +17,7 @@ from collage_core.backend import Backend, Peer
 from collage_core.devices import CpuDevice, Device
 from collage_core.errors import BackendError, CollageError, UnknownBackendError
 from collage_core.placement import is_transfer, transfers_name
+from collage_core.quantizer import Quantizer
 from collage_core.transfers import Transfers
 
 __all__ = [
@@ -41,11 +42,11 @@ hookimpl = pluggy.HookimplMarker("collage")
 
 _CORE = "collage-core"
 
-_Named = TypeVar("_Named", Backend, Device, Peer)
+_Named = TypeVar("_Named", Backend, Device, Peer, Quantizer)
 
 
 class Registry:
-    """The backends, devices and peers of one process.
+    """The backends, devices, peers and quantizers of one process.
 
     Plugins are loaded from the entry points of installed packages, and from `extra` modules or objects
     (tests, notebooks). A plugin whose import fails leaves the others alone. So do plugins that bring one
@@ -110,6 +111,26 @@ class Registry:
         """All peers by name (in lower case)."""
         return self._named("collage_peers", Peer, [])
 
+    @cached_property
+    def quantizers(self) -> dict[str, Quantizer]:
+        """All libraries that quantise models, by name (in lower case)."""
+        return self._named("collage_quantizers", Quantizer, [])
+
+    def quantizer(self, name: str | None = None) -> Quantizer:
+        """The one of that name, or the first that is available; CollageError where there is none, which says
+        why.
+        """
+        known = ", ".join(sorted(self.quantizers)) or "none"
+        if name is not None and name.lower() not in self.quantizers:
+            raise CollageError(f"unknown quantizer {name!r}; installed: {known}{self._failed}")
+        chosen = self.quantizers.values() if name is None else [self.quantizers[name.lower()]]
+        reasons = [f"{q.name}: {q.info().reason}" for q in chosen if not q.info().available]
+        for quantizer in chosen:
+            if quantizer.info().available:
+                return quantizer
+        said = "; ".join(reasons) or "a plugin brings one, as collage-onnxruntime does"
+        raise CollageError(f"no quantizer is available ({said}){self._failed}")
+
     def brought(self, hook: str, kind: Any) -> list[Any]:
         """What the plugins' implementations of a hook return, all of `kind`."""
         return [thing for _, brought in self._brought(hook, kind) for thing in brought]
@@ -122,7 +143,7 @@ class Registry:
                 for thing in brought:
                     if not isinstance(thing, kind):
                         raise TypeError(f"{hook} returned {thing!r}, which is no {kind.__name__}")
-                    if isinstance(thing, Backend | Device | Peer):
+                    if isinstance(thing, Backend | Device | Peer | Quantizer):
                         thing.info()  # which everybody asks for, and which must not fail then
             except (Exception, SystemExit) as error:  # as at import: it must cost only itself
                 self._fail(implementation.plugin_name, f"{type(error).__name__}: {error}")

@@ -31,6 +31,7 @@ __all__ = [
     "costs_of",
     "names_of",
     "rounds_of",
+    "samples_in",
     "seconds_of",
     "shapes_of",
     "target_of",
@@ -176,12 +177,18 @@ def costs_of(args: argparse.Namespace, *, there: bool = False) -> str | None:
 
 
 def calibration_of(args: argparse.Namespace) -> dict[str, Array] | None:
-    """The arrays of `--calibrate`; None where nothing was given. CollageError where they cannot be read."""
-    file: str | None = args.calibrate
-    if file is None:
+    """The arrays of `--calibrate` beside `--max-error`; None where nothing was given. CollageError where they
+    cannot be read.
+    """
+    if args.calibrate is None:
         return None
     if args.max_error is None:
         raise CollageError("--calibrate says nothing without --max-error")
+    return samples_in(args.calibrate)
+
+
+def samples_in(file: str) -> dict[str, Array]:
+    """The arrays of a file that `--calibrate` names. CollageError where they cannot be read."""
     try:
         with open(file, "rb") as opened:
             arrays = np.load(opened, allow_pickle=False)

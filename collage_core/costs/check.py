@@ -80,6 +80,8 @@ _MOST_ROUNDING = 0.25
 """Where rounding alone makes more than that of the whole (RMS over RMS), nothing is allowed for it: it leaves
 too little of the answer to tell a right one by.
 """
+_MOST_QUANTISING = 0.5
+"""The same of steps: networks are quantised that lose as much by that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +257,7 @@ def _beside_rounding(result: Array, expected: Array, rounded: Array, way: str) -
     alone, on_the_whole = _error(rounded, expected), rms_error(rounded, expected)
     is_quantised = way == A_STEP_OFF
     what = "quantising" if is_quantised else "rounding"
-    if not on_the_whole <= _MOST_ROUNDING:
+    if not on_the_whole <= (_MOST_QUANTISING if is_quantised else _MOST_ROUNDING):
         return f"{what} alone leaves too little of it"
     most = on_the_whole * (1.0 if is_quantised else _BESIDE_ROUNDING)
     if _error(result, expected) <= _BESIDE_ROUNDING * alone and rms_error(result, expected) <= most:

@@ -344,6 +344,21 @@ def _dequantised(draw: st.DrawFn) -> Case:
     return Case(20, lines, draw(st.sampled_from([("y", "z"), ("z", "d"), ("q", "z")])))
 
 
+@st.composite
+def _moved(draw: st.DrawFn) -> Case:
+    """Between two of one scale, or of two; what is moved may be read in between as well."""
+    mover = draw(st.sampled_from(["Flatten", "Transpose", "Transpose <perm: ints = [0, 2, 3, 1]>", "Neg"]))
+    lines = (
+        "q = QuantizeLinear (x, one)",
+        f"d = DequantizeLinear (q, one) m = {mover} (d)",
+        f"p = QuantizeLinear (m, {draw(st.sampled_from(['one', 'one', 'two']))})",
+        "y = DequantizeLinear (p, one)",
+    )
+    return Case(20, lines, draw(st.sampled_from([("y",), ("y", "p"), ("y", "m"), ("y", "d")])), _TWO)
+
+
+_TWO = (("two", np.array(2, np.float32)),)
+
 _APPLIES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
     "dead-code": _several_outputs,
     "upgrade-opset": _old_operators,
@@ -353,6 +368,7 @@ _APPLIES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
     "drop-identities": _identities,
     "fold-scale-shift": _scales,
     "recompose-gelu": _gelus,
+    "move-quantised": _moved,
     "dequantise-for-each": _dequantised,
 }
 

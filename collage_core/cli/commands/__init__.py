@@ -9,13 +9,14 @@ from collage_core.cli.commands import (
     explain,
     export,
     optimize,
+    quantize,
     run,
     tune,
 )
 
 __all__ = ["ALL", "MEASURING"]
 
-ALL = (backends, doctor, optimize, tune, run, bench, check, explain, export, costs)
+ALL = (backends, doctor, optimize, tune, quantize, run, bench, check, explain, export, costs)
 
 MEASURING = (optimize, tune, bench, check)
 """Whose costs are kept, whenever they end."""

@@ -11,6 +11,7 @@ from collage_core.ir.passes.dequantising import DEQUANTISE_FOR_EACH
 from collage_core.ir.passes.inline_if import INLINE_CONSTANT_IF
 from collage_core.ir.passes.opset import UPGRADE_OPSET
 from collage_core.ir.passes.recompose import RECOMPOSE_GELU
+from collage_core.ir.passes.requantising import MOVE_QUANTISED
 from collage_core.ir.passes.scale_shift import FOLD_SCALE_SHIFT
 from collage_core.ir.passes.seeding import SEED_RANDOM
 
@@ -25,6 +26,7 @@ PASSES: tuple[Pass, ...] = (
     DROP_IDENTITIES,
     FOLD_SCALE_SHIFT,
     RECOMPOSE_GELU,
+    MOVE_QUANTISED,
     DEQUANTISE_FOR_EACH,
     DEAD_CODE,
 )

@@ -29,15 +29,27 @@ __all__ = ["QUANTISERS", "Quantisation", "parse_group", "quantised_plan"]
 
 QUANTISERS = frozenset(["DequantizeLinear", "QuantizeLinear"])
 _PRODUCTS = frozenset(["Conv", "Gemm", "MatMul"])
+_LARGEST = frozenset(["GlobalMaxPool", "MaxPool"])
+_POOLS = _LARGEST | {"AveragePool", "GlobalAveragePool"}
 _EIGHT_BITS = frozenset(["int8", "uint8"])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Scale:
-    """value = scale * (number - zero_point). scale: float32, of one element or one for each channel."""
+    """value = scale * (number - zero_point). scale: float32, one element or one for each channel. dtype: of
+    the number.
+    """
 
     scale: Array
     zero_point: int
+    dtype: str
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Scale)
+            and (self.zero_point, self.dtype) == (other.zero_point, other.dtype)
+            and np.array_equal(self.scale, other.scale)
+        )
 
     @property
     def number(self) -> float:
@@ -67,34 +79,46 @@ def parse_group(subgraph: Subgraph) -> tuple[Chain, Quantisation | None] | Refus
     last = nodes.pop() if nodes[-1].op_type == "QuantizeLinear" else None
     given = [n for n in nodes if n.op_type == "DequantizeLinear"]
     inner = [n for n in nodes if n not in given]
-    if not given or not inner:
-        return Refusal("oneDNN works on whole numbers from a DequantizeLinear on", subgraph.nodes[0].name)
-    within = Subgraph(graph, NodeSet(n.id for n in inner))
-    chain = parse(within)
+    chain = _inner(graph, given, inner, last)
     if isinstance(chain, Refusal):
         return chain
     end = chain.output if last is None else last.outputs[0]
     if subgraph.outputs != (end,):
-        return Refusal("a value inside the group is read outside it", given[0].name)
-    if within.outputs != (chain.output if last is None else last.inputs[0],):
-        return Refusal("what is quantised is not what the others end in", inner[-1].name)
+        return Refusal("a value inside the group is read outside it", subgraph.nodes[0].name)
+    if last is not None and last.inputs[0] != chain.output:
+        return Refusal("what is quantised is not what the others end in", last.name)
     output = None if last is None else _scale(graph, last, last.outputs[0])
     if isinstance(output, Refusal):
         return output
-    scales = {}
+    scales: dict[str, Scale] = {}
     for node in given:
         found = _scale(graph, node, node.inputs[0])
         if isinstance(found, Refusal):
             return found
-        scales[node.outputs[0]] = found
-    whole = {n.outputs[0]: n.inputs[0] for n in given}
-    if chain.anchor is not None and chain.anchor.op_type in _PRODUCTS:
-        quantisation = _product(graph, chain, chain.anchor, Quantisation(whole, (*scales.values(),), output))
+        scales[node.outputs[0] if inner else node.inputs[0]] = found
+    whole = {n.outputs[0]: n.inputs[0] for n in given} if inner else {}
+    quantisation = Quantisation(whole, (*scales.values(),), output)
+    if chain.anchor is None:
+        checked = _elementwise(chain, scales, quantisation)
+    elif chain.anchor.op_type in _PRODUCTS:
+        checked = _product(graph, chain, chain.anchor, quantisation)
     else:
-        quantisation = _sum(chain, scales, Quantisation(whole, (), output))
-    if isinstance(quantisation, Refusal):
-        return quantisation
-    return replace(chain, output=end), quantisation
+        checked = _pool(chain, chain.anchor, quantisation)
+    return checked if isinstance(checked, Refusal) else (replace(chain, output=end), checked)
+
+
+def _inner(graph: Graph, given: Sequence[Node], inner: Sequence[Node], last: Node | None) -> Chain | Refusal:
+    """What is done between dequantising and quantising; nothing, where one of the two stands alone."""
+    if inner:
+        return parse(Subgraph(graph, NodeSet(n.id for n in inner)))
+    alone = [*given, *([] if last is None else [last])]
+    if len(alone) > 1:
+        return Refusal("nothing is computed between the two", alone[0].name)
+    (node,) = alone
+    if not graph.type_of(node.outputs[0]).size or graph.is_constant(node.inputs[0]):
+        return Refusal("no elements, or constants", node.name)
+    x = node.inputs[0]
+    return Chain(graph, None, x, (), x if last is not None else node.outputs[0])
 
 
 def _scale(graph: Graph, node: Node, number: str) -> Scale | Refusal:
@@ -111,7 +135,7 @@ def _scale(graph: Graph, node: Node, number: str) -> Scale | Refusal:
         return Refusal("several scales of what is no weight", node.name)
     if scale.dtype != np.float32 or node.attributes.get("precision", 0):
         return Refusal(f"a scale of {scale.dtype}, not float32", node.name)
-    return Scale(scale.reshape(1), int(zero.item()))
+    return Scale(scale.reshape(1), int(zero.item()), dtype)
 
 
 def _product(graph: Graph, chain: Chain, anchor: Node, quantisation: Quantisation) -> Quantisation | Refusal:
@@ -156,21 +180,44 @@ def _weights(graph: Graph, anchor: Node) -> Scale | Refusal:
         return Refusal("weights with scales of blocks, or not of float32", anchor.name)
     if scale.size > 1 and int(maker.attributes.get("axis", 1)) % rank != channel:
         return Refusal("weights with scales along another axis than the output's channels", anchor.name)
-    return Scale(scale.reshape(-1), 0)
+    return Scale(scale.reshape(-1), 0, dtype)
 
 
-def _sum(chain: Chain, scales: Mapping[str, Scale], quantisation: Quantisation) -> Quantisation | Refusal:
-    """Of two, which are quantised as one."""
-    first, *rest = chain.steps
-    if chain.anchor is not None or not isinstance(first, Binary) or any(isinstance(s, Binary) for s in rest):
-        return Refusal("neither a product nor a sum of what is dequantised")
-    shape = chain.graph.shape_of(chain.output)
-    values = chain.source, first.operand
-    if first.alg != Alg.BINARY_ADD or any(chain.graph.shape_of(v) != shape for v in values):
-        return Refusal("a sum of two of other shapes, or none")
-    if len(scales) != 2 or set(values) != set(scales) or quantisation.output is None:
-        return Refusal("a sum of two that are not both quantised, as is what they make")
-    return replace(quantisation, operands=tuple(scales[v] for v in values))
+def _pool(chain: Chain, anchor: Node, quantisation: Quantisation) -> Quantisation | Refusal:
+    """The largest of whole numbers, where they stand for the same before and after, and averages without
+    padding, which would stand for another number than zero.
+    """
+    if anchor.op_type not in _POOLS or chain.steps or list(quantisation.whole) != [anchor.inputs[0]]:
+        return Refusal(f"{anchor.op_type} works on no whole numbers here", anchor.name)
+    (source,), output = quantisation.operands, quantisation.output
+    if output is None:
+        return Refusal("what is pooled is not quantised again", anchor.name)
+    if anchor.op_type in _LARGEST:
+        return quantisation if source == output else Refusal("quantised otherwise than before", anchor.name)
+    padded = any(anchor.attributes.get("pads", ())) or anchor.attributes.get("auto_pad", "NOTSET") != "NOTSET"
+    return Refusal("averages with padding", anchor.name) if padded else quantisation
+
+
+def _elementwise(
+    chain: Chain, scales: Mapping[str, Scale], quantisation: Quantisation
+) -> Quantisation | Refusal:
+    """Of one that is quantised, with constants; of two, their sum and what follows it."""
+    graph, steps = chain.graph, chain.steps
+    computed = [s for s in steps if isinstance(s, Binary) and not graph.is_constant(s.operand)]
+    if not steps:
+        return quantisation  # one of the two alone
+    if quantisation.output is None:
+        return Refusal("what is computed of whole numbers is not quantised again")
+    if chain.source not in scales:
+        return Refusal("what is dequantised is not what the others begin with")
+    if len(scales) == 1:
+        return Refusal("an operand that is computed") if computed else quantisation
+    first = steps[0]
+    if not isinstance(first, Binary) or first.alg != Alg.BINARY_ADD or [first] != computed:
+        return Refusal("no sum of the two that are dequantised")
+    if first.operand not in scales or graph.shape_of(first.operand) != graph.shape_of(chain.source):
+        return Refusal("a sum of two of other shapes, or not of whole numbers both")
+    return replace(quantisation, operands=(scales[chain.source], scales[first.operand]))
 
 
 def quantised_plan(plan: Plan, quantisation: Quantisation) -> Plan:
@@ -178,10 +225,17 @@ def quantised_plan(plan: Plan, quantisation: Quantisation) -> Plan:
     output = quantisation.output
     if plan.function == "binary":
         assert output is not None
-        return _quantised_sum(plan, quantisation.operands, output)
-    source, weights = quantisation.operands
-    scaled = [(Arg.SRC, source), (Arg.WEIGHTS, weights), *([] if output is None else [(Arg.DST, output)])]
-    plan = _with_scales(plan, scaled, _channels(plan))
+        return _quantised_elementwise(plan, quantisation.operands, output)
+    if plan.function == "pooling_forward":
+        assert output is not None
+        return _quantised_pool(plan, quantisation.operands[0], output)
+    if plan.function == "reorder":
+        scaled = [(Arg.SRC, scale) for scale in quantisation.operands]
+    else:
+        scaled = list(zip((Arg.SRC, Arg.WEIGHTS), quantisation.operands, strict=True))
+    if output is not None:
+        scaled.append((Arg.DST, output))
+    plan = _with_scales(plan, scaled, 0 if plan.function == "reorder" else _channels(plan))
     points = [(arg, scale.zero_point) for arg, scale in scaled if scale.zero_point]
     arguments = (_constant(Arg.ATTR_ZERO_POINTS | arg, np.full(1, z, np.int32), "int32") for arg, z in points)
     masks = {**plan.masks, **{Arg.ATTR_ZERO_POINTS | arg: 0 for arg, _ in points}}
@@ -200,13 +254,22 @@ def _channels(plan: Plan) -> int:
     return 0b11 if weights.rank > output.rank else 0b1
 
 
-def _quantised_sum(plan: Plan, operands: Sequence[Scale], output: Scale) -> Plan:
+def _quantised_elementwise(plan: Plan, operands: Sequence[Scale], output: Scale) -> Plan:
     """The primitive scales its operands and knows no zero points: what these make of the sum is taken off."""
     offset = sum(scale.number * scale.zero_point for scale in operands)
     before = [Eltwise(Alg.ELTWISE_LINEAR, 1.0, -offset)] if offset else []
     after = Eltwise(Alg.ELTWISE_LINEAR, 1.0 / output.number, output.zero_point)
-    plan = _with_scales(plan, zip((Arg.SRC, Arg.SRC_1), operands, strict=True), 0)
+    plan = _with_scales(plan, zip((Arg.SRC, Arg.SRC_1), operands, strict=False), 0)
     return replace(plan, post_ops=(*before, *plan.post_ops, after), may_alias={})
+
+
+def _quantised_pool(plan: Plan, source: Scale, output: Scale) -> Plan:
+    """The primitive averages whole numbers, and has no scales: a step after it makes those of the output."""
+    if source == output:
+        return plan
+    factor = source.number / output.number
+    after = Eltwise(Alg.ELTWISE_LINEAR, factor, output.zero_point - factor * source.zero_point)
+    return replace(plan, post_ops=(after,))
 
 
 def _with_scales(plan: Plan, scaled: Iterable[tuple[Arg, Scale]], channels: int) -> Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from collage_core.backend import Variant
 from collage_core.device import Target
@@ -61,19 +61,19 @@ def own_variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
 
 
 def _on_whole_numbers(subgraph: Subgraph, chain: Chain) -> Sequence[Variant]:
-    """Channels-last, where there are images: oneDNN compiles nothing else for these."""
+    """Images channels-last: oneDNN compiles nothing else for these. What is elementwise in either way."""
     graph = subgraph.graph
-    of_values = (
-        (v, _last(graph, v) if _is_image(chain) else _plain(graph, v))
-        for v in (*subgraph.inputs, *subgraph.outputs)
-    )
-    formats = {v: Format.of(graph.type_of(v).dtype, graph.shape_of(v), layout) for v, layout in of_values}
-    inputs, outputs = (tuple(formats[v] for v in names) for names in (subgraph.inputs, subgraph.outputs))
-    return [Variant(inputs, outputs)]
+    ways = [_plain]
+    if chain.anchor is not None and chain.anchor.op_type in _SPATIAL_OPS:
+        ways = [_last]
+    elif chain.anchor is None:
+        ways = [_last, _plain]
 
+    def formats(names: Sequence[str], way: Callable[[Graph, str], Layout]) -> tuple[Format, ...]:
+        return tuple(Format.of(graph.type_of(v).dtype, graph.shape_of(v), way(graph, v)) for v in names)
 
-def _is_image(chain: Chain) -> bool:
-    return chain.anchor is not None and chain.anchor.op_type in _SPATIAL_OPS
+    found = (Variant(formats(subgraph.inputs, way), formats(subgraph.outputs, way)) for way in ways)
+    return list(dict.fromkeys(found))
 
 
 def has_odd_channels(subgraph: Subgraph) -> bool:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from collage_core.backend import Backend, Peer
 from collage_core.plugins import hookimpl
+from collage_core.quantizer import Quantizer
 
-__all__ = ["collage_backends", "collage_peers"]
+__all__ = ["collage_backends", "collage_peers", "collage_quantizers"]
 
 
 @hookimpl
@@ -22,3 +23,10 @@ def collage_peers() -> Sequence[Peer]:
     from collage_onnxruntime.peer import OnnxRuntimePeer
 
     return [OnnxRuntimePeer()]
+
+
+@hookimpl
+def collage_quantizers() -> Sequence[Quantizer]:
+    from collage_onnxruntime.quantizer import OnnxRuntimeQuantizer
+
+    return [OnnxRuntimeQuantizer()]

@@ -13,8 +13,12 @@ from collage_dnnl.tensor import Tensor, collapse, regroup
 __all__ = ["plan_elementwise"]
 
 
-def plan_elementwise(site: Site, chain: Chain) -> Plan:
-    """Dimensions are put into the order of memory and merged as far as the operands' broadcasting allows."""
+def plan_elementwise(site: Site, chain: Chain, *, sums: bool = False) -> Plan:
+    """Dimensions are put into the order of memory and merged as far as the operands' broadcasting allows.
+
+    sums: a binary primitive that adds the first operand, or changes nothing, with all else after it: what
+    whole numbers need, whose zero points are taken off there.
+    """
     layout = site.layout(chain.output)
     shape = site.shape(chain.output)
     groups = collapse(shape, layout, [site.operand(v, layout)[0] for v in chain.operands])
@@ -29,16 +33,20 @@ def plan_elementwise(site: Site, chain: Chain) -> Plan:
     may_alias = {0: index} if index is not None and in_place else {}
     src = Argument(Arg.SRC, given, site.source(chain.source))
     dst = Argument(Arg.DST, value, Output())
-    first = ops[0]
-    if len(ops) == 1 and isinstance(first, Eltwise):
+    first = ops[0] if ops else None
+    if len(ops) == 1 and isinstance(first, Eltwise) and not sums:
         parameters = (FORWARD_INFERENCE, int(first.alg), given, value, first.alpha, first.beta)
         return Plan("eltwise_forward", parameters, (src, dst), may_alias=may_alias)
-    if isinstance(first, BinaryPostOp):
+    if isinstance(first, BinaryPostOp) and (isinstance(first.source, Input) or not sums):
         alg, tensor, source, rest = first.alg, first.tensor, first.source, ops[1:]
+    elif sums:  # what is compiled for whole numbers has two of them
+        alg, tensor = Alg.BINARY_ADD, Tensor((1,) * value.rank, (1,) * value.rank, "int8")
+        source, rest = Constant(np.zeros(1, np.int8), (0,), dtype="int8"), ops
     else:
         # Only the binary primitive has a compiled implementation with post-operations: a chain that starts
         # with an eltwise step starts with a multiplication instead.
-        scale = first.alpha if first.alg == Alg.ELTWISE_LINEAR and first.beta == 0.0 else 1.0
+        is_scale = isinstance(first, Eltwise) and first.alg == Alg.ELTWISE_LINEAR and first.beta == 0.0
+        scale = first.alpha if isinstance(first, Eltwise) and is_scale else 1.0
         alg, tensor = Alg.BINARY_MUL, Tensor((1,) * value.rank, (1,) * value.rank)
         source, rest = _one(scale), ops if scale == 1.0 else ops[1:]
     second = Argument(Arg.SRC_1, tensor, source)

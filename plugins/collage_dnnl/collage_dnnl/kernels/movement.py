@@ -11,7 +11,7 @@ from collage_dnnl.kernels.site import Site
 from collage_dnnl.library import ENGINE
 from collage_dnnl.tensor import Tensor, collapse, dense, regroup
 
-__all__ = ["plan_concat", "plan_conversion"]
+__all__ = ["plan_concat", "plan_conversion", "plan_quantising"]
 
 
 def plan_concat(site: Site, chain: Chain, node: Node) -> Plan:
@@ -31,6 +31,17 @@ def plan_concat(site: Site, chain: Chain, node: Node) -> Plan:
     arguments.append(Argument(Arg.DST, dst, Output()))
     parameters = (dst, len(sources), groups.index([axis]), sources)
     return Plan("concat", parameters, tuple(arguments))
+
+
+def plan_quantising(site: Site, chain: Chain) -> Plan:
+    """The reorder of floats into whole numbers, or back, dimensions merged; its scales are not in it yet."""
+    layout = site.layout(chain.output)
+    groups = collapse(site.shape(chain.output), layout, [])
+    src, dst = (regroup(site.tensor(v, layout), groups) for v in (chain.source, chain.output))
+    assert src is not None  # merged in the order of memory
+    assert dst is not None
+    arguments = (Argument(Arg.SRC, src, site.source(chain.source)), Argument(Arg.DST, dst, Output()))
+    return Plan("reorder", (src, ENGINE, dst, ENGINE), arguments)
 
 
 def plan_conversion(type: TensorType, source: Format, destination: Format) -> Plan:

@@ -10,7 +10,7 @@ from collage_core.ir import Node, Subgraph
 from collage_dnnl.chain import Chain
 from collage_dnnl.kernels.elementwise import plan_elementwise
 from collage_dnnl.kernels.matmul import plan_gemm, plan_matmul
-from collage_dnnl.kernels.movement import plan_concat, plan_conversion
+from collage_dnnl.kernels.movement import plan_concat, plan_conversion, plan_quantising
 from collage_dnnl.kernels.normalization import plan_batch_norm, plan_layer_norm, plan_reduction, plan_softmax
 from collage_dnnl.kernels.plan import Plan
 from collage_dnnl.kernels.site import Site
@@ -50,7 +50,10 @@ def plan(subgraph: Subgraph, variant: Variant) -> Plan:
     chain, quantisation = found
     site = Site(subgraph, variant, {} if quantisation is None else quantisation.whole)
     anchor = chain.anchor
-    planned = (
-        plan_elementwise(site, chain) if anchor is None else _PLANNERS[anchor.op_type](site, chain, anchor)
-    )
+    if anchor is None and not chain.steps:
+        planned = plan_quantising(site, chain)
+    elif anchor is None:
+        planned = plan_elementwise(site, chain, sums=quantisation is not None)
+    else:
+        planned = _PLANNERS[anchor.op_type](site, chain, anchor)
     return planned if quantisation is None else quantised_plan(planned, quantisation)

@@ -1,0 +1,90 @@
+"""`collage quantize`: make a quantised model of one of floats."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from collage_run.printable import printable_line
+
+from collage_core.cli.arguments import add_json, samples_in, shapes_of
+from collage_core.cli.output import show
+from collage_core.cli.progress import ProgressBars
+from collage_core.pipeline.quantising import quantise
+
+NAME = "quantize"
+SUMMARY = (
+    "Write a quantised model (QDQ form, static), by the tool of a library that is installed; what values "
+    "range over is seen on samples."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="an ONNX file")
+    parser.add_argument(
+        "--calibrate",
+        metavar="FILE.npz",
+        required=True,
+        help="samples of the inputs, by name, along a further axis in front; the last one is held out",
+    )
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the ONNX file to write")
+    parser.add_argument(
+        "--exclude", action="append", default=[], metavar="NODE", help="leave a node as it is"
+    )
+    parser.add_argument(
+        "--with", dest="quantizer", metavar="NAME", help="whose tool (default: the first that is available)"
+    )
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="INPUT=1,3,224,224",
+        help="shape of an input with open dimensions",
+    )
+    parser.add_argument(
+        "--skip-pass", action="append", default=[], metavar="NAME", help="leave out a normalising pass"
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    samples = samples_in(args.calibrate)
+    with ProgressBars() as progress:
+        made = quantise(
+            args.model,
+            samples,
+            args.output,
+            excluded=args.exclude,
+            quantizer=args.quantizer,
+            shapes=shapes_of(args),
+            skip_passes=args.skip_pass,
+            progress=progress,
+        )
+    report = {
+        "model": args.model,
+        "file": args.output,
+        "by": made.by.name,
+        "version": made.by.library_version,
+        "settings": dict(made.by.settings),
+        "samples": made.samples,
+        "held_out_error": made.error,
+        "quantised_products": made.quantised,
+        "products": made.products,
+        "bytes_before": made.bytes_before,
+        "bytes": made.bytes,
+    }
+    show(report, args.json, _text)
+
+
+def _text(report: dict[str, Any]) -> str:
+    file = printable_line(report["file"])
+    before, after = (report[k] / 1e6 for k in ("bytes_before", "bytes"))
+    many = f"{report['samples']} sample{'s' * (report['samples'] != 1)}"
+    return (
+        f"quantised as {file} by {report['by']} {report['version']}, by what was seen on {many}\n"
+        f"{report['quantised_products']} of {report['products']} products multiply whole numbers; "
+        f"{before:.1f} MB became {after:.1f} MB\n"
+        f"off by {report['held_out_error']:.1e} on a sample that was held out "
+        "(max|difference| / max|expected|)\n"
+        f"next: collage optimize {file} -o MODEL.collage"
+    )
