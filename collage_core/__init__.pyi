@@ -45,6 +45,7 @@ from .patterns import (
 )
 from .pipeline.effort import Effort, effort_named
 from .pipeline.optimize import Optimization, optimize
+from .pipeline.quantising import Quantising, quantise
 from .pipeline.tuning import Tuning, tune
 from .placement import Conversion, Group, Placement
 from .plugins import Registry, default_registry, hookimpl
@@ -112,6 +113,7 @@ __all__ = [
     "Policy",
     "Problem",
     "ProgressBars",
+    "Quantising",
     "Refusal",
     "Registry",
     "SearchResult",
@@ -163,6 +165,7 @@ __all__ = [
     "outputs",
     "plain",
     "plain_variant",
+    "quantise",
     "read",
     "require_static",
     "save",

@@ -128,7 +128,7 @@ class Registry:
         for quantizer in chosen:
             if quantizer.info().available:
                 return quantizer
-        said = "; ".join(reasons) or "a plugin brings one, as collage-onnxruntime does"
+        said = "; ".join(reasons) or "none that is installed brings one"
         raise CollageError(f"no quantizer is available ({said}){self._failed}")
 
     def brought(self, hook: str, kind: Any) -> list[Any]:

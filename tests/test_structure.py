@@ -50,10 +50,13 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "transfers": {"backend", "device", "devices", "errors", "formats", "ir", "placement"},
     "graph_library": {"backend", "errors", "formats", "ir"},
     "resizing": {"ir"},
-    "hookspecs": {"backend", "devices"},
+    "quantizer": {"backend", "formats"},
+    "hookspecs": {"backend", "devices", "quantizer"},
     "placement": {"backend", "device", "errors", "formats"},
     "rounding": {"backend", "formats", "ir", "placement"},
-    "plugins": {"backend", "devices", "errors", "hookspecs", "placement", "reference", "transfers"},
+    "plugins": {
+        *("backend", "devices", "errors", "hookspecs", "placement", "quantizer", "reference", "transfers"),
+    },
     "registration": {"errors", "patterns", "plugins", "rules"},
     "reference": {"backend", "device", "devices", "errors", "formats", "ir", "operators"},
     "worker": {"errors", "plugins"},
@@ -308,7 +311,7 @@ def test_modules_are_small() -> None:
             assert length <= most, f"{_relative(path)} has {length} lines: which two things is it?"
 
 
-_MANY_OPTIONS = {"optimize", "tune", "check_group"}
+_MANY_OPTIONS = {"optimize", "tune", "quantise", "check_group"}
 """What people call with keyword-only options, of which each has a default."""
 
 

@@ -22,7 +22,7 @@ from collage_core.ir import Graph, Node, NodeSet, Subgraph
 from collage_dnnl.chain import Chain, parse
 from collage_dnnl.enums import Alg, Arg
 from collage_dnnl.kernels.plan import Argument, Constant, Eltwise, Plan
-from collage_dnnl.steps import Binary
+from collage_dnnl.steps import Binary, Step
 from collage_dnnl.tensor import FP32, dense
 
 __all__ = ["QUANTISERS", "Quantisation", "parse_group", "quantised_plan"]
@@ -92,6 +92,8 @@ def parse_group(subgraph: Subgraph) -> tuple[Chain, Quantisation | None] | Refus
         return output
     scales: dict[str, Scale] = {}
     for node in given:
+        if graph.is_constant(node.inputs[0]):
+            return Refusal("what is dequantised is constant", node.name)
         found = _scale(graph, node, node.inputs[0])
         if isinstance(found, Refusal):
             return found
@@ -129,8 +131,6 @@ def _scale(graph: Graph, node: Node, number: str) -> Scale | Refusal:
         return Refusal("a scale or zero point that is computed", node.name)
     if (dtype := graph.type_of(number).dtype) not in _EIGHT_BITS:
         return Refusal(f"{dtype}, not int8 or uint8", node.name)
-    if graph.is_constant(number):
-        return Refusal("what is dequantised is constant", node.name)
     if scale.size != 1 or zero.size != 1:
         return Refusal("several scales of what is no weight", node.name)
     if scale.dtype != np.float32 or node.attributes.get("precision", 0):
@@ -210,14 +210,28 @@ def _elementwise(
         return Refusal("what is computed of whole numbers is not quantised again")
     if chain.source not in scales:
         return Refusal("what is dequantised is not what the others begin with")
-    if len(scales) == 1:
-        return Refusal("an operand that is computed") if computed else quantisation
     first = steps[0]
+    if len(scales) == 1:
+        if computed:
+            return Refusal("an operand that is computed")
+        return _with_constant(graph, first, quantisation)
     if not isinstance(first, Binary) or first.alg != Alg.BINARY_ADD or [first] != computed:
         return Refusal("no sum of the two that are dequantised")
     if first.operand not in scales or graph.shape_of(first.operand) != graph.shape_of(chain.source):
         return Refusal("a sum of two of other shapes, or not of whole numbers both")
     return replace(quantisation, operands=(scales[chain.source], scales[first.operand]))
+
+
+def _with_constant(graph: Graph, first: Step, quantisation: Quantisation) -> Quantisation:
+    """The same; with what is added first as whole numbers, where the model has it so."""
+    if not isinstance(first, Binary) or first.alg != Alg.BINARY_ADD:
+        return quantisation
+    maker = graph.dequantised.get(first.operand)
+    scale = None if maker is None else _scale(graph, maker, maker.inputs[0])
+    if maker is None or not isinstance(scale, Scale):
+        return quantisation
+    whole = {**quantisation.whole, first.operand: maker.inputs[0]}
+    return replace(quantisation, whole=whole, operands=(*quantisation.operands, scale))
 
 
 def quantised_plan(plan: Plan, quantisation: Quantisation) -> Plan:

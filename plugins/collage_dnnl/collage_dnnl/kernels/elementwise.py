@@ -12,6 +12,8 @@ from collage_dnnl.tensor import Tensor, collapse, regroup
 
 __all__ = ["plan_elementwise"]
 
+_WHOLE = ("int8", "uint8")
+
 
 def plan_elementwise(site: Site, chain: Chain, *, sums: bool = False) -> Plan:
     """Dimensions are put into the order of memory and merged as far as the operands' broadcasting allows.
@@ -37,7 +39,7 @@ def plan_elementwise(site: Site, chain: Chain, *, sums: bool = False) -> Plan:
     if len(ops) == 1 and isinstance(first, Eltwise) and not sums:
         parameters = (FORWARD_INFERENCE, int(first.alg), given, value, first.alpha, first.beta)
         return Plan("eltwise_forward", parameters, (src, dst), may_alias=may_alias)
-    if isinstance(first, BinaryPostOp) and (isinstance(first.source, Input) or not sums):
+    if isinstance(first, BinaryPostOp) and (first.tensor.dtype in _WHOLE or not sums):
         alg, tensor, source, rest = first.alg, first.tensor, first.source, ops[1:]
     elif sums:  # what is compiled for whole numbers has two of them
         alg, tensor = Alg.BINARY_ADD, Tensor((1,) * value.rank, (1,) * value.rank, "int8")
