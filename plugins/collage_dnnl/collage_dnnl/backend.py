@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["DnnlBackend"]
 
 _MAX_CONVERSION_RANK = 6
+_WHOLE = ("int8", "uint8")
 _UNCOMPILED = "ref"
 _BY_PAIRS = ("brg_conv", "brgconv")
 """Implementations that read channels in pairs."""
@@ -123,9 +124,10 @@ class DnnlBackend(Backend):
             raise DeclinedError("oneDNN's convolution of an odd number of channels reads a neighbour's, too")
 
     def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
+        floats = type.dtype == FP32 and {source.dtype, destination.dtype} <= {FP32, BFLOAT16}
+        whole = type.dtype in _WHOLE and {source.dtype, destination.dtype} == {type.dtype}
         return (
-            type.dtype == FP32
-            and {source.dtype, destination.dtype} <= {FP32, BFLOAT16}
+            (floats or whole)
             and source.device == destination.device == "cpu"
             and 1 <= len(type.shape) <= _MAX_CONVERSION_RANK
             and not type.symbolic_dims

@@ -17,9 +17,10 @@ from collage_dnnl.quantised import parse_group
 from collage_dnnl.rules import POST_OPS_RULE
 
 from collage_core.device import Processor, Target, processor
+from collage_core.devices import IMMEDIATE
 from collage_core.errors import Refusal
-from collage_core.formats import Array
-from collage_core.ir import Graph, NodeSet, Subgraph
+from collage_core.formats import Array, channels_last, empty, plain
+from collage_core.ir import Graph, NodeSet, Subgraph, TensorType
 from collage_core.ir.passes import normalise
 from collage_core.patterns import find_matches
 from collage_core.rules import generate
@@ -321,3 +322,18 @@ def test_floats_are_quantised(made: str) -> None:
     constants = {"s": np.array(0.2, np.float32), "z": np.array(_ZERO[made], made)}
     graph = normalise(make_graph([node("QuantizeLinear", ["x", "s", "z"], "y")], {"x": x}, constants))
     _check(graph, {"x": x})
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_whole_numbers_change_their_layout(dtype: str) -> None:
+    shape, backend = (2, 5, 4, 3), DnnlBackend()
+    type, x = TensorType(dtype, shape), _whole(*shape, dtype=dtype)
+    formats = plain(dtype, shape), channels_last(dtype, shape)
+    for source, destination in (formats, formats[::-1]):
+        assert backend.converts(type, source, destination, _TARGET)
+        kernel = backend.build_conversion(type, source, destination, _TARGET)
+        given, made = (empty(shape, f) for f in (source, destination))
+        given[...] = x
+        assert not kernel.bind([given], [made], np.empty(kernel.workspace_bytes, np.uint8), IMMEDIATE)()
+        np.testing.assert_array_equal(made, x)
+    assert not backend.converts(type, formats[0], plain("float32", shape), _TARGET)
