@@ -62,8 +62,8 @@ def own_variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
 
 
 def _on_whole_numbers(subgraph: Subgraph, chain: Chain) -> Sequence[Variant]:
-    """Images channels-last: oneDNN compiles nothing else for these. What is elementwise in either layout; what
-    is only quantised or dequantised from either into either.
+    """Images channels-last: oneDNN compiles nothing else for these. What is elementwise in either layout;
+    what is only quantised or dequantised from either into either.
     """
     graph = subgraph.graph
     ways: list[tuple[_Way, _Way]] = [(_plain, _plain)]
