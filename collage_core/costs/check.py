@@ -107,11 +107,16 @@ def tolerance(dtype: str) -> float:
     return _TOLERANCES.get(dtype, 0.0)
 
 
+def _none(way: str) -> Mapping[str, Array]:
+    """No answers. By name, as what is held to them travels between processes."""
+    return {}
+
+
 def standards(
     graph: Graph,
     nodes: Iterable[Node] | None = None,
     rounded_to: Collection[str] = (),
-    answers: Callable[[str], Mapping[str, Array]] = lambda dtype: {},
+    answers: Callable[[str], Mapping[str, Array]] = _none,
 ) -> dict[str, Standard]:
     """By name, what the floats and the random values that `nodes` compute (in topological order; all of the
     graph's where None) are held to. A float counts by the least precise type that it was computed in there:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -246,6 +247,7 @@ def test_how_often_it_was_quantised_is_counted_along_the_way() -> None:
     assert "k" not in found
     assert standards(graph, graph.nodes[1:4]) == dict.fromkeys("dmr", "float32"), "given, q is exact"
     assert {s.dtype for s in found.values() if isinstance(s, Quantised)} == {"float32"}
+    assert pickle.loads(pickle.dumps(found)).keys() == found.keys()
 
 
 def test_what_is_quantised_once_is_a_step_off_at_most() -> None:
