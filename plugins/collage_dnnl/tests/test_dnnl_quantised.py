@@ -322,6 +322,9 @@ def test_floats_are_quantised(made: str) -> None:
     constants = {"s": np.array(0.2, np.float32), "z": np.array(_ZERO[made], made)}
     graph = normalise(make_graph([node("QuantizeLinear", ["x", "s", "z"], "y")], {"x": x}, constants))
     _check(graph, {"x": x})
+    offered = DnnlBackend().variants(Subgraph(graph, graph.all_nodes), _TARGET)
+    assert not isinstance(offered, Refusal)
+    assert {v.inputs[0].layout == v.outputs[0].layout for v in offered} == {True}, "else zero points are lost"
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])

@@ -34,17 +34,12 @@ def plan_concat(site: Site, chain: Chain, node: Node) -> Plan:
 
 
 def plan_quantising(site: Site, chain: Chain) -> Plan:
-    """The reorder of floats into whole numbers, or back, dimensions merged where both lie in one order. Its
-    scales are not in it yet.
-    """
-    ends = chain.source, chain.output
-    src, dst = (site.tensor(v) for v in ends)
-    if len({site.layout(v) for v in ends}) == 1:
-        groups = collapse(site.shape(chain.output), site.layout(chain.output), [])
-        merged = [regroup(t, groups) for t in (src, dst)]
-        assert merged[0] is not None  # in the order of memory
-        assert merged[1] is not None
-        src, dst = merged[0], merged[1]
+    """The reorder of floats into whole numbers, or back, dimensions merged; its scales are not in it yet."""
+    layout = site.layout(chain.output)
+    groups = collapse(site.shape(chain.output), layout, [])
+    src, dst = (regroup(site.tensor(v, layout), groups) for v in (chain.source, chain.output))
+    assert src is not None  # merged in the order of memory
+    assert dst is not None
     arguments = (Argument(Arg.SRC, src, site.source(chain.source)), Argument(Arg.DST, dst, Output()))
     return Plan("reorder", (src, ENGINE, dst, ENGINE), arguments)
 
