@@ -29,8 +29,9 @@ __all__ = ["QUANTISERS", "Quantisation", "parse_group", "quantised_plan"]
 
 QUANTISERS = frozenset(["DequantizeLinear", "QuantizeLinear"])
 _PRODUCTS = frozenset(["Conv", "Gemm", "MatMul"])
-_LARGEST = frozenset(["GlobalMaxPool", "MaxPool"])
-_POOLS = _LARGEST | {"AveragePool", "GlobalAveragePool"}
+_MAXIMA = frozenset(["GlobalMaxPool", "MaxPool"])
+_POOLS = _MAXIMA | {"AveragePool", "GlobalAveragePool"}
+_SMALLEST, _LARGEST = 1e-30, 1e30
 _EIGHT_BITS = frozenset(["int8", "uint8"])
 
 
@@ -135,6 +136,8 @@ def _scale(graph: Graph, node: Node, number: str) -> Scale | Refusal:
         return Refusal("several scales of what is no weight", node.name)
     if scale.dtype != np.float32 or node.attributes.get("precision", 0):
         return Refusal(f"a scale of {scale.dtype}, not float32", node.name)
+    if not _are_ordinary(scale):
+        return Refusal(f"a scale of {scale.item():g}", node.name)
     return Scale(scale.reshape(1), int(zero.item()), dtype)
 
 
@@ -180,7 +183,16 @@ def _weights(graph: Graph, anchor: Node) -> Scale | Refusal:
         return Refusal("weights with scales of blocks, or not of float32", anchor.name)
     if scale.size > 1 and int(maker.attributes.get("axis", 1)) % rank != channel:
         return Refusal("weights with scales along another axis than the output's channels", anchor.name)
+    if not _are_ordinary(scale):
+        return Refusal("weights with scales that are not positive, or next to zero or infinity", anchor.name)
     return Scale(scale.reshape(-1), 0, dtype)
+
+
+def _are_ordinary(scales: Array) -> bool:
+    """Whether neither they nor what is computed with them is zero, denormal or infinite, and the largest
+    number stands for the largest value.
+    """
+    return bool(((scales > _SMALLEST) & (scales < _LARGEST)).all())
 
 
 def _pool(chain: Chain, anchor: Node, quantisation: Quantisation) -> Quantisation | Refusal:
@@ -192,7 +204,7 @@ def _pool(chain: Chain, anchor: Node, quantisation: Quantisation) -> Quantisatio
     (source,), output = quantisation.operands, quantisation.output
     if output is None:
         return Refusal("what is pooled is not quantised again", anchor.name)
-    if anchor.op_type in _LARGEST:
+    if anchor.op_type in _MAXIMA:
         return quantisation if source == output else Refusal("quantised otherwise than before", anchor.name)
     padded = any(anchor.attributes.get("pads", ())) or anchor.attributes.get("auto_pad", "NOTSET") != "NOTSET"
     return Refusal("averages with padding", anchor.name) if padded else quantisation

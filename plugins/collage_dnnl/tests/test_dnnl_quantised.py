@@ -340,3 +340,12 @@ def test_whole_numbers_change_their_layout(dtype: str) -> None:
         assert not kernel.bind([given], [made], np.empty(kernel.workspace_bytes, np.uint8), IMMEDIATE)()
         np.testing.assert_array_equal(made, x)
     assert not backend.converts(type, formats[0], plain("float32", shape), _TARGET)
+
+
+@pytest.mark.parametrize("scale", [-0.1, 0.0, 1e-40, 3e38])
+def test_scales_that_order_or_range_forbid_are_refused(scale: float) -> None:
+    x = _whole(1, 16, 8, 8, dtype="uint8")
+    odd: dict[str, Array] = {"t": np.array(scale, np.float32)}
+    steps = [node("Relu", ["c"], "r"), *_quantised("uint8")]
+    assert "a scale of" in _refused(_conv(x, 16, steps, more=odd))
+    assert "not positive" in _refused(_conv(x, 16, steps, more={"ws": np.full(16, scale, np.float32)}))
