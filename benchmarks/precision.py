@@ -13,24 +13,21 @@ faster.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import onnx
+from collage_benchmarks.by_network import arguments, placed, run, timed
 from collage_benchmarks.networks import NETWORKS
 
-from collage_core import Optimization, Target, Workspace, optimize
+from collage_core import Group, Optimization, Target, Workspace, optimize
 from collage_core.backend import rounded_to
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.inputs import synthesise_inputs
-from collage_core.device import processor
-from collage_core.errors import CollageError
 from collage_core.ir import Subgraph
 from collage_core.measuring.held_out import HeldOut
 from collage_core.measuring.machine import Machine
@@ -48,12 +45,7 @@ _FIRST_SEED = 1000
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("networks", nargs="+", choices=sorted(NETWORKS), metavar="NETWORK")
-    parser.add_argument("--effort", choices=sorted(EFFORTS), default="normal", help="default: %(default)s")
-    parser.add_argument("--threads", type=int, default=2, help="for every library (default: %(default)s)")
+    parser = arguments(__doc__)
     parser.add_argument(
         "--max-errors",
         nargs="*",
@@ -65,21 +57,7 @@ def main() -> int:
     parser.add_argument(
         "--inputs", type=int, default=10, help="to look at errors on, beside the first (default: %(default)s)"
     )
-    parser.add_argument("--costs", metavar="FILE", help="cost database (default: in the user's cache folder)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything to a file")
-    args = parser.parse_args()
-    print(f"{processor().model}, {args.threads} threads, effort {args.effort}")
-    told = []
-    try:
-        for name in args.networks:
-            told.append(_measured(name, args))
-            print(f"\n{name}\n{_text(told[-1])}", flush=True)
-            if args.json:
-                args.json.write_text(json.dumps({"processor": processor().model, "networks": told}, indent=1))
-    except CollageError as error:
-        print(f"precision: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return run("precision", parser.parse_args(), _measured, _text)
 
 
 def _measured(network: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -111,40 +89,27 @@ def _measured(network: str, args: argparse.Namespace) -> dict[str, Any]:
                 str(model),
             )
     report = bench_json(result.comparison, result.peers, result.differences)
-    placed = {way: {**_told(o), "error": errors[way]} for way, o in found.items()}
-    return {"network": network, "inputs": args.inputs + 1, "placed": placed, **report}
+    told = {way: {**_told(o), "error": errors[way]} for way, o in found.items()}
+    return {"network": network, "inputs": args.inputs + 1, "placed": told, **report}
 
 
 def _told(o: Optimization) -> dict[str, Any]:
     """Who runs how many nodes in which precision, and what was known of that."""
-    nodes: Counter[str] = Counter()
-    for g in o.placement.groups:
-        subgraph = Subgraph(o.graph, g.nodes)
-        rounded = sorted(rounded_to(subgraph, g.variant))
-        nodes[f"{g.backend} {rounded[0] if rounded else 'float32'}"] += len(g.nodes)
-    return {
-        "nodes": dict(nodes),
-        "conversions": len(o.placement.conversions),
-        "predicted_ms": o.placement.predicted_ms,
-        "seconds": round(o.total_s, 1),
-        "held_out_error": o.spent.error if o.spent else None,
-    }
+
+    def who(g: Group) -> str:
+        rounded = sorted(rounded_to(Subgraph(o.graph, g.nodes), g.variant))
+        return f"{g.backend} {rounded[0] if rounded else 'float32'}"
+
+    return {**placed(o, who), "held_out_error": o.spent.error if o.spent else None}
 
 
 def _text(told: Mapping[str, Any]) -> str:
     rows = []
     for name, c in told["contenders"].items():
-        placed = told["placed"].get(name, {})
-        error = placed.get("error")
-        rows.append(
-            (
-                "bfloat16 allowed" if name == COLLAGE else name,
-                f"{c['median_ms']:.2f}" if c["median_ms"] else "-",
-                f"{c['ratio']:.3f} +- {c['half_interval']:.3f}" if c["ratio"] and c["half_interval"] else "-",
-                "-" if error is None else f"{error:.1e}",
-                ", ".join(f"{who} {count}" for who, count in placed.get("nodes", {}).items()),
-            )
-        )
+        found = told["placed"].get(name, {})
+        nodes = ", ".join(f"{who} {count}" for who, count in found.get("nodes", {}).items())
+        shown = "bfloat16 allowed" if name == COLLAGE else name
+        rows.append((shown, *timed(c, found.get("error")), nodes))
     return table(("who", "ms", "over bfloat16's", "error", "nodes"), rows, right=[1, 2])
 
 

@@ -11,23 +11,20 @@ the quantised model itself is off from that of floats, on a sample that was held
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from collage_benchmarks.by_network import arguments, placed, run, timed
 from collage_benchmarks.networks import NETWORKS
 
 from collage_core import Optimization, Target, optimize, quantise
 from collage_core.costs.check import largest_error
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.inputs import synthesise_inputs
-from collage_core.device import processor
-from collage_core.errors import CollageError
 from collage_core.ir import from_model
 from collage_core.measuring.machine import Machine
 from collage_core.measuring.workspace import Workspace
@@ -42,28 +39,9 @@ _PEERS = ("onnxruntime", "openvino")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("networks", nargs="+", choices=sorted(NETWORKS), metavar="NETWORK")
-    parser.add_argument("--effort", choices=sorted(EFFORTS), default="normal", help="default: %(default)s")
-    parser.add_argument("--threads", type=int, default=2, help="for every library (default: %(default)s)")
+    parser = arguments(__doc__)
     parser.add_argument("--samples", type=int, default=8, help="to quantise by (default: %(default)s)")
-    parser.add_argument("--costs", metavar="FILE", help="cost database (default: in the user's cache folder)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything to a file")
-    args = parser.parse_args()
-    print(f"{processor().model}, {args.threads} threads, effort {args.effort}")
-    told = []
-    try:
-        for name in args.networks:
-            told.append(_measured(name, args))
-            print(f"\n{name}\n{_text(told[-1])}", flush=True)
-            if args.json:
-                args.json.write_text(json.dumps({"processor": processor().model, "networks": told}, indent=1))
-    except CollageError as error:
-        print(f"quantised: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return run("quantised", parser.parse_args(), _measured, _text)
 
 
 def _measured(network: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -90,7 +68,13 @@ def _measured(network: str, args: argparse.Namespace) -> dict[str, Any]:
         "bytes_before": made.bytes_before,
         "bytes": made.bytes,
     }
-    return {"network": network, "quantised": quantised, "placed": _told(found), "errors": errors, **report}
+    return {
+        "network": network,
+        "quantised": quantised,
+        "placed": placed(found, lambda g: g.backend),
+        "errors": errors,
+        **report,
+    }
 
 
 def _alone(found: Optimization) -> dict[str, Any]:
@@ -112,31 +96,10 @@ def _errors(found: Optimization, result: Benchmark) -> dict[str, float]:
     return errors
 
 
-def _told(o: Optimization) -> dict[str, Any]:
-    """Who runs how many nodes."""
-    nodes: Counter[str] = Counter()
-    for g in o.placement.groups:
-        nodes[g.backend] += len(g.nodes)
-    return {
-        "nodes": dict(nodes),
-        "conversions": len(o.placement.conversions),
-        "predicted_ms": o.placement.predicted_ms,
-        "seconds": round(o.total_s, 1),
-    }
-
-
 def _text(told: Mapping[str, Any]) -> str:
     rows = []
     for name, c in told["contenders"].items():
-        error = told["errors"].get(name)
-        rows.append(
-            (
-                name,
-                f"{c['median_ms']:.2f}" if c["median_ms"] else "-",
-                f"{c['ratio']:.3f} +- {c['half_interval']:.3f}" if c["ratio"] and c["half_interval"] else "-",
-                "-" if error is None else f"{error:.1e}",
-            )
-        )
+        rows.append((name, *timed(c, told["errors"].get(name))))
     quantised = told["quantised"]
     return (
         f"{quantised['quantised_products']} of {quantised['products']} products quantised, off by "

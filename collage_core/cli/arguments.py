@@ -24,6 +24,7 @@ __all__ = [
     "add_costs",
     "add_json",
     "add_placing",
+    "add_reading",
     "add_rounds",
     "add_target",
     "calibration_of",
@@ -140,6 +141,12 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", type=int, metavar="N", help="threads for every library (default: all of this process)"
     )
+    add_reading(parser)
+    add_costs(parser)
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """How a model is read: which one exactly, and how it is normalised."""
     parser.add_argument(
         "--shape",
         action="append",
@@ -150,7 +157,6 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skip-pass", action="append", default=[], metavar="NAME", help="leave out a normalising pass"
     )
-    add_costs(parser)
 
 
 def target_of(args: argparse.Namespace) -> Target:

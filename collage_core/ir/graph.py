@@ -64,9 +64,12 @@ class Graph:
             self.constants if constants is None else constants,
             self.opsets if opsets is None else opsets,
         )
-        stay = {v for v, data in made.constants.items() if data is self.constants.get(v, data)}
+
+        def stays(v: str) -> bool:
+            return v in made.constants and made.constants[v] is self.constants.get(v, made.constants[v])
+
         told = self.dequantised if dequantised is None else dequantised
-        made.dequantised = {v: n for v, n in told.items() if stay.issuperset({v, *filter(None, n.inputs)})}
+        made.dequantised = {v: n for v, n in told.items() if all(map(stays, (v, *filter(None, n.inputs))))}
         return made
 
     def node(self, id: int) -> Node:

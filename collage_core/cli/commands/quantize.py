@@ -7,7 +7,7 @@ from typing import Any
 
 from collage_run.printable import printable_line
 
-from collage_core.cli.arguments import add_json, samples_in, shapes_of
+from collage_core.cli.arguments import add_json, add_reading, samples_in, shapes_of
 from collage_core.cli.output import show
 from collage_core.cli.progress import ProgressBars
 from collage_core.pipeline.quantising import quantise
@@ -34,16 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--with", dest="quantizer", metavar="NAME", help="whose tool (default: the first that is available)"
     )
-    parser.add_argument(
-        "--shape",
-        action="append",
-        default=[],
-        metavar="INPUT=1,3,224,224",
-        help="shape of an input with open dimensions",
-    )
-    parser.add_argument(
-        "--skip-pass", action="append", default=[], metavar="NAME", help="leave out a normalising pass"
-    )
+    add_reading(parser)
     add_json(parser)
 
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
-
 from collage_core.ir.graph import Graph
 from collage_core.ir.passes.base import Pass
 from collage_core.ir.passes.cleaning import without_unused_values
+from collage_core.ir.steps import Steps, steps_of
 from collage_core.ir.types import Node
 
 __all__ = ["MOVE_QUANTISED"]
 
 _MOVERS = frozenset(["Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"])
-_SMALLEST, _LARGEST = 1e-30, 1e30
-"""Of scales: beyond them floats are no longer whole multiples of them."""
 
 
 def _move(graph: Graph) -> Graph:
@@ -51,20 +48,9 @@ def _is_read_once(graph: Graph, node: Node) -> bool:
 
 
 def _is_same(graph: Graph, first: Node, last: Node) -> bool:
-    """Whether both count in the same steps, one for all elements, from the same number on."""
-    found = []
-    for node, number in ((first, first.inputs[0]), (last, last.outputs[0])):
-        scale = graph.constants.get(node.inputs[1])
-        zero = graph.constants.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(1)
-        if scale is None or zero is None or scale.size != 1 or zero.size != 1:
-            return False
-        if scale.dtype != np.float32 or not _SMALLEST < float(scale.item()) < _LARGEST:
-            return False
-        dtype = graph.type_of(number).dtype
-        if dtype not in ("int8", "uint8") or node.attributes.get("precision", 0):
-            return False
-        found.append((float(scale.item()), int(zero.item()), dtype))
-    return found[0] == found[1]
+    """Whether both count in the same steps."""
+    steps = steps_of(graph, first)
+    return isinstance(steps, Steps) and steps == steps_of(graph, last)
 
 
 MOVE_QUANTISED = Pass(

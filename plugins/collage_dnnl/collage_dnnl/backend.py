@@ -16,7 +16,7 @@ from collage_dnnl import __version__
 from collage_dnnl.library import LIBRARY_FILE
 from collage_dnnl.patterns import patterns
 from collage_dnnl.rules import POST_OPS_RULE
-from collage_dnnl.tensor import FP32
+from collage_dnnl.tensor import FP32, WHOLE_NUMBERS
 from collage_dnnl.variants import has_odd_channels, own_variants, variants
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["DnnlBackend"]
 
 _MAX_CONVERSION_RANK = 6
-_WHOLE = ("int8", "uint8")
 _UNCOMPILED = "ref"
 _BY_PAIRS = ("brg_conv", "brgconv")
 """Implementations that read channels in pairs."""
@@ -125,7 +124,7 @@ class DnnlBackend(Backend):
 
     def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
         floats = type.dtype == FP32 and {source.dtype, destination.dtype} <= {FP32, BFLOAT16}
-        whole = type.dtype in _WHOLE and {source.dtype, destination.dtype} == {type.dtype}
+        whole = type.dtype in WHOLE_NUMBERS and {source.dtype, destination.dtype} == {type.dtype}
         return (
             (floats or whole)
             and source.device == destination.device == "cpu"

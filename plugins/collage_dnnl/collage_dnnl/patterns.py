@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collage_core.errors import Refusal
 from collage_core.patterns import BackendPattern, Match, Pattern, is_constant, is_op
-from collage_dnnl.quantised import parse_group
+from collage_dnnl.rules import group_check
 from collage_dnnl.support import SUPPORTED_OPS, refusal
 
 __all__ = ["patterns"]
@@ -15,18 +15,14 @@ def patterns() -> list[BackendPattern]:
     sum of two that are dequantised, to which the rule finds no way.
     """
     single = [BackendPattern("dnnl", is_op(op), op, _check) for op in sorted(SUPPORTED_OPS)]
-    return [*single, BackendPattern("dnnl", _quantised_sum(), "quantised sum", _check_group)]
+    whole = BackendPattern("dnnl", _quantised_sum(), "quantised sum", lambda m: group_check(m.subgraph))
+    return [*single, whole]
 
 
 def _quantised_sum() -> Pattern:
     added = is_op("Add")(is_op("DequantizeLinear"), is_op("DequantizeLinear")).optional(is_op("Relu"))
     scale, zero_point = is_constant(), is_constant()
     return is_op("QuantizeLinear")(added, scale, zero_point) | is_op("QuantizeLinear")(added, scale)
-
-
-def _check_group(match: Match) -> Refusal | None:
-    found = parse_group(match.subgraph)
-    return found if isinstance(found, Refusal) else None
 
 
 def _check(match: Match) -> Refusal | None:

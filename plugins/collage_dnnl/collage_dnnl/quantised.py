@@ -19,11 +19,12 @@ from collage_core.device import processor
 from collage_core.errors import Refusal
 from collage_core.formats import Array
 from collage_core.ir import Graph, Node, NodeSet, Subgraph
+from collage_core.ir.steps import Steps, are_ordinary, steps_of
 from collage_dnnl.chain import Chain, parse
 from collage_dnnl.enums import Alg, Arg
 from collage_dnnl.kernels.plan import Argument, Constant, Eltwise, Plan
 from collage_dnnl.steps import Binary, Step
-from collage_dnnl.tensor import FP32, dense
+from collage_dnnl.tensor import dense
 
 __all__ = ["QUANTISERS", "Quantisation", "parse_group", "quantised_plan"]
 
@@ -31,42 +32,19 @@ QUANTISERS = frozenset(["DequantizeLinear", "QuantizeLinear"])
 _PRODUCTS = frozenset(["Conv", "Gemm", "MatMul"])
 _MAXIMA = frozenset(["GlobalMaxPool", "MaxPool"])
 _POOLS = _MAXIMA | {"AveragePool", "GlobalAveragePool"}
-_SMALLEST, _LARGEST = 1e-30, 1e30
-_EIGHT_BITS = frozenset(["int8", "uint8"])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Scale:
-    """value = scale * (number - zero_point). scale: float32, one element or one for each channel. dtype: of
-    the number.
-    """
-
-    scale: Array
-    zero_point: int
-    dtype: str
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Scale)
-            and (self.zero_point, self.dtype) == (other.zero_point, other.dtype)
-            and np.array_equal(self.scale, other.scale)
-        )
-
-    @property
-    def number(self) -> float:
-        """The scale, of one element."""
-        return float(self.scale.item())
 
 
 @dataclass(frozen=True, slots=True)
 class Quantisation:
     """Of a chain. whole: by value or constant that is dequantised what it comes from. operands: of what the
-    primitive works on, one or two, weights among them. output: None where floats are handed on.
+    primitive works on, but for weights. output: None where floats are handed on. weights: their scales, one
+    or one for each channel of the output, float32; None where there are none. They have no zero point.
     """
 
     whole: Mapping[str, str]
-    operands: tuple[Scale, ...]
-    output: Scale | None
+    operands: tuple[Steps, ...]
+    output: Steps | None
+    weights: Array | None = None
 
 
 def parse_group(subgraph: Subgraph) -> tuple[Chain, Quantisation | None] | Refusal:
@@ -88,21 +66,21 @@ def parse_group(subgraph: Subgraph) -> tuple[Chain, Quantisation | None] | Refus
         return Refusal("a value inside the group is read outside it", subgraph.nodes[0].name)
     if last is not None and last.inputs[0] != chain.output:
         return Refusal("what is quantised is not what the others end in", last.name)
-    output = None if last is None else _scale(graph, last, last.outputs[0])
+    output = None if last is None else steps_of(graph, last)
     if isinstance(output, Refusal):
         return output
-    scales: dict[str, Scale] = {}
+    steps: dict[str, Steps] = {}
     for node in given:
         if graph.is_constant(node.inputs[0]):
             return Refusal("what is dequantised is constant", node.name)
-        found = _scale(graph, node, node.inputs[0])
+        found = steps_of(graph, node)
         if isinstance(found, Refusal):
             return found
-        scales[node.outputs[0] if inner else node.inputs[0]] = found
+        steps[node.outputs[0] if inner else node.inputs[0]] = found
     whole = {n.outputs[0]: n.inputs[0] for n in given} if inner else {}
-    quantisation = Quantisation(whole, (*scales.values(),), output)
+    quantisation = Quantisation(whole, (*steps.values(),), output)
     if chain.anchor is None:
-        checked = _elementwise(chain, scales, quantisation)
+        checked = _elementwise(chain, steps, quantisation)
     elif chain.anchor.op_type in _PRODUCTS:
         checked = _product(graph, chain, chain.anchor, quantisation)
     else:
@@ -124,23 +102,6 @@ def _inner(graph: Graph, given: Sequence[Node], inner: Sequence[Node], last: Nod
     return Chain(graph, None, x, (), x if last is not None else node.outputs[0])
 
 
-def _scale(graph: Graph, node: Node, number: str) -> Scale | Refusal:
-    """That by which a QuantizeLinear or DequantizeLinear makes or reads `number`."""
-    scale = graph.constants.get(node.inputs[1])
-    zero = graph.constants.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(1)
-    if scale is None or zero is None:
-        return Refusal("a scale or zero point that is computed", node.name)
-    if (dtype := graph.type_of(number).dtype) not in _EIGHT_BITS:
-        return Refusal(f"{dtype}, not int8 or uint8", node.name)
-    if scale.size != 1 or zero.size != 1:
-        return Refusal("several scales of what is no weight", node.name)
-    if scale.dtype != np.float32 or node.attributes.get("precision", 0):
-        return Refusal(f"a scale of {scale.dtype}, not float32", node.name)
-    if not _are_ordinary(scale):
-        return Refusal(f"a scale of {scale.item():g}", node.name)
-    return Scale(scale.reshape(1), int(zero.item()), dtype)
-
-
 def _product(graph: Graph, chain: Chain, anchor: Node, quantisation: Quantisation) -> Quantisation | Refusal:
     """With the weights, which oneDNN sums in int32 where the processor does."""
     if list(quantisation.whole) != [anchor.inputs[0]]:
@@ -154,11 +115,11 @@ def _product(graph: Graph, chain: Chain, anchor: Node, quantisation: Quantisatio
         return weights
     name = anchor.inputs[1]
     whole = {**quantisation.whole, name: graph.dequantised[name].inputs[0]}
-    return Quantisation(whole, (*quantisation.operands, weights), quantisation.output)
+    return replace(quantisation, whole=whole, weights=weights)
 
 
-def _weights(graph: Graph, anchor: Node) -> Scale | Refusal:
-    """One scale for all, or one for each channel of the output."""
+def _weights(graph: Graph, anchor: Node) -> Array | Refusal:
+    """Their scales: one for all, or one for each channel of the output."""
     if anchor.op_type == "Gemm" and (
         anchor.attributes.get("transA", 0)
         or float(anchor.attributes.get("alpha", 1.0)) != 1.0
@@ -183,16 +144,9 @@ def _weights(graph: Graph, anchor: Node) -> Scale | Refusal:
         return Refusal("weights with scales of blocks, or not of float32", anchor.name)
     if scale.size > 1 and int(maker.attributes.get("axis", 1)) % rank != channel:
         return Refusal("weights with scales along another axis than the output's channels", anchor.name)
-    if not _are_ordinary(scale):
+    if not are_ordinary(scale):
         return Refusal("weights with scales that are not positive, or next to zero or infinity", anchor.name)
-    return Scale(scale.reshape(-1), 0, dtype)
-
-
-def _are_ordinary(scales: Array) -> bool:
-    """Whether neither they nor what is computed with them is zero, denormal or infinite, and the largest
-    number stands for the largest value.
-    """
-    return bool(((scales > _SMALLEST) & (scales < _LARGEST)).all())
+    return scale.reshape(-1)
 
 
 def _pool(chain: Chain, anchor: Node, quantisation: Quantisation) -> Quantisation | Refusal:
@@ -211,7 +165,7 @@ def _pool(chain: Chain, anchor: Node, quantisation: Quantisation) -> Quantisatio
 
 
 def _elementwise(
-    chain: Chain, scales: Mapping[str, Scale], quantisation: Quantisation
+    chain: Chain, quantised: Mapping[str, Steps], quantisation: Quantisation
 ) -> Quantisation | Refusal:
     """Of one that is quantised, with constants; of two, their sum and what follows it."""
     graph, steps = chain.graph, chain.steps
@@ -220,18 +174,18 @@ def _elementwise(
         return quantisation  # one of the two alone
     if quantisation.output is None:
         return Refusal("what is computed of whole numbers is not quantised again")
-    if chain.source not in scales:
+    if chain.source not in quantised:
         return Refusal("what is dequantised is not what the others begin with")
     first = steps[0]
-    if len(scales) == 1:
+    if len(quantised) == 1:
         if computed:
             return Refusal("an operand that is computed")
         return _with_constant(graph, first, quantisation)
     if not isinstance(first, Binary) or first.alg != Alg.BINARY_ADD or [first] != computed:
         return Refusal("no sum of the two that are dequantised")
-    if first.operand not in scales or graph.shape_of(first.operand) != graph.shape_of(chain.source):
+    if first.operand not in quantised or graph.shape_of(first.operand) != graph.shape_of(chain.source):
         return Refusal("a sum of two of other shapes, or not of whole numbers both")
-    return replace(quantisation, operands=(scales[chain.source], scales[first.operand]))
+    return replace(quantisation, operands=(quantised[chain.source], quantised[first.operand]))
 
 
 def _with_constant(graph: Graph, first: Step, quantisation: Quantisation) -> Quantisation:
@@ -239,11 +193,11 @@ def _with_constant(graph: Graph, first: Step, quantisation: Quantisation) -> Qua
     if not isinstance(first, Binary) or first.alg != Alg.BINARY_ADD:
         return quantisation
     maker = graph.dequantised.get(first.operand)
-    scale = None if maker is None else _scale(graph, maker, maker.inputs[0])
-    if maker is None or not isinstance(scale, Scale):
+    steps = None if maker is None else steps_of(graph, maker)
+    if maker is None or not isinstance(steps, Steps):
         return quantisation
     whole = {**quantisation.whole, first.operand: maker.inputs[0]}
-    return replace(quantisation, whole=whole, operands=(*quantisation.operands, scale))
+    return replace(quantisation, whole=whole, operands=(*quantisation.operands, steps))
 
 
 def quantised_plan(plan: Plan, quantisation: Quantisation) -> Plan:
@@ -255,17 +209,16 @@ def quantised_plan(plan: Plan, quantisation: Quantisation) -> Plan:
     if plan.function == "pooling_forward":
         assert output is not None
         return _quantised_pool(plan, quantisation.operands[0], output)
-    if plan.function == "reorder":
-        scaled = [(Arg.SRC, scale) for scale in quantisation.operands]
-    else:
-        scaled = list(zip((Arg.SRC, Arg.WEIGHTS), quantisation.operands, strict=True))
-    if output is not None:
-        scaled.append((Arg.DST, output))
-    plan = _with_scales(plan, scaled, 0 if plan.function == "reorder" else _channels(plan))
-    points = [(arg, scale.zero_point) for arg, scale in scaled if scale.zero_point]
-    arguments = (_constant(Arg.ATTR_ZERO_POINTS | arg, np.full(1, z, np.int32), "int32") for arg, z in points)
-    masks = {**plan.masks, **{Arg.ATTR_ZERO_POINTS | arg: 0 for arg, _ in points}}
-    return replace(plan, arguments=(*plan.arguments, *arguments), masks=masks)
+    operands = zip((Arg.SRC,), quantisation.operands, strict=False)  # none of floats that are quantised
+    ends = [*operands, *([] if output is None else [(Arg.DST, output)])]
+    plan = _with_scales(plan, ends)
+    if quantisation.weights is not None:
+        mask = _channels(plan) if quantisation.weights.size > 1 else 0
+        plan = _with(plan, Arg.ATTR_SCALES | Arg.WEIGHTS, quantisation.weights, mask)
+    for arg, steps in ends:
+        if steps.zero_point:
+            plan = _with(plan, Arg.ATTR_ZERO_POINTS | arg, np.full(1, steps.zero_point, np.int32))
+    return plan
 
 
 def _channels(plan: Plan) -> int:
@@ -280,32 +233,32 @@ def _channels(plan: Plan) -> int:
     return 0b11 if weights.rank > output.rank else 0b1
 
 
-def _quantised_elementwise(plan: Plan, operands: Sequence[Scale], output: Scale) -> Plan:
+def _quantised_elementwise(plan: Plan, operands: Sequence[Steps], output: Steps) -> Plan:
     """The primitive scales its operands and knows no zero points: what these make of the sum is taken off."""
-    offset = sum(scale.number * scale.zero_point for scale in operands)
+    offset = sum(steps.scale * steps.zero_point for steps in operands)
     before = [Eltwise(Alg.ELTWISE_LINEAR, 1.0, -offset)] if offset else []
-    after = Eltwise(Alg.ELTWISE_LINEAR, 1.0 / output.number, output.zero_point)
-    plan = _with_scales(plan, zip((Arg.SRC, Arg.SRC_1), operands, strict=False), 0)
+    after = Eltwise(Alg.ELTWISE_LINEAR, 1.0 / output.scale, output.zero_point)
+    plan = _with_scales(plan, zip((Arg.SRC, Arg.SRC_1), operands, strict=False))
     return replace(plan, post_ops=(*before, *plan.post_ops, after), may_alias={})
 
 
-def _quantised_pool(plan: Plan, source: Scale, output: Scale) -> Plan:
+def _quantised_pool(plan: Plan, source: Steps, output: Steps) -> Plan:
     """The primitive averages whole numbers, and has no scales: a step after it makes those of the output."""
     if source == output:
         return plan
-    factor = source.number / output.number
+    factor = source.scale / output.scale
     after = Eltwise(Alg.ELTWISE_LINEAR, factor, output.zero_point - factor * source.zero_point)
     return replace(plan, post_ops=(after,))
 
 
-def _with_scales(plan: Plan, scaled: Iterable[tuple[Arg, Scale]], channels: int) -> Plan:
-    """channels: mask of those scales that are several."""
-    arguments, masks = list(plan.arguments), dict(plan.masks)
-    for arg, scale in scaled:
-        arguments.append(_constant(Arg.ATTR_SCALES | arg, scale.scale, FP32))
-        masks[Arg.ATTR_SCALES | arg] = channels if scale.scale.size > 1 else 0
-    return replace(plan, arguments=tuple(arguments), masks=masks)
+def _with_scales(plan: Plan, steps: Iterable[tuple[Arg, Steps]]) -> Plan:
+    for arg, of in steps:
+        plan = _with(plan, Arg.ATTR_SCALES | arg, np.full(1, of.scale, np.float32))
+    return plan
 
 
-def _constant(arg: int, data: Array, dtype: str) -> Argument:
-    return Argument(arg, dense(data.shape, (0,), dtype), Constant(data, (0,), dtype=dtype))
+def _with(plan: Plan, arg: int, data: Array, mask: int = 0) -> Plan:
+    """With scales or zero points. mask: of the dimensions along which they vary."""
+    dtype = data.dtype.name
+    argument = Argument(arg, dense(data.shape, (0,), dtype), Constant(data, (0,), dtype=dtype))
+    return replace(plan, arguments=(*plan.arguments, argument), masks={**plan.masks, arg: mask})

@@ -10,10 +10,13 @@ from dataclasses import dataclass, replace
 
 from collage_run.formats import Format, Layout
 
-__all__ = ["FP32", "Groups", "Tensor", "collapse", "dense", "operand_format", "regroup"]
+__all__ = ["FP32", "WHOLE_NUMBERS", "Groups", "Tensor", "collapse", "dense", "operand_format", "regroup"]
 
 FP32 = "float32"
 """In which oneDNN accumulates, and takes whatever is constant but for weights."""
+
+WHOLE_NUMBERS = frozenset(["int8", "uint8"])
+"""What it multiplies in quantised models, and moves."""
 
 Groups = Sequence[Sequence[int]]
 """For every dimension of a result the dimensions that are merged into it, outermost first; an empty one

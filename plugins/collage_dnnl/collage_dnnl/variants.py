@@ -36,29 +36,34 @@ def variants(subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
     """The variants offered for a group where it stands; a Refusal if it cannot be one primitive. In bfloat16
     as well, where the target allows it and the processor has units for it.
     """
-    found = parse_group(subgraph)
-    if isinstance(found, Refusal):
-        return found
-    chain, quantisation = found
-    if quantisation is not None:
-        return _on_whole_numbers(subgraph, chain)
-    dtypes = [(FP32, FP32)]
-    if target.multiplies_bfloat16:
-        dtypes += _rounded(chain)
-    return _offered(subgraph, chain, (*_own_layouts(chain), *_layouts_beside_transposes(chain)), dtypes)
+
+    def dtypes(chain: Chain) -> list[_Dtypes]:
+        return [(FP32, FP32), *(_rounded(chain) if target.multiplies_bfloat16 else [])]
+
+    return _of_chain(
+        subgraph, lambda chain: (*_own_layouts(chain), *_layouts_beside_transposes(chain)), dtypes
+    )
 
 
 def own_variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
     """Those of the variants that follow from the group alone: equal for equal structural keys, whatever
     stands beside it.
     """
+    return _of_chain(subgraph, _own_layouts, lambda chain: [(FP32, FP32)])
+
+
+def _of_chain(
+    subgraph: Subgraph,
+    layouts: Callable[[Chain], Iterable[dict[str, Layout]]],
+    dtypes: Callable[[Chain], Sequence[_Dtypes]],
+) -> Sequence[Variant] | Refusal:
     found = parse_group(subgraph)
     if isinstance(found, Refusal):
         return found
     chain, quantisation = found
     if quantisation is not None:
         return _on_whole_numbers(subgraph, chain)
-    return _offered(subgraph, chain, _own_layouts(chain))
+    return _offered(subgraph, chain, layouts(chain), dtypes(chain))
 
 
 def _on_whole_numbers(subgraph: Subgraph, chain: Chain) -> Sequence[Variant]:
@@ -93,7 +98,7 @@ def _offered(
     subgraph: Subgraph,
     chain: Chain,
     choices: Iterable[dict[str, Layout]],
-    dtypes: Sequence[_Dtypes] = ((FP32, FP32),),
+    dtypes: Sequence[_Dtypes],
 ) -> Sequence[Variant]:
     offered = [_variant(subgraph, chain, layouts, of) for layouts in choices for of in dtypes]
     return list(dict.fromkeys(v for v in offered if v is not None))

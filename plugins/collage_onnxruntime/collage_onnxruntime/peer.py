@@ -23,7 +23,7 @@ from collage_onnxruntime.session import (
     open_session,
 )
 
-__all__ = ["OnnxRuntimePeer", "OnnxRuntimeSession"]
+__all__ = ["OnnxRuntimePeer", "OnnxRuntimeSession", "info_with"]
 
 _DTYPES = {
     "bool": "bool",
@@ -40,9 +40,6 @@ class OnnxRuntimePeer(Peer):
     name = "onnxruntime"
 
     def info(self) -> PeerInfo:
-        library = library_version()
-        if library is None:
-            return PeerInfo(self.name, __version__, None, f"the package {DISTRIBUTION} is not installed")
         settings = {
             "provider": "CPUExecutionProvider",
             "graph_optimization_level": "all",
@@ -52,7 +49,7 @@ class OnnxRuntimePeer(Peer):
             "session.intra_op.allow_spinning": "1",
             "io_binding": "fixed buffers",
         }
-        return PeerInfo(self.name, __version__, library, settings=settings)
+        return info_with(self.name, settings)
 
     def load(self, model: Path, target: Target) -> PeerSession:
         """BackendError, with what the library says, if it cannot load or run the model."""
@@ -73,6 +70,14 @@ class OnnxRuntimeSession(BufferedPeerSession):
             raise BackendError(f"cannot load {model.name}: {error}") from error
         inputs, outputs = _types(session.get_inputs()), _types(session.get_outputs())
         super().__init__(inputs, outputs, partial(bind, session))
+
+
+def info_with(name: str, settings: Mapping[str, str]) -> PeerInfo:
+    """What is told of the library in one of its roles, with these settings where it is installed."""
+    library = library_version()
+    if library is None:
+        return PeerInfo(name, __version__, None, f"the package {DISTRIBUTION} is not installed")
+    return PeerInfo(name, __version__, library, settings=settings)
 
 
 def _types(infos: Sequence[Any]) -> dict[str, TensorType]:

@@ -12,8 +12,7 @@ from collage_core.backend import PeerInfo
 from collage_core.errors import BackendError
 from collage_core.formats import Array
 from collage_core.quantizer import Quantizer
-from collage_onnxruntime import __version__
-from collage_onnxruntime.session import DISTRIBUTION, library_version
+from collage_onnxruntime.peer import info_with
 
 __all__ = ["OnnxRuntimeQuantizer"]
 
@@ -29,16 +28,13 @@ class OnnxRuntimeQuantizer(Quantizer):
     name = "onnxruntime"
 
     def info(self) -> PeerInfo:
-        library = library_version()
-        if library is None:
-            return PeerInfo(self.name, __version__, None, f"the package {DISTRIBUTION} is not installed")
         settings = {
             "format": "QDQ",
             "activations": "uint8",
             "weights": "int8, per channel",
             "range": "min-max",
         }
-        return PeerInfo(self.name, __version__, library, settings=settings)
+        return info_with(self.name, settings)
 
     def quantise(
         self, model: Path, samples: Sequence[Mapping[str, Array]], excluded: Collection[str], output: Path

@@ -8,11 +8,9 @@ from collage_dnnl.chain import Chain
 from collage_dnnl.enums import FORWARD_INFERENCE, Alg, Arg
 from collage_dnnl.kernels.plan import Argument, BinaryPostOp, Constant, Eltwise, Input, Output, Plan, Source
 from collage_dnnl.kernels.site import Site
-from collage_dnnl.tensor import Tensor, collapse, regroup
+from collage_dnnl.tensor import WHOLE_NUMBERS, Tensor, collapse, regroup
 
 __all__ = ["plan_elementwise"]
-
-_WHOLE = ("int8", "uint8")
 
 
 def plan_elementwise(site: Site, chain: Chain, *, sums: bool = False) -> Plan:
@@ -35,20 +33,20 @@ def plan_elementwise(site: Site, chain: Chain, *, sums: bool = False) -> Plan:
     may_alias = {0: index} if index is not None and in_place else {}
     src = Argument(Arg.SRC, given, site.source(chain.source))
     dst = Argument(Arg.DST, value, Output())
-    first = ops[0] if ops else None
+    first = ops[0]
     if len(ops) == 1 and isinstance(first, Eltwise) and not sums:
         parameters = (FORWARD_INFERENCE, int(first.alg), given, value, first.alpha, first.beta)
         return Plan("eltwise_forward", parameters, (src, dst), may_alias=may_alias)
-    if isinstance(first, BinaryPostOp) and (first.tensor.dtype in _WHOLE or not sums):
+    if isinstance(first, BinaryPostOp) and (first.tensor.dtype in WHOLE_NUMBERS or not sums):
         alg, tensor, source, rest = first.alg, first.tensor, first.source, ops[1:]
     elif sums:  # what is compiled for whole numbers has two of them
         alg, tensor = Alg.BINARY_ADD, Tensor((1,) * value.rank, (1,) * value.rank, "int8")
         source, rest = Constant(np.zeros(1, np.int8), (0,), dtype="int8"), ops
     else:
+        assert isinstance(first, Eltwise)
         # Only the binary primitive has a compiled implementation with post-operations: a chain that starts
         # with an eltwise step starts with a multiplication instead.
-        is_scale = isinstance(first, Eltwise) and first.alg == Alg.ELTWISE_LINEAR and first.beta == 0.0
-        scale = first.alpha if isinstance(first, Eltwise) and is_scale else 1.0
+        scale = first.alpha if first.alg == Alg.ELTWISE_LINEAR and first.beta == 0.0 else 1.0
         alg, tensor = Alg.BINARY_MUL, Tensor((1,) * value.rank, (1,) * value.rank)
         source, rest = _one(scale), ops if scale == 1.0 else ops[1:]
     second = Argument(Arg.SRC_1, tensor, source)
