@@ -114,7 +114,8 @@ def test_passes(open_model: Path, mistake: Mistake, capsys: pytest.CaptureFixtur
     report = _optimize(capsys, *arguments, "--skip-pass", "drop-identities")
     assert _backend_of(report).keys() == {"sum", "same", "relu"}
     said = mistake("optimize", open_model, "--skip-pass", "drop-everything")
-    assert "unknown pass 'drop-everything'; known: dead-code, drop-identities" in said
+    assert "unknown pass 'drop-everything'; known: dead-code, " in said
+    assert ", drop-identities, " in said
 
 
 def test_threads(open_model: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
