@@ -20,7 +20,8 @@ _Infer = Callable[[Graph], Graph]
 
 def yielded_types(graph: Graph, infer: _Infer) -> dict[str, TensorType]:
     """Static types of those outputs of If, Loop and Scan of which the graph has none, as far as the types of
-    what they are given tell. `infer` gives the values of a graph their types.
+    what they are given tell. `infer` gives the values of a graph their types. UNKNOWN for what the branches of
+    an If yield in different ranks, whatever is stated of it: PyTorch's exporter states one branch's.
     """
     found: dict[str, TensorType] = {}
     for node in graph.nodes:
@@ -33,7 +34,16 @@ def yielded_types(graph: Graph, infer: _Infer) -> dict[str, TensorType]:
         for v, type in zip(node.outputs, types, strict=True):
             if v and type.is_static and not graph.type_of(v).is_static:
                 found[v] = type
+        if node.op_type == "If":
+            found |= dict.fromkeys(_of_no_rank(graph, node, infer), UNKNOWN)
     return found
+
+
+def _of_no_rank(graph: Graph, node: Node, infer: _Infer) -> Iterator[str]:
+    """Outputs of an If that have another rank in one branch than in the other."""
+    for v, types in zip(node.outputs, zip(*types_of_bodies(graph, node, infer), strict=True), strict=True):
+        if v and UNKNOWN not in types and len({len(t.shape) for t in types}) > 1:
+            yield v
 
 
 def types_of_bodies(

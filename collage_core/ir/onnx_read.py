@@ -98,6 +98,7 @@ def infer_types(graph: Graph, declared: Mapping[str, TensorType] | None = None) 
         more = {v: type for v, type in found.items() if type != graph.type_of(v)}
         if not more:
             return with_typed_bodies(graph, infer_types)
+        declared = {v: type for v, type in declared.items() if more.get(v) != UNKNOWN}
         values = {v: dataclasses.replace(graph.values[v], type=type) for v, type in more.items()}
         graph = graph.replace(values={**graph.values, **values})
 
