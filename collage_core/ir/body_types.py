@@ -20,8 +20,8 @@ _Infer = Callable[[Graph], Graph]
 
 def yielded_types(graph: Graph, infer: _Infer) -> dict[str, TensorType]:
     """Static types of those outputs of If, Loop and Scan of which the graph has none, as far as the types of
-    what they are given tell. `infer` gives the values of a graph their types. UNKNOWN for what the branches of
-    an If yield in different ranks, whatever is stated of it: PyTorch's exporter states one branch's.
+    what they are given tell. UNKNOWN for what the branches of an If yield in different ranks, whatever is
+    stated of it: PyTorch's exporter states one branch's. `infer` gives the values of a graph their types.
     """
     found: dict[str, TensorType] = {}
     for node in graph.nodes:

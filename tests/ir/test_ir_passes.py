@@ -359,6 +359,46 @@ def _moved(draw: st.DrawFn) -> Case:
 
 _TWO = (("two", np.array(2, np.float32)),)
 
+
+@st.composite
+def _qlinear(draw: st.DrawFn) -> Case:
+    """Numbers of both signs and none, one step or one for each channel or row, biases, computed steps."""
+    random = np.random.default_rng(draw(st.integers(0, 99)))
+    # ONNX Runtime has no others.
+    first, second = draw(st.sampled_from([("int8", "int8"), ("uint8", "uint8"), ("uint8", "int8")]))
+    is_conv = draw(st.booleans())
+    channels = (6,) if draw(st.booleans()) else draw(st.sampled_from([(), (1,)]))
+    second = "int8" if channels == (6,) else second
+    weights = random.integers(
+        *((-127, 127) if second == "int8" else (0, 255)), (6, 6, 3, 3) if is_conv else (4, 6)
+    )
+
+    def zero(dtype: str, shape: tuple[int, ...] = ()) -> Array:
+        return np.full(shape, 0 if dtype == "int8" else draw(st.sampled_from([0, 128, 101])), dtype)
+
+    constants: dict[str, Array] = {
+        "xs": np.array(draw(st.sampled_from([0.02, 0.05])), np.float32),
+        "xz": zero(first),
+        "w": weights.astype(second),
+        "ws": random.uniform(0.001, 0.02, channels).astype(np.float32),
+        "wz": zero(second, channels),
+        "ys": np.array(draw(st.sampled_from([0.03, 0.5])), np.float32),
+        "yz": zero(first),
+        "b": random.integers(-9999, 9999, 6).astype(np.int32),
+    }
+    operands = f"q, {draw(st.sampled_from(['xs', 'xs', 'xs', 's']))}, xz, w, ws, wz, ys, yz"
+    bias = ", b" if is_conv and draw(st.booleans()) else ""
+    pads = draw(st.sampled_from(["", "<pads: ints = [1, 1, 1, 1]>", '<auto_pad: string = "SAME_UPPER">']))
+    operator = f"QLinearConv {pads}" if is_conv else "QLinearMatMul"
+    lines = (
+        "q = QuantizeLinear (x, xs, xz)",
+        "s = Abs (xs)",
+        f"p = {operator} ({operands}{bias})",
+        "y = DequantizeLinear (p, ys, yz)",
+    )
+    return Case(draw(st.sampled_from([13, 20, 21])), lines, ("y", "p"), tuple(constants.items()))
+
+
 _APPLIES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
     "dead-code": _several_outputs,
     "upgrade-opset": _old_operators,
@@ -368,6 +408,7 @@ _APPLIES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
     "drop-identities": _identities,
     "fold-scale-shift": _scales,
     "recompose-gelu": _gelus,
+    "state-qlinear": _qlinear,
     "move-quantised": _moved,
     "dequantise-for-each": _dequantised,
 }

@@ -10,6 +10,7 @@ from collage_core.ir.passes.constants import FOLD_CONSTANTS
 from collage_core.ir.passes.dequantising import DEQUANTISE_FOR_EACH
 from collage_core.ir.passes.inline_if import INLINE_CONSTANT_IF
 from collage_core.ir.passes.opset import UPGRADE_OPSET
+from collage_core.ir.passes.qlinear import STATE_QLINEAR
 from collage_core.ir.passes.recompose import RECOMPOSE_GELU
 from collage_core.ir.passes.requantising import MOVE_QUANTISED
 from collage_core.ir.passes.scale_shift import FOLD_SCALE_SHIFT
@@ -22,6 +23,7 @@ PASSES: tuple[Pass, ...] = (
     INLINE_CONSTANT_IF,
     UPGRADE_OPSET,
     SEED_RANDOM,
+    STATE_QLINEAR,
     FOLD_CONSTANTS,
     DROP_IDENTITIES,
     FOLD_SCALE_SHIFT,

@@ -23,6 +23,7 @@ from collage_core.formats import Array, channels_last, empty, plain
 from collage_core.ir import Graph, NodeSet, Subgraph, TensorType
 from collage_core.ir.passes import normalise
 from collage_core.patterns import find_matches
+from collage_core.reference import evaluate
 from collage_core.rules import generate
 from collage_core.testing import check_group, make_graph, node
 
@@ -187,6 +188,34 @@ def test_products(op: str, made: str) -> None:
     ]
     graph = _graph(nodes, {"x": x}, constants)
     assert "vnni" in _check(graph, {"x": x}).implementation
+
+
+@UNITS
+@pytest.mark.parametrize("per_channel", [True, False])
+@pytest.mark.parametrize("op", ["QLinearConv", "QLinearMatMul"])
+def test_operators_of_whole_numbers(op: str, per_channel: bool) -> None:
+    """What the pass makes of them is one kernel, and right beside the operator itself."""
+    is_conv = op == "QLinearConv"
+    x = _whole(*((2, 16, 9, 11) if is_conv else (2, 17, 64)), dtype="uint8")
+    scales = _RNG.uniform(0.001, 0.003, 24 if per_channel else ()).astype(np.float32)
+    constants = {
+        "s": np.asarray(_INPUT_SCALE),
+        "z": np.array(_ZERO["uint8"], np.uint8),
+        "wq": _whole(*((24, 16, 3, 3) if is_conv else (64, 24))),
+        "ws": scales,
+        "wz": np.zeros(scales.shape, np.int8),
+        "t": np.asarray(_OUTPUT_SCALE),
+        "bq": _whole(24, dtype="int32"),
+    }
+    operands = ["x", "s", "z", "wq", "ws", "wz", "t", "z", *(["bq"] if is_conv else [])]
+    attributes = {"pads": [1, 1, 1, 1]} if is_conv else {}
+    given = make_graph([node(op, operands, "y", **attributes)], {"x": x}, constants)
+    graph = normalise(given)
+    group = Subgraph(graph, graph.all_nodes)
+    right = evaluate(given, {"x": x})
+    kernels = check_group(DnnlBackend(), group, {"x": x}, _TARGET, expected=right)
+    assert kernels
+    assert all(isinstance(k, PrimitiveKernel) and "ref" not in k.implementation for k in kernels.values())
 
 
 def _sum(relu: bool, *, other: Array | None = None, op: str = "Add") -> tuple[Graph, dict[str, Array]]:
