@@ -22,10 +22,12 @@ import pluggy
 
 from collage_core.backend import Backend, Peer
 from collage_core.devices import Device
+from collage_core.ir import Definition
 from collage_core.quantizer import Quantizer
 
 __all__ = [
     "collage_backends",
+    "collage_definitions",
     "collage_devices",
     "collage_peers",
     "collage_quantizers",
@@ -42,6 +44,15 @@ def collage_backends() -> Sequence[Backend] | None:
     Called once per process by `collage_core.plugins.Registry`. A backend that cannot run here is returned all
     the same, with the reason in its `info()`, so that `collage backends` can say why. Two plugins with one
     name are an error that names both.
+    """
+
+
+@hookspec
+def collage_definitions() -> Sequence[Definition] | None:
+    """What operators outside of ONNX compute, in ONNX's own. Called as `collage_backends`, when a model is
+    read.
+
+    They are put in the place of such operators, so that every backend may run them, and fuse them again.
     """
 
 

@@ -16,6 +16,7 @@ from collage_core import hookspecs
 from collage_core.backend import Backend, Peer
 from collage_core.devices import CpuDevice, Device
 from collage_core.errors import BackendError, CollageError, UnknownBackendError
+from collage_core.ir import Definition
 from collage_core.placement import is_transfer, transfers_name
 from collage_core.quantizer import Quantizer
 from collage_core.transfers import Transfers
@@ -42,11 +43,11 @@ hookimpl = pluggy.HookimplMarker("collage")
 
 _CORE = "collage-core"
 
-_Named = TypeVar("_Named", Backend, Device, Peer, Quantizer)
+_Named = TypeVar("_Named", Backend, Definition, Device, Peer, Quantizer)
 
 
 class Registry:
-    """The backends, devices, peers and quantizers of one process.
+    """The backends, definitions of operators, devices, peers and quantizers of one process.
 
     Plugins are loaded from the entry points of installed packages, and from `extra` modules or objects
     (tests, notebooks). A plugin whose import fails leaves the others alone. So do plugins that bring one
@@ -105,6 +106,12 @@ class Registry:
         if reason := device.info().reason:
             raise CollageError(f"device {device.name!r} is not available: {reason}")
         return device
+
+    @cached_property
+    def definitions(self) -> tuple[Definition, ...]:
+        """What operators outside of ONNX compute, as far as plugins say it."""
+        own: list[Definition] = []
+        return tuple(self._named("collage_definitions", Definition, own).values())
 
     @cached_property
     def peers(self) -> dict[str, Peer]:

@@ -3,6 +3,7 @@ normalise them.
 """
 
 from collage_core.ir.bodies import bodies_of
+from collage_core.ir.functions import Call, Definition
 from collage_core.ir.graph import Graph
 from collage_core.ir.handover import subgraph_model
 from collage_core.ir.nodeset import NodeSet
@@ -20,6 +21,8 @@ __all__ = [
     "UNKNOWN",
     "WEIGHTS_FILE",
     "Attribute",
+    "Call",
+    "Definition",
     "Dim",
     "ExternalData",
     "Graph",

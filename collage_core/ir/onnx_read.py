@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -15,10 +15,11 @@ from collage_core.errors import ModelError
 from collage_core.ir.bodies import inner_nodes
 from collage_core.ir.body_types import with_typed_bodies, yielded_types
 from collage_core.ir.deduction import deduced_types
+from collage_core.ir.functions import Definition, inlined, with_definitions
 from collage_core.ir.graph import Graph
 from collage_core.ir.inference import inferred, is_doubtful
 from collage_core.ir.legacy import check_legacy_broadcasts
-from collage_core.ir.onnx_check import CHANGED_MEANING, check_texts, check_unique, check_versions, one_line
+from collage_core.ir.onnx_check import check_texts, check_unique, check_versions, one_line
 from collage_core.ir.onnx_graph import GraphReader, declared_type
 from collage_core.ir.onnx_tensors import ExternalData, dtype_of, tensor_array
 from collage_core.ir.onnx_write import to_model
@@ -31,13 +32,18 @@ _LARGEST_BYTES = (1 << 31) - 1
 
 
 def load_model(
-    path: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = None, *, mapped: bool = False
+    path: str | Path,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    *,
+    definitions: Sequence[Definition] = (),
+    mapped: bool = False,
 ) -> Graph:
     """Read an ONNX file, external data included, for one specialisation of its input shapes.
 
     `shapes` fixes the shapes of inputs by name; a symbolic dimension fixed in one input is fixed wherever its
-    name occurs. mapped: as of `ExternalData`. ModelError, in one line, for what is not there, not ONNX, or
-    not supported.
+    name occurs. definitions: of operators that are not ONNX's. mapped: as of `ExternalData`.
+
+    ModelError, in one line, for what is not there, not ONNX, or not supported.
     """
     path = Path(path)
     try:
@@ -53,22 +59,26 @@ def load_model(
         raise ModelError(f"{path}: not an ONNX model ({why})") from None
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{path}: not an ONNX model (no graph in it)")
-    return from_model(model, shapes, ExternalData(path.parent, mapped=mapped))
+    return from_model(model, shapes, ExternalData(path.parent, mapped=mapped), definitions)
 
 
 def from_model(
     model: onnx.ModelProto,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     external: ExternalData | None = None,
+    definitions: Sequence[Definition] = (),
 ) -> Graph:
     """A graph from a model in memory; `external` says where its external data lies. `model` is left as it
-    is. ModelError, in one line, for what ONNX forbids or Collage does not support.
+    is. definitions: of operators that are not ONNX's.
+
+    ModelError, in one line, for what ONNX forbids or Collage does not support.
     """
     shapes = shapes or {}
     check_texts(model)
     opsets = check_versions(model)
+    model = with_definitions(model, definitions, opsets.get("", 0))
     if model.functions:
-        model = _inlined(model)
+        model = inlined(model)
     proto = model.graph
     for sparse in proto.sparse_initializer:
         raise ModelError(f"sparse initializer {sparse.values.name!r} is not supported")
@@ -142,57 +152,6 @@ def inference_fault(graph: Graph) -> str | None:
 def _inferred(graph: Graph, *, strict: bool) -> onnx.ModelProto:
     model = to_model(graph, large_constants_as_inputs=True)
     return inferred(model, strict=strict)
-
-
-def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    spoken = {o.domain: o.version for o in model.opset_import}.get("", 0)
-    for function in model.functions:
-        opset = {o.domain: o.version for o in function.opset_import}.get("", spoken)
-        for n in function.node:
-            if not n.domain and opset < CHANGED_MEANING.get(n.op_type, 0) <= spoken:
-                raise ModelError(
-                    f"the function {function.name!r} has {n.op_type} of opset {opset}, "
-                    f"which cannot be brought to the model's, {spoken}"
-                )
-    model = _with_defaults(model)
-    try:
-        return onnx.inliner.inline_local_functions(model, convert_version=True)
-    except Exception:  # onnx raises several unrelated types here
-        pass  # to convert a function it may need the types of what calls yield
-    try:
-        typed = onnx.shape_inference.infer_shapes(model)
-        return onnx.inliner.inline_local_functions(typed, convert_version=True)
-    except Exception as error:
-        names = ", ".join(f.name for f in model.functions)
-        said = one_line(error).rpartition("failed: ")[2]
-        raise ModelError(f"the model's functions cannot be inlined: {said} ({names})") from None
-
-
-def _with_defaults(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with each function's default attributes stated where it is called without them: `onnx`'s
-    inliner leaves these out, and then counts what operators have for theirs.
-    """
-    defaults = {
-        (f.domain, f.name, f.overload): f.attribute_proto for f in model.functions if f.attribute_proto
-    }
-    if not defaults:
-        return model
-    whole = onnx.ModelProto()
-    whole.CopyFrom(model)
-
-    def state(nodes: Iterable[onnx.NodeProto]) -> None:
-        for node in nodes:
-            given = {a.name for a in node.attribute}
-            stated = defaults.get((node.domain, node.op_type, node.overload), ())
-            node.attribute.extend(a for a in stated if a.name not in given)
-            for attribute in node.attribute:
-                for graph in (attribute.g, *attribute.graphs):
-                    state(graph.node)
-
-    state(whole.graph.node)
-    for function in whole.functions:
-        state(function.node)
-    return whole
 
 
 def _input_type(info: onnx.ValueInfoProto, shape: tuple[int, ...] | None) -> TensorType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.device import Target
@@ -15,16 +15,17 @@ __all__ = ["Home", "Key", "close_homes", "home_of"]
 
 
 class Home:
-    """backends: by name, the first preferred; core's reference among them. kinds: what they are. servant:
-    their worker.
+    """backends: by name, the first preferred; core's reference among them. kinds: what they are.
+    definitions: of operators that are not ONNX's. servant: their worker.
     """
 
-    def __init__(self, backends: Mapping[str, Backend], target: Target, plugins: Sequence[str]) -> None:
+    def __init__(self, backends: Mapping[str, Backend], target: Target, registry: Registry) -> None:
         self.backends = backends
         self.kinds = {name: b.info().kind for name, b in backends.items()}
         self.target = target
         environment = {k: v for b in backends.values() for k, v in b.environment(target).items()}
-        self.servant = Servant(environment, plugins)
+        self.definitions = registry.definitions
+        self.servant = Servant(environment, registry.modules())
         self._numbers = itertools.count()
         self._dropped: deque[int] = deque()
 
@@ -57,7 +58,7 @@ def home_of(key: Key, target: Target) -> Home:
         chosen = {b.name: b for b in registry.available(names)}
         fallback = next(b for b in registry.backends.values() if b.info().kind is BackendKind.REFERENCE)
         chosen.setdefault(fallback.name, fallback)
-        _homes[key, target] = Home(chosen, target, registry.modules())
+        _homes[key, target] = Home(chosen, target, registry)
     return _homes[key, target]
 
 

@@ -46,7 +46,7 @@ class PreparedModel(BackendRep):
         self._model = model
         self._home = home
         self._placed: dict[tuple[tuple[int, ...], ...], _Placed] = {}
-        read = from_model(model)
+        read = from_model(model, definitions=home.definitions)
         self._inputs = {v: read.type_of(v) for v in read.inputs}
         self.output_names: tuple[str, ...] = tuple(read.outputs)
         self.notes: list[str] = []
@@ -78,7 +78,7 @@ class PreparedModel(BackendRep):
         placed = self._placed.get(tuple(a.shape for a in given.values()))
         if placed is None:
             shapes = {v: given[v].shape for v, t in self._inputs.items() if _is_open(t)}
-            placed = self._place(from_model(self._model, shapes))
+            placed = self._place(from_model(self._model, shapes, definitions=self._home.definitions))
         outputs = placed.run(given)
         return namedtupledict("Outputs", list(self.output_names))(*(outputs[v] for v in self.output_names))
 

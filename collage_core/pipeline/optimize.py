@@ -116,7 +116,7 @@ def optimize(
         target = _rounding_target(target, max_error, timed)
     chosen = None if backends is None else registry.available(backends)
     verifiers = registry.available_peers([] if verify is None else [verify])
-    reading = read_model(model, shapes, skip_passes, timed)
+    reading = read_model(model, shapes, skip_passes, registry, timed)
     require_static(reading.graph)
     with ExitStack() as opened:
         samples = None

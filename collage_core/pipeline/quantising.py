@@ -73,7 +73,7 @@ def quantise(
     """
     registry, progress = registry or default_registry(), progress or Silent()
     tool = registry.quantizer(quantizer)
-    graph = read_model(model, shapes, skip_passes, progress).graph
+    graph = read_model(model, shapes, skip_passes, registry, progress).graph
     require_static(graph)
     if missing := sorted(set(excluded) - {n.name for n in graph.nodes}):
         raise CollageError(f"--exclude {missing[0]}: no node of the normalised model has that name")
@@ -88,7 +88,7 @@ def quantise(
         with Worker({}, plugins=registry.modules()) as worker:
             worker.call(_quantise, tool.name, given, seen, tuple(excluded), made, timeout_s=_LIMIT_S)
         written = onnx.load(made)
-        quantised = normalise(from_model(written))
+        quantised = normalise(from_model(written, definitions=registry.definitions))
         save_stored(quantised, folder.path / "quantised")
         progress.phase("comparing it on a sample that was held out")
         error = _error(graph, folder.path / "given", folder.path / "quantised", last)

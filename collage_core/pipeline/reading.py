@@ -11,6 +11,7 @@ import onnx
 from collage_core.ir import Graph, from_model, load_model
 from collage_core.ir.passes import Pass, PassFault, passes_without, run_passes
 from collage_core.measuring.progress import Progress
+from collage_core.plugins import Registry
 
 __all__ = ["Reading", "read_model"]
 
@@ -33,6 +34,7 @@ def read_model(
     model: str | Path | onnx.ModelProto | Graph,
     shapes: Mapping[str, tuple[int, ...]] | None,
     skip_passes: Collection[str],
+    registry: Registry,
     progress: Progress,
 ) -> Reading:
     """Read an ONNX file or a model in memory, and normalise it; a graph is taken as it is."""
@@ -40,7 +42,10 @@ def read_model(
         return Reading(model)
     progress.phase("reading the model")
     passes = passes_without(skip_passes)
-    original = from_model(model, shapes) if isinstance(model, onnx.ModelProto) else load_model(model, shapes)
+    if isinstance(model, onnx.ModelProto):
+        original = from_model(model, shapes, definitions=registry.definitions)
+    else:
+        original = load_model(model, shapes, definitions=registry.definitions)
     faults: list[PassFault] = []
     graph = run_passes(original, passes, faults.append)
     failed = {fault.name for fault in faults}

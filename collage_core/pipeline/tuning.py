@@ -116,7 +116,7 @@ def tune(
     registry = registry or default_registry()
     progress = progress or Silent()
     tuners = registry.available(backends)
-    graph = read_model(model, shapes, skip_passes, progress).graph
+    graph = read_model(model, shapes, skip_passes, registry, progress).graph
     with CostDatabase(costs) as database:
         of_all = {b.name: b for b in (*registry.available(against), *tuners)}
         machine = Machine(of_all, target or Target.default(), database, registry, progress)

@@ -231,6 +231,7 @@ def test_reports_that_make_no_sense(bundle: Path, refused: Refused) -> None:
         assert "its report is damaged" in refused("explain", _manifest(bundle, report=report))
 
 
+@pytest.mark.ci
 def test_a_report_of_before_steps_were_timed_in_place(
     optimised: Optimised, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -183,6 +183,7 @@ def test_costs_go_out_and_come_in(optimised: Optimised) -> None:
         assert len(database) == count - failed - of_tvm
 
 
+@pytest.mark.ci
 def test_texts_for_people(optimised: Optimised, tmp_path: Path) -> None:
     bundle = tmp_path / "m.collage"
     optimised.collage.run("optimize", optimised.model, *BRIEFLY)  # other tests may have added costs

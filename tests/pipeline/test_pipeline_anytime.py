@@ -193,6 +193,7 @@ def test_a_budget_of_nothing_still_gives_a_placement_that_runs(
     assert {s.backend for s in found.singles} == backends, "of those that did not run is told, too"
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("libraries")
 def test_thorough_without_time_for_all_of_it_still_answers(
     parse: Parse, answer: Answer, tmp_path: Path
@@ -282,6 +283,7 @@ def test_only_those_are_compared_for_whom_there_is_time(
     assert found.stage is everybody.stage is Stage.CHOSEN
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("libraries")
 def test_who_there_was_no_time_for_is_compared_by_the_next_call(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -316,6 +318,7 @@ def test_normal_confirms_and_thorough_measures_everything(parse: Parse, tmp_path
     assert measured["normal"] <= measured["thorough"] == found.counts["offered"]
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("libraries")
 def test_who_was_left_out_is_left_out_again(parse: Parse, tmp_path: Path) -> None:
     """Whatever is not run any more, and cannot be seen to be behind."""
@@ -356,11 +359,9 @@ def calibrating(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return asked
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("libraries")
-@pytest.mark.parametrize(
-    ("budget_s", "measures"),
-    [pytest.param(60.0, [False, False], marks=pytest.mark.ci), (600.0, [False, True])],
-)
+@pytest.mark.parametrize(("budget_s", "measures"), [(60.0, [False, False]), (600.0, [False, True])])
 def test_calibrating_waits_until_there_is_time_for_it(
     parse: Parse,
     tmp_path: Path,

@@ -50,6 +50,7 @@ def _stored(placement: Placement) -> list[str]:
     return [g.variant.outputs[0].dtype for g in placement.groups]
 
 
+@pytest.mark.ci
 def test_what_is_allowed_is_taken_where_it_pays_and_is_right(parse: Parse, tmp_path: Path) -> None:
     found = _optimize(parse, tmp_path / "c.sqlite", _HALVES)
     assert _stored(found.placement) == ["float16", "float16", "float32", "float16"]

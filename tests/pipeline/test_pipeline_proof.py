@@ -108,6 +108,7 @@ def test_a_placement_that_cannot_run_is_no_result(
         _optimize(parse, _EACH_ITS_OWN, tmp_path / "c.sqlite")
 
 
+@pytest.mark.ci
 def test_what_only_the_mix_can_run_is_kept(parse: Parse, tmp_path: Path) -> None:
     result = _optimize(parse, _EACH_ITS_OWN, tmp_path / "c.sqlite")
     assert result.chosen == "mix"

@@ -67,7 +67,12 @@ def _rounded(graph: Graph, placement: Placement) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("max_error", "rounded"), [(1e-2, "ab"), (1e-4, "b"), (1e-8, "")], ids=["all", "some", "nothing"]
+    ("max_error", "rounded"),
+    [
+        pytest.param(1e-2, "ab", id="all", marks=pytest.mark.ci),
+        pytest.param(1e-4, "b", id="some"),
+        pytest.param(1e-8, "", id="nothing", marks=pytest.mark.ci),
+    ],
 )
 @pytest.mark.parametrize(
     "effort", [NORMAL, pytest.param(THOROUGH, marks=pytest.mark.ci)], ids=lambda e: e.name
@@ -96,6 +101,7 @@ def test_what_is_rounded_hangs_on_the_error_that_is_allowed(
     assert np.abs(y - expected).max() <= max(max_error, 1e-6) * np.abs(expected).max()
 
 
+@pytest.mark.ci
 def test_inputs_that_are_held_out_decide(parse: Parse, tmp_path: Path) -> None:
     """On the first sample rounding `b` does next to nothing; on the others it is most of the answer."""
     rng = np.random.default_rng(1)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collage_core.backend import Backend, Peer
+from collage_core.ir import Definition
 from collage_core.plugins import hookimpl
 from collage_core.quantizer import Quantizer
 
-__all__ = ["collage_backends", "collage_peers", "collage_quantizers"]
+__all__ = ["collage_backends", "collage_definitions", "collage_peers", "collage_quantizers"]
 
 
 @hookimpl
@@ -16,6 +17,13 @@ def collage_backends() -> Sequence[Backend]:
     from collage_onnxruntime.backend import OnnxRuntimeBackend
 
     return [OnnxRuntimeBackend()]
+
+
+@hookimpl
+def collage_definitions() -> Sequence[Definition]:
+    from collage_onnxruntime.definitions import definitions
+
+    return definitions()
 
 
 @hookimpl

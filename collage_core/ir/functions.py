@@ -1,0 +1,167 @@
+"""Functions, put in the place of their calls: a model's own, and those that say what an operator of another
+domain computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+import onnx.inliner
+import onnx.parser
+
+from collage_core.errors import ModelError
+from collage_core.ir.onnx_check import CHANGED_MEANING, one_line
+
+__all__ = ["Call", "Definition", "inlined", "with_definitions"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A node whose operator is defined elsewhere.
+
+    given: for each of its inputs whether it is there. attributes: those that it states, texts as str.
+    opset: ONNX's, of the model.
+    """
+
+    given: tuple[bool, ...]
+    attributes: Mapping[str, Any]
+    opset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What an operator that is not ONNX's computes, in operators that are.
+
+    state: for one node the function, in ONNX's text format without its name, as
+    "(x, y) => (z) { z = Add (x, y) }". It is given absent inputs for those that the node lacks. None where
+    it has no definition.
+
+    ValueError for a domain of ONNX's own.
+    """
+
+    domain: str
+    op_type: str
+    state: Callable[[Call], str | None]
+
+    def __post_init__(self) -> None:
+        if self.domain in ("", "ai.onnx"):
+            raise ValueError(f"what {self.op_type} computes is for ONNX to say")
+
+    @property
+    def name(self) -> str:
+        """The operator with its domain."""
+        return f"{self.domain}.{self.op_type}"
+
+
+def with_definitions(
+    model: onnx.ModelProto, definitions: Sequence[Definition], opset: int
+) -> onnx.ModelProto:
+    """The model with a function for each of its operators that `definitions` knows and the model does not
+    define itself; `model` where there is none. opset: ONNX's. ModelError where a definition fails.
+    """
+    known = {(d.domain, d.op_type): d for d in definitions}
+    for f in model.functions:
+        known.pop((f.domain, f.name), None)
+    if not any((n.domain, n.op_type) in known for n in _nodes(model.graph)):
+        return model
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+    functions: dict[str, onnx.FunctionProto] = {}
+    for node in _nodes(whole.graph):
+        definition = known.get((node.domain, node.op_type))
+        text = None if definition is None else _text(definition, node, opset)
+        if text is None:
+            continue
+        key = f"{node.op_type} {text}"
+        if key not in functions:
+            functions[key] = _function(node, f"{node.op_type}_{len(functions)}", text, opset)
+        node.op_type = functions[key].name
+        node.input.extend([""] * (len(functions[key].input) - len(node.input)))
+        del node.attribute[:]
+    whole.functions.extend(functions.values())
+    return whole
+
+
+def _text(definition: Definition, node: onnx.NodeProto, opset: int) -> str | None:
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    texts = {k: v.decode(errors="replace") if isinstance(v, bytes) else v for k, v in attributes.items()}
+    try:
+        return definition.state(Call(tuple(map(bool, node.input)), texts, opset))
+    except Exception as error:  # a plugin may raise anything
+        raise _fault(node, f"fails: {type(error).__name__}: {one_line(error)}") from None
+
+
+def _function(node: onnx.NodeProto, name: str, text: str, opset: int) -> onnx.FunctionProto:
+    head = f'<domain: "{node.domain}", opset_import: ["" : {opset}]> {name} '
+    try:
+        return onnx.parser.parse_function(head + text)
+    except Exception as error:  # onnx's parser raises types of its own
+        raise _fault(node, f"is no function: {one_line(error)}") from None
+
+
+def _fault(node: onnx.NodeProto, what: str) -> ModelError:
+    return ModelError(f"node {node.name!r}: the definition of {node.domain}.{node.op_type} {what}")
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Those of its bodies too."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                yield from _nodes(body)
+
+
+def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without functions. ModelError for one that cannot be brought to the model's opset."""
+    spoken = {o.domain: o.version for o in model.opset_import}.get("", 0)
+    for function in model.functions:
+        opset = {o.domain: o.version for o in function.opset_import}.get("", spoken)
+        for n in function.node:
+            if not n.domain and opset < CHANGED_MEANING.get(n.op_type, 0) <= spoken:
+                raise ModelError(
+                    f"the function {function.name!r} has {n.op_type} of opset {opset}, "
+                    f"which cannot be brought to the model's, {spoken}"
+                )
+    model = _with_defaults(model)
+    try:
+        return onnx.inliner.inline_local_functions(model, convert_version=True)
+    except Exception:  # onnx raises several unrelated types here
+        pass  # to convert a function it may need the types of what calls yield
+    try:
+        typed = onnx.shape_inference.infer_shapes(model)
+        return onnx.inliner.inline_local_functions(typed, convert_version=True)
+    except Exception as error:
+        names = ", ".join(f.name for f in model.functions)
+        said = one_line(error).rpartition("failed: ")[2]
+        raise ModelError(f"the model's functions cannot be inlined: {said} ({names})") from None
+
+
+def _with_defaults(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with each function's default attributes stated where it is called without them: `onnx`'s
+    inliner leaves these out, and then counts what operators have for theirs.
+    """
+    defaults = {
+        (f.domain, f.name, f.overload): f.attribute_proto for f in model.functions if f.attribute_proto
+    }
+    if not defaults:
+        return model
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+
+    def state(nodes: Iterable[onnx.NodeProto]) -> None:
+        for node in nodes:
+            given = {a.name for a in node.attribute}
+            stated = defaults.get((node.domain, node.op_type, node.overload), ())
+            node.attribute.extend(a for a in stated if a.name not in given)
+            for attribute in node.attribute:
+                for graph in (attribute.g, *attribute.graphs):
+                    state(graph.node)
+
+    state(whole.graph.node)
+    for function in whole.functions:
+        state(function.node)
+    return whole

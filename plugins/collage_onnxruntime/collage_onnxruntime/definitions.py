@@ -1,0 +1,141 @@
+"""What ONNX Runtime's own operators on whole numbers compute, in ONNX's.
+
+Its quantizer writes them (`QuantFormat.QOperator`), and so do models that were quantised with it. Inputs and
+attributes: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md. A number is a step
+from the operator's at most: sums are of floats here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from collage_core.ir import Call, Definition
+
+__all__ = ["definitions"]
+
+_DOMAIN = "com.microsoft"
+
+_TWO = """(a, a_scale, a_zero, b, b_scale, b_zero, c_scale, c_zero) => (c) {{
+  x = DequantizeLinear (a, a_scale, a_zero)
+  y = DequantizeLinear (b, b_scale, b_zero)
+  z = {op} (x, y)
+  c = QuantizeLinear (z, c_scale, c_zero) }}"""
+
+_ONE = """(a, a_scale, a_zero, c_scale, c_zero) => (c) {{
+  x = DequantizeLinear (a, a_scale, a_zero)
+  {steps}
+  c = QuantizeLinear (z, c_scale, c_zero) }}"""
+
+_WHERE = """(d, a, a_scale, a_zero, b, b_scale, b_zero, c_scale, c_zero) => (c) {
+  x = DequantizeLinear (a, a_scale, a_zero)
+  y = DequantizeLinear (b, b_scale, b_zero)
+  z = Where (d, x, y)
+  c = QuantizeLinear (z, c_scale, c_zero) }"""
+
+_AXES_SINCE = 13
+"""The opset from which DequantizeLinear has an axis, and Softmax is of one axis."""
+
+
+def definitions() -> Sequence[Definition]:
+    """Of elementwise operators, pooling, Softmax, Concat, Gemm, and the conversions of this domain."""
+    found: dict[str, Callable[[Call], str | None]] = {
+        "QLinearAdd": lambda call: _TWO.format(op="Add"),
+        "QLinearMul": lambda call: _TWO.format(op="Mul"),
+        "QLinearSigmoid": lambda call: _ONE.format(steps="z = Sigmoid (x)"),
+        "QLinearLeakyRelu": _leaky_relu,
+        "QLinearSoftmax": _softmax,
+        "QLinearAveragePool": _average_pool,
+        "QLinearGlobalAveragePool": _global_average_pool,
+        "QLinearConcat": _concat,
+        "QLinearWhere": lambda call: _WHERE,
+        "QGemm": _gemm,
+        "QuantizeLinear": lambda call: _conversion("QuantizeLinear", call),
+        "DequantizeLinear": lambda call: _conversion("DequantizeLinear", call),
+    }
+    return [Definition(_DOMAIN, op_type, state) for op_type, state in found.items()]
+
+
+def _leaky_relu(call: Call) -> str:
+    return _ONE.format(steps=f"z = LeakyRelu <alpha: float = {call.attributes.get('alpha', 0.01)}> (x)")
+
+
+def _softmax(call: Call) -> str | None:
+    """`opset` says whose meaning it has: before 13 all axes from `axis` on are one."""
+    axis = call.attributes.get("axis", -1)
+    if call.opset < _AXES_SINCE or (axis != -1 and call.attributes["opset"] < _AXES_SINCE):
+        return None
+    return _ONE.format(steps=f"z = Softmax <axis: int = {axis}> (x)")
+
+
+def _average_pool(call: Call) -> str | None:
+    attributes = dict(call.attributes)
+    if attributes.pop("channels_last", 0):
+        return None
+    return _ONE.format(steps=f"z = AveragePool {_stated(attributes)} (x)")
+
+
+def _global_average_pool(call: Call) -> str | None:
+    return None if call.attributes.get("channels_last", 0) else _ONE.format(steps="z = GlobalAveragePool (x)")
+
+
+def _concat(call: Call) -> str:
+    count = (len(call.given) - 2) // 3
+    inputs = ", ".join(f"a{k}, s{k}, z{k}" for k in range(count))
+    steps = " ".join(f"x{k} = DequantizeLinear (a{k}, s{k}, z{k})" for k in range(count))
+    parts = ", ".join(f"x{k}" for k in range(count))
+    return f"""(scale, zero, {inputs}) => (c) {{ {steps}
+      z = Concat <axis: int = {call.attributes["axis"]}> ({parts})
+      c = QuantizeLinear (z, scale, zero) }}"""
+
+
+def _gemm(call: Call) -> str | None:
+    """Of the weights one scale for each column; `c`, of int32, counts in steps of the product's."""
+    if call.opset < _AXES_SINCE:
+        return None
+    axis = 0 if call.attributes.get("transB", 0) else 1
+    is_given = dict(enumerate(call.given))
+    bias = (
+        """scales = Mul (a_scale, b_scale)
+      steps = Mul (scales, alpha)
+      v = Cast <to: int = 1> (c)
+      w = Mul (v, steps)"""
+        if is_given.get(6)
+        else ""
+    )
+    last = "y = QuantizeLinear (z, y_scale, y_zero)" if is_given.get(7) else "y = Identity (z)"
+    return f"""(a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero) => (y) {{
+      x = DequantizeLinear (a, a_scale, a_zero)
+      m = DequantizeLinear <axis: int = {axis}> (b, b_scale, b_zero)
+      alpha = Constant <value_float = {float(call.attributes.get("alpha", 1.0))}> ()
+      {bias}
+      z = Gemm {_stated(call.attributes)} (x, m{", w" if bias else ""})
+      {last} }}"""
+
+
+def _conversion(op: str, call: Call) -> str | None:
+    """As ONNX's, which take no axis at first."""
+    axis = call.attributes.get("axis", 1)
+    stated = f"<axis: int = {axis}>" if call.opset >= _AXES_SINCE else ""
+    return f"(x, scale, zero) => (y) {{ y = {op} {stated} (x, scale, zero) }}"
+
+
+def _stated(attributes: Mapping[str, Any]) -> str:
+    """Attributes as ONNX's text format has them."""
+    stated = ", ".join(f"{name}: {_typed(value)}" for name, value in attributes.items())
+    return f"<{stated}>" if stated else ""
+
+
+def _typed(value: Any) -> str:
+    match value:
+        case str():
+            return f'string = "{value}"'
+        case float():
+            return f"float = {value}"
+        case int():
+            return f"int = {value}"
+    return f"ints = [{_listed(value)}]"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,181 @@
+"""What this package says of ONNX Runtime's own operators, beside the operators themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+from collage_onnxruntime.definitions import definitions
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+from collage_core import build, optimize
+from collage_core.errors import ModelError
+from collage_core.formats import Array
+from collage_core.ir import from_model
+from collage_core.ir.passes import normalise
+from collage_core.pipeline.effort import QUICK
+from collage_core.reference import evaluate
+
+_RNG = np.random.default_rng(5)
+_STEPS = """float as = {0.02}, uint8 az = {120}, float bs = {0.03}, uint8 bz = {7},
+    float cs = {0.04}, uint8 cz = {99}, float ps = {0.00390625}, uint8 pz = {0}"""
+_IMAGES: dict[str, Array] = {"a": _RNG.integers(0, 256, (2, 4, 6, 6)).astype(np.uint8)}
+_IMAGES["b"] = _IMAGES["a"][:, ::-1].copy()
+_ROWS: dict[str, Array] = {"a": _RNG.integers(0, 256, (5, 12)).astype(np.uint8)}
+_WEIGHTS: dict[str, Array] = {
+    "w": _RNG.integers(-127, 128, (12, 8)).astype(np.int8),
+    "ws": _RNG.uniform(0.01, 0.02, 8).astype(np.float32),
+    "wz": np.zeros(8, np.int8),
+    "bias": _RNG.integers(-999, 999, 8).astype(np.int32),
+}
+_TURNED = {**_WEIGHTS, "w": _WEIGHTS["w"].T.copy()}
+_TWO = "(a, as, az, b, bs, bz, cs, cz)"
+_ONE = "(a, as, az, cs, cz)"
+
+_Case = tuple[dict[str, Array], dict[str, Array], str]
+"""Inputs, constants, and nodes that make c of them."""
+
+_CASES: dict[str, _Case] = {
+    "QLinearAdd": (_IMAGES, {}, f"c = com.microsoft.QLinearAdd {_TWO}"),
+    "QLinearMul": (_IMAGES, {}, f"c = com.microsoft.QLinearMul {_TWO}"),
+    "QLinearSigmoid": (_IMAGES, {}, "c = com.microsoft.QLinearSigmoid (a, as, az, ps, pz)"),
+    "QLinearLeakyRelu": (_IMAGES, {}, f"c = com.microsoft.QLinearLeakyRelu <alpha: float = 0.2> {_ONE}"),
+    "QLinearSoftmax": (
+        _ROWS,
+        {},
+        "c = com.microsoft.QLinearSoftmax <axis: int = 1, opset: int = 13> (a, as, az, ps, pz)",
+    ),
+    "QLinearAveragePool": (
+        _IMAGES,
+        {},
+        "c = com.microsoft.QLinearAveragePool <kernel_shape: ints = [3, 3], pads: ints = [1, 1, 1, 1], "
+        f'auto_pad: string = "NOTSET"> {_ONE}',
+    ),
+    "QLinearGlobalAveragePool": (_IMAGES, {}, f"c = com.microsoft.QLinearGlobalAveragePool {_ONE}"),
+    "QLinearConcat": (
+        _IMAGES,
+        {},
+        "c = com.microsoft.QLinearConcat <axis: int = 1> (cs, cz, a, as, az, b, bs, bz, a, bs, bz)",
+    ),
+    "QLinearWhere": (
+        _IMAGES,
+        {"d": _IMAGES["a"][:, :1] > 99},
+        "c = com.microsoft.QLinearWhere (d, a, as, az, b, bs, bz, cs, cz)",
+    ),
+    "QGemm": (
+        _ROWS,
+        _WEIGHTS,
+        "c = com.microsoft.QGemm <alpha: float = 0.5> (a, as, az, w, ws, wz, bias, cs, cz)",
+    ),
+    "QGemm, turned, to floats": (
+        _ROWS,
+        _TURNED,
+        "c = com.microsoft.QGemm <transB: int = 1> (a, as, az, w, ws, wz, bias)",
+    ),
+    "QGemm without a bias": (_ROWS, _WEIGHTS, 'c = com.microsoft.QGemm (a, as, az, w, ws, wz, "", cs, cz)'),
+    "DequantizeLinear": (_IMAGES, {}, "c = com.microsoft.DequantizeLinear (a, as, az)"),
+    "QuantizeLinear": (
+        _IMAGES,
+        {},
+        "f = com.microsoft.DequantizeLinear (a, as, az) c = com.microsoft.QuantizeLinear (f, bs, bz)",
+    ),
+}
+
+
+def _model(inputs: dict[str, Array], constants: dict[str, Array], text: str, opset: int) -> onnx.ModelProto:
+    given = ", ".join(f"uint8[{','.join(map(str, a.shape))}] {v}" for v, a in inputs.items())
+    kind = "float" if text.startswith("c = com.microsoft.DequantizeLinear") or "bias)" in text else "uint8"
+    head = f'<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]>'
+    model = onnx.parser.parse_model(f"{head} g ({given}) => ({kind} c) <{_STEPS}> {{ {text} }}")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(a, v) for v, a in constants.items())
+    return model
+
+
+def _asked(model: onnx.ModelProto, inputs: dict[str, Array]) -> Array:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    (found,) = session.run(None, inputs)
+    return np.asarray(found)
+
+
+@pytest.mark.parametrize("opset", [13, 18])
+@pytest.mark.parametrize("name", _CASES)
+def test_it_computes_the_same(name: str, opset: int) -> None:
+    inputs, constants, text = _CASES[name]
+    model = _model(inputs, constants, text, opset)
+    expected = _asked(model, inputs)
+    read = from_model(model, definitions=definitions())
+    assert not any(n.domain for n in read.nodes)
+    for graph in (read, normalise(read)):
+        (found,) = evaluate(graph, inputs).values()
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+        off = np.abs(found.astype(np.float64) - expected.astype(np.float64)).max()
+        assert off <= (1 if expected.dtype == np.uint8 else 1e-4 * np.abs(expected).max())
+
+
+def test_each_has_a_case() -> None:
+    named = " ".join(text for _, _, text in _CASES.values())
+    assert [d.name for d in definitions() if f"{d.name} " not in named] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "opset"),
+    [
+        ("c = com.microsoft.QLinearSoftmax <axis: int = 1, opset: int = 11> (a, as, az, ps, pz)", 13),
+        ("c = com.microsoft.QLinearGlobalAveragePool <channels_last: int = 1> (a, as, az, cs, cz)", 13),
+        ('c = com.microsoft.QGemm (a, as, az, b, bs, bz, "", cs, cz)', 11),
+        ("c = com.microsoft.QLinearReduceMean (a, as, az, cs, cz)", 13),
+    ],
+)
+def test_what_has_no_definition_is_named(text: str, opset: int) -> None:
+    graph = from_model(_model(_IMAGES, {}, text, opset), definitions=definitions())
+    with pytest.raises(ModelError, match=r"the reference implements no com\.microsoft\.QL?i?"):
+        evaluate(graph, _IMAGES)
+
+
+class _Samples(CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self, samples: Sequence[dict[str, Array]]) -> None:
+        self._samples = iter(samples)
+
+    def get_next(self) -> dict[str, Array] | None:
+        return next(self._samples, None)
+
+
+def test_a_network_of_these_operators_is_placed(tmp_path: Path) -> None:
+    """As ONNX Runtime's tool writes it in its older form; a library that has none of them takes part."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,3,12,12] x) => (float[1,5] y) {
+      a = Conv <pads: ints = [1, 1, 1, 1]> (x, v) b = Relu (a)
+      c = Conv <pads: ints = [1, 1, 1, 1]> (b, w) d = Add (b, c) e = Sigmoid (d)
+      f = Concat <axis: int = 1> (d, e) h = GlobalAveragePool (f) i = Flatten (h)
+      j = Gemm <transB: int = 1> (i, m, n) y = Softmax (j) }"""
+    model = onnx.parser.parse_model(text)
+    shapes = {"v": (8, 3, 3, 3), "w": (8, 8, 3, 3), "m": (5, 16), "n": (5,)}
+    weights = {v: _RNG.standard_normal(s).astype(np.float32) / 4 for v, s in shapes.items()}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(a, v) for v, a in weights.items())
+    samples = [{"x": _RNG.standard_normal((1, 3, 12, 12)).astype(np.float32)} for _ in range(4)]
+    onnx.save(model, tmp_path / "m.onnx")
+    quantize_static(
+        tmp_path / "m.onnx",
+        tmp_path / "q.onnx",
+        _Samples(samples),
+        quant_format=QuantFormat.QOperator,
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+        per_channel=True,
+    )
+    written = onnx.load(tmp_path / "q.onnx")
+    assert {n.op_type for n in written.graph.node} >= {"QLinearConv", "QLinearAdd", "QLinearConcat", "QGemm"}
+    costs = tmp_path / "c.sqlite"
+    found = optimize(
+        tmp_path / "q.onnx", backends=["dnnl", "onnxruntime"], costs=costs, effort=QUICK, rounds=2
+    )
+    assert {"Conv", "Add", "Concat", "Gemm"} <= {n.op_type for n in found.graph.nodes}
+    (y,) = build(found.graph, found.placement)(samples[0]).values()
+    assert np.abs(y - _asked(written, samples[0])).max() < 0.02
