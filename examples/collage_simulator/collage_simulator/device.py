@@ -34,11 +34,17 @@ _SPACE_BYTES = 1 << 44
 """Of addresses, for each process: what was kept from one that has died is nowhere in the next."""
 
 
+_NOBODY = -1
+"""The queue of what nobody waits for."""
+
 _spaces = itertools.count(1)
 
 
 class _Host:
-    """One running device process, and what it has been told. Threads take turns."""
+    """One running device process, and what it has been told. Threads take turns.
+
+    All of it belongs to somebody's queue, by its number: an error is told to whoever waits for that queue.
+    """
 
     def __init__(self, costs: SimCosts) -> None:
         ours, theirs = socket.socketpair()
@@ -56,7 +62,7 @@ class _Host:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._next_address = next(_spaces) * _SPACE_BYTES
-        self._arriving: dict[int, Array] = {}
+        self._arriving: dict[int, tuple[int, Array]] = {}
         self._captured = threading.local()
         self._given_up: deque[tuple[Any, ...]] = deque()
         """Told with the next message: whatever lets go of something may be in the middle of one."""
@@ -68,16 +74,16 @@ class _Host:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def tell(self, kind: str, *arguments: Any) -> None:
+    def tell(self, kind: str, queue: int, *arguments: Any) -> None:
         """Queue something."""
         runs: list[tuple[Any, ...]] | None = getattr(self._captured, "runs", None)
         if runs is not None:
             if kind != "run":
                 raise BackendError(f"{kind} cannot be captured")
-            runs.append(arguments)
+            runs.append((queue, *arguments))
             return
         with self._lock:
-            self._send((kind, *arguments))
+            self._send((kind, queue, *arguments))
 
     def _send(self, message: tuple[Any, ...]) -> None:
         try:
@@ -90,45 +96,49 @@ class _Host:
     def number(self) -> int:
         return next(self._numbers)
 
-    def allocate(self, size_bytes: int) -> int:
+    def allocate(self, queue: int, size_bytes: int) -> int:
         """An address."""
         with self._lock:
             address = self._next_address
             step = -(-max(size_bytes, 1) // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
             self._next_address += step + _ALIGNMENT_BYTES
-            self._send(("allocate", address, size_bytes))
+            self._send(("allocate", queue, address, size_bytes))
         return address
 
     def give_up(self, kind: str, what: int) -> None:
         """Nobody holds it any more."""
-        self._given_up.append((kind, what))
+        self._given_up.append((kind, _NOBODY, what))
 
-    def fetch(self, address: int, destination: Array) -> None:
+    def fetch(self, queue: int, address: int, destination: Array) -> None:
         """Queue a copy; `destination` has it after `synchronize`."""
         token = self.number()
-        self._arriving[token] = destination
-        self.tell("read", token, address, destination.nbytes)
+        with self._lock:
+            self._arriving[token] = queue, destination
+        self.tell("read", queue, token, address, destination.nbytes)
 
-    def synchronize(self) -> None:
+    def synchronize(self, queue: int) -> None:
+        """Wait for what has been told so far. What arrives meanwhile may be for others."""
         token = self.number()
         with self._lock:
-            self._send(("synchronize", token))
+            self._send(("synchronize", queue, token))
             while True:
                 try:
                     kind, number, *told = self._connection.recv()
                 except (EOFError, OSError):
                     raise self._died() from None
                 if kind == "data":
-                    _flat(self._arriving.pop(number))[...] = np.frombuffer(told[0], np.uint8)
+                    _, destination = self._arriving.pop(number)
+                    _flat(destination)[...] = np.frombuffer(told[0], np.uint8)
                 elif number == token:
                     marks, error, self.launches = told
                     self.elapsed_us |= marks
                     break
+            if error is not None:  # what it was to bring will not come
+                self._arriving = {t: (q, a) for t, (q, a) in self._arriving.items() if q != queue}
         if error is not None:
-            self._arriving.clear()
             raise BackendError(f"the simulated device failed: {error}")
 
-    def capture(self, calls: Sequence[Callable[[], object]]) -> int:
+    def capture(self, queue: int, calls: Sequence[Callable[[], object]]) -> int:
         """The number of what these calls would run."""
         runs: list[tuple[Any, ...]] = []
         self._captured.runs = runs
@@ -139,7 +149,7 @@ class _Host:
         finally:
             self._captured.runs = None
         number = self.number()
-        self.tell("capture", number, runs)
+        self.tell("capture", queue, number, runs)
         return number
 
     def _died(self) -> BackendError:
@@ -161,27 +171,28 @@ def _flat(array: Array) -> Array:
 
 
 class SimQueue(Queue):
-    """Several share the one queue of their process."""
+    """Their process does what is on all of them in the order in which it is told."""
 
     def __init__(self, host: _Host) -> None:
         self.host = host
+        self.number = host.number()
 
     def synchronize(self) -> None:
-        self.host.synchronize()
+        self.host.synchronize(self.number)
 
     def mark(self) -> int:
         number = self.host.number()
-        self.host.tell("mark", number)
+        self.host.tell("mark", self.number, number)
         return number
 
     def elapsed_ms(self, first: int, last: int) -> float:
         return (self.host.elapsed_us.pop(last) - self.host.elapsed_us.pop(first)) / 1e3
 
     def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object] | None:
-        number, tell = self.host.capture(calls), self.host.tell
+        number, tell, queue = self.host.capture(self.number, calls), self.host.tell, self.number
 
         def replay() -> None:
-            tell("replay", number)
+            tell("replay", queue, number)
 
         weakref.finalize(replay, self.host.give_up, "forget", number)
         return replay
@@ -190,12 +201,12 @@ class SimQueue(Queue):
         self, program: Program, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray]
     ) -> Callable[[], object]:
         """What runs a program on these."""
-        number, tell = self.host.number(), self.host.tell
-        tell("program", number, program)
+        number, tell, queue = self.host.number(), self.host.tell, self.number
+        tell("program", queue, number, program)
         given, results = [_wire(a) for a in inputs], [_wire(a) for a in outputs]
 
         def launch() -> None:
-            tell("run", number, given, results)
+            tell("run", queue, number, given, results)
 
         weakref.finalize(launch, self.host.give_up, "forget", number)
         return launch
@@ -209,20 +220,25 @@ class _SimMemory(Memory):
     def __init__(self, host: _Host, size_bytes: int) -> None:
         self.size_bytes = size_bytes
         self._host = host
-        self._address = host.allocate(size_bytes)
+        self._queue = host.number()
+        self._address = host.allocate(self._queue, size_bytes)
         weakref.finalize(self, host.give_up, "free", self._address)
 
     def array(self, offset: int, shape: Sequence[int], format: Format) -> DeviceArray:
         return DeviceArray.of(self._address + offset, shape, format)
 
     def fill(self, offset: int, size_bytes: int, byte: int) -> None:
-        self._host.tell("write", self._address + offset, bytes([byte]) * size_bytes)
+        self._host.tell("write", self._queue, self._address + offset, bytes([byte]) * size_bytes)
 
     def bytes(self, offset: int, size_bytes: int) -> bytes:
         found = np.empty(size_bytes, np.uint8)
-        self._host.fetch(self._address + offset, found)
-        self._host.synchronize()
+        self._host.fetch(self._queue, self._address + offset, found)
+        self.wait()
         return found.tobytes()
+
+    def wait(self) -> None:
+        """Until what was told of it is done; BackendError where that failed, as for want of room."""
+        self._host.synchronize(self._queue)
 
 
 class _SimBuffers(Buffers):
@@ -272,7 +288,7 @@ class SimDevice(Device):
 
     def allocate(self, size_bytes: int) -> Memory:
         memory = _SimMemory(self._running(), size_bytes)
-        self._running().synchronize()  # which tells if there was no room
+        memory.wait()
         return memory
 
     def fenced(self, protect: bool) -> Buffers:
@@ -280,11 +296,11 @@ class SimDevice(Device):
 
     def upload(self, source: Array, destination: DeviceArray, queue: Queue) -> None:
         assert isinstance(queue, SimQueue)
-        queue.host.tell("write", destination.address, _flat(source).tobytes())
+        queue.host.tell("write", queue.number, destination.address, _flat(source).tobytes())
 
     def download(self, source: DeviceArray, destination: Array, queue: Queue) -> None:
         assert isinstance(queue, SimQueue)
-        queue.host.fetch(source.address, destination)
+        queue.host.fetch(queue.number, source.address, destination)
 
     def _running(self) -> _Host:
         with self._starting:

@@ -56,19 +56,23 @@ class Engine:
         self._programs: dict[int, Program] = {}
         self._graphs: dict[int, list[tuple[Any, ...]]] = {}
         self._marks: dict[int, float] = {}
-        self._error: str | None = None
+        self._errors: dict[int, str] = {}
         self.clock_us = 0.0
         """Of all that was done so far, as declared."""
         self.launches = 0
 
     def do(self, message: tuple[Any, ...]) -> None:
-        """One message: what to do, with what. After an error nothing runs until the host has heard of it."""
-        kind, *arguments = message
+        """One message: what to do, for which queue, with what. After an error nothing of this queue runs
+        until the host has waited for it, and heard of it.
+        """
+        kind, number, *arguments = message
         try:
-            if self._error is None or kind not in ("read", "replay", "run", "write"):
+            if kind == "synchronize":
+                self._synchronize(number, *arguments)
+            elif number not in self._errors or kind not in ("read", "replay", "run", "write"):
                 getattr(self, f"_{kind}")(*arguments)
-        except Exception as error:  # a kernel may raise anything; the host hears of it when it next waits
-            self._error = f"{type(error).__name__}: {error}"
+        except Exception as error:  # a kernel may raise anything
+            self._errors[number] = f"{type(error).__name__}: {error}"
 
     def view(self, wire: Wire) -> _Array:
         """The device's own memory as an array; IndexError where there is none."""
@@ -113,7 +117,7 @@ class Engine:
         self._launch([(self._programs[number], inputs, outputs)])
 
     def _capture(self, number: int, runs: list[tuple[Any, ...]]) -> None:
-        self._graphs[number] = [(self._programs[n], *ends) for n, *ends in runs]
+        self._graphs[number] = [(self._programs[n], *ends) for _, n, *ends in runs]
 
     def _replay(self, number: int) -> None:
         self._launch(self._graphs[number])
@@ -135,10 +139,9 @@ class Engine:
     def _mark(self, number: int) -> None:
         self._marks[number] = self.clock_us
 
-    def _synchronize(self, token: int) -> None:
-        marks, error = self._marks, self._error
-        self._marks, self._error = {}, None
-        self._send(("synchronized", token, marks, error, self.launches))
+    def _synchronize(self, number: int, token: int) -> None:
+        marks, self._marks = self._marks, {}
+        self._send(("synchronized", token, marks, self._errors.pop(number, None), self.launches))
 
     def _taking(self, us: float) -> _Taking:
         return _Taking(self, us)

@@ -99,9 +99,10 @@ def test_what_is_captured_is_one_launch(station: Station) -> None:
 
 def test_who_writes_beside_a_buffer_is_found_out(station: Station) -> None:
     array = station.array((2, 3), _FORMAT, "output 'y'")
-    station.queue.host.tell("write", array.address + 24, b"\x01")  # type: ignore[attr-defined]
+    queue = station.queue
+    queue.host.tell("write", queue.number, array.address + 24, b"\x01")  # type: ignore[attr-defined]
     assert station.buffers.trespass() == "behind output 'y'"
-    station.queue.host.tell("write", array.address - 1, b"\x01")  # type: ignore[attr-defined]
+    queue.host.tell("write", queue.number, array.address - 1, b"\x01")  # type: ignore[attr-defined]
     assert station.buffers.trespass() == "before output 'y'"
 
 
@@ -113,6 +114,25 @@ def test_an_error_is_told_to_whoever_waits_and_is_over_then(station: Station) ->
         station.queue.synchronize()
     station.write(array, _FORMAT, _VALUE)
     assert np.array_equal(station.read(array, _FORMAT), _VALUE)
+
+
+def test_an_error_is_told_to_whoever_waits_for_that_queue(station: Station) -> None:
+    """Two of one process: what one fails at costs the other nothing, and does not go unheard."""
+    device = station.device
+    array, other = (station.array((2, 3), _FORMAT, f"value {i}") for i in range(2))
+    station.write(other, _FORMAT, _VALUE)
+    failing, well = station.queue, device.queue()
+    lost = Program("collage_simulator.operators:nothing", (0,), (), 0.0, 0.0)
+    failing.launcher(lost, [array], [array])()  # type: ignore[attr-defined]
+    never, found = np.full((2, 3), -7, np.float32), np.zeros((2, 3), np.float32)
+    device.download(array, never, failing)
+    device.download(other, found, well)
+    well.synchronize()
+    assert np.array_equal(found, _VALUE)
+    with pytest.raises(BackendError, match="no attribute 'nothing'"):
+        failing.synchronize()
+    assert (never == -7).all()
+    failing.synchronize()
 
 
 def test_a_process_that_dies_is_started_again() -> None:
