@@ -185,7 +185,9 @@ def _measure(machine: Machine, eager: Sequence[str]) -> tuple[CostRecord, int]:
             for i, p in enumerate(placements)
         ]
         progress.phase(CALIBRATING, _ROUNDS)
-        ran = machine.run_in_turns(entrants, Rounds(_ROUNDS), {}, on_round=lambda _: progress.step())
+        ran = machine.run_in_turns(
+            entrants, Rounds(_ROUNDS), is_checked=False, on_round=lambda _: progress.step()
+        )
     excess: list[_Excess] = []
     for i, placement in enumerate(placements):
         if parts_ms := ran[str(i)].outcome.parts_ms:

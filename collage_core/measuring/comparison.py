@@ -96,15 +96,17 @@ class Plan:
 class Comparison:
     """Records by entrant's name, taken in one run of alternating rounds.
 
-    `record.error` and `record.details["max_abs_error"]` are against the expected outputs, where those were
-    given. outputs: of each entrant's last run; none when the records come from the database. is_kept: there,
-    for the next run.
+    `record.error` and `record.details["max_abs_error"]` are against the reference on the entrant's own graph,
+    where answers were checked. outputs: of each entrant's last run; none when the records come from the
+    database. is_kept: there, for the next run. graphs: digests of what each entrant is about; two graphs of
+    one model may stand beside each other.
     """
 
     records: Mapping[str, CostRecord]
     measured: bool
     outputs: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
     is_kept: bool = True
+    graphs: Mapping[str, str] = field(default_factory=dict)
 
     def median_ms(self, name: str) -> float | None:
         record = self.records.get(name)
@@ -137,6 +139,7 @@ class Comparison:
             self,
             records={names.get(n, n): r for n, r in self.records.items()},
             outputs={names.get(n, n): o for n, o in self.outputs.items()},
+            graphs={names.get(n, n): g for n, g in self.graphs.items()},
         )
 
 
@@ -144,12 +147,14 @@ class Comparison:
 class Contest:
     """Entrants that are to be measured beside each other, all on the same inputs, and for how long.
 
-    title: part of the key: the run that chooses and the run that confirms are two comparisons.
+    title: part of the key: the run that chooses and the run that confirms are two comparisons. is_checked:
+    whether each one's answers are held to the reference's on its graph.
     """
 
     title: str
     entrants: Sequence[Entrant]
     plan: Plan
+    is_checked: bool = True
 
     def recalled(self, machine: Machine, limit_s: float | None = None) -> Comparison | None:
         """The stored comparison of just these; None where there is none. limit_s: of the budget that is left
@@ -160,21 +165,23 @@ class Contest:
         # Of different runs, as where some have been pruned, they do not compare.
         is_one_run = len(found) == len(known) and len({r.details.get(RUN) for r in found.values()}) == 1
         if is_one_run and all(_holds(r, limit_s) for r in found.values()):
-            return Comparison(found, measured=False)
+            return Comparison(found, measured=False, graphs=self._graphs())
         return None
 
     def run(
         self,
         machine: Machine,
-        expected: Mapping[str, Array],
         limits: Limits | None = None,
         limit_s: float | None = None,
     ) -> Comparison:
-        """Run them in alternating rounds, and keep what they show. expected: the outputs to compare with, by
-        name; nothing is compared where there are none. limit_s: of the budget that `limits.has_time` tells
-        of, None for none.
+        """Run them in alternating rounds, and keep what they show. limit_s: of the budget that
+        `limits.has_time` tells of, None for none.
         """
         limits = limits or Limits()
+        for workspace in [e.workspace for e in self.entrants if self.is_checked]:
+            if not workspace.is_recorded:
+                machine.progress.phase("running the reference")
+                workspace.record()
         machine.progress.phase(self.title, self.plan.rounds)
         is_cut_short = False
 
@@ -186,8 +193,8 @@ class Contest:
         ran = machine.run_in_turns(
             self.entrants,
             self.plan.schedule,
-            expected,
             replace(limits, has_time=has_still),
+            is_checked=self.is_checked,
             go_on=Unsettled(self.plan, self.title, machine.progress) if self.plan.goes_on else None,
             on_round=lambda done: machine.progress.step(),
         )
@@ -206,7 +213,11 @@ class Contest:
             keys = self._keys(machine)
             for name, record in records.items():
                 machine.database.put(keys[name], record)
-        return Comparison(records, True, {name: r.outcome.outputs for name, r in ran.items()}, is_kept)
+        outputs = {name: r.outcome.outputs for name, r in ran.items()}
+        return Comparison(records, True, outputs, is_kept, self._graphs())
+
+    def _graphs(self) -> dict[str, str]:
+        return {e.name: e.workspace.graph_digest for e in self.entrants}
 
     def _keys(self, machine: Machine) -> dict[str, CostKey]:
         """By entrant's name."""

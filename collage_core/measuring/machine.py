@@ -16,7 +16,6 @@ from collage_core.costs.roofline import Peaks, machine_peaks
 from collage_core.costs.rounds import GoOn, Limits, Rounds, Turns, measure_rounds
 from collage_core.costs.support import SupportJob, run_support
 from collage_core.device import Target
-from collage_core.formats import Array
 from collage_core.ir import Node
 from collage_core.measuring.end_to_end import Ran, record_of_outcome
 from collage_core.measuring.entrants import Entrant
@@ -120,15 +119,17 @@ class Machine:
         self,
         entrants: Sequence[Entrant],
         rounds: Rounds,
-        expected: Mapping[str, Array],
         limits: Limits | None = None,
         *,
+        is_checked: bool = True,
         go_on: GoOn | None = None,
         on_round: Callable[[int], object] | None = None,
     ) -> dict[str, Ran]:
-        """What each entrant has shown, by name (`measure_rounds`). expected: outputs by name that their
-        answers are held to; empty: they are held to nothing.
+        """What each entrant has shown, by name (`measure_rounds`). is_checked: whether each one's answers are
+        held to what the reference answers on the graph that it is about.
         """
+        workspaces = {id(e.workspace): e.workspace for e in entrants}
+        expected = {i: w.expected_outputs() if is_checked else {} for i, w in workspaces.items()}
         outcomes = measure_rounds(
             [e.contender() for e in entrants],
             rounds,
@@ -138,10 +139,11 @@ class Machine:
             on_round=on_round,
             on_wait=self.progress.note,
         )
-        return {
-            e.name: Ran(outcomes[e.name], record_of_outcome(outcomes[e.name], expected, e.held_to()))
+        records = {
+            e.name: record_of_outcome(outcomes[e.name], expected[id(e.workspace)], e.held_to())
             for e in entrants
         }
+        return {name: Ran(outcomes[name], record) for name, record in records.items()}
 
 
 def _names_its_variables(backend: Backend, target: Target) -> bool:

@@ -86,12 +86,9 @@ class Trials:
         entrants = [
             self._entrant(name, p) for name, p in [(_ANCHOR, self._anchor), *((p.digest, p) for p in beside)]
         ]
-        expected = self._workspace.expected_outputs()
         with measuring_lock(self._machine.progress.note):
             start = time.monotonic()  # waiting for other measurements is nobody's share
-            ran = self._machine.run_in_turns(
-                entrants, Rounds(_ROUNDS), expected, Limits(open_s=candidate_limit_s())
-            )
+            ran = self._machine.run_in_turns(entrants, Rounds(_ROUNDS), Limits(open_s=candidate_limit_s()))
             seconds = (time.monotonic() - start) / max(len(placements), 1)
         records = {name: replace(r.record, seconds=seconds) for name, r in ran.items()}
         anchor = records.pop(_ANCHOR)

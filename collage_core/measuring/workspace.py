@@ -68,8 +68,8 @@ class Workspace:
         """Whether the reference has run."""
         return "recording" in vars(self)
 
-    def record(self, worker: Worker) -> None:
-        """Make the recording now, in a `reference_worker` that runs already, unless it is made."""
+    def record(self, worker: Worker | None = None) -> None:
+        """Make the recording now, unless it is made. worker: a `reference_worker` that runs already."""
         if not self.is_recorded:
             self.recording = self._recorded(worker)
 

@@ -49,8 +49,8 @@ def benchmark(
     with Workspace(graph) as workspace:
         ours = [placement_entrant(workspace, n, p, machine.registry) for n, p in placements.items()]
         theirs = [peer_entrant(workspace, PEER + p.name, p, machine.target, model_file) for p in peers]
-        contest = Contest("benchmark", [*ours, *theirs], Plan() if rounds is None else Plan.of_rounds(rounds))
-        comparison = contest.run(machine, {})
+        plan = Plan() if rounds is None else Plan.of_rounds(rounds)
+        comparison = Contest("benchmark", [*ours, *theirs], plan, is_checked=False).run(machine)
         answers = comparison.outputs[COLLAGE]
         answered = {e.name: outputs for e in theirs if (outputs := comparison.outputs[e.name])}
         held_to = next(e for e in ours if e.name == COLLAGE).held_to()

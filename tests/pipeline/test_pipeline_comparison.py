@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from simulated_sittings import sittings_of_ms
 
-from collage_core import CostDatabase, Target
+from collage_core import CostDatabase, Target, optimize
 from collage_core.costs.ratio import sittings_of
 from collage_core.costs.rounds import MOST_ROUNDS, Limits, Rounds, Turns
 from collage_core.costs.samples import Samples
 from collage_core.costs.seats import Contender, Outcome
 from collage_core.costs.sittings import Sitting, Turn
 from collage_core.ir import from_model
+from collage_core.ir.passes import normalise
 from collage_core.measuring.comparison import Comparison, Contest, Plan, Unsettled
-from collage_core.measuring.entrants import Entrant
+from collage_core.measuring.entrants import Entrant, placement_entrant
 from collage_core.measuring.machine import Machine
 from collage_core.measuring.progress import Silent
 from collage_core.measuring.workspace import Workspace
@@ -100,9 +103,9 @@ class _Runs:
             Entrant(name, name, {}, self._workspace, partial(_contender, name)) for name in ("a", "b")
         ]
         machine = Machine.of(self.database, (), Target("cpu", 1))
-        contest = Contest(title, entrants, plan)
+        contest = Contest(title, entrants, plan, is_checked=False)
         known = contest.recalled(machine, limit_s)
-        return known or contest.run(machine, {}, Limits(has_time=has_time), limit_s)
+        return known or contest.run(machine, Limits(has_time=has_time), limit_s)
 
 
 @pytest.fixture
@@ -265,3 +268,35 @@ def test_what_the_machine_is_to_blame_for_is_not_kept(
     again = run()
     assert again.measured
     assert all(r.ok for r in again.records.values())
+
+
+def test_two_graphs_of_one_model_stand_beside_each_other(parse: Parse, tmp_path: Path) -> None:
+    """Each is held to its own reference, and the comparison says which graph each entrant is about."""
+    text = "(float[64] x) => (float y) { a = Identity(x) b = Relu(a) y = Neg(b) }"
+    given = from_model(parse(text))
+    graphs = {"as given": given, "without identities": normalise(given)}
+    with ExitStack() as opened:
+        database = opened.enter_context(CostDatabase(tmp_path / "c.sqlite"))
+        machine = Machine.of(database, (), Target("cpu", 1))
+        x = {"x": np.linspace(-1, 1, 64, dtype=np.float32)}
+        entrants = []
+        for name, graph in graphs.items():
+            workspace = opened.enter_context(Workspace(graph, x))
+            found = optimize(graph, backends=["reference"], costs=tmp_path / "c.sqlite", inputs=x, rounds=2)
+            entrants.append(placement_entrant(workspace, name, found.placement, machine.registry))
+        contest = Contest("graphs", entrants, _FOUR_ROUNDS)
+        comparison = contest.run(machine)
+        again = contest.recalled(machine)
+        assert {r.status for r in comparison.records.values()} == {"ok"}
+        assert set(comparison.graphs) == set(graphs)
+        assert len(set(comparison.graphs.values())) == 2
+        assert again is not None
+        assert again.graphs == comparison.graphs
+        assert comparison.renamed({"as given": "a"}).graphs["a"] == comparison.graphs["as given"]
+
+        wrong = opened.enter_context(Workspace(graphs["as given"], {"x": -x["x"]}))
+        misled = [replace(entrants[0], workspace=wrong), entrants[1]]
+        statuses = {
+            n: r.status for n, r in Contest("graphs", misled, _FOUR_ROUNDS).run(machine).records.items()
+        }
+        assert statuses == {"as given": "wrong", "without identities": "ok"}
