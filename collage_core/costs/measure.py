@@ -186,14 +186,17 @@ class _Run:
         return record
 
     def _timed(self, worker: Worker) -> CostRecord:
-        """Of a prepared item. Again where the processors have been moved meanwhile."""
-        for attempt in self._processors.attempts(worker):
+        """Of a prepared item. Again where the processors have been moved meanwhile: of work on another device
+        they say nothing.
+        """
+        is_host = self._job.device == CPU
+        for attempt in self._processors.attempts(worker, as_it_comes=not is_host):
             record = worker.call(time_item, timeout_s=self._job.item_limit_s)
             record = replace(record, details={**record.details, RETAKEN: attempt.number})
             if not record.ok:
                 break
         worker.resume()
-        if record.ok and attempt.moved:
+        if record.ok and attempt.moved and is_host:
             record = replace(record, details={**record.details, MOVED: True})
         return record
 

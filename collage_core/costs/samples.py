@@ -30,7 +30,7 @@ def median_uncertainty(spread: float, count: int) -> float:
 class Samples:
     """Times of single runs, in the order in which they were taken.
 
-    preempted: how many runs were disturbed by other processes; `time_bound` says what became of them.
+    preempted: how many runs were disturbed (`Device.disturbances`); `time_bound` says what became of them.
     """
 
     times_ms: tuple[float, ...]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-import resource
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
@@ -51,9 +50,9 @@ def time_bound(
 
     enough_ms: a kernel of which not one of three runs takes less is not run any more: a rival is far faster.
 
-    A run during which another process took a processor away from this one says nothing about the kernel (a
-    team of spinning threads then waits for the next timer tick, 4 ms or more): it is left out as long as
-    enough others remain, and counted in `Samples.preempted`.
+    A run during which the device was disturbed says nothing about the kernel. On the CPU another process took
+    a processor away from this one: a team of spinning threads then waits for the next timer tick, 4 ms or
+    more. Such a run is left out as long as enough others remain, and counted in `Samples.preempted`.
 
     BackendError if a run returns an error code.
     """
@@ -62,14 +61,18 @@ def time_bound(
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return _time(partial(run_ns, bound), prepare, policy, enough_ms)
+        return _time(partial(run_ns, bound), prepare, device.disturbances, policy, enough_ms)
     finally:
         if collecting:
             gc.enable()
 
 
 def _time(
-    run_ns: Callable[[int], float], prepare: Callable[[], object], policy: Policy, enough_ms: float
+    run_ns: Callable[[int], float],
+    prepare: Callable[[], object],
+    disturbances: Callable[[], int],
+    policy: Policy,
+    enough_ms: float,
 ) -> Samples:
     start_ns = perf_counter_ns()
     deadline_ns = start_ns + policy.max_seconds * 1e9
@@ -85,9 +88,9 @@ def _time(
     preempted_ms: list[float] = []
     while True:
         prepare()
-        before = _preemptions()
+        before = disturbances()
         time_ms = run_ns(batch) / 1e6
-        (times_ms if _preemptions() == before else preempted_ms).append(time_ms)
+        (times_ms if disturbances() == before else preempted_ms).append(time_ms)
         late = perf_counter_ns() > deadline_ns
         if late or len(times_ms) >= policy.max_runs or _is_far_behind(times_ms, enough_ms):
             return _undisturbed(times_ms, preempted_ms)
@@ -101,13 +104,8 @@ def _is_far_behind(times_ms: list[float], enough_ms: float) -> bool:
     return len(times_ms) == _RACED_RUNS and min(times_ms) > enough_ms
 
 
-def _preemptions() -> int:
-    """How often the system has taken a processor away from a thread of this process that was using it."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-
-
 def _undisturbed(times_ms: list[float], preempted_ms: list[float]) -> Samples:
-    """The runs in which no thread was preempted, if they are enough to speak for themselves; else all."""
+    """The runs that nothing disturbed, if they are enough to speak for themselves; else all."""
     enough = len(times_ms) >= _UNDISTURBED_RUNS
     return Samples(tuple(times_ms if enough else times_ms + preempted_ms), len(preempted_ms))
 

@@ -210,7 +210,7 @@ def _launches(
 
 
 def _captured(queue: Queue, calls: Sequence[Bound]) -> Bound | None:
-    """None where the device cannot: each of these has proved to run by itself."""
+    """None where the device cannot, for whatever reason: they are called one by one then."""
     try:
         return queue.capture(calls)
     except Exception:  # a vendor's library may raise anything

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from collage_run.devices import CpuQueue
+from collage_run.devices import CpuDevice, CpuQueue
 
 from collage_core.backend import Bound
 from collage_core.costs import Policy, timing
@@ -44,7 +44,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     clock = _Clock()
     monkeypatch.setattr(timing, "perf_counter_ns", lambda: clock.now_ns)
     monkeypatch.setattr(CpuQueue, "mark", lambda queue: clock.now_ns)
-    monkeypatch.setattr(timing, "_preemptions", clock.preemptions)
+    monkeypatch.setattr(CpuDevice, "disturbances", lambda device: clock.preemptions())
     return clock
 
 
@@ -82,6 +82,20 @@ def test_runs_that_were_disturbed_say_nothing(clock: _Clock) -> None:
     clock.runs, clock.preempted = 0, {3}
     samples = time_bound(clock.kernel(9.0), _POLICY, enough_ms=2.0)
     assert (samples.runs, samples.preempted) == (4, 1)
+
+
+def test_a_device_tells_of_its_own_disturbances(clock: _Clock) -> None:
+    """The processor's say nothing of work on another one."""
+
+    class _Throttled(CpuDevice):
+        def disturbances(self) -> int:
+            return clock.runs > 3
+
+    clock.preempted = {2, 4, 5}
+    times_ms = [1.0, 1.0, 1.0, 9.0, 1.0]
+    samples = time_bound(clock.kernel(*times_ms), _POLICY, device=_Throttled())
+    assert samples.preempted == 1
+    assert 9.0 not in samples.times_ms
 
 
 def test_a_twin_does_not_take_part(clock: _Clock) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from collage_run.devices.dlpack import capsule
 from collage_run.formats import Array, Format, byte_strides
 
 __all__ = ["Buffers", "Device", "DeviceArray", "DeviceInfo", "Memory", "Queue"]
@@ -45,6 +46,9 @@ class DeviceInfo:
 class DeviceArray:
     """Elements in a device's memory, which the host does not read. The logical shape, and strides in bytes
     that follow the value's format, as NumPy has them; address: as the device counts.
+
+    What takes DLPack takes it as well (`cupy.from_dlpack`, `torch.from_dlpack`), if dlpack_device is known:
+    DLPack's type of device, and its number. Nothing is synchronised by that: work on it belongs on the queue.
     """
 
     device: str
@@ -52,10 +56,39 @@ class DeviceArray:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: str
+    dlpack_device: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, address: int, shape: Sequence[int], format: Format) -> DeviceArray:
-        return cls(format.device, address, tuple(shape), byte_strides(shape, format), format.dtype)
+    def of(
+        cls,
+        address: int,
+        shape: Sequence[int],
+        format: Format,
+        dlpack_device: tuple[int, int] | None = None,
+    ) -> DeviceArray:
+        strides = byte_strides(shape, format)
+        return cls(format.device, address, tuple(shape), strides, format.dtype, dlpack_device)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        if self.dlpack_device is None:
+            raise BufferError(f"{self.device} is no device that DLPack knows")
+        return self.dlpack_device
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """See https://data-apis.org/array-api/latest/API_specification/generated/array_api.array.__dlpack__.html.
+        BufferError where a copy is asked for.
+        """
+        device = self.__dlpack_device__()
+        if copy or dl_device not in (None, device):
+            raise BufferError(f"elements on {self.device} are lent where they are")
+        return capsule(device, self.address, self.shape, self.strides, self.dtype, self)
 
 
 class Queue(ABC):
@@ -155,6 +188,12 @@ class Device(ABC):
     @abstractmethod
     def download(self, source: Any, destination: Array, queue: Queue) -> None:
         """Queue a copy to the host; `destination` has it once the queue is synchronised."""
+
+    def disturbances(self) -> int:
+        """How often, so far, something has kept the device from its work or slowed it down: others on it, its
+        clock that was lowered. What is timed meanwhile is left out, as long as enough else remains.
+        """
+        return 0
 
     def evict(self, size_bytes: int, queue: Queue) -> None:  # noqa: B027  # without caches there is nothing
         """Queue what leaves the device's caches as if so much other memory had been read."""

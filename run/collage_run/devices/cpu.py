@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from time import perf_counter_ns
@@ -81,6 +82,10 @@ class CpuDevice(Device):
 
     def download(self, source: Array, destination: Array, queue: Queue) -> None:
         np.copyto(destination, source)
+
+    def disturbances(self) -> int:
+        """How often the system has taken a processor away from a thread of this process that was using it."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
     def evict(self, size_bytes: int, queue: Queue) -> None:
         np.bitwise_or.reduce(_eviction_buffer(size_bytes))
