@@ -17,6 +17,7 @@ from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.formats import CPU, Array
 from collage_core.ir.onnx_check import one_line
+from collage_core.measuring.metric import Metric, metric_in
 from collage_core.pipeline.effort import EFFORTS, NORMAL
 from collage_core.plugins import Registry, default_registry
 
@@ -30,6 +31,7 @@ __all__ = [
     "calibration_of",
     "constraints_of",
     "costs_of",
+    "metric_of",
     "names_of",
     "rounds_of",
     "samples_in",
@@ -68,6 +70,12 @@ def add_placing(parser: argparse.ArgumentParser) -> None:
         metavar="1e-2",
         help="round what gains most time for its error, while that makes no output be off by more than this "
         "of its largest element, on inputs that nothing was chosen by (default: as --precision says)",
+    )
+    parser.add_argument(
+        "--metric",
+        metavar="FILE.py:FUNCTION",
+        help="what --max-error limits instead: a Python function of outputs and expected outputs, each by "
+        "name with samples along a further axis in front, that returns how far they are off",
     )
     parser.add_argument(
         "--calibrate",
@@ -180,6 +188,17 @@ def costs_of(args: argparse.Namespace, *, there: bool = False) -> str | None:
     if file is not None and there and not os.path.lexists(file):
         raise CollageError(f"--costs {file}: no such file")
     return file
+
+
+def metric_of(args: argparse.Namespace) -> Metric | None:
+    """The function that `--metric` names beside `--max-error`; None where nothing was given. CollageError
+    where there is none.
+    """
+    if args.metric is None:
+        return None
+    if args.max_error is None:
+        raise CollageError("--metric says nothing without --max-error")
+    return metric_in(args.metric)
 
 
 def calibration_of(args: argparse.Namespace) -> dict[str, Array] | None:

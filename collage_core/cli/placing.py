@@ -9,6 +9,7 @@ from collage_core.cli.arguments import (
     calibration_of,
     constraints_of,
     costs_of,
+    metric_of,
     names_of,
     seconds_of,
     shapes_of,
@@ -48,5 +49,6 @@ def optimize_from(
         progress=progress,
         verify=args.verify,
         max_error=args.max_error,
+        metric=metric_of(args),
         calibration=calibration_of(args),
     )

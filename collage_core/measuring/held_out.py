@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+import numpy as np
+
 from collage_core.costs.check import largest_error
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.record import CostKey, CostRecord, Policy
@@ -18,6 +20,7 @@ from collage_core.ir.randomness import random_values
 from collage_core.measuring.end_to_end import end_to_end_environment
 from collage_core.measuring.entrants import placement_entrant, variables_of
 from collage_core.measuring.machine import Machine
+from collage_core.measuring.metric import Metric
 from collage_core.measuring.temporary import TemporaryFolder
 from collage_core.measuring.workspace import Workspace, digest_of_inputs
 from collage_core.placement import Placement
@@ -34,7 +37,8 @@ _BUILD_LIMIT_S, _LEAST_LIMIT_S = 600.0, 10.0
 
 class HeldOut:
     """samples: inputs by name. What is run on them is run on the workspace's own, too. is_made_up: whether
-    nobody gave them; what the reference cannot run is left out then. To be closed.
+    nobody gave them; what the reference cannot run is left out then. metric: says how far answers are off;
+    max|difference| / max|expected|, the worst output's on the worst sample, where None. To be closed.
 
     Outputs that depend on random numbers are not looked at.
     """
@@ -46,8 +50,10 @@ class HeldOut:
         samples: Sequence[Mapping[str, Array]],
         *,
         is_made_up: bool = True,
+        metric: Metric | None = None,
     ) -> None:
         self.is_made_up = is_made_up
+        self.metric = metric
         self._machine, self._workspace, self._samples = machine, workspace, tuple(samples)
         random = random_values(workspace.graph)
         self._outputs = tuple(v for v in workspace.graph.outputs if v not in random)
@@ -71,11 +77,10 @@ class HeldOut:
         return self._known[placement.digest]
 
     def error_of(self, placement: Placement, limit_s: float = math.inf) -> float:
-        """max|difference from the reference| / max|the reference|, the worst output's on the worst sample;
-        inf where it does not run, not within the limit, or there is no time. What was found before is looked
-        up.
+        """How far it is off from the reference; inf where it does not run, not within the limit, or there is
+        no time. What was found before is looked up.
 
-        InputError names a sample that somebody gave and the reference cannot run.
+        InputError names a sample that somebody gave and the reference cannot run, and a metric that fails.
         """
         if (known := self.known_error_of(placement)) is not None:
             return known
@@ -106,15 +111,22 @@ class HeldOut:
         except WorkerError as error:
             self._machine.progress.note(f"held-out inputs: {error}")
             return None
-        errors = [
-            largest_error(answer[v], right[v])
-            for answer, right in zip(answers, expected.values(), strict=True)
-            for v in self._outputs
-        ]
-        worst = max(errors, default=0.0)
-        if worst < math.inf:
-            return CostRecord("ok", error=worst)
+        off = self._error(answers, list(expected.values()))
+        if off < math.inf:
+            return CostRecord("ok", error=off)
         return CostRecord("wrong", reason="an answer that cannot be compared with the reference's")
+
+    def _error(
+        self, answers: Sequence[Mapping[str, Array]], expected: Sequence[Mapping[str, Array]]
+    ) -> float:
+        """Of answers to each of the inputs."""
+        if self.metric is None:
+            pairs = zip(answers, expected, strict=True)
+            return max((largest_error(a[v], e[v]) for a, e in pairs for v in self._outputs), default=0.0)
+        found, right = (
+            {v: np.stack([a[v] for a in of]) for v in self._outputs} for of in (answers, expected)
+        )
+        return self.metric(found, right)
 
     @cached_property
     def _files(self) -> list[str]:
@@ -142,8 +154,9 @@ class HeldOut:
 
     @cached_property
     def digest(self) -> str:
-        """Of the samples."""
-        return " ".join(digest_of_inputs(self._workspace.graph, sample) for sample in self._samples)
+        """Of the samples, and of what is looked at on them."""
+        samples = (digest_of_inputs(self._workspace.graph, sample) for sample in self._samples)
+        return " ".join([*samples, *([self.metric.digest] if self.metric else [])])
 
     def _key(self, placement: Placement) -> CostKey:
         machine = self._machine

@@ -13,12 +13,17 @@ __all__ = ["ErrorLimit", "Spent"]
 
 @dataclass(frozen=True, slots=True)
 class ErrorLimit:
-    """most: what rounding may make of any output, max|difference| / max|expected|, against the reference.
-    held_out: where that is looked at.
+    """most: how far off from the reference rounding may make the answer. held_out: where that is looked at,
+    and how.
     """
 
     most: float
     held_out: HeldOut
+
+    @property
+    def of_each_output(self) -> float | None:
+        """What any output may be off by, max|difference| / max|expected|; None where a metric counts."""
+        return None if self.held_out.metric else self.most
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,8 @@ class Spent:
     """What is known of a placement's error. most: what was allowed. error: on the worst of the inputs that it
     was chosen by and of `samples` that were held out, None where nothing is rounded or it was not run on
     them. squared_errors: by place, what rounding there does alone; {} where it was not asked. is_made_up:
-    whether nobody gave the inputs.
+    whether nobody gave the inputs. metric: the name of a person's own; None for max|difference| /
+    max|expected|.
     """
 
     most: float
@@ -34,3 +40,4 @@ class Spent:
     samples: int
     squared_errors: Mapping[Site, float]
     is_made_up: bool
+    metric: str | None = None

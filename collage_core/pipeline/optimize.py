@@ -22,6 +22,7 @@ from collage_core.ir.randomness import drawing_nodes, random_values, seed_of
 from collage_core.ir.verify import require_static
 from collage_core.measuring.held_out import HeldOut
 from collage_core.measuring.machine import Machine
+from collage_core.measuring.metric import Metric, MetricFunction
 from collage_core.measuring.progress import Progress, Silent, Timed
 from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.aim import Aim
@@ -61,6 +62,7 @@ def optimize(
     searcher: Searcher | None = None,
     inputs: Mapping[str, Array] | None = None,
     max_error: float | None = None,
+    metric: MetricFunction | Metric | None = None,
     calibration: Mapping[str, Array] | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
@@ -82,9 +84,11 @@ def optimize(
     max_error: allows rounding, of what gains most time for its error, while it makes no output be off by more
     than this, max|difference| / max|expected|, on inputs by which nothing was chosen. What is not rounded is
     held to its own type's tolerance. Values may be stored as the target's `precisions` say, as bfloat16 where
-    it names none and the processor multiplies it. calibration: samples of each input along a further axis in
-    front; the first takes the place of `inputs`, the others are held out. Four are made up where None. They
-    are run even where `rounds` is 0.
+    it names none and the processor multiplies it. metric: a function that says how far outputs are off, as
+    `max_error` limits it then; both are given with all samples along a further axis in front. What it reads
+    but its arguments must not change: what it said before is kept by its source. calibration: samples of
+    each input along a further axis in front; the first takes the place of `inputs`, the others are held out.
+    Four are made up where None. They are run even where `rounds` is 0.
 
     executor: where measuring jobs run; what machines there take is kept as theirs, and serves this run. What
     groups and crossings cost is calibrated, or as known where an executor measures or `rounds` is 0. effort:
@@ -112,8 +116,11 @@ def optimize(
     target = target or Target.default()
     if max_error is None and calibration is not None:
         raise CollageError("calibration says nothing without max_error")
+    if max_error is None and metric is not None:
+        raise CollageError("metric says nothing without max_error")
+    measure = metric if metric is None or isinstance(metric, Metric) else Metric.of(metric)
     if max_error is not None:
-        target = _rounding_target(target, max_error, timed)
+        target = _rounding_target(target, max_error, math.inf if measure else 1.0, timed)
     chosen = None if backends is None else registry.available(backends)
     verifiers = registry.available_peers([] if verify is None else [verify])
     reading = read_model(model, shapes, skip_passes, registry, timed)
@@ -140,7 +147,9 @@ def optimize(
         _tell_randomness(workspace.graph, timed)
         limit = None
         if samples is not None and max_error is not None:
-            held_out = HeldOut(machine, workspace, samples.held_out, is_made_up=samples.is_made_up)
+            held_out = HeldOut(
+                machine, workspace, samples.held_out, is_made_up=samples.is_made_up, metric=measure
+            )
             limit = ErrorLimit(max_error, opened.enter_context(closing(held_out)))
         is_op_level = isinstance(searcher, OpLevelSearch)
         aim = Aim(
@@ -158,10 +167,10 @@ def optimize(
         return replace(found, original=check, opinion=opinion)
 
 
-def _rounding_target(target: Target, max_error: float, progress: Progress) -> Target:
+def _rounding_target(target: Target, max_error: float, below: float, progress: Progress) -> Target:
     """The target, with a type to round to."""
-    if not 0.0 < max_error < 1.0:
-        raise CollageError(f"max_error must be above 0 and below 1, not {max_error:g}")
+    if not 0.0 < max_error < below:
+        raise CollageError(f"max_error must be above 0 and below {below:g}, not {max_error:g}")
     if target.precisions:
         return target
     if not processor().multiplies_bfloat16:

@@ -47,6 +47,8 @@ _SPLITS = (_MARGIN, 0.5)
 """The same where a graph falls into two parts, of which there are to be some in case."""
 _NEAR = 0.7
 """From so much of it on, no more is to be had."""
+_IN_A_JUMP = 0.25
+"""Of the rounding that breaks a metric's limit, what is aimed for at least."""
 _IF_NOTHING_IS_LEFT = 0.1
 """Of what made an answer that cannot be compared at all."""
 _FURTHER, _MOST_STEPS = 8.0, 8
@@ -81,8 +83,11 @@ class WithinLimit:
         """Let what rounds take part. is_recalled: whether all answers are there already."""
         self._known.rounds = True
         if not is_recalled:
+            # What a metric of somebody's makes of errors nobody knows: of all that might be rounded, a share.
+            metric = self._limit.held_out.metric
+            whole = math.sqrt(self._added_up(self._sites())) if metric else self._most
             for share in _SPLITS:
-                self._split((share * self._most) ** 2)
+                self._split((share * whole) ** 2)
 
     def search(self) -> SearchResult:
         """The fastest that is known to hold the limit."""
@@ -91,7 +96,9 @@ class WithinLimit:
             known.penalties = None
             return known.search()
         # What is tried later is what was found at other costs, at the same price.
-        result = known.search() if self._has_answered else self._within((_MARGIN * most) ** 2)
+        metric = self._limit.held_out.metric
+        aims = not self._has_answered and metric is None
+        result = self._within((_MARGIN * most) ** 2) if aims else known.search()
         held: tuple[SearchResult, Penalties | None] | None = None
         seen = set()
         for _ in range(_TRIES):
@@ -107,6 +114,8 @@ class WithinLimit:
             if self._is_over() and len(seen) > 1:
                 break
             share = _MARGIN * most / error if error < math.inf else _IF_NOTHING_IS_LEFT
+            if metric is not None:  # it may jump: one sample more, or one less
+                share = max(share, _IN_A_JUMP)
             result = self._within(share**2 * self._squared_error_of(result.placement))
         self._has_answered = True
         if held is None:
@@ -177,7 +186,8 @@ class WithinLimit:
         if known is None and (told := _squared_of(self._machine.database.get(self._key()))):
             known = filled_in(list(self._sites()), told)
         error = held_out.known_error_of(placement)
-        return Spent(self._limit.most, error, len(held_out), known or {}, held_out.is_made_up)
+        metric = None if held_out.metric is None else held_out.metric.name
+        return Spent(self._limit.most, error, len(held_out), known or {}, held_out.is_made_up, metric)
 
     def _is_over(self) -> bool:
         """As where nothing is run any more to learn costs: what follows needs the rest."""

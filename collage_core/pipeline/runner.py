@@ -52,7 +52,7 @@ class Runner:
         ) -> Comparison:
             aim, found = self._aim, self._found
             plan = plan_of(title)
-            most_error = None if aim.limit is None else aim.limit.most
+            most_error = None if aim.limit is None else aim.limit.of_each_output
             entrants = [
                 placement_entrant(
                     aim.workspace,

@@ -43,7 +43,7 @@ def made_from(report: Mapping[str, Any], origin: Mapping[str, Any]) -> Made:
             [(str(_text(name)), _text(op)) for name, op in constraints.get("excluded", ())],
         ),
         _positive(origin.get("made_at")),
-        _positive(limit.get("most")) if limit.get("made_up_inputs") else None,
+        _positive(limit.get("most")) if limit.get("made_up_inputs") and not limit.get("metric") else None,
     )
 
 

@@ -33,6 +33,7 @@ def limit_json(spent: Spent | None) -> dict[str, Any] | None:
         return None
     return {
         "most": spent.most,
+        "metric": spent.metric,
         "held_out_error": spent.error,
         "held_out_samples": spent.samples,
         "made_up_inputs": spent.is_made_up,
@@ -41,12 +42,15 @@ def limit_json(spent: Spent | None) -> dict[str, Any] | None:
 
 def limit_text(limit: Mapping[str, Any], max_rel_error: float | None) -> str:
     """The same in words. max_rel_error: of the answer that was compared with the reference's."""
-    error = limit["held_out_error"]
+    error, metric = limit["held_out_error"], limit.get("metric")
     if error is None:
-        beyond = max_rel_error is not None and max_rel_error > limit["most"]
+        beyond = not metric and max_rel_error is not None and max_rel_error > limit["most"]
         more = f", and it is off by {max_rel_error:.1e} without that" if beyond else ""
-        return f"an error of {limit['most']:g} was allowed; nothing is rounded{more}"
+        what = f"{metric} of" if metric else "an error of"
+        return f"{what} {limit['most']:g} was allowed; nothing is rounded{more}"
     many = f"{limit['held_out_samples']} held-out input{'s' * (limit['held_out_samples'] != 1)}"
+    if metric:
+        return f"{metric} is {error:.3g} on {many}, of the {limit['most']:g} that was allowed"
     return f"off by {error:.1e} at most on {many}, of the {limit['most']:g} that was allowed"
 
 

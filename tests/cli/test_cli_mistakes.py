@@ -160,6 +160,8 @@ def test_errors_and_calibrations_of_optimize(model: Path, tmp_path: Path, mistak
     for options, said in (
         (["--max-error", "2"], "max_error must be above 0 and below 1, not 2"),
         (["--calibrate", one], "--calibrate says nothing without --max-error"),
+        (["--metric", "m.py:f"], "--metric says nothing without --max-error"),
+        (["--max-error", "2", "--metric", "m.py"], "metric 'm.py': FILE.py:FUNCTION is needed"),
         (["--max-error", "1e-2", "--calibrate", one], "calibration: 1 samples; at least 2 are needed"),
         (
             ["--max-error", "1e-2", "--calibrate", array],

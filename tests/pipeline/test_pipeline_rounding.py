@@ -14,10 +14,11 @@ from collage_core import Constraints, Optimization, Target, Workspace, build, op
 from collage_core.costs.contributions import filled_in, spread_out, squared_errors
 from collage_core.costs.inputs import synthesise_inputs
 from collage_core.costs.recording import reference_worker
-from collage_core.errors import CollageError
+from collage_core.errors import CollageError, InputError
 from collage_core.formats import Array
 from collage_core.ir import Graph, from_model
 from collage_core.ir.passes import normalise
+from collage_core.measuring.metric import Metric, metric_in
 from collage_core.pipeline.calibration import samples_of
 from collage_core.pipeline.effort import NORMAL, QUICK, THOROUGH, Effort
 from collage_core.placement import Placement
@@ -43,6 +44,7 @@ def _within(
     max_error: float,
     *,
     calibration: Mapping[str, Array] | None = None,
+    metric: Metric | None = None,
     effort: Effort = THOROUGH,
 ) -> Optimization:
     return optimize(
@@ -55,6 +57,7 @@ def _within(
         rounds=2,
         max_error=max_error,
         calibration=calibration,
+        metric=metric,
     )
 
 
@@ -256,3 +259,79 @@ def test_whatever_the_graph_and_the_limit_it_is_held(parse: Parse, tmp_path: Pat
         answers, expected = executable(inputs), evaluate(found.graph, inputs)
         for name, right in expected.items():
             assert np.abs(answers[name] - right).max() <= max(max_error, 1e-6) * np.abs(right).max(), name
+
+
+_METRIC = """
+import numpy as np
+
+def far(outputs, expected):
+    assert set(outputs) == set(expected) == {"y"}
+    assert outputs["y"].shape == expected["y"].shape == (5, 4, 64)
+    return float(np.abs(outputs["y"] - expected["y"]).max() > LIMIT)
+
+def broken(outputs, expected):
+    return outputs["q"]
+
+def negative(outputs, expected):
+    return -1.0
+
+def nan(outputs, expected):
+    return float("nan")
+"""
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(("limit", "rounded"), [(1.0, "ab"), (1e-4, "b"), (1e-9, "")])
+def test_a_metric_of_a_person_decides(parse: Parse, tmp_path: Path, limit: float, rounded: str) -> None:
+    """It jumps from 0 to 1 where an element is off by more than `limit`; what is allowed lies between."""
+    file = tmp_path / "metrics.py"
+    file.write_text(_METRIC.replace("LIMIT", repr(limit)))
+    metric = metric_in(f"{file}:far")
+    found = _within(parse, tmp_path, 0.5, metric=metric)
+    assert _rounded(found.graph, found.placement) == set(rounded)
+    assert found.spent is not None
+    assert (found.spent.metric, found.spent.most) == ("far", 0.5)
+    assert found.spent.error == (0.0 if rounded else None)
+    again = _within(parse, tmp_path, 0.5, metric=metric)
+    assert (again.placement.digest, again.counts["measured"]) == (found.placement.digest, 0)
+
+
+def test_a_metric_that_fails_is_named(parse: Parse, tmp_path: Path) -> None:
+    file = tmp_path / "metrics.py"
+    file.write_text(_METRIC)
+    with pytest.raises(InputError, match="metric broken: it fails: KeyError: 'q'"):
+        _within(parse, tmp_path, 0.5, metric=metric_in(f"{file}:broken"), effort=QUICK)
+    with pytest.raises(InputError, match="metric negative: -1 is no error"):
+        _within(parse, tmp_path, 0.5, metric=metric_in(f"{file}:negative"), effort=QUICK)
+    found = _within(parse, tmp_path, 0.5, metric=metric_in(f"{file}:nan"), effort=QUICK)
+    assert not _rounded(found.graph, found.placement)
+
+
+def test_metrics_that_are_not_there(parse: Parse, tmp_path: Path) -> None:
+    file = tmp_path / "metrics.py"
+    for place, why in {
+        "metrics.py": "FILE.py:FUNCTION is needed",
+        f"{file}:far": "No such file",
+    }.items():
+        with pytest.raises(CollageError, match=why):
+            metric_in(place)
+    file.write_text("import nothing_at_all\n")
+    with pytest.raises(CollageError, match=r"metrics.py fails: ModuleNotFoundError"):
+        metric_in(f"{file}:far")
+    file.write_text("far = 3\n")
+    with pytest.raises(CollageError, match="has no function far"):
+        metric_in(f"{file}:far")
+    with pytest.raises(CollageError, match="metric says nothing without max_error"):
+        optimize(parse(_TWO_WAYS), costs=tmp_path / "c.sqlite", metric=lambda outputs, expected: 0.0)
+    with pytest.raises(CollageError, match="has no source"):
+        Metric.of(eval("lambda outputs, expected: 0.0"))
+
+
+def test_a_metric_is_known_by_its_source(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.py"
+    file.write_text(_METRIC.replace("LIMIT", "1"))
+    first = metric_in(f"{file}:far")
+    assert metric_in(f"{file}:far").digest == first.digest
+    assert metric_in(f"{file}:nan").digest != first.digest
+    file.write_text(_METRIC.replace("LIMIT", "2"))
+    assert metric_in(f"{file}:far").digest != first.digest
