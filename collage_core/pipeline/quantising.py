@@ -6,16 +6,19 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import onnx
 from collage_run.files import replacing
 
 from collage_core.backend import PeerInfo
 from collage_core.costs.check import largest_error
-from collage_core.costs.recording import reference_values, reference_worker
+from collage_core.costs.contributions import quantised_errors
+from collage_core.costs.recording import record, reference_values, reference_worker
+from collage_core.costs.roofline import work_of
 from collage_core.errors import CollageError
 from collage_core.formats import Array
-from collage_core.ir import Graph, Operator, OpKind, from_model, save_stored
+from collage_core.ir import Graph, NodeSet, Operator, OpKind, Subgraph, from_model, save_stored
 from collage_core.ir.passes import normalise
 from collage_core.ir.randomness import random_values
 from collage_core.ir.stored import MODEL_FILE
@@ -30,20 +33,24 @@ from collage_core.worker import RemoteError, Worker
 __all__ = ["Quantising", "quantise"]
 
 _LIMIT_S = 3600.0
-_QUANTISED = "quantised.onnx"
+_FLOATS, _QUANTISED = "floats", "quantised"
+"""Folders of graphs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantising:
     """A quantised model that was written. by: whose tool made it. samples: so many its ranges come from.
-    error: max|difference from the floats' answer| / max|that|, the worst output's on one sample that they do
-    not come from. quantised, products: how many products have weights of whole numbers, of how many. bytes:
-    of the model before and after.
+    held_out: on so many others it was run. error: max|difference from the floats' answer| / max|that|, the
+    worst output's on the worst of these. spared: nodes that stayed floats for the error that was allowed.
+    quantised, products: how many products have weights of whole numbers, of how many. bytes: of the model
+    before and after.
     """
 
     by: PeerInfo
     samples: int
+    held_out: int
     error: float
+    spared: tuple[str, ...]
     quantised: int
     products: int
     bytes_before: int
@@ -55,6 +62,7 @@ def quantise(
     calibration: Mapping[str, Array],
     output: str | Path,
     *,
+    max_error: float | None = None,
     excluded: Collection[str] = (),
     quantizer: str | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
@@ -64,40 +72,139 @@ def quantise(
 ) -> Quantising:
     """Normalise a model and write a quantised one, statically: what values range over is seen on samples.
 
-    calibration: samples of each input along a further axis in front, two at least; the last is held out, to
-    tell the error. output: the file to write, replaced as a whole. excluded: names of nodes that stay floats.
-    quantizer: whose tool; that of the first that is available where None.
+    calibration: samples of each input along a further axis in front, two at least; the last quarter, one at
+    least, is held out, to tell the error. output: the file to write, replaced as a whole. max_error: what the
+    error may be there; nodes that do most harm for what they compute stay floats until it holds. That is
+    weighed on one sample more that no range comes from, where there are four. excluded:
+    names of nodes that stay floats anyway. quantizer: whose tool; that of the first that is available where
+    None.
 
-    InputError for a calibration that does not fit, CollageError for a node that is not there, and where no
-    tool is; RemoteError with what the tool says.
+    InputError for a calibration that does not fit, CollageError for a node that is not there, where no tool
+    is, and where the error cannot be held; RemoteError with what the tool says.
     """
     registry, progress = registry or default_registry(), progress or Silent()
+    if max_error is not None and not 0.0 < max_error < 1.0:
+        raise CollageError(f"max_error must be above 0 and below 1, not {max_error:g}")
     tool = registry.quantizer(quantizer)
     graph = read_model(model, shapes, skip_passes, registry, progress).graph
     require_static(graph)
     if missing := sorted(set(excluded) - {n.name for n in graph.nodes}):
         raise CollageError(f"--exclude {missing[0]}: no node of the normalised model has that name")
     samples = samples_of(graph, calibration)
-    *seen, last = (samples.chosen_by, *samples.held_out)
+    drawn = (samples.chosen_by, *samples.held_out)
+    count = max(1, len(drawn) // 4)
+    seen, held_out = list(drawn[:-count]), drawn[-count:]
+    # What a range cuts off shows on other samples than it comes from.
+    weighed = seen.pop() if max_error is not None and len(seen) > 2 else seen[0]
     folder = TemporaryFolder()
     try:
-        save_stored(graph, folder.path / "given")
-        given = folder.path / "given" / MODEL_FILE
-        made = folder.path / _QUANTISED
-        progress.phase(f"quantising with {tool.name}", len(seen))
-        with Worker({}, plugins=registry.modules()) as worker:
-            worker.call(_quantise, tool.name, given, seen, tuple(excluded), made, timeout_s=_LIMIT_S)
-        written = onnx.load(made)
-        quantised = normalise(from_model(written, definitions=registry.definitions))
-        save_stored(quantised, folder.path / "quantised")
-        progress.phase("comparing it on a sample that was held out")
-        error = _error(graph, folder.path / "given", folder.path / "quantised", last)
-        _write(written, Path(output))
-        before = sum(f.stat().st_size for f in (folder.path / "given").iterdir())
+        trials = _Trials(tool.name, graph, seen, held_out, folder.path, registry, progress)
+        trial = trials.of(frozenset(excluded))
+        if max_error is not None and trial.error > max_error:
+            trial = _within(trials, trial, weighed, max_error)
+        _write(trial.model, Path(output))
+        before = trials.bytes_before
     finally:
         folder.remove()
-    whole, products = _products(quantised)
-    return Quantising(tool.info(), len(seen), error, whole, products, before, os.path.getsize(output))
+    whole, products = _products(trial.graph)
+    spared = tuple(sorted(trial.excluded - set(excluded)))
+    sizes = before, os.path.getsize(output)
+    return Quantising(tool.info(), len(seen), count, trial.error, spared, whole, products, *sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """A quantised model with the nodes that stayed floats, its normalised graph, and how far it is off."""
+
+    excluded: frozenset[str]
+    model: onnx.ModelProto
+    graph: Graph
+    error: float
+
+
+class _Trials:
+    """Quantised models of one of floats, in a folder."""
+
+    def __init__(
+        self,
+        tool: str,
+        graph: Graph,
+        seen: Sequence[Mapping[str, Array]],
+        held_out: Sequence[Mapping[str, Array]],
+        folder: Path,
+        registry: Registry,
+        progress: Progress,
+    ) -> None:
+        self._tool, self.graph, self._seen, self._held_out = tool, graph, seen, held_out
+        self._folder, self._registry, self._progress = folder, registry, progress
+        save_stored(graph, folder / _FLOATS)
+        self.bytes_before = sum(f.stat().st_size for f in (folder / _FLOATS).iterdir())
+
+    def of(self, excluded: frozenset[str]) -> _Trial:
+        given, made = self._folder / _FLOATS / MODEL_FILE, self._folder / "made.onnx"
+        self._progress.phase(f"quantising with {self._tool}", len(self._seen))
+        with Worker({}, plugins=self._registry.modules()) as worker:
+            nodes = tuple(sorted(excluded))
+            worker.call(_quantise, self._tool, given, self._seen, nodes, made, timeout_s=_LIMIT_S)
+        written = onnx.load(made)
+        quantised = normalise(from_model(written, definitions=self._registry.definitions))
+        save_stored(quantised, self._folder / _QUANTISED)
+        self._progress.phase("comparing it on samples that were held out", len(self._held_out))
+        return _Trial(excluded, written, quantised, self._error())
+
+    def _error(self) -> float:
+        """Of what was stored last."""
+        random = random_values(self.graph)
+        worst = 0.0
+        with reference_worker() as worker:
+            for sample in self._held_out:
+                expected = reference_values(self._folder / _FLOATS, sample, worker=worker)
+                try:
+                    found = reference_values(self._folder / _QUANTISED, sample, worker=worker)
+                except RemoteError as error:
+                    raise CollageError(f"the quantised model cannot be run: {error}") from error
+                errors = [largest_error(found[v], right) for v, right in expected.items() if v not in random]
+                worst = max(worst, *errors, 0.0)
+                self._progress.step()
+        return worst
+
+    def harm(self, sample: Mapping[str, Array]) -> list[_Harm]:
+        """What quantising does in each node of the last one, alone; on that sample."""
+        self._progress.phase("weighing what quantising does")
+        with reference_worker() as worker:
+            values = self._folder / "values"
+            record(self._folder / _FLOATS, sample, values, worker)
+            found = quantised_errors(worker, self._folder / _FLOATS, values, self._folder / _QUANTISED)
+        work = {n.name: work_of(Subgraph(self.graph, NodeSet([n.id]))).flops for n in self.graph.nodes}
+        return [_Harm(name, squared_error, work[name]) for name, squared_error in found.items()]
+
+
+class _Harm(NamedTuple):
+    """squared_error: of the outputs, where this node alone is quantised. flops: what it computes."""
+
+    node: str
+    squared_error: float
+    flops: int
+
+
+def _within(trials: _Trials, whole: _Trial, weighed: Mapping[str, Array], max_error: float) -> _Trial:
+    """With as few nodes left out, of those that do most harm for what they compute, as hold the limit on the
+    held-out samples; found by bisection. `whole`, the last, does not hold it. weighed: a sample by which harm
+    is told.
+    """
+    harm = sorted(trials.harm(weighed), key=lambda h: h.squared_error / max(h.flops, 1), reverse=True)
+    fewest, most = 0, len(harm)
+    held: _Trial | None = None
+    while most - fewest > 1:
+        count = (fewest + most) // 2
+        trial = trials.of(whole.excluded | {h.node for h in harm[:count]})
+        if trial.error <= max_error:
+            held, most = trial, count
+        else:
+            fewest = count
+    if held is None:
+        raise CollageError(f"nothing was found that can be quantised within an error of {max_error:g}")
+    return held
 
 
 def _quantise(
@@ -105,18 +212,6 @@ def _quantise(
 ) -> None:
     """Runs in a worker."""
     default_registry().quantizer(name).quantise(model, samples, excluded, output)
-
-
-def _error(graph: Graph, floats: Path, quantised: Path, sample: Mapping[str, Array]) -> float:
-    random = random_values(graph)
-    with reference_worker() as worker:
-        expected = reference_values(floats, sample, worker=worker)
-        try:
-            found = reference_values(quantised, sample, worker=worker)
-        except RemoteError as error:
-            raise CollageError(f"the quantised model cannot be run: {error}") from error
-    errors = [largest_error(found[v], right) for v, right in expected.items() if v not in random]
-    return max(errors, default=0.0)
 
 
 def _write(model: onnx.ModelProto, output: Path) -> None:

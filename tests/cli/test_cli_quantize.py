@@ -10,14 +10,18 @@ import numpy as np
 import onnx
 import pytest
 from collage_benchmarks.networks import NETWORKS
+from onnx import helper, numpy_helper
 
 from collage_core.cli.main import main
-from collage_core.ir import load_model
+from collage_core.ir import from_model, load_model, to_model
 from collage_core.ir.passes import normalise
-from collage_core.plugins import Registry
+from collage_core.measuring.progress import Silent
+from collage_core.pipeline.quantising import _Trials
+from collage_core.plugins import Registry, default_registry
+from collage_core.reference import evaluate
 from collage_core.runtime import load
 
-_SAMPLES = 4
+_SAMPLES = 8
 
 
 @pytest.fixture
@@ -51,14 +55,16 @@ def test_a_model_is_quantised_and_its_error_told(
     products = [n for n in made.nodes if n.op_type in ("Conv", "Gemm")]
     assert told["quantised_products"] == told["products"] == len(products) == 5
     assert all(n.inputs[1] in made.dequantised for n in products)
-    assert told["samples"] == _SAMPLES - 1
-    assert 1e-3 < told["held_out_error"] < 0.1
+    assert (told["samples"], told["held_out_samples"]) == (6, 2)
+    assert told["spared"] == []
+    assert 1e-3 < told["held_out_error"] < 0.2
     assert told["bytes"] < told["bytes_before"]
     assert told["by"] == "onnxruntime"
     assert _quantize(network) == 0
     said = capsys.readouterr().out
     assert "5 of 5 products multiply whole numbers" in said
-    assert "by what was seen on 3 samples" in said
+    assert "by what was seen on 6 samples" in said
+    assert "at most on 2 samples held out" in said
     assert f"collage optimize {told['file']}" in said
 
 
@@ -68,6 +74,84 @@ def test_a_node_stays_as_it_is(network: tuple[Path, Path], capsys: pytest.Captur
     assert json.loads(capsys.readouterr().out)["quantised_products"] == 4
     assert _quantize(network, "--exclude", "nobody") == 1
     assert "--exclude nobody: no node of the normalised model has that name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("max_error", [2e-2, pytest.param(5e-3, marks=pytest.mark.ci)])
+def test_an_error_is_held_by_as_many_nodes_as_it_takes(
+    network: tuple[Path, Path], capsys: pytest.CaptureFixture[str], max_error: float
+) -> None:
+    """What does most harm stays floats."""
+    assert _quantize(network, "--max-error", str(max_error), "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["held_out_error"] <= max_error
+    made = normalise(load_model(told["file"]))
+    products = {n.name: n for n in made.nodes if n.op_type in ("Conv", "Gemm")}
+    floats = {name for name, n in products.items() if n.inputs[1] not in made.dequantised}
+    assert told["quantised_products"] == len(products) - len(floats) > 0
+    assert floats <= set(told["spared"])
+    assert "/fc/Gemm" in floats, "the output's range is another on each sample"
+    assert (told["samples"], told["held_out_samples"]) == (5, 2), "harm is weighed on one more"
+    sample = np.load(network[1])
+    given = normalise(load_model(network[0]))
+    for k in (-2, -1):
+        inputs = {v: sample[v][k] for v in sample.files}
+        ((right,), (found,)) = (evaluate(g, inputs).values() for g in (given, made))
+        assert np.abs(found - right).max() <= max_error * np.abs(right).max()
+    assert _quantize(network, "--max-error", str(max_error)) == 0
+    said = capsys.readouterr().out
+    assert f"of the {max_error:g} that was allowed\n{len(told['spared'])} node" in said
+
+
+def test_an_error_that_cannot_be_held_leaves_what_was_there(
+    network: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = network[0].parent / "made.onnx"
+    made.write_bytes(b"what was there")
+    assert _quantize(network, "--max-error", "1e-6") == 1
+    assert "nothing was found that can be quantised within an error of 1e-06" in capsys.readouterr().err
+    assert made.read_bytes() == b"what was there"
+    assert _quantize(network, "--max-error", "1.5") == 1
+    assert "max_error must be above 0 and below 1, not 1.5" in capsys.readouterr().err
+
+
+def test_harm_is_what_quantising_that_node_alone_does(network: tuple[Path, Path], tmp_path: Path) -> None:
+    """Beside the model of floats with its QuantizeLinear and DequantizeLinear before that node alone."""
+    model, samples = network
+    graph = normalise(load_model(model))
+    arrays = np.load(samples)
+    drawn = [{v: arrays[v][k] for v in arrays.files} for k in range(4)]
+    parts = drawn[:2], [drawn[2]], tmp_path / "t"
+    trials = _Trials("onnxruntime", graph, *parts, default_registry(), Silent())
+    quantised = trials.of(frozenset()).graph
+    harm = {h.node: h.squared_error for h in trials.harm(drawn[2])}
+    (right,) = evaluate(graph, drawn[2]).values()
+    products = [n.name for n in quantised.nodes if n.op_type in ("Conv", "Gemm")]
+    assert len(products) == 5
+    for name in products:
+        there = next(n for n in quantised.nodes if n.name == name)
+        proto = to_model(graph)
+        node = next(n for n in proto.graph.node if n.name == name)
+        before = quantised.producer(there.inputs[0])
+        assert before is not None
+        kept = {v: quantised.constants[v] for v in (*before.inputs[1:], *there.inputs[1:])}
+        proto.graph.initializer.extend(numpy_helper.from_array(a, f"kept.{v}") for v, a in kept.items())
+        steps = [f"kept.{v}" for v in before.inputs[1:]]
+        made = [
+            helper.make_node("QuantizeLinear", [node.input[0], *steps], ["whole"]),
+            helper.make_node("DequantizeLinear", ["whole", *steps], ["floats"]),
+        ]
+        node.input[:] = ["floats", *(f"kept.{v}" for v in there.inputs[1:])]
+        at = list(proto.graph.node).index(node)
+        for k, inserted in enumerate(made):
+            proto.graph.node.insert(at + k, inserted)
+        (found,) = evaluate(from_model(proto), drawn[2]).values()
+        if name == "/fc/Gemm":
+            last = quantised.producer(quantised.outputs[0])
+            assert last is not None, "what the model yields is quantised as well"
+            scale, zero = (quantised.constants[v] for v in last.inputs[1:])
+            found = (np.clip(np.rint(found / scale) + zero, 0, 255) - zero) * scale
+        error = np.abs(found - right).max() / np.abs(right).max()
+        assert harm[name] ** 0.5 == pytest.approx(error, rel=1e-3), name
 
 
 def test_what_was_there_stays_where_it_fails(

@@ -25,9 +25,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--calibrate",
         metavar="FILE.npz",
         required=True,
-        help="samples of the inputs, by name, along a further axis in front; the last one is held out",
+        help="samples of the inputs, by name, along a further axis in front; the last quarter is held out",
     )
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the ONNX file to write")
+    parser.add_argument(
+        "--max-error",
+        type=float,
+        metavar="1e-2",
+        help="leave as many nodes as they are as hold this error on the samples that are held out "
+        "(default: everything is quantised)",
+    )
     parser.add_argument(
         "--exclude", action="append", default=[], metavar="NODE", help="leave a node as it is"
     )
@@ -45,6 +52,7 @@ def run(args: argparse.Namespace) -> None:
             args.model,
             samples,
             args.output,
+            max_error=args.max_error,
             excluded=args.exclude,
             quantizer=args.quantizer,
             shapes=shapes_of(args),
@@ -58,7 +66,10 @@ def run(args: argparse.Namespace) -> None:
         "version": made.by.library_version,
         "settings": dict(made.by.settings),
         "samples": made.samples,
+        "held_out_samples": made.held_out,
         "held_out_error": made.error,
+        "max_error": args.max_error,
+        "spared": list(made.spared),
         "quantised_products": made.quantised,
         "products": made.products,
         "bytes_before": made.bytes_before,
@@ -70,12 +81,15 @@ def run(args: argparse.Namespace) -> None:
 def _text(report: dict[str, Any]) -> str:
     file = printable_line(report["file"])
     before, after = (report[k] / 1e6 for k in ("bytes_before", "bytes"))
-    many = f"{report['samples']} sample{'s' * (report['samples'] != 1)}"
+    many, others = (f"{report[k]} sample{'s' * (report[k] != 1)}" for k in ("samples", "held_out_samples"))
+    allowed = "" if report["max_error"] is None else f", of the {report['max_error']:g} that was allowed"
+    spared = report["spared"]
+    kept = f"{len(spared)} node{'s' * (len(spared) != 1)} stayed floats for that\n" if spared else ""
     return (
         f"quantised as {file} by {report['by']} {report['version']}, by what was seen on {many}\n"
         f"{report['quantised_products']} of {report['products']} products multiply whole numbers; "
         f"{before:.1f} MB became {after:.1f} MB\n"
-        f"off by {report['held_out_error']:.1e} on a sample that was held out "
-        "(max|difference| / max|expected|)\n"
+        f"off by {report['held_out_error']:.1e} at most on {others} held out "
+        f"(max|difference| / max|expected|){allowed}\n{kept}"
         f"next: collage optimize {file} -o MODEL.collage"
     )
