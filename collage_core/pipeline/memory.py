@@ -22,7 +22,7 @@ from collage_core.measuring.costing import Costs
 from collage_core.measuring.ledger import default_policy
 from collage_core.measuring.machine import Machine
 from collage_core.pipeline.effort import Effort
-from collage_core.pipeline.error_limit import ErrorLimit
+from collage_core.pipeline.error_limit import ErrorLimit, Tried
 from collage_core.pipeline.proof import Single
 from collage_core.placement import VIEW, Placement
 from collage_core.search.formulate import needed_conversions
@@ -62,6 +62,8 @@ class Memory:
     """What ran at once, by label."""
     first_ms: float | None = None
     """What the fastest of that took."""
+    tried: tuple[Tried, ...] = ()
+    """Where an error was allowed, what was found on the way."""
 
     def to_record(self) -> CostRecord:
         """As the database keeps it."""
@@ -84,6 +86,7 @@ class Memory:
             "seated": None if self.seated is None else list(self.seated),
             "first": {label: p.to_json() for label, p in self.first.items()},
             "first_ms": self.first_ms,
+            "tried": [list(t) for t in self.tried],
         }
         return CostRecord("ok", details=details)
 
@@ -106,6 +109,7 @@ class Memory:
                 str(details["costs"]),
                 {label: Placement.from_json(told) for label, told in details["first"].items()},
                 None if details["first_ms"] is None else float(details["first_ms"]),
+                tuple(Tried(*told) for told in details.get("tried", ())),
             )
         except (AttributeError, KeyError, TypeError, ValueError, PlacementError):
             return None

@@ -17,7 +17,7 @@ from collage_core.ir import NodeSet, Subgraph
 from collage_core.measuring.bounding import Known
 from collage_core.measuring.in_place import kernel_key
 from collage_core.pipeline.aim import Aim
-from collage_core.pipeline.error_limit import ErrorLimit, Spent
+from collage_core.pipeline.error_limit import ErrorLimit, Spent, Tried
 from collage_core.pipeline.proof import Single
 from collage_core.pipeline.singles import Looking, single
 from collage_core.pipeline.splits import split_at
@@ -77,6 +77,8 @@ class WithinLimit:
         self._most = limit.most * (_OF_MADE_UP if limit.held_out.is_made_up else 1.0)
         self._squared: dict[Site, float] | None = None
         self._has_answered = False
+        self.tried: dict[str, Tried] = {}
+        """What was found on the way, by digest."""
         known.rounds = False
 
     def begin(self, *, is_recalled: bool) -> None:
@@ -94,11 +96,11 @@ class WithinLimit:
         known, most = self._known, self._most
         if not known.rounds:  # nothing was found to hold it, or what was has failed as a whole
             known.penalties = None
-            return known.search()
+            return self._found()
         # What is tried later is what was found at other costs, at the same price.
         metric = self._limit.held_out.metric
         aims = not self._has_answered and metric is None
-        result = self._within((_MARGIN * most) ** 2) if aims else known.search()
+        result = self._within((_MARGIN * most) ** 2) if aims else self._found()
         held: tuple[SearchResult, Penalties | None] | None = None
         seen = set()
         for _ in range(_TRIES):
@@ -106,6 +108,8 @@ class WithinLimit:
                 break
             seen.add(result.placement.digest)
             error = self._error_of(result.placement)
+            if (tried := self.tried.get(result.placement.digest)) is not None and error < math.inf:
+                self.tried[result.placement.digest] = tried._replace(held_out_error=error)
             if error <= most:
                 if held is None or _ms(result) < _ms(held[0]):
                     held = result, known.penalties
@@ -122,8 +126,16 @@ class WithinLimit:
             allowed = f"{self._limit.most:g}"
             self._machine.progress.note(f"nothing that rounds was found to hold an error of {allowed}")
             known.rounds, known.penalties = False, None
-            return known.search()
+            return self._found()
         result, known.penalties = held
+        return result
+
+    def _found(self) -> SearchResult:
+        """The fastest at the price that is set, all of its costs measured."""
+        result = self._known.search()
+        if self._known.rounds and result.placement.predicted_ms is not None:
+            error = math.sqrt(self._squared_error_of(result.placement))
+            self.tried.setdefault(result.placement.digest, Tried(result.placement.predicted_ms, error))
         return result
 
     def recall(self, placement: Placement) -> None:
@@ -187,7 +199,8 @@ class WithinLimit:
             known = filled_in(list(self._sites()), told)
         error = held_out.known_error_of(placement)
         metric = None if held_out.metric is None else held_out.metric.name
-        return Spent(self._limit.most, error, len(held_out), known or {}, held_out.is_made_up, metric)
+        tried = tuple(sorted(self.tried.values(), key=lambda t: t[:2]))
+        return Spent(self._limit.most, error, len(held_out), known or {}, held_out.is_made_up, metric, tried)
 
     def _is_over(self) -> bool:
         """As where nothing is run any more to learn costs: what follows needs the rest."""
@@ -216,10 +229,10 @@ class WithinLimit:
             guessed = self._at_lowest_price(known.guess, limit, price_ms)
             price_ms = price_ms if guessed is None else guessed[1]
         else:
-            found = known.search()
+            found = self._found()
             if self._squared_error_of(found.placement) <= limit:
                 return found
-        best = self._at_lowest_price(known.search, limit, price_ms)
+        best = self._at_lowest_price(self._found, limit, price_ms)
         known.penalties = None if best is None else Penalties(self._weighed(), best[1])
         return None if best is None else best[0]
 

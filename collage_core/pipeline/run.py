@@ -129,6 +129,8 @@ class _Steps:
         """For the next call of the same."""
         if self._aim.bounds:
             memory = self._found.recalled or self._found.memory
+            if self._within is not None:
+                memory.tried = tuple(self._within.tried.values())
             self._machine.database.put(self._memory_key(), memory.to_record())
 
     def _memory_key(self) -> CostKey:
@@ -151,6 +153,8 @@ class _Steps:
             known = costs_digest(self._known.candidates, self._known.costs)
             if memory is not None and memory.costs_digest == known:
                 found.recalled, found.singles, found.failed = memory, memory.singles, dict(memory.failed)
+                if self._within is not None:
+                    self._within.tried = {str(i): tried for i, tried in enumerate(memory.tried)}
 
     def _estimate(self) -> None:
         """Nothing needs estimates where all is known, or recalled, or measured by others, all at once."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from collage_core.ir import Graph, Subgraph
-from collage_core.pipeline.error_limit import Spent
+from collage_core.pipeline.error_limit import Spent, Tried
 from collage_core.placement import Conversion, Group
 from collage_core.rounding import Site, converted_site, rounded_sites
 
@@ -28,7 +28,9 @@ def conversion_error(graph: Graph, c: Conversion, spent: Spent | None) -> float 
 
 
 def limit_json(spent: Spent | None) -> dict[str, Any] | None:
-    """What was allowed, and what came of it on inputs that nothing was chosen by."""
+    """What was allowed, and what came of it on inputs that nothing was chosen by. tried: what was found on
+    the way, the fastest first; on the front is what nothing else is as fast and as right as.
+    """
     if spent is None:
         return None
     return {
@@ -37,7 +39,16 @@ def limit_json(spent: Spent | None) -> dict[str, Any] | None:
         "held_out_error": spent.error,
         "held_out_samples": spent.samples,
         "made_up_inputs": spent.is_made_up,
+        "tried": [
+            {**t._asdict(), "is_on_front": not any(_is_better(other, t) for other in spent.tried)}
+            for t in spent.tried
+        ],
     }
+
+
+def _is_better(other: Tried, t: Tried) -> bool:
+    """Whether it is as fast and as right at least, and one of both more."""
+    return other[:2] != t[:2] and other.predicted_ms <= t.predicted_ms and other.error <= t.error
 
 
 def limit_text(limit: Mapping[str, Any], max_rel_error: float | None) -> str:

@@ -13,6 +13,7 @@ from collage_core.report.conclusion import (
     speed_text,
     standing_lines,
 )
+from collage_core.report.front import front_text
 from collage_core.report.rounding import limit_text
 from collage_core.report.tables import headline, table
 
@@ -136,6 +137,8 @@ def explain_text(report: Mapping[str, Any]) -> str:
         moved = sum(t["bytes"] for t in transfers)
         took_ms = sum(t["cost_ms"] or 0.0 for t in transfers)
         parts.append(f"{len(transfers)} of these are transfers: {moved} bytes, {ms_text(took_ms)} ms")
+    if front := front_text(report.get("error_limit") or {}):
+        parts.append("time against error, of what was tried\n" + front)
     if "prediction" in report:
         parts += _prediction(report["prediction"])
     if infeasible := report.get("infeasible"):

@@ -11,6 +11,7 @@ import os
 import threading
 import warnings
 import zipfile
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,8 @@ from collage_core.cli.output import show
 from collage_core.costs import CostDatabase, CostKey, CostRecord, Policy
 from collage_core.formats import Array
 from collage_core.ir import from_model
+from collage_core.report.summary import placement_json
+from collage_core.runtime.bundle import read
 from collage_core.worker.worker import _spawner
 
 if TYPE_CHECKING:
@@ -278,6 +281,25 @@ def test_damaged_bundles(
             elif content is not None:
                 target.writestr(name, content)
     assert "not a " in mistake("explain", damaged)
+
+
+def test_a_front_is_drawn_where_an_error_was_limited(
+    bundle: Path, tmp_path: Path, mistake: Mistake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "front.svg"
+    said = mistake("explain", bundle, "--front", picture)
+    assert "no error was limited by --max-error, and no front is known" in said
+    tried = {"predicted_ms": 1.0, "error": 2e-3, "held_out_error": None, "is_on_front": True}
+    made = read(bundle)
+    report = placement_json(made.graph, made.placement)
+    limit = {"most": 1e-2, "metric": None, "tried": [tried]}
+    save(replace(made, report={**report, "error_limit": limit}), bundle)
+    assert main(["explain", str(bundle), "--front", str(picture)]) == 0
+    assert "time against error" in capsys.readouterr().out
+    assert picture.read_text().startswith("<svg ")
+    damaged = {**report, "error_limit": {"most": "a lot", "tried": [{}]}}
+    save(replace(made, report=damaged), bundle)
+    assert "its report is damaged" in mistake("explain", bundle, "--front", picture)
 
 
 def test_explain_of_a_placement_made_by_hand(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:

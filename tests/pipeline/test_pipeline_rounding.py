@@ -96,6 +96,10 @@ def test_what_is_rounded_hangs_on_the_error_that_is_allowed(
     assert again.counts["measured"] == 0
     assert again.spent is not None
     assert again.spent.error == found.spent.error
+    assert found.spent.tried
+    assert set(again.spent.tried) == set(found.spent.tried)
+    if rounded:
+        assert found.spent.error in {t.held_out_error for t in found.spent.tried}
 
     rng = np.random.default_rng(5)
     x, z = (rng.standard_normal((4, 64)).astype(np.float32) for _ in range(2))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+
+from collage_run.files import replacing
 
 from collage_core.cli.arguments import add_json
 from collage_core.cli.output import show
 from collage_core.errors import BundleError
+from collage_core.report.front import front_svg
 from collage_core.report.summary import placement_json
 from collage_core.report.text import explain_text
 from collage_core.runtime.bundle import read
@@ -17,14 +21,26 @@ SUMMARY = "Show a bundle's groups, conversions and costs, and why backends decli
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", help="a file that `collage optimize -o` wrote")
+    parser.add_argument(
+        "--front",
+        metavar="FILE.svg",
+        help="draw time against error there, of what was tried to hold --max-error",
+    )
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     bundle = read(args.bundle)
     report = dict(bundle.report) or placement_json(bundle.graph, bundle.placement)
+    limit = report.get("error_limit") or {}
+    if args.front is not None and not limit.get("tried"):
+        raise BundleError(f"{args.bundle}: no error was limited by --max-error, and no front is known")
     try:
         text = "" if args.json else explain_text(report)
+        picture = "" if args.front is None else front_svg(limit, str(report.get("model") or args.bundle))
     except Exception as error:  # anyone may have written the report
         raise BundleError(f"{args.bundle}: its report is damaged ({error!r})") from None
+    if args.front is not None:
+        with replacing(Path(args.front)) as file:
+            file.write_text(picture)
     show(report, args.json, lambda _: text)
