@@ -33,12 +33,18 @@ _WHERE = """(d, a, a_scale, a_zero, b, b_scale, b_zero, c_scale, c_zero) => (c) 
   z = Where (d, x, y)
   c = QuantizeLinear (z, c_scale, c_zero) }"""
 
+_BLOCKS_SINCE = 21
+"""The opset from which DequantizeLinear takes blocks, and numbers of four bits."""
+_TYPES = {4: 21, 8: 2}
+"""Of `onnx.TensorProto`, by bits: UINT4, UINT8."""
 _AXES_SINCE = 13
 """The opset from which DequantizeLinear has an axis, and Softmax is of one axis."""
 
 
 def definitions() -> Sequence[Definition]:
-    """Of elementwise operators, pooling, Softmax, Concat, Gemm, and the conversions of this domain."""
+    """Of elementwise operators, pooling, Softmax, Concat, Gemm, products with weights in blocks, and the
+    conversions of this domain.
+    """
     found: dict[str, Callable[[Call], str | None]] = {
         "QLinearAdd": lambda call: _TWO.format(op="Add"),
         "QLinearMul": lambda call: _TWO.format(op="Mul"),
@@ -50,6 +56,7 @@ def definitions() -> Sequence[Definition]:
         "QLinearConcat": _concat,
         "QLinearWhere": lambda call: _WHERE,
         "QGemm": _gemm,
+        "MatMulNBits": _matmul_n_bits,
         "QuantizeLinear": lambda call: _conversion("QuantizeLinear", call),
         "DequantizeLinear": lambda call: _conversion("DequantizeLinear", call),
     }
@@ -111,6 +118,52 @@ def _gemm(call: Call) -> str | None:
       {bias}
       z = Gemm {_stated(call.attributes)} (x, m{", w" if bias else ""})
       {last} }}"""
+
+
+def _matmul_n_bits(call: Call) -> str | None:
+    """Weights of four bits, two in a byte, the lower first, or of eight: (columns, blocks, bytes), and for
+    each block a scale and a zero point. In ONNX's own form they are (rows, columns), dequantised in blocks.
+    """
+    block_size, rows, columns = (int(call.attributes[n]) for n in ("block_size", "K", "N"))
+    bits, is_given = int(call.attributes.get("bits", 4)), dict(enumerate(call.given))
+    if call.opset < _BLOCKS_SINCE or bits not in _TYPES or is_given.get(4):
+        return None
+    blocks = -(-rows // block_size)
+    zeros = f"zeros = ConstantOfShape <value: tensor = uint8[1] {{{1 << (bits - 1)}}}> (few)"
+    if is_given.get(3):
+        zeros = _unpacked("zero_points", "zeros", bits, columns, blocks)
+    return f"""(a, b, scales, zero_points, g_idx, bias) => (y) {{
+      few = Constant <value_ints = [{blocks}, {columns}]> ()
+      {_unpacked("b", "whole", bits, columns, rows)}
+      {zeros}
+      flat = Constant <value_ints = [{columns}, {blocks}]> ()
+      of_columns = Reshape (scales, flat)
+      scale = Transpose (of_columns)
+      number = Cast <to: int = {_TYPES[bits]}> (whole)
+      zero = Cast <to: int = {_TYPES[bits]}> (zeros)
+      weights = DequantizeLinear <axis: int = 0, block_size: int = {block_size}> (number, scale, zero)
+      {"m = MatMul (a, weights) y = Add (m, bias)" if is_given.get(5) else "y = MatMul (a, weights)"} }}"""
+
+
+def _unpacked(packed: str, result: str, bits: int, columns: int, rows: int) -> str:
+    """uint8 (rows, columns) of numbers that lie packed, column after column, each column in whole bytes."""
+    name = f"{packed}_"
+    halves = f"""{name}low_bits = Constant <value: tensor = uint8[1] {{15}}> ()
+      {name}shift = Constant <value: tensor = uint8[1] {{4}}> ()
+      {name}last = Constant <value_ints = [-1]> ()
+      {name}low = BitwiseAnd ({packed}, {name}low_bits)
+      {name}high = BitShift <direction: string = "RIGHT"> ({packed}, {name}shift)
+      {name}lower = Unsqueeze ({name}low, {name}last)
+      {name}higher = Unsqueeze ({name}high, {name}last)
+      {name}numbers = Concat <axis: int = -1> ({name}lower, {name}higher)"""
+    return f"""{halves if bits == 4 else f"{name}numbers = Identity ({packed})"}
+      {name}shape = Constant <value_ints = [{columns}, -1]> ()
+      {name}first = Constant <value_ints = [0]> ()
+      {name}end = Constant <value_ints = [{rows}]> ()
+      {name}axis = Constant <value_ints = [1]> ()
+      {name}columns = Reshape ({name}numbers, {name}shape)
+      {name}cut = Slice ({name}columns, {name}first, {name}end, {name}axis)
+      {result} = Transpose ({name}cut)"""
 
 
 def _conversion(op: str, call: Call) -> str | None:

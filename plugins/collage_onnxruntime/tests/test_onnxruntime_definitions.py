@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnx.parser
 import onnxruntime
 import pytest
+from collage_onnxruntime.backend import OnnxRuntimeBackend
 from collage_onnxruntime.definitions import definitions
+from onnx import helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 from collage_core import build, optimize
+from collage_core.device import Target
 from collage_core.errors import ModelError
 from collage_core.formats import Array
-from collage_core.ir import from_model
+from collage_core.ir import Subgraph, from_model
 from collage_core.ir.passes import normalise
 from collage_core.pipeline.effort import QUICK
 from collage_core.reference import evaluate
+from collage_core.testing import check_group
 
 _RNG = np.random.default_rng(5)
 _STEPS = """float as = {0.02}, uint8 az = {120}, float bs = {0.03}, uint8 bz = {7},
@@ -122,7 +127,7 @@ def test_it_computes_the_same(name: str, opset: int) -> None:
 
 def test_each_has_a_case() -> None:
     named = " ".join(text for _, _, text in _CASES.values())
-    assert [d.name for d in definitions() if f"{d.name} " not in named] == []
+    assert [d.name for d in definitions() if f"{d.name} " not in named] == ["com.microsoft.MatMulNBits"]
 
 
 @pytest.mark.parametrize(
@@ -138,6 +143,64 @@ def test_what_has_no_definition_is_named(text: str, opset: int) -> None:
     graph = from_model(_model(_IMAGES, {}, text, opset), definitions=definitions())
     with pytest.raises(ModelError, match=r"the reference implements no com\.microsoft\.QL?i?"):
         evaluate(graph, _IMAGES)
+
+
+def _n_bits(
+    rows: int, bits: int, *, zero_points: bool, bias: bool = False, opset: int = 21, order: bool = False
+) -> onnx.ModelProto:
+    """Of 16 columns, in blocks of 32 rows."""
+    blocks = -(-rows // 32)
+    columns = 16
+    constants: dict[str, Array] = {
+        "b": _RNG.integers(0, 256, (columns, blocks, 32 * bits // 8)).astype(np.uint8),
+        "scales": _RNG.uniform(0.01, 0.02, columns * blocks).astype(np.float32),
+    }
+    if zero_points:
+        size = columns * -(-blocks * bits // 8)
+        constants["zero_points"] = _RNG.integers(0, 256, size).astype(np.uint8)
+    if order:
+        constants["g_idx"] = np.arange(rows, dtype=np.int32) // 32
+    if bias:
+        constants["bias"] = _RNG.standard_normal(columns).astype(np.float32)
+    names = ["b", "scales", "zero_points", "g_idx", "bias"]
+    while names[-1] not in constants:
+        names.pop()
+    attributes: dict[str, Any] = {"K": rows, "N": columns, "bits": bits, "block_size": 32}
+    operands = ["a", *(v if v in constants else "" for v in names)]
+    node = helper.make_node("MatMulNBits", operands, ["y"], domain="com.microsoft", **attributes)
+    given, made = (helper.make_tensor_value_info(v, 1, [3, n]) for v, n in (("a", rows), ("y", columns)))
+    kept = [onnx.numpy_helper.from_array(a, v) for v, a in constants.items()]
+    graph = helper.make_graph([node], "g", [given], [made], kept)
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("zero_points", [True, False])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("rows", [64, 80, 96])
+def test_weights_of_few_bits_in_blocks(rows: int, bits: int, zero_points: bool, bias: bool) -> None:
+    """The last block may be half, and columns of zero points end in the middle of a byte."""
+    model = _n_bits(rows, bits, zero_points=zero_points, bias=bias)
+    inputs = {"a": _RNG.standard_normal((3, rows)).astype(np.float32)}
+    expected = _asked(model, inputs)
+    graph = normalise(from_model(model, definitions=definitions()))
+    assert [n.op_type for n in graph.nodes] == ["MatMul", "Add"][: 1 + bias]
+    (weights,) = graph.dequantised.values()
+    assert str(graph.type_of(weights.inputs[0])) == f"uint{bits}[{rows},16]"
+    np.testing.assert_allclose(evaluate(graph, inputs)["y"], expected, rtol=1e-5, atol=1e-5)
+    check_group(OnnxRuntimeBackend(), Subgraph(graph, graph.all_nodes), inputs, Target("cpu", 1))
+
+
+def test_other_weights_in_blocks_are_named() -> None:
+    inputs = {"a": np.zeros((3, 64), np.float32)}
+    for model in (
+        _n_bits(64, 4, zero_points=True, opset=20),
+        _n_bits(64, 4, zero_points=True, order=True),
+        _n_bits(64, 2, zero_points=False),
+    ):
+        with pytest.raises(ModelError, match=r"implements no com\.microsoft\.MatMulNBits"):
+            evaluate(from_model(model, definitions=definitions()), inputs)
 
 
 class _Samples(CalibrationDataReader):  # type: ignore[misc]
