@@ -5,7 +5,7 @@ that may change its shape.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from collage_core.errors import ModelError
 from collage_core.formats import Array
@@ -13,15 +13,14 @@ from collage_core.ir.bodies import bodies_of, closed
 from collage_core.ir.graph import Graph
 from collage_core.ir.types import UNKNOWN, Node, TensorType
 
-__all__ = ["types_of_bodies", "with_typed_bodies", "yielded_types"]
+__all__ = ["of_two_ranks", "types_of_bodies", "with_typed_bodies", "yielded_types"]
 
 _Infer = Callable[[Graph], Graph]
 
 
 def yielded_types(graph: Graph, infer: _Infer) -> dict[str, TensorType]:
     """Static types of those outputs of If, Loop and Scan of which the graph has none, as far as the types of
-    what they are given tell. UNKNOWN for what the branches of an If yield in different ranks, whatever is
-    stated of it: PyTorch's exporter states one branch's. `infer` gives the values of a graph their types.
+    what they are given tell. `infer` gives the values of a graph their types.
     """
     found: dict[str, TensorType] = {}
     for node in graph.nodes:
@@ -34,16 +33,24 @@ def yielded_types(graph: Graph, infer: _Infer) -> dict[str, TensorType]:
         for v, type in zip(node.outputs, types, strict=True):
             if v and type.is_static and not graph.type_of(v).is_static:
                 found[v] = type
-        if node.op_type == "If":
-            found |= dict.fromkeys(_of_no_rank(graph, node, infer), UNKNOWN)
     return found
 
 
-def _of_no_rank(graph: Graph, node: Node, infer: _Infer) -> Iterator[str]:
-    """Outputs of an If that have another rank in one branch than in the other."""
-    for v, types in zip(node.outputs, zip(*types_of_bodies(graph, node, infer), strict=True), strict=True):
-        if v and UNKNOWN not in types and len({len(t.shape) for t in types}) > 1:
-            yield v
+def of_two_ranks(graph: Graph, infer: _Infer) -> set[str]:
+    """What an If yields in another rank in one branch than in the other, and all that is computed of it."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        if not found.isdisjoint(node.inputs):
+            found.update(v for v in node.outputs if v)
+        elif node.op_type == "If" and not node.domain:
+            types = zip(*types_of_bodies(graph, node, infer), strict=True)
+            found.update(v for v, t in zip(node.outputs, types, strict=True) if v and _differ_in_rank(t))
+    return found
+
+
+def _differ_in_rank(types: Iterable[TensorType]) -> bool:
+    known = list(types)
+    return UNKNOWN not in known and len({len(t.shape) for t in known}) > 1
 
 
 def types_of_bodies(

@@ -59,12 +59,10 @@ class Definition:
 def with_definitions(
     model: onnx.ModelProto, definitions: Sequence[Definition], opset: int
 ) -> onnx.ModelProto:
-    """The model with a function for each of its operators that `definitions` knows and the model does not
-    define itself; `model` where there is none. opset: ONNX's. ModelError where a definition fails.
+    """The model, which has no functions, with one for each of its operators that `definitions` knows; `model`
+    where there is none. opset: ONNX's. ModelError where a definition fails.
     """
     known = {(d.domain, d.op_type): d for d in definitions}
-    for f in model.functions:
-        known.pop((f.domain, f.name), None)
     if not any((n.domain, n.op_type) in known for n in _nodes(model.graph)):
         return model
     whole = onnx.ModelProto()
@@ -73,9 +71,9 @@ def with_definitions(
     for node in _nodes(whole.graph):
         definition = known.get((node.domain, node.op_type))
         text = None if definition is None else _text(definition, node, opset)
-        if text is None:
+        if definition is None or text is None:
             continue
-        key = f"{node.op_type} {text}"
+        key = f"{definition.name} {text}"
         if key not in functions:
             functions[key] = _function(node, f"{node.op_type}_{len(functions)}", text, opset)
         node.op_type = functions[key].name
@@ -117,6 +115,8 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model without functions. ModelError for one that cannot be brought to the model's opset."""
+    if not model.functions:
+        return model
     spoken = {o.domain: o.version for o in model.opset_import}.get("", 0)
     for function in model.functions:
         opset = {o.domain: o.version for o in function.opset_import}.get("", spoken)

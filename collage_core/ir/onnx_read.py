@@ -13,7 +13,7 @@ from collage_run.files import regular
 
 from collage_core.errors import ModelError
 from collage_core.ir.bodies import inner_nodes
-from collage_core.ir.body_types import with_typed_bodies, yielded_types
+from collage_core.ir.body_types import of_two_ranks, with_typed_bodies, yielded_types
 from collage_core.ir.deduction import deduced_types
 from collage_core.ir.functions import Definition, inlined, with_definitions
 from collage_core.ir.graph import Graph
@@ -76,9 +76,8 @@ def from_model(
     shapes = shapes or {}
     check_texts(model)
     opsets = check_versions(model)
-    model = with_definitions(model, definitions, opsets.get("", 0))
-    if model.functions:
-        model = inlined(model)
+    # A model's own functions may call what is defined elsewhere.
+    model = inlined(with_definitions(inlined(model), definitions, opsets.get("", 0)))
     proto = model.graph
     for sparse in proto.sparse_initializer:
         raise ModelError(f"sparse initializer {sparse.values.name!r} is not supported")
@@ -91,6 +90,11 @@ def from_model(
     graph = reader.graph(proto, _specialise(values, shapes), constants)
     declared = {v.name: declared_type(v) for v in (*proto.value_info, *proto.output)} if not shapes else {}
     graph = infer_types(graph, declared)
+    if open_values := of_two_ranks(graph, infer_types):
+        # PyTorch's exporter states one branch's type of an If. What it really is hangs on the condition.
+        unknown = {v: dataclasses.replace(graph.values[v], type=UNKNOWN) for v in open_values}
+        declared = {v: type for v, type in declared.items() if v not in open_values}
+        graph = infer_types(graph.replace(values={**graph.values, **unknown}), declared)
     check_legacy_broadcasts(graph)
     return graph
 
@@ -108,7 +112,6 @@ def infer_types(graph: Graph, declared: Mapping[str, TensorType] | None = None) 
         more = {v: type for v, type in found.items() if type != graph.type_of(v)}
         if not more:
             return with_typed_bodies(graph, infer_types)
-        declared = {v: type for v, type in declared.items() if more.get(v) != UNKNOWN}
         values = {v: dataclasses.replace(graph.values[v], type=type) for v, type in more.items()}
         graph = graph.replace(values={**graph.values, **values})
 

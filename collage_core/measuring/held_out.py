@@ -67,6 +67,14 @@ class HeldOut:
         """How many are held out."""
         return len(self._samples)
 
+    def check_metric(self, most: float) -> None:
+        """InputError where a person's metric fails, or says of right answers that they are off by more."""
+        if self.metric is None:
+            return
+        right = [self._workspace.expected_outputs()] * (1 + len(self))
+        if (error := self._error(right, right)) > most:
+            raise InputError(f"metric {self.metric.name}: {error:g} for equal answers is more than {most:g}")
+
     def known_error_of(self, placement: Placement) -> float | None:
         """As `error_of`, where it has been run before; None where it has not."""
         if placement.digest not in self._known:

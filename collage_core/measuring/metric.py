@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import math
 import runpy
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,10 @@ class Metric:
             source = inspect.getsource(function)
         except (OSError, TypeError):
             raise CollageError(f"metric {function!r} has no source, by which it would be known") from None
-        return cls(getattr(function, "__name__", "metric"), function, _digest(source))
+        if getattr(function, "__closure__", None):
+            raise CollageError(f"metric {function!r} closes over others; write it as one of its own")
+        defaults = repr(getattr(function, "__defaults__", None))
+        return cls(getattr(function, "__name__", "metric"), function, _digest(f"{source}\n{defaults}"))
 
     def __call__(self, outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
         """inf for NaN. InputError, with the metric's name, where it fails or answers no number from 0 on."""
@@ -56,13 +60,17 @@ def metric_in(place: str) -> Metric:
     file, _, name = place.rpartition(":")
     if not file or not name:
         raise CollageError(f"metric {place!r}: FILE.py:FUNCTION is needed")
+    before = list(sys.path)
+    sys.path.insert(0, str(Path(file).resolve().parent))  # as where Python runs a file
     try:
-        source = Path(file).read_text()
+        source = Path(file).read_text(encoding="utf-8")
         function = runpy.run_path(file).get(name)
     except OSError as error:
         raise CollageError(f"metric {place}: {error.strerror or error}") from None
-    except Exception as error:  # anything that a person may have written
+    except (Exception, SystemExit) as error:  # anything that a person may have written
         raise CollageError(f"metric {place}: {file} fails: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path[:] = before
     if not callable(function):
         raise CollageError(f"metric {place}: {file} has no function {name}")
     return Metric(name, function, _digest(f"{name}\n{source}"))

@@ -86,6 +86,7 @@ class Trials:
         entrants = [
             self._entrant(name, p) for name, p in [(_ANCHOR, self._anchor), *((p.digest, p) for p in beside)]
         ]
+        self._workspace.record()
         with measuring_lock(self._machine.progress.note):
             start = time.monotonic()  # waiting for other measurements is nobody's share
             ran = self._machine.run_in_turns(entrants, Rounds(_ROUNDS), Limits(open_s=candidate_limit_s()))

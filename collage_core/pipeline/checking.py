@@ -65,7 +65,7 @@ def check_bundle(
     with measuring_lock(progress.note), Workspace(graph) as workspace:
         end_s = time.monotonic() + budget_s
         # Which placements hold a limit to the error costs do not say.
-        prediction = _prediction(machine, bundle, made) if made.max_error is None else None
+        prediction = None if made.is_limited else _prediction(machine, bundle, made)
         entrants = [
             placement_entrant(workspace, n, p, registry, most_error=made.max_error)
             for n, p in {COLLAGE: placement, **singles}.items()

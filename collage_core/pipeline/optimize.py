@@ -151,6 +151,7 @@ def optimize(
                 machine, workspace, samples.held_out, is_made_up=samples.is_made_up, metric=measure
             )
             limit = ErrorLimit(max_error, opened.enter_context(closing(held_out)))
+            held_out.check_metric(max_error)
         is_op_level = isinstance(searcher, OpLevelSearch)
         aim = Aim(
             machine,

@@ -39,7 +39,9 @@ _FLOATS, _QUANTISED = "floats", "quantised"
 
 @dataclass(frozen=True, slots=True)
 class Quantising:
-    """A quantised model that was written. by: whose tool made it. samples: so many its ranges come from.
+    """A quantised model that was written.
+
+    by: whose tool made it. samples: so many its ranges come from. weighed: by so many others harm was told.
     held_out: on so many others it was run. error: max|difference from the floats' answer| / max|that|, the
     worst output's on the worst of these. spared: nodes that stayed floats for the error that was allowed.
     quantised, products: how many products have weights of whole numbers, of how many. bytes: of the model
@@ -48,6 +50,7 @@ class Quantising:
 
     by: PeerInfo
     samples: int
+    weighed: int
     held_out: int
     error: float
     spared: tuple[str, ...]
@@ -72,12 +75,13 @@ def quantise(
 ) -> Quantising:
     """Normalise a model and write a quantised one, statically: what values range over is seen on samples.
 
-    calibration: samples of each input along a further axis in front, two at least; the last quarter, one at
-    least, is held out, to tell the error. output: the file to write, replaced as a whole. max_error: what the
-    error may be there; nodes that do most harm for what they compute stay floats until it holds. That is
-    weighed on one sample more that no range comes from, where there are four. excluded:
-    names of nodes that stay floats anyway. quantizer: whose tool; that of the first that is available where
-    None.
+    calibration: samples of each input along a further axis in front, two at least. The last quarter, one at
+    least, is held out, to tell the error. output: the file to write, replaced as a whole.
+
+    max_error: what the error may be there. Nodes that do most harm stay floats until it holds. Harm is
+    weighed on one sample more that no range comes from, where there are four. excluded: names of nodes that
+    stay floats anyway. A weight that others share may be quantised all the same. quantizer: whose tool; that
+    of the first that is available where None.
 
     InputError for a calibration that does not fit, CollageError for a node that is not there, where no tool
     is, and where the error cannot be held; RemoteError with what the tool says.
@@ -106,10 +110,11 @@ def quantise(
         before = trials.bytes_before
     finally:
         folder.remove()
-    whole, products = _products(trial.graph)
+    whole, products = _products(trial)
     spared = tuple(sorted(trial.excluded - set(excluded)))
     sizes = before, os.path.getsize(output)
-    return Quantising(tool.info(), len(seen), count, trial.error, spared, whole, products, *sizes)
+    told = len(seen), len(drawn) - len(seen) - count, count
+    return Quantising(tool.info(), *told, trial.error, spared, whole, products, *sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,23 +193,37 @@ class _Harm(NamedTuple):
 
 
 def _within(trials: _Trials, whole: _Trial, weighed: Mapping[str, Array], max_error: float) -> _Trial:
-    """With as few nodes left out, of those that do most harm for what they compute, as hold the limit on the
-    held-out samples; found by bisection. `whole`, the last, does not hold it. weighed: a sample by which harm
-    is told.
+    """With some nodes left out that do most harm, by which the held-out samples hold the limit. `whole`, the
+    last, does not hold it. weighed: a sample by which harm is told. CollageError where no product is left.
+
+    Two orders are tried, each by bisection: by harm, and by harm for what is computed. The answer is what
+    leaves out less to compute.
     """
-    harm = sorted(trials.harm(weighed), key=lambda h: h.squared_error / max(h.flops, 1), reverse=True)
+    harm = trials.harm(weighed)
+    orders = (lambda h: h.squared_error, lambda h: h.squared_error / max(h.flops, 1))
+    found = [_bisected(trials, whole, sorted(harm, key=key, reverse=True), max_error) for key in orders]
+    flops = {h.node: h.flops for h in harm}
+    held = [t for t in found if t.error <= max_error and _products(t)[0]]
+    if held:
+        return min(held, key=lambda t: (sum(flops.get(n, 0) for n in t.excluded), len(t.excluded)))
+    best = min(found, key=lambda t: t.error)
+    raise CollageError(
+        f"nothing was found that can be quantised within an error of {max_error:g}; the least was "
+        f"{best.error:.1e}, with {len(best.excluded - whole.excluded)} of {len(harm)} nodes left as they are"
+    )
+
+
+def _bisected(trials: _Trials, whole: _Trial, harm: Sequence[_Harm], max_error: float) -> _Trial:
+    """With the first of these left out, as few as hold the limit; where none do, what came nearest."""
     fewest, most = 0, len(harm)
-    held: _Trial | None = None
+    best = whole
     while most - fewest > 1:
         count = (fewest + most) // 2
         trial = trials.of(whole.excluded | {h.node for h in harm[:count]})
-        if trial.error <= max_error:
-            held, most = trial, count
-        else:
-            fewest = count
-    if held is None:
-        raise CollageError(f"nothing was found that can be quantised within an error of {max_error:g}")
-    return held
+        if trial.error <= max_error or trial.error < best.error:
+            best = trial
+        fewest, most = (fewest, count) if trial.error <= max_error else (count, most)
+    return best
 
 
 def _quantise(
@@ -223,7 +242,9 @@ def _write(model: onnx.ModelProto, output: Path) -> None:
         file.write_bytes(data)
 
 
-def _products(graph: Graph) -> tuple[int, int]:
-    """With weights of whole numbers, and all."""
+def _products(trial: _Trial) -> tuple[int, int]:
+    """With weights of whole numbers, and all. One that was left out may read weights that others share."""
+    graph = trial.graph
     found = [n for n in graph.nodes if Operator(graph, n).kind is OpKind.OUT_ELEMWISE_FUSABLE]
-    return sum(n.inputs[1] in graph.dequantised for n in found), len(found)
+    whole = [n for n in found if n.inputs[1] in graph.dequantised and n.name not in trial.excluded]
+    return len(whole), len(found)

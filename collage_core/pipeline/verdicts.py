@@ -59,7 +59,8 @@ class Made:
     chosen: the label of what was chosen. median_ms: of it. singles: libraries alone that ran beside it, by
     label. took_part: backends. alone_ms: predicted from costs alone, of what was chosen, and the least of all
     placements. made_at: seconds since 1970. max_error: what it was allowed to be off by on inputs that
-    anybody can make up, None where it was not limited, or on inputs that nobody has now.
+    anybody can make up, None where it was not limited, by a person's own metric, or on inputs that nobody has
+    now. is_limited: whether its error was limited in any way.
     """
 
     model: str | None = None
@@ -71,6 +72,7 @@ class Made:
     constraints: Constraints = field(default_factory=Constraints)
     made_at: float | None = None
     max_error: float | None = None
+    is_limited: bool = False
 
 
 @dataclass(frozen=True, slots=True)

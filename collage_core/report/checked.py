@@ -44,6 +44,7 @@ def made_from(report: Mapping[str, Any], origin: Mapping[str, Any]) -> Made:
         ),
         _positive(origin.get("made_at")),
         _positive(limit.get("most")) if limit.get("made_up_inputs") and not limit.get("metric") else None,
+        bool(limit),
     )
 
 

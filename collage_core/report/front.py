@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
+from collage_run.printable import printable_line
+
+from collage_core.errors import CollageError
 from collage_core.report.conclusion import ms_text
 from collage_core.report.tables import table
 
@@ -32,18 +35,22 @@ def _held_out(tried: Mapping[str, Any]) -> str:
 
 def front_svg(limit: Mapping[str, Any], title: str) -> str:
     """What was tried, as SVG: filled where it was run on held-out inputs, at the error that it had there;
-    hollow at the error that was weighed. The line is the limit.
+    hollow at the error that was weighed. The line is the limit. Of a metric only what was run is known.
     """
-    tried: Sequence[Mapping[str, Any]] = limit["tried"]
+    metric: str | None = limit.get("metric")
+    every: Sequence[Mapping[str, Any]] = limit["tried"]
+    tried = [t for t in every if metric is None or t["held_out_error"] is not None]
     points = [(t["predicted_ms"], _error(t), t["held_out_error"] is not None) for t in tried]
+    if not points:
+        raise CollageError(f"nothing was run on held-out inputs, and {metric} is known of nothing")
     times = [ms for ms, _, _ in points]
     # 0 has no place on a logarithmic axis: it is drawn a decade below all others.
     least = min([e for _, e, _ in points if e > 0], default=1.0) / 10
     errors = [math.log10(max(e, least)) for _, e, _ in points]
-    limits = [] if limit.get("metric") else [math.log10(limit["most"])]
+    allowed = math.log10(limit["most"])
     margin = (max(times) - min(times)) * 0.05 or max(times) * 0.05
     x_at = _Axis(min(times) - margin, max(times) + margin, _LEFT, _WIDTH - _RIGHT)
-    low, high = math.floor(min([*errors, *limits])), math.ceil(max([*errors, *limits]))
+    low, high = math.floor(min([*errors, allowed])), math.ceil(max([*errors, allowed]))
     high = max(high, low + 1)
     y_at = _Axis(low, high, _HEIGHT - _BOTTOM, _TOP)
     parts = [_text(_WIDTH / 2, 20, title, "middle")]
@@ -54,10 +61,9 @@ def front_svg(limit: Mapping[str, Any], title: str) -> str:
     for ms in (x_at.low, (x_at.low + x_at.high) / 2, x_at.high):
         parts.append(_text(x_at(ms), _HEIGHT - _BOTTOM + 18, f"{ms:.3g}", "middle"))
     parts.append(_text(_WIDTH / 2, _HEIGHT - 12, "predicted ms", "middle"))
-    parts.append(_text(_LEFT, _TOP - 8, "error", "end"))
-    for allowed in limits:
-        y = y_at(allowed)
-        parts.append(f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" stroke="#c33" stroke-dasharray="5 3"/>')
+    parts.append(_text(_LEFT, _TOP - 8, metric or "error", "end"))
+    y = y_at(allowed)
+    parts.append(f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" stroke="#c33" stroke-dasharray="5 3"/>')
     for (ms, _, is_held_out), error in zip(points, errors, strict=True):
         fill = "#236" if is_held_out else "none"
         x, y = x_at(ms), y_at(error)
@@ -88,4 +94,4 @@ def _error(tried: Mapping[str, Any]) -> float:
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(printable_line(text))}</text>'

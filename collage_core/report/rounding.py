@@ -47,8 +47,14 @@ def limit_json(spent: Spent | None) -> dict[str, Any] | None:
 
 
 def _is_better(other: Tried, t: Tried) -> bool:
-    """Whether it is as fast and as right at least, and one of both more."""
-    return other[:2] != t[:2] and other.predicted_ms <= t.predicted_ms and other.error <= t.error
+    """Whether it is as fast and as right at least, and one of both more. What both were run on is what
+    counts, else what was weighed.
+    """
+    theirs, its = other.error, t.error
+    if other.held_out_error is not None and t.held_out_error is not None:
+        theirs, its = other.held_out_error, t.held_out_error
+    as_good = other.predicted_ms <= t.predicted_ms and theirs <= its
+    return as_good and (other.predicted_ms, theirs) != (t.predicted_ms, its)
 
 
 def limit_text(limit: Mapping[str, Any], max_rel_error: float | None) -> str:

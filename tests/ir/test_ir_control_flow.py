@@ -422,22 +422,26 @@ def test_a_known_condition_leaves_the_branch_taken(truth: bool) -> None:
 
 @pytest.mark.parametrize("truth", [True, False])
 @pytest.mark.parametrize("known", [True, False])
-def test_branches_of_two_ranks_are_not_held_to_the_rank_that_is_stated(truth: bool, known: bool) -> None:
+@pytest.mark.parametrize("stated", ["n", "1"])
+def test_branches_of_two_ranks_are_not_held_to_the_rank_that_is_stated(
+    truth: bool, known: bool, stated: str
+) -> None:
     """PyTorch's exporter makes an If of `squeeze`, and states one branch's type: ONNX Runtime runs it."""
     cast, condition = f"c = Cast <to = 9> ({'one' if known else 'd'})", "bool d" if known else "int64 d"
-    model = control_flow_model(f"""g (float[1] x, {condition}) => (float[n] y) {{
+    model = control_flow_model(f"""g (float[1] x, {condition}) => (float[{stated}] y, float[{stated}] z) {{
       one = Constant <value_int = {int(truth)}> ()
       {cast}
       zero = Constant <value_ints = [0]> ()
       t = Relu (x)
       y = If (c) < then_branch = p () => (u) {{ u = Squeeze (t, zero) }},
-                   else_branch = q () => (v) {{ v = Identity (t) }}> }}""")
+                   else_branch = q () => (v) {{ v = Identity (t) }}>
+      z = Neg (y) }}""")
     graph = from_model(model)
     inputs = {"x": np.array([3.0], np.float32), "d": np.array(truth, bool if known else np.int64)}
     expected = _onnxruntime(model, inputs)
-    assert expected[0].shape == (() if truth else (1,))
+    assert [a.shape for a in expected] == 2 * [() if truth else (1,)]
     normal = normalise(graph)
-    assert normal.type_of("y").is_static == known
+    assert normal.type_of("y").is_static == normal.type_of("z").is_static == known
     for g in (graph, normal):
         _assert_same(evaluate(g, inputs), expected)
 

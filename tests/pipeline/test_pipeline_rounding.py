@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -307,8 +308,8 @@ def test_a_metric_that_fails_is_named(parse: Parse, tmp_path: Path) -> None:
         _within(parse, tmp_path, 0.5, metric=metric_in(f"{file}:broken"), effort=QUICK)
     with pytest.raises(InputError, match="metric negative: -1 is no error"):
         _within(parse, tmp_path, 0.5, metric=metric_in(f"{file}:negative"), effort=QUICK)
-    found = _within(parse, tmp_path, 0.5, metric=metric_in(f"{file}:nan"), effort=QUICK)
-    assert not _rounded(found.graph, found.placement)
+    with pytest.raises(InputError, match=r"metric nan: inf for equal answers is more than 0\.5"):
+        _within(parse, tmp_path, 0.5, metric=metric_in(f"{file}:nan"), effort=QUICK)
 
 
 def test_metrics_that_are_not_there(parse: Parse, tmp_path: Path) -> None:
@@ -322,6 +323,13 @@ def test_metrics_that_are_not_there(parse: Parse, tmp_path: Path) -> None:
     file.write_text("import nothing_at_all\n")
     with pytest.raises(CollageError, match=r"metrics.py fails: ModuleNotFoundError"):
         metric_in(f"{file}:far")
+    (tmp_path / "beside.py").write_text("LIMIT = 3\n")
+    file.write_text("from beside import LIMIT\n\ndef far(outputs, expected):\n    return LIMIT\n")
+    assert metric_in(f"{file}:far")({}, {}) == 3.0
+    assert str(tmp_path) not in sys.path
+    file.write_text("import sys\nsys.exit()\n")
+    with pytest.raises(CollageError, match=r"metrics.py fails: SystemExit"):
+        metric_in(f"{file}:far")
     file.write_text("far = 3\n")
     with pytest.raises(CollageError, match="has no function far"):
         metric_in(f"{file}:far")
@@ -329,6 +337,9 @@ def test_metrics_that_are_not_there(parse: Parse, tmp_path: Path) -> None:
         optimize(parse(_TWO_WAYS), costs=tmp_path / "c.sqlite", metric=lambda outputs, expected: 0.0)
     with pytest.raises(CollageError, match="has no source"):
         Metric.of(eval("lambda outputs, expected: 0.0"))
+    limit = float(file.stat().st_size)
+    with pytest.raises(CollageError, match="closes over others"):
+        Metric.of(lambda outputs, expected: limit)
 
 
 def test_a_metric_is_known_by_its_source(tmp_path: Path) -> None:
@@ -339,3 +350,10 @@ def test_a_metric_is_known_by_its_source(tmp_path: Path) -> None:
     assert metric_in(f"{file}:nan").digest != first.digest
     file.write_text(_METRIC.replace("LIMIT", "2"))
     assert metric_in(f"{file}:far").digest != first.digest
+
+    def by(outputs: object, expected: object, by: float = 1.0) -> float:
+        return by
+
+    before = Metric.of(by).digest
+    by.__defaults__ = (2.0,)
+    assert Metric.of(by).digest != before

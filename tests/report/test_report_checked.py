@@ -138,6 +138,10 @@ def test_an_error_that_was_allowed_is_allowed_again() -> None:
     assert made_from(_report(error_limit=limit), {}).max_error == 0.01
     theirs = made_from(_report(error_limit={**limit, "made_up_inputs": False}), {})
     assert theirs.max_error is None, "inputs that nobody has here"
+    assert theirs.is_limited
+    measured = made_from(_report(error_limit={**limit, "metric": "top1"}), {})
+    assert (measured.max_error, measured.is_limited) == (None, True)
+    assert not made_from(_report(), {}).is_limited
     assert made_from(_report(error_limit=None), {}).max_error is None
     with pytest.raises((AttributeError, LookupError, TypeError, ValueError)):
         made_from(_report(error_limit=0.01), {})

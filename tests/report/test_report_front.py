@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from collage_core.errors import CollageError
 from collage_core.pipeline.error_limit import Spent, Tried
 from collage_core.report.front import front_svg, front_text
 from collage_core.report.rounding import limit_json
@@ -41,20 +42,31 @@ def test_on_the_front_is_what_nothing_else_is_as_fast_and_as_right_as() -> None:
     assert not front_text({"most": 0.01}), "a report of before"
 
 
+def test_what_was_run_counts_before_what_was_weighed() -> None:
+    tried = (Tried(1.0, 0.004, 0.5), Tried(1.1, 0.006, 0.001))
+    assert [t["is_on_front"] for t in _limit(tried)["tried"]] == [True, True]
+    tried = (Tried(1.0, 0.006, 0.001), Tried(1.1, 0.004, 0.5))
+    assert [t["is_on_front"] for t in _limit(tried)["tried"]] == [True, False]
+    with pytest.raises(CollageError, match="top1 is known of nothing"):
+        front_svg(_limit((Tried(1.0, 0.5),), "top1"), "m")
+
+
 @pytest.mark.parametrize("metric", [None, "top1"])
-@pytest.mark.parametrize("tried", [_TRIED, _TRIED[1:2], _TRIED[:1] * 2], ids=len)
+@pytest.mark.parametrize("tried", [_TRIED, _TRIED[1:2], _TRIED[1:2] * 2], ids=len)
 def test_the_picture_has_all_of_them_within_its_frame(tried: tuple[Tried, ...], metric: str | None) -> None:
     svg = ElementTree.fromstring(front_svg(_limit(tried, metric), "a <model> & more"))
     name = "{http://www.w3.org/2000/svg}"
     circles = svg.findall(f"{name}circle")
-    assert len(circles) == len(tried)
-    assert sum(c.get("fill") == "none" for c in circles) == sum(t.held_out_error is None for t in tried)
+    shown = [t for t in tried if metric is None or t.held_out_error is not None]
+    assert len(circles) == len(shown), "of a metric only what was run is known"
+    assert sum(c.get("fill") == "none" for c in circles) == sum(t.held_out_error is None for t in shown)
     for c in circles:
         assert 70 <= float(c.get("cx", 0)) <= 620
         assert 40 <= float(c.get("cy", 0)) <= 350
     limits = [p for p in svg.findall(f"{name}path") if p.get("stroke-dasharray")]
-    assert len(limits) == (metric is None)
-    if metric is None and len(tried) > 2:
+    assert len(limits) == 1
+    assert (metric or "error") in "".join(svg.itertext())
+    if len(shown) > 2:
         at = float(re.findall(r"M70 ([\d.]+)H", limits[0].get("d", ""))[0])
         above = [float(c.get("cy", 0)) < at for c in circles]
         assert above == [(t.held_out_error or t.error) > 0.01 for t in tried]

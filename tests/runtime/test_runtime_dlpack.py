@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import weakref
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,6 @@ from collage_run.devices import dlpack
 
 from collage_core.devices import DeviceArray
 from collage_core.formats import Format, plain
-
-if TYPE_CHECKING:
-    from typing_extensions import CapsuleType
 
 _SHAPE = (2, 3, 5)
 
@@ -45,23 +43,13 @@ class _Owner:
     pass
 
 
-class _Lender:
-    def __init__(self, capsule: CapsuleType) -> None:
-        self._capsule = capsule
-
-    def __dlpack__(self, *, stream: Any = None, **_: object) -> CapsuleType:
-        return self._capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return dlpack.CPU_DEVICE
-
-
 def test_who_owns_the_elements_lives_as_long_as_they_are_held() -> None:
     memory, owner = np.zeros(4, np.float32), _Owner()
     gone = weakref.ref(owner)
-    lender = _Lender(dlpack.capsule(dlpack.CPU_DEVICE, memory.ctypes.data, (4,), (4,), "float32", owner))
-    held = np.from_dlpack(lender)
-    del lender, owner
+    format = plain("float32", (4,), "lazy")
+    array = DeviceArray.of(memory.ctypes.data, (4,), format, dlpack.CPU_DEVICE, owner)
+    held = np.from_dlpack(array)
+    del array, owner
     gc.collect()
     assert gone() is not None
     del held
@@ -93,3 +81,27 @@ def test_what_cannot_be_lent_is_refused() -> None:
             dlpack.capsule((2, 0), 4096, (1,), (1,), dtype, None)
     with pytest.raises(BufferError, match="not of whole elements"):
         dlpack.capsule((2, 0), 4096, (2,), (6,), "float32", None)
+
+
+def test_what_is_held_when_the_interpreter_ends_is_let_go_of() -> None:
+    """Consumers call back when modules are gone: what lies in a cycle, or in a module's attribute."""
+    program = """
+import sys
+import numpy as np
+from collage_run.devices import dlpack
+
+memory = np.zeros(4, np.float32)
+
+class Lender:
+    def __dlpack__(self, **_):
+        return dlpack.capsule(dlpack.CPU_DEVICE, memory.ctypes.data, (4,), (4,), "float32", memory)
+
+    def __dlpack_device__(self):
+        return dlpack.CPU_DEVICE
+
+cycle = [np.from_dlpack(Lender())]
+cycle.append(cycle)
+np.kept = np.from_dlpack(Lender())
+sys.kept = Lender().__dlpack__()
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0

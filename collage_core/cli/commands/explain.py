@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from collage_run.files import replacing
 
 from collage_core.cli.arguments import add_json
 from collage_core.cli.output import show
-from collage_core.errors import BundleError
+from collage_core.errors import BundleError, CollageError
 from collage_core.report.front import front_svg
 from collage_core.report.summary import placement_json
 from collage_core.report.text import explain_text
@@ -32,15 +34,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     bundle = read(args.bundle)
     report = dict(bundle.report) or placement_json(bundle.graph, bundle.placement)
-    limit = report.get("error_limit") or {}
-    if args.front is not None and not limit.get("tried"):
-        raise BundleError(f"{args.bundle}: no error was limited by --max-error, and no front is known")
     try:
         text = "" if args.json else explain_text(report)
-        picture = "" if args.front is None else front_svg(limit, str(report.get("model") or args.bundle))
+        picture = "" if args.front is None else _front(report, args.bundle)
+    except CollageError:
+        raise
     except Exception as error:  # anyone may have written the report
         raise BundleError(f"{args.bundle}: its report is damaged ({error!r})") from None
     if args.front is not None:
         with replacing(Path(args.front)) as file:
-            file.write_text(picture)
+            file.write_text(picture, encoding="utf-8")
     show(report, args.json, lambda _: text)
+
+
+def _front(report: Mapping[str, Any], file: str) -> str:
+    limit = report.get("error_limit") or {}
+    if not limit.get("tried"):
+        raise BundleError(f"{file}: no error was limited by --max-error, and no front is known")
+    return front_svg(limit, str(report.get("model") or file))

@@ -66,6 +66,7 @@ def run(args: argparse.Namespace) -> None:
         "version": made.by.library_version,
         "settings": dict(made.by.settings),
         "samples": made.samples,
+        "weighed_samples": made.weighed,
         "held_out_samples": made.held_out,
         "held_out_error": made.error,
         "max_error": args.max_error,

@@ -13,7 +13,7 @@ from collage_core.ir.bodies import free_name
 from collage_core.ir.graph import Graph
 from collage_core.ir.passes.base import Pass
 from collage_core.ir.passes.cleaning import without_unused_values
-from collage_core.ir.types import Node, TensorType, Value, ValueKind
+from collage_core.ir.types import UNKNOWN, Node, TensorType, Value, ValueKind
 
 __all__ = ["STATE_QLINEAR"]
 
@@ -23,8 +23,8 @@ _AXES_SINCE = 13
 
 
 def _state(graph: Graph) -> Graph:
-    """Libraries look for this form. A sum is rounded to float32 before it is quantised, which moves it by a
-    step at most; all else is exact.
+    """Libraries look for this form. What is computed is rounded to float32 before it is quantised, which
+    moves it by a step at most.
     """
     if graph.opsets.get("", 0) < _AXES_SINCE or not any(_is_qlinear(n) for n in graph.nodes):
         return graph
@@ -93,8 +93,9 @@ class _Stating:
 
     def _float(self, number: str) -> str:
         """A new value, with the floats of `number`."""
-        v, shape = free_name(f"{number}.float", self.values), self._graph.type_of(number).shape
-        self.values[v] = Value(v, TensorType("float32", shape), ValueKind.INTERMEDIATE)
+        v, type = free_name(f"{number}.float", self.values), self._graph.type_of(number)
+        type = type if type == UNKNOWN else TensorType("float32", type.shape)
+        self.values[v] = Value(v, type, ValueKind.INTERMEDIATE)
         return v
 
 

@@ -127,8 +127,9 @@ class _Host:
                 except (EOFError, OSError):
                     raise self._died() from None
                 if kind == "data":
-                    _, destination = self._arriving.pop(number)
-                    _flat(destination)[...] = np.frombuffer(told[0], np.uint8)
+                    _, destination = self._arriving.pop(number, (queue, None))
+                    if destination is not None:
+                        _flat(destination)[...] = np.frombuffer(told[0], np.uint8)
                 elif number == token:
                     marks, error, self.launches = told
                     self.elapsed_us |= marks

@@ -8,6 +8,7 @@ from the operator's at most: sums are of floats here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from collage_core.ir import Call, Definition
@@ -37,6 +38,8 @@ _BLOCKS_SINCE = 21
 """The opset from which DequantizeLinear takes blocks, and numbers of four bits."""
 _TYPES = {4: 21, 8: 2}
 """Of `onnx.TensorProto`, by bits: UINT4, UINT8."""
+_QUANTISED_SINCE = 10
+"""The opset that brings DequantizeLinear."""
 _AXES_SINCE = 13
 """The opset from which DequantizeLinear has an axis, and Softmax is of one axis."""
 
@@ -60,7 +63,11 @@ def definitions() -> Sequence[Definition]:
         "QuantizeLinear": lambda call: _conversion("QuantizeLinear", call),
         "DequantizeLinear": lambda call: _conversion("DequantizeLinear", call),
     }
-    return [Definition(_DOMAIN, op_type, state) for op_type, state in found.items()]
+    return [Definition(_DOMAIN, op_type, partial(_state, state)) for op_type, state in found.items()]
+
+
+def _state(state: Callable[[Call], str | None], call: Call) -> str | None:
+    return state(call) if call.opset >= _QUANTISED_SINCE else None
 
 
 def _leaky_relu(call: Call) -> str:
@@ -167,10 +174,11 @@ def _unpacked(packed: str, result: str, bits: int, columns: int, rows: int) -> s
 
 
 def _conversion(op: str, call: Call) -> str | None:
-    """As ONNX's, which take no axis at first."""
+    """As ONNX's, which take no axis at first; how many scales there are is not known here."""
+    if call.opset < _AXES_SINCE:
+        return None
     axis = call.attributes.get("axis", 1)
-    stated = f"<axis: int = {axis}>" if call.opset >= _AXES_SINCE else ""
-    return f"(x, scale, zero) => (y) {{ y = {op} {stated} (x, scale, zero) }}"
+    return f"(x, scale, zero) => (y) {{ y = {op} <axis: int = {axis}> (x, scale, zero) }}"
 
 
 def _stated(attributes: Mapping[str, Any]) -> str:

@@ -136,12 +136,14 @@ def test_each_has_a_case() -> None:
         ("c = com.microsoft.QLinearSoftmax <axis: int = 1, opset: int = 11> (a, as, az, ps, pz)", 13),
         ("c = com.microsoft.QLinearGlobalAveragePool <channels_last: int = 1> (a, as, az, cs, cz)", 13),
         ('c = com.microsoft.QGemm (a, as, az, b, bs, bz, "", cs, cz)', 11),
+        ("c = com.microsoft.DequantizeLinear <axis: int = 0> (a, as, az)", 12),
+        ("c = com.microsoft.QLinearAdd (a, as, az, b, bs, bz, cs, cz)", 9),
         ("c = com.microsoft.QLinearReduceMean (a, as, az, cs, cz)", 13),
     ],
 )
 def test_what_has_no_definition_is_named(text: str, opset: int) -> None:
     graph = from_model(_model(_IMAGES, {}, text, opset), definitions=definitions())
-    with pytest.raises(ModelError, match=r"the reference implements no com\.microsoft\.QL?i?"):
+    with pytest.raises(ModelError, match=r"the reference implements no com\.microsoft\.(QLi|QG|Deq)"):
         evaluate(graph, _IMAGES)
 
 

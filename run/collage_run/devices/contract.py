@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from collage_run.devices.dlpack import capsule
@@ -49,6 +49,7 @@ class DeviceArray:
 
     What takes DLPack takes it as well (`cupy.from_dlpack`, `torch.from_dlpack`), if dlpack_device is known:
     DLPack's type of device, and its number. Nothing is synchronised by that: work on it belongs on the queue.
+    owner: what holds the memory, which whoever takes it so holds as well.
     """
 
     device: str
@@ -57,6 +58,7 @@ class DeviceArray:
     strides: tuple[int, ...]
     dtype: str
     dlpack_device: tuple[int, int] | None = None
+    owner: object = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -65,9 +67,10 @@ class DeviceArray:
         shape: Sequence[int],
         format: Format,
         dlpack_device: tuple[int, int] | None = None,
+        owner: object = None,
     ) -> DeviceArray:
         strides = byte_strides(shape, format)
-        return cls(format.device, address, tuple(shape), strides, format.dtype, dlpack_device)
+        return cls(format.device, address, tuple(shape), strides, format.dtype, dlpack_device, owner)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         if self.dlpack_device is None:
@@ -88,7 +91,7 @@ class DeviceArray:
         device = self.__dlpack_device__()
         if copy or dl_device not in (None, device):
             raise BufferError(f"elements on {self.device} are lent where they are")
-        return capsule(device, self.address, self.shape, self.strides, self.dtype, self)
+        return capsule(device, self.address, self.shape, self.strides, self.dtype, self.owner)
 
 
 class Queue(ABC):

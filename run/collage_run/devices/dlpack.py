@@ -71,6 +71,9 @@ def _unused(capsule: int) -> None:
 
 
 _deleter, _destructor = _Deleter(_let_go), _Destructor(_unused)
+for _thunk in (_deleter, _destructor):
+    # Consumers call them while the interpreter ends, when modules are gone.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_thunk))
 
 
 def capsule(

@@ -1,0 +1,87 @@
+"""Operators of other domains, put in the place of which is what they compute."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from collage_core.errors import ModelError
+from collage_core.ir import Call, Definition, Graph, from_model
+from collage_core.reference import evaluate
+
+_X = {"x": np.array([-1.0, 2.0, 3.0], np.float32)}
+_RELU = "(x) => (y) { y = Relu (x) }"
+
+
+def _read(nodes: str, *definitions: Definition, functions: str = "", opset: int = 17) -> Graph:
+    domains = ", ".join(f'"{d}" : 1' for d in ("a", "b"))
+    model = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : {opset}, {domains}]>
+    g (float[3] x) => (float[3] z) {{ {nodes} }} {functions}""")
+    return from_model(model, definitions=definitions)
+
+
+def _answer(graph: Graph) -> list[float]:
+    assert not any(n.domain for n in graph.nodes)
+    (z,) = evaluate(graph, _X).values()
+    return [float(v) for v in z]
+
+
+def test_each_call_may_be_another_function() -> None:
+    """It hangs on attributes, on the inputs that are there, and on the opset."""
+    calls: list[Call] = []
+
+    def state(call: Call) -> str:
+        calls.append(call)
+        more = "z = Add (y, b)" if call.given[1:] == (True,) else "z = Identity (y)"
+        return f"""(x, b) => (z) {{
+          k = Constant <value_float = {call.attributes.get("by", 1.0)}> () y = Mul (x, k) {more} }}"""
+
+    twice = "a.Scale <by: float = 2.0>"
+    nodes = f'p = a.Scale <by: float = 2.0, way: string = "up"> (x) q = a.Scale (p, x) z = {twice} (q)'
+    graph = _read(nodes, Definition("a", "Scale", state))
+    assert _answer(graph) == [-6.0, 12.0, 18.0]
+    assert [c.given for c in calls] == [(True,), (True, True), (True,)]
+    assert calls[0] == Call((True,), {"by": 2.0, "way": "up"}, 17)
+
+
+def test_domains_are_told_apart() -> None:
+    definitions = [
+        Definition("a", "F", lambda call: _RELU),
+        Definition("b", "F", lambda call: "(x) => (y) { y = Neg (x) }"),
+    ]
+    assert _answer(_read("p = a.F (x) z = b.F (p)", *definitions)) == [0.0, -2.0, -3.0]
+    same = [Definition(d, "F", lambda call: _RELU) for d in ("a", "b")]
+    assert _answer(_read("p = a.F (x) z = b.F (p)", *same)) == [0.0, 2.0, 3.0]
+
+
+def test_the_model_s_own_functions_come_first_and_may_call_them() -> None:
+    own = '<domain: "b", opset_import: ["" : 17, "a" : 1]> F_0 (p) => (q) { r = a.F (p) q = Neg (r) }'
+    defined = Definition("a", "F", lambda call: _RELU)
+    assert _answer(_read("z = b.F_0 (x)", defined, functions=own)) == [0.0, -2.0, -3.0]
+    theirs = '<domain: "a", opset_import: ["" : 17]> F (p) => (q) { q = Abs (p) }'
+    assert _answer(_read("z = a.F (x)", defined, functions=theirs)) == [1.0, 2.0, 3.0]
+
+
+def test_within_bodies() -> None:
+    text = """c = Constant <value_int = 1> () d = Cast <to: int = 9> (c)
+      z = If (d) <then_branch = t () => (u) { u = a.F (x) }, else_branch = e () => (v) { v = Neg (x) }>"""
+    graph = _read(text, Definition("a", "F", lambda call: _RELU))
+    (z,) = evaluate(graph, _X).values()
+    assert list(z) == [0.0, 2.0, 3.0]
+
+
+def test_what_is_not_defined_stays_and_what_fails_is_named() -> None:
+    graph = _read("z = a.F (x)", Definition("a", "F", lambda call: None))
+    assert [n.qualified_op for n in graph.nodes] == ["a.F"]
+
+    def fails(call: Call) -> str:
+        raise KeyError("way")
+
+    with pytest.raises(ModelError, match=r"the definition of a\.F fails: KeyError: 'way'"):
+        _read("z = a.F (x)", Definition("a", "F", fails))
+    with pytest.raises(ModelError, match=r"the definition of a\.F is no function: "):
+        _read("z = a.F (x)", Definition("a", "F", lambda call: "(x) =>"))
+    with pytest.raises(ValueError, match="for ONNX to say"):
+        Definition("", "Relu", lambda call: None)
