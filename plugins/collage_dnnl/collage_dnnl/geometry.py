@@ -48,6 +48,8 @@ def _base(graph: Graph, node: Node) -> Window | Refusal:
     strides, dilations = tuple(attributes["strides"]), tuple(attributes["dilations"])
     if min((*kernel, *strides, *dilations)) < 1:
         return Refusal("kernel, strides or dilations are not positive", node.name)
+    # Between the elements of one there is nothing, and oneDNN refuses to dilate it.
+    dilations = tuple(1 if k == 1 else d for k, d in zip(kernel, dilations, strict=True))
     return Window(kernel, strides, dilations, pads[:n], pads[n:])
 
 

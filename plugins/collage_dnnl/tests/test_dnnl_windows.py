@@ -118,7 +118,15 @@ def pools(draw: st.DrawFn) -> dict[str, Any]:
     return {"op": op, "x": x, "attributes": attributes}
 
 
+_DILATED_BY_NOTHING = {
+    "op": "AveragePool",
+    "x": [1, 1, 1, 2, 1],
+    "attributes": {"kernel_shape": [1, 2, 1], "dilations": [1, 1, 2], "auto_pad": "SAME_UPPER"},
+}
+
+
 @given(pools())
+@example(_DILATED_BY_NOTHING)
 @_SETTINGS
 def test_pool(run_group: Any, backend: Any, target: Any, case: dict[str, Any]) -> None:
     """What is offered is right; what is declined says why."""
