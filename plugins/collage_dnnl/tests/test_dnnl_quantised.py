@@ -198,7 +198,7 @@ def test_operators_of_whole_numbers(op: str, per_channel: bool) -> None:
     is_conv = op == "QLinearConv"
     x = _whole(*((2, 16, 9, 11) if is_conv else (2, 17, 64)), dtype="uint8")
     scales = _RNG.uniform(0.001, 0.003, 24 if per_channel else ()).astype(np.float32)
-    constants = {
+    constants: dict[str, Array] = {
         "s": np.asarray(_INPUT_SCALE),
         "z": np.array(_ZERO["uint8"], np.uint8),
         "wq": _whole(*((24, 16, 3, 3) if is_conv else (64, 24))),
