@@ -12,6 +12,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from collage_core.costs.check import standards
 from collage_core.errors import ModelError
 from collage_core.ir import from_model
 from collage_core.reference import evaluate
@@ -68,7 +69,7 @@ def disagreement(model: onnx.ModelProto, inputs: Mapping[str, Tensor]) -> str | 
     if isinstance(theirs, str):
         return None
     ours = reference(model, inputs)
-    why = ours if isinstance(ours, str) else difference(ours, theirs)
+    why = ours if isinstance(ours, str) else difference(ours, theirs, _computed_in(model))
     if why is None:
         return None
     node = model.graph.node[-1]
@@ -78,8 +79,21 @@ def disagreement(model: onnx.ModelProto, inputs: Mapping[str, Tensor]) -> str | 
     )
 
 
-def difference(left: Sequence[Tensor], right: Sequence[Tensor]) -> str | None:
-    """What differs beyond what rounding explains."""
+def _computed_in(model: onnx.ModelProto) -> list[str]:
+    """Of each output, the least precise type on the way to it: ONNX has the statistics of normalisations be
+    float32, whatever they are of (`stash_type`).
+    """
+    graph = from_model(model)
+    found = standards(graph)
+    return [s if isinstance(s := found.get(v), str) else graph.type_of(v).dtype for v in graph.outputs]
+
+
+def difference(
+    left: Sequence[Tensor], right: Sequence[Tensor], computed_in: Sequence[str] = ()
+) -> str | None:
+    """What differs beyond what rounding explains. computed_in: types that are less precise than the outputs'
+    own, where there are such.
+    """
     for i, (a, b) in enumerate(zip(left, right, strict=True)):
         if (a.dtype, a.shape) != (b.dtype, b.shape):
             return f"output {i} is {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}"
@@ -89,7 +103,7 @@ def difference(left: Sequence[Tensor], right: Sequence[Tensor]) -> str | None:
             continue
         wide, other = (v.astype(np.float64) for v in (a, b))
         finite = other[np.isfinite(other)]
-        rtol = _RTOL[a.dtype.name]
+        rtol = max(_RTOL[a.dtype.name], *(_RTOL.get(t, 0.0) for t in computed_in[i : i + 1]), 0.0)
         # A sum's rounding is that of its largest terms.
         atol = rtol * max(1.0, 0.1 * float(np.abs(finite).max(initial=0)))
         if not np.allclose(wide, other, rtol=rtol, atol=atol, equal_nan=True):
