@@ -77,19 +77,23 @@ class RecordedProblem:
     formulate_s: float
 
 
-def record_problem(model: onnx.ModelProto, costs: Path | None, progress: Progress) -> RecordedProblem:
+def record_problem(
+    model: onnx.ModelProto, costs: Path | None, progress: Progress, target: Target | None = None
+) -> RecordedProblem:
     """The model's problem over every installed backend, at the costs that are known or are measured now.
 
-    costs: the cost database's file, the user's own where None.
+    costs: the cost database's file, the user's own where None. target: which devices and float types take
+    part; the CPU and the model's own where None.
     """
+    target = target or Target.default()
     graph = normalise(from_model(model))
     registry = default_registry()
     backends = {b.name: b for b in registry.available(None)}
     start = time.perf_counter()
-    candidates = generate_candidates(graph, backends.values(), Target.default())
+    candidates = generate_candidates(graph, backends.values(), target)
     found = time.perf_counter()
     with CostDatabase(costs) as database, Workspace(graph) as workspace:
-        machine = Machine(backends, Target.default(), database, registry, progress)
+        machine = Machine(backends, target, database, registry, progress)
         # What is missing is measured in a first pass, so that the second one only looks up.
         collect_costs(machine, workspace, candidates)
         transitions, _ = calibrate(machine)

@@ -1,6 +1,7 @@
 """How long the op-level search takes, and how much memory, as networks grow.
 
-    python benchmarks/search/bench_search.py [--costs FILE] [--synthetic] [name ...]
+    python benchmarks/search/bench_search.py [--costs FILE] [--precision bf16] [--devices cpu,sim] [name ...]
+    python benchmarks/search/bench_search.py --synthetic [name ...]
 
 Transformer blocks and NASNet-A's cells of about 100, 1,000 and 10,000 nodes, at the costs that the installed
 backends have on this machine: what is not known yet is measured first, a minute or two, and kept for the next
@@ -27,6 +28,7 @@ from pathlib import Path
 import onnx
 from collage_benchmarks.problems import RecordedProblem, nasnet_cells, record_problem, transformer_blocks
 
+from collage_core.cli.arguments import target_of
 from collage_core.cli.progress import ProgressBars
 from collage_core.search import Choice, OpLevelSearch, Problem, ProblemValue, Solution
 
@@ -237,10 +239,13 @@ def main() -> None:
     )
     parser.add_argument("names", nargs="*", metavar="name", help="of those below; all by default")
     parser.add_argument("--costs", type=Path, help="the cost database (default: the user's own)")
+    parser.add_argument("--precision", help="float types to which values may be rounded")
+    parser.add_argument("--devices", default="cpu", help="that may take part (default: %(default)s)")
     parser.add_argument("--synthetic", action="store_true", help="problems with random costs")
     parser.add_argument("--seed", type=int, default=0, help="of the random costs")
     parser.epilog = f"networks: {', '.join(RECORDED)}; synthetic: {', '.join(SYNTHETIC)}"
     arguments = parser.parse_args()
+    arguments.threads = None
     known = SYNTHETIC if arguments.synthetic else RECORDED
     if unknown := [name for name in arguments.names if name not in known]:
         parser.error(f"no network {unknown[0]!r}; there are {', '.join(known)}")
@@ -254,7 +259,7 @@ def main() -> None:
             recorded = RecordedProblem(problem, len(problem.choices), 0.0, 0.0)
         else:
             with ProgressBars() as progress:
-                recorded = record_problem(RECORDED[name](), arguments.costs, progress)
+                recorded = record_problem(RECORDED[name](), arguments.costs, progress, target_of(arguments))
         problem = recorded.problem
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             found, seconds, mib = pool.apply(solve, [problem])
