@@ -89,8 +89,8 @@ _MAY_IMPORT: dict[str, set[str]] = {
     },
     "doctor": {"backend", "costs", "device", "errors", "plugins"},
     "report": {
-        *("backend", "candidates", "costs", "doctor", "formats", "ir", "measuring", "pipeline", "placement"),
-        *("plugins", "rounding"),
+        *("backend", "candidates", "costs", "doctor", "errors", "formats", "ir", "measuring", "pipeline"),
+        *("placement", "plugins", "rounding"),
     },
     "cli": {
         *("candidates", "costs", "device", "doctor", "errors", "formats", "ir", "measuring"),

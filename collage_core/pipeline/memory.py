@@ -109,7 +109,7 @@ class Memory:
                 str(details["costs"]),
                 {label: Placement.from_json(told) for label, told in details["first"].items()},
                 None if details["first_ms"] is None else float(details["first_ms"]),
-                tuple(Tried(*told) for told in details.get("tried", ())),
+                tuple(Tried(*told) for told in details["tried"]),
             )
         except (AttributeError, KeyError, TypeError, ValueError, PlacementError):
             return None

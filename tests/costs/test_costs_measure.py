@@ -128,7 +128,7 @@ MISBEHAVIOURS = [
 def test_what_is_measured_again_starts_from_its_inputs(
     stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch, do: str
 ) -> None:
-    monkeypatch.setattr(Processors, "attempts", lambda *_: map(Attempt, (0, 1)))
+    monkeypatch.setattr(Processors, "attempts", lambda *_, **__: map(Attempt, (0, 1)))
     found = measured(stored, [item(stored[0], 0, "r", do)])[0]
     assert found.ok, found.reason
     assert found.details["retaken"] == 1
@@ -137,7 +137,7 @@ def test_what_is_measured_again_starts_from_its_inputs(
 def test_what_was_moved_to_the_end_says_so(
     stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def attempts(processors: Processors, worker: Worker) -> Iterator[Attempt]:
+    def attempts(processors: Processors, worker: Worker, *, as_it_comes: bool) -> Iterator[Attempt]:
         yield Attempt(3, moved=True)
 
     monkeypatch.setattr(Processors, "attempts", attempts)
@@ -149,7 +149,7 @@ def test_what_was_moved_to_the_end_says_so(
 def test_wrong_numbers_are_not_measured_again(
     stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Processors, "attempts", lambda *_: map(Attempt, (0, 1)))
+    monkeypatch.setattr(Processors, "attempts", lambda *_, **__: map(Attempt, (0, 1)))
     found = measured(stored, [item(stored[0], 0, "r", "wrong")])[0]
     assert found.status == "wrong"
     assert found.details["retaken"] == 0
