@@ -220,7 +220,11 @@ def samples_in(file: str) -> dict[str, Array]:
             if isinstance(arrays, np.ndarray):
                 raise CollageError(f"--calibrate {file}: it holds one array; arrays by name are a .npz file")
             return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+    except ValueError as error:
+        why = one_line(error)
+        # Of whatever it does not know NumPy thinks that it is a pickle, and tells how to load one.
+        raise CollageError(f"--calibrate {file}: {'not a .npz file' if 'pickled' in why else why}") from None
+    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise CollageError(f"--calibrate {file}: {one_line(error)}") from None
 
 

@@ -6,12 +6,37 @@ import atexit
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, TextIO
 
 from collage_run.command import json_text
+from collage_run.files import destination
 from collage_run.printable import printable
 
-__all__ = ["Dispensable", "drop", "show"]
+from collage_core.errors import CollageError
+
+__all__ = ["Dispensable", "drop", "require_writable", "show"]
+
+
+def require_writable(output: str) -> Path:
+    """Where a file that a person names lies. CollageError where none can be written there: better now than
+    when there is something to write.
+    """
+    if not output:
+        raise CollageError("cannot write the file: its name is empty")
+    try:
+        path = destination(output)
+    except OSError as error:
+        raise CollageError(f"cannot write {output}: {error.strerror or error}") from None
+    if not path.parent.is_dir():
+        raise CollageError(f"cannot write {output}: there is no such folder")
+    if path.is_dir():
+        raise CollageError(f"cannot write {output}: it is a folder")
+    if path.exists() and not path.is_file():
+        raise CollageError(f"cannot write {output}: it is no file")
+    if not os.access(path.parent, os.W_OK):
+        raise CollageError(f"cannot write {output}: its folder may not be written to")
+    return path
 
 
 def drop(stream: TextIO) -> None:

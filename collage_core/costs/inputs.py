@@ -35,6 +35,11 @@ _MOVERS = frozenset(
 )
 _FREE_RANGE = (0, 1)
 """Of integers that index nothing: masks and flags, mostly."""
+_EIGHT_BITS = ("int8", "uint8")
+_OF_WHOLE_NUMBERS = frozenset(
+    ["ConvInteger", "DequantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"]
+)
+"""What takes eight bits for numbers, all of them."""
 _MOST_TRIPS = 5
 
 
@@ -56,7 +61,8 @@ class _Trace:
 def synthesise_inputs(graph: Graph, seed: int = 0) -> dict[str, Array]:
     """Inputs and state by name, in their static shapes: floats N(0, 1), booleans at random, integers uniform
     over the range in which every Gather (and the like) that they reach, through operators that move or shift
-    them, finds an element; 0 or 1 where there is none. A Loop begins, and goes round as often as the shapes
+    them, finds an element; 0 or 1 where there is none; all that eight bits hold where they are quantised
+    numbers. A Loop begins, and goes round as often as the shapes
     of what it gathers say, otherwise at most 5 times.
 
     Equal seeds give equal inputs, each independent of the others. ValueError names a symbolic dimension.
@@ -72,8 +78,10 @@ def _value(graph: Graph, value: Value, seed: int) -> Array:
             return np.ones(shape, np.bool_)
         return random.integers(0, 2, shape).astype(np.bool_)
     if dtype.kind in "iu":
-        low, high = _index_range(graph, value.name)
         limits = np.iinfo(dtype)
+        if dtype.name in _EIGHT_BITS and _is_quantised(graph, value.name):
+            return random.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+        low, high = _index_range(graph, value.name)
         drawn: Array = random.integers(
             max(low, limits.min), min(high, limits.max), shape, np.int64, endpoint=True
         )
@@ -81,6 +89,19 @@ def _value(graph: Graph, value: Value, seed: int) -> Array:
     if dtype.kind == "c":
         return (random.standard_normal(shape) + 1j * random.standard_normal(shape)).astype(dtype)
     return random.standard_normal(shape).astype(dtype)
+
+
+def _is_quantised(graph: Graph, name: str) -> bool:
+    """Whether it arrives as it is, or moved, where a quantised number is taken."""
+    todo, seen = [name], {name}
+    while todo:
+        for node in graph.consumers(todo.pop()):
+            if node.op_type in _OF_WHOLE_NUMBERS and not node.domain:
+                return True
+            if node.op_type in _MOVERS - {"Cast"} and not node.domain:
+                todo += set(node.outputs) - seen - {""}
+                seen.update(node.outputs)
+    return False
 
 
 def _index_range(graph: Graph, name: str) -> tuple[int, int]:

@@ -8,6 +8,7 @@ import math
 import runpy
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,8 +48,9 @@ class Metric:
     def __call__(self, outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
         """inf for NaN. InputError, with the metric's name, where it fails or answers no number from 0 on."""
         try:
-            told = float(self.function(outputs, expected))
-        except Exception as error:  # anything that a person may have written
+            with redirect_stdout(sys.stderr):  # which is the report's alone
+                told = float(self.function(outputs, expected))
+        except (Exception, SystemExit) as error:  # anything that a person may have written
             raise InputError(f"metric {self.name}: it fails: {type(error).__name__}: {error}") from error
         if told < 0.0:
             raise InputError(f"metric {self.name}: {told:g} is no error, which is 0 or more")
@@ -64,7 +66,8 @@ def metric_in(place: str) -> Metric:
     sys.path.insert(0, str(Path(file).resolve().parent))  # as where Python runs a file
     try:
         source = Path(file).read_text(encoding="utf-8")
-        function = runpy.run_path(file).get(name)
+        with redirect_stdout(sys.stderr):
+            function = runpy.run_path(file).get(name)
     except OSError as error:
         raise CollageError(f"metric {place}: {error.strerror or error}") from None
     except (Exception, SystemExit) as error:  # anything that a person may have written

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,8 @@ from collage_core.costs.recording import record, reference_values, reference_wor
 from collage_core.costs.roofline import work_of
 from collage_core.errors import CollageError
 from collage_core.formats import Array
-from collage_core.ir import Graph, NodeSet, Operator, OpKind, Subgraph, from_model, save_stored
+from collage_core.ir import Graph, Node, NodeSet, Operator, OpKind, Subgraph, from_model, save_stored
+from collage_core.ir.bodies import free_name
 from collage_core.ir.passes import normalise
 from collage_core.ir.randomness import random_values
 from collage_core.ir.stored import MODEL_FILE
@@ -80,8 +81,7 @@ def quantise(
 
     max_error: what the error may be there. Nodes that do most harm stay floats until it holds. Harm is
     weighed on one sample more that no range comes from, where there are four. excluded: names of nodes that
-    stay floats anyway. A weight that others share may be quantised all the same. quantizer: whose tool; that
-    of the first that is available where None.
+    stay floats anyway. quantizer: whose tool; that of the first that is available where None.
 
     InputError for a calibration that does not fit, CollageError for a node that is not there, where no tool
     is, and where the error cannot be held; RemoteError with what the tool says.
@@ -106,6 +106,8 @@ def quantise(
         trial = trials.of(frozenset(excluded))
         if max_error is not None and trial.error > max_error:
             trial = _within(trials, trial, weighed, max_error)
+        if not any(n.op_type == "QuantizeLinear" for n in trial.graph.nodes) and not trial.graph.dequantised:
+            raise CollageError(f"{tool.name} quantises nothing of it")
         _write(trial.model, Path(output))
         before = trials.bytes_before
     finally:
@@ -146,7 +148,8 @@ class _Trials:
         self.bytes_before = sum(f.stat().st_size for f in (folder / _FLOATS).iterdir())
 
     def of(self, excluded: frozenset[str]) -> _Trial:
-        given, made = self._folder / _FLOATS / MODEL_FILE, self._folder / "made.onnx"
+        save_stored(_with_own_constants(self.graph, excluded), self._folder / "given")
+        given, made = self._folder / "given" / MODEL_FILE, self._folder / "made.onnx"
         self._progress.phase(f"quantising with {self._tool}", len(self._seen))
         with Worker({}, plugins=self._registry.modules()) as worker:
             nodes = tuple(sorted(excluded))
@@ -196,34 +199,35 @@ def _within(trials: _Trials, whole: _Trial, weighed: Mapping[str, Array], max_er
     """With some nodes left out that do most harm, by which the held-out samples hold the limit. `whole`, the
     last, does not hold it. weighed: a sample by which harm is told. CollageError where no product is left.
 
-    Two orders are tried, each by bisection: by harm, and by harm for what is computed. The answer is what
-    leaves out less to compute.
+    Three orders are tried, each by bisection: by harm, by harm for what is computed, and what is no product
+    before all others. The answer is what leaves out less to compute.
     """
     harm = trials.harm(weighed)
-    orders = (lambda h: h.squared_error, lambda h: h.squared_error / max(h.flops, 1))
-    found = [_bisected(trials, whole, sorted(harm, key=key, reverse=True), max_error) for key in orders]
-    flops = {h.node: h.flops for h in harm}
-    held = [t for t in found if t.error <= max_error and _products(t)[0]]
-    if held:
-        return min(held, key=lambda t: (sum(flops.get(n, 0) for n in t.excluded), len(t.excluded)))
-    best = min(found, key=lambda t: t.error)
-    raise CollageError(
-        f"nothing was found that can be quantised within an error of {max_error:g}; the least was "
-        f"{best.error:.1e}, with {len(best.excluded - whole.excluded)} of {len(harm)} nodes left as they are"
+    products = {n.name for n in trials.graph.nodes if _is_product(trials.graph, n)}
+    orders: tuple[Callable[[_Harm], tuple[float, ...]], ...] = (
+        lambda h: (h.squared_error,),
+        lambda h: (h.squared_error / max(h.flops, 1),),
+        lambda h: (h.node not in products, h.squared_error),
     )
+    tried: list[_Trial] = []
+    for key in orders:
+        tried += _bisected(trials, whole, sorted(harm, key=key, reverse=True), max_error)
+    useful = [t for t in tried if _products(t)[0]]
+    flops = {h.node: h.flops for h in harm}
+    if held := [t for t in useful if t.error <= max_error]:
+        return min(held, key=lambda t: (sum(flops.get(n, 0) for n in t.excluded), len(t.excluded)))
+    least = f"; the least was {min(t.error for t in useful):.1e}" if useful else ""
+    raise CollageError(f"no product was found that can be quantised within an error of {max_error:g}{least}")
 
 
-def _bisected(trials: _Trials, whole: _Trial, harm: Sequence[_Harm], max_error: float) -> _Trial:
-    """With the first of these left out, as few as hold the limit; where none do, what came nearest."""
+def _bisected(trials: _Trials, whole: _Trial, harm: Sequence[_Harm], max_error: float) -> Iterator[_Trial]:
+    """With more and more of these left out, the first ones, or less: as few as hold the limit."""
     fewest, most = 0, len(harm)
-    best = whole
     while most - fewest > 1:
         count = (fewest + most) // 2
         trial = trials.of(whole.excluded | {h.node for h in harm[:count]})
-        if trial.error <= max_error or trial.error < best.error:
-            best = trial
+        yield trial
         fewest, most = (fewest, count) if trial.error <= max_error else (count, most)
-    return best
 
 
 def _quantise(
@@ -243,8 +247,26 @@ def _write(model: onnx.ModelProto, output: Path) -> None:
 
 
 def _products(trial: _Trial) -> tuple[int, int]:
-    """With weights of whole numbers, and all. One that was left out may read weights that others share."""
+    """With weights of whole numbers, and all."""
     graph = trial.graph
-    found = [n for n in graph.nodes if Operator(graph, n).kind is OpKind.OUT_ELEMWISE_FUSABLE]
-    whole = [n for n in found if n.inputs[1] in graph.dequantised and n.name not in trial.excluded]
-    return len(whole), len(found)
+    found = [n for n in graph.nodes if _is_product(graph, n)]
+    return sum(n.inputs[1] in graph.dequantised for n in found), len(found)
+
+
+def _is_product(graph: Graph, node: Node) -> bool:
+    return Operator(graph, node).kind is OpKind.OUT_ELEMWISE_FUSABLE
+
+
+def _with_own_constants(graph: Graph, names: frozenset[str]) -> Graph:
+    """The graph, where nodes of these names share no constants with others: a tool quantises it for all."""
+    values, constants, nodes = dict(graph.values), dict(graph.constants), []
+    for node in graph.nodes:
+        shared = {
+            v: free_name(f"{v}.of.{node.name}", values)
+            for v in node.inputs
+            if v in graph.constants and {n.name for n in graph.consumers(v)} - names and node.name in names
+        }
+        for v, own in shared.items():
+            values[own], constants[own] = replace(graph.values[v], name=own), graph.constants[v]
+        nodes.append(replace(node, inputs=tuple(shared.get(v, v) for v in node.inputs)) if shared else node)
+    return graph.replace(nodes=nodes, values=values, constants=constants)

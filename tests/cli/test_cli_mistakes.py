@@ -141,7 +141,7 @@ def test_what_is_written_is_a_file_or_takes_it_at_once(
             "cannot write /no/such/folder/m.collage: there is no such folder",
         ),
         (["-o", "/"], "cannot write /: it is a folder"),
-        (["-o", ""], "cannot write the bundle: its name is empty"),
+        (["-o", ""], "cannot write the file: its name is empty"),
         (["--costs", "/"], "cost database / cannot be opened"),
         (["--costs", "/no/such/folder/c"], "--costs /no/such/folder/c: there is no such folder"),
         (

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from collage_benchmarks.networks import NETWORKS
 from onnx import helper, numpy_helper
@@ -108,10 +110,48 @@ def test_an_error_that_cannot_be_held_leaves_what_was_there(
     made = network[0].parent / "made.onnx"
     made.write_bytes(b"what was there")
     assert _quantize(network, "--max-error", "1e-6") == 1
-    assert "nothing was found that can be quantised within an error of 1e-06" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no product was found that can be quantised within an error of 1e-06; the least was " in said
     assert made.read_bytes() == b"what was there"
     assert _quantize(network, "--max-error", "1.5") == 1
     assert "max_error must be above 0 and below 1, not 1.5" in capsys.readouterr().err
+
+
+def test_what_is_excluded_keeps_its_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that others share, too: the tool would quantise them for all."""
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+      g (float[4,8] x) => (float[4,8] z) { a = MatMul (x, w) b = Neg (a) z = MatMul (b, w) }""")
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((8, 8)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    for node, name in zip(model.graph.node, ("first", "neg", "second"), strict=True):
+        node.name = name
+    onnx.save(model, tmp_path / "m.onnx")
+    np.savez(tmp_path / "s.npz", x=rng.standard_normal((4, 4, 8)).astype(np.float32))
+    assert _quantize((tmp_path / "m.onnx", tmp_path / "s.npz"), "--exclude", "first", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["quantised_products"], told["products"]) == (1, 2)
+    made = normalise(load_model(told["file"]))
+    first = next(n for n in made.nodes if n.name == "first")
+    assert first.inputs[1] not in made.dequantised
+    assert np.array_equal(made.constants[first.inputs[1]], w)
+
+
+def test_what_a_model_returns_is_not_cut_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The tool puts a Relu into the range of what it reads, which the model may return as well."""
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+      g (float[4,8] x) => (float[4,8] a, float[4,8] z) { a = MatMul (x, w) z = Relu (a) }""")
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((8, 8)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    onnx.save(model, tmp_path / "m.onnx")
+    x = rng.standard_normal((8, 4, 8)).astype(np.float32)
+    np.savez(tmp_path / "s.npz", x=x)
+    assert _quantize((tmp_path / "m.onnx", tmp_path / "s.npz"), "--json") == 0
+    found = evaluate(normalise(load_model(json.loads(capsys.readouterr().out)["file"])), {"x": x[0]})
+    right = x[0] @ w
+    assert np.abs(found["a"] - right).max() < 0.05 * np.abs(right).max()
+    assert found["a"].min() < 0 <= found["z"].min()
 
 
 def test_harm_is_what_quantising_that_node_alone_does(network: tuple[Path, Path], tmp_path: Path) -> None:
@@ -176,6 +216,13 @@ def test_what_was_there_stays_where_it_fails(
     assert _quantize(network, "--with", "nobody") == 1
     assert "unknown quantizer 'nobody'; installed: onnxruntime" in capsys.readouterr().err
     assert (model.parent / "made.onnx").read_bytes() == b"what was there"
+    for output, why in (
+        (model.parent / "nowhere" / "q.onnx", "there is no such folder"),
+        (model.parent, "it is a folder"),
+        (os.devnull, "it is no file"),
+    ):
+        assert main(["quantize", str(model), "--calibrate", str(samples), "-o", str(output)]) == 1
+        assert f"cannot write {output}: {why}" in capsys.readouterr().err
 
 
 def test_without_a_tool_it_says_so(

@@ -143,3 +143,19 @@ def test_a_loop_goes_round_as_often_as_its_shapes_say(gathered: str, wanted: set
     found = [synthesise_inputs(graph, seed) for seed in range(60)]
     assert {int(v["n"]) + 1 for v in found} == wanted
     assert all(v["keep"] for v in found)
+
+
+def test_quantised_numbers_are_all_that_eight_bits_hold() -> None:
+    """A mask of eight bits is 0 or 1 as ever; what is dequantised, be it moved before, is not."""
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+    g (uint8[64,8] x, int8[8,64] w, uint8[64] m) => (float[64,8] y, float[64,8] z, float[64] n)
+    <float s = {0.5}, uint8 o = {3}, int8 p = {0}> {
+      y = DequantizeLinear (x, s, o)
+      t = Transpose (w)
+      z = DequantizeLinear (t, s, p)
+      n = Cast <to: int = 1> (m) }""")
+    inputs = synthesise_inputs(from_model(model))
+    assert inputs["x"].max() > 200
+    assert inputs["w"].min() < -100
+    assert inputs["w"].max() > 100
+    assert set(inputs["m"].tolist()) == {0, 1}

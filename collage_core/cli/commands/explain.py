@@ -10,7 +10,7 @@ from typing import Any
 from collage_run.files import replacing
 
 from collage_core.cli.arguments import add_json
-from collage_core.cli.output import show
+from collage_core.cli.output import require_writable, show
 from collage_core.errors import BundleError, CollageError
 from collage_core.report.front import front_svg
 from collage_core.report.summary import placement_json
@@ -32,6 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.front is not None:
+        require_writable(args.front)
     bundle = read(args.bundle)
     report = dict(bundle.report) or placement_json(bundle.graph, bundle.placement)
     try:

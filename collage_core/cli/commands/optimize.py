@@ -7,10 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from collage_run.files import destination
-
 from collage_core.cli.arguments import add_json, add_placing, add_rounds, rounds_of
-from collage_core.cli.output import show
+from collage_core.cli.output import require_writable, show
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
 from collage_core.errors import BundleError
@@ -76,27 +74,12 @@ def _left(best: Optimization | None, output: str | None) -> str:
 
 
 def _require_writable(output: str, model: str) -> None:
-    """BundleError before minutes are spent on what could not be kept, or would replace the model, its data or
-    anything else that is no bundle.
-    """
-    if not output:
-        raise BundleError("cannot write the bundle: its name is empty")
-    try:
-        path = destination(output)
-    except OSError as error:
-        raise BundleError(f"cannot write {output}: {error.strerror or error}") from None
+    """As `require_writable`; neither the model is replaced, nor anything that is no bundle."""
+    path = require_writable(output)
     if path == Path(os.path.realpath(model)):
         raise BundleError(f"cannot write {output}: it is the model")
-    if not path.parent.is_dir():
-        raise BundleError(f"cannot write {output}: there is no such folder")
-    if path.is_dir():
-        raise BundleError(f"cannot write {output}: it is a folder")
-    if path.exists() and not path.is_file():
-        raise BundleError(f"cannot write {output}: it is no file")
     if path.exists() and not _may_be_replaced(path):
         raise BundleError(f"cannot write {output}: there is a file that is no bundle")
-    if not os.access(path.parent, os.W_OK):
-        raise BundleError(f"cannot write {output}: its folder may not be written to")
 
 
 def _may_be_replaced(path: Path) -> bool:

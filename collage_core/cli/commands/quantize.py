@@ -8,7 +8,7 @@ from typing import Any
 from collage_run.printable import printable_line
 
 from collage_core.cli.arguments import add_json, add_reading, samples_in, shapes_of
-from collage_core.cli.output import show
+from collage_core.cli.output import require_writable, show
 from collage_core.cli.progress import ProgressBars
 from collage_core.pipeline.quantising import quantise
 
@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    require_writable(args.output)
     samples = samples_in(args.calibrate)
     with ProgressBars() as progress:
         made = quantise(

@@ -38,6 +38,12 @@ _BLOCKS_SINCE = 21
 """The opset from which DequantizeLinear takes blocks, and numbers of four bits."""
 _TYPES = {4: 21, 8: 2}
 """Of `onnx.TensorProto`, by bits: UINT4, UINT8."""
+_ENDS = {
+    **dict.fromkeys(("QLinearAdd", "QLinearMul"), 8),
+    **dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"), 5),
+    **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool"), 5),
+    "QLinearWhere": 9,
+}
 _QUANTISED_SINCE = 10
 """The opset that brings DequantizeLinear."""
 _AXES_SINCE = 13
@@ -63,11 +69,14 @@ def definitions() -> Sequence[Definition]:
         "QuantizeLinear": lambda call: _conversion("QuantizeLinear", call),
         "DequantizeLinear": lambda call: _conversion("DequantizeLinear", call),
     }
-    return [Definition(_DOMAIN, op_type, partial(_state, state)) for op_type, state in found.items()]
+    return [Definition(_DOMAIN, n, partial(_state, state, _ENDS.get(n))) for n, state in found.items()]
 
 
-def _state(state: Callable[[Call], str | None], call: Call) -> str | None:
-    return state(call) if call.opset >= _QUANTISED_SINCE else None
+def _state(state: Callable[[Call], str | None], ends: int | None, call: Call) -> str | None:
+    """ends: how many inputs there are where the last, the output's zero point, says of which type that is."""
+    if call.opset < _QUANTISED_SINCE or (ends is not None and call.given[ends - 1 :] != (True,)):
+        return None
+    return state(call)
 
 
 def _leaky_relu(call: Call) -> str:
@@ -105,10 +114,10 @@ def _concat(call: Call) -> str:
 
 def _gemm(call: Call) -> str | None:
     """Of the weights one scale for each column; `c`, of int32, counts in steps of the product's."""
-    if call.opset < _AXES_SINCE:
+    is_given = dict(enumerate(call.given))
+    if call.opset < _AXES_SINCE or is_given.get(7, False) != is_given.get(8, False):
         return None
     axis = 0 if call.attributes.get("transB", 0) else 1
-    is_given = dict(enumerate(call.given))
     bias = (
         """scales = Mul (a_scale, b_scale)
       steps = Mul (scales, alpha)
@@ -129,11 +138,12 @@ def _gemm(call: Call) -> str | None:
 
 def _matmul_n_bits(call: Call) -> str | None:
     """Weights of four bits, two in a byte, the lower first, or of eight: (columns, blocks, bytes), and for
-    each block a scale and a zero point. In ONNX's own form they are (rows, columns), dequantised in blocks.
+    each block a scale and a zero point. In ONNX's own form they are (rows, columns), dequantised in blocks;
+    before opset 21, which brings that, floats are computed of them.
     """
     block_size, rows, columns = (int(call.attributes[n]) for n in ("block_size", "K", "N"))
     bits, is_given = int(call.attributes.get("bits", 4)), dict(enumerate(call.given))
-    if call.opset < _BLOCKS_SINCE or bits not in _TYPES or is_given.get(4):
+    if call.opset < _AXES_SINCE or bits not in _TYPES or is_given.get(4):
         return None
     blocks = -(-rows // block_size)
     zeros = f"zeros = ConstantOfShape <value: tensor = uint8[1] {{{1 << (bits - 1)}}}> (few)"
@@ -146,19 +156,35 @@ def _matmul_n_bits(call: Call) -> str | None:
       flat = Constant <value_ints = [{columns}, {blocks}]> ()
       of_columns = Reshape (scales, flat)
       scale = Transpose (of_columns)
-      number = Cast <to: int = {_TYPES[bits]}> (whole)
-      zero = Cast <to: int = {_TYPES[bits]}> (zeros)
-      weights = DequantizeLinear <axis: int = 0, block_size: int = {block_size}> (number, scale, zero)
+      {_dequantised(bits, rows, columns, blocks, block_size, in_blocks=call.opset >= _BLOCKS_SINCE)}
       {"m = MatMul (a, weights) y = Add (m, bias)" if is_given.get(5) else "y = MatMul (a, weights)"} }}"""
+
+
+def _dequantised(bits: int, rows: int, columns: int, blocks: int, block_size: int, *, in_blocks: bool) -> str:
+    """weights of whole, zeros and scale, all of them (rows, columns), of blocks of rows."""
+    if in_blocks:
+        return f"""number = Cast <to: int = {_TYPES[bits]}> (whole)
+      zero = Cast <to: int = {_TYPES[bits]}> (zeros)
+      weights = DequantizeLinear <axis: int = 0, block_size: int = {block_size}> (number, scale, zero)"""
+    wide = f"""second = Constant <value_ints = [1]> () none = Constant <value_ints = [0]> ()
+      shape = Constant <value_ints = [{blocks}, {block_size}, {columns}]> ()
+      long = Constant <value_ints = [-1, {columns}]> () end = Constant <value_ints = [{rows}]> ()"""
+    each = " ".join(
+        f"""{v}_apart = Unsqueeze ({v}, second) {v}_wide = Expand ({v}_apart, shape)
+      {v}_long = Reshape ({v}_wide, long) {v}_each = Slice ({v}_long, none, end, none)"""
+        for v in ("zero", "scale")
+    )
+    return f"""{wide} number = Cast <to: int = 1> (whole) zero = Cast <to: int = 1> (zeros) {each}
+      steps = Sub (number, zero_each) weights = Mul (steps, scale_each)"""
 
 
 def _unpacked(packed: str, result: str, bits: int, columns: int, rows: int) -> str:
     """uint8 (rows, columns) of numbers that lie packed, column after column, each column in whole bytes."""
     name = f"{packed}_"
-    halves = f"""{name}low_bits = Constant <value: tensor = uint8[1] {{15}}> ()
-      {name}shift = Constant <value: tensor = uint8[1] {{4}}> ()
+    halves = f"""{name}shift = Constant <value: tensor = uint8[1] {{4}}> ()
       {name}last = Constant <value_ints = [-1]> ()
-      {name}low = BitwiseAnd ({packed}, {name}low_bits)
+      {name}up = BitShift <direction: string = "LEFT"> ({packed}, {name}shift)
+      {name}low = BitShift <direction: string = "RIGHT"> ({name}up, {name}shift)
       {name}high = BitShift <direction: string = "RIGHT"> ({packed}, {name}shift)
       {name}lower = Unsqueeze ({name}low, {name}last)
       {name}higher = Unsqueeze ({name}high, {name}last)

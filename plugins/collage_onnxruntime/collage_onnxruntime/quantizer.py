@@ -56,7 +56,7 @@ class OnnxRuntimeQuantizer(Quantizer):
                 per_channel=True,
                 activation_type=QuantType.QUInt8,
                 weight_type=QuantType.QInt8,
-                nodes_to_exclude=list(excluded),
+                nodes_to_exclude=[*excluded, *_cutting_off(prepared)],
                 use_external_data_format=_size_bytes(model) > _LARGE_BYTES,
                 calibrate_method=CalibrationMethod.MinMax,
             )
@@ -65,6 +65,12 @@ class OnnxRuntimeQuantizer(Quantizer):
             raise BackendError(f"onnxruntime: {type(error).__name__}: {said}") from error
         finally:
             logging.disable(logging.NOTSET)
+
+
+def _cutting_off(model: onnx.ModelProto) -> list[str]:
+    """Nodes that the tool would put into the range of what they read, which the model returns as well."""
+    returned = {v.name for v in model.graph.output}
+    return [n.name for n in model.graph.node if n.op_type in ("Clip", "Relu") and n.input[0] in returned]
 
 
 class _Samples:
