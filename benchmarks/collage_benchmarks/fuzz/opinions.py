@@ -5,6 +5,7 @@ What is here runs in a worker: libraries may crash.
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -202,8 +203,18 @@ def _rounded_otherwise(
         averages, exact = _averages(evaluator.node), evaluator.node.op_type in _EXACT
         read = [] if averages else [values[v] for v in evaluator.reads]
         for name, array in evaluator.run(values).items():
-            values[name] = array if exact else _nudged(array, rng, read, whole=averages)
+            steps = _summing_steps(evaluator.node, values)
+            values[name] = array if exact else _nudged(array, rng, read, whole=averages, steps=steps)
     return values
+
+
+def _summing_steps(node: Node, values: Answer) -> float:
+    """How many last bits a sum of products is off by, whatever its order: the root of its terms, about."""
+    if node.domain or node.op_type not in ("Conv", "Gemm", "MatMul"):
+        return 4.0
+    first, second = (values[v].shape for v in node.inputs[:2])
+    terms = math.prod(second[1:]) if node.op_type == "Conv" else max(first, default=1)
+    return max(4.0, math.sqrt(terms))
 
 
 def _averages(node: Node) -> bool:
@@ -228,14 +239,19 @@ def _elements_that_differ(changed: Array, expected: Array, standard: Standard | 
 
 
 def _nudged(
-    array: Array, rng: np.random.Generator, read: Sequence[Array] = (), *, whole: bool = False
+    array: Array,
+    rng: np.random.Generator,
+    read: Sequence[Array] = (),
+    *,
+    whole: bool = False,
+    steps: float = 4.0,
 ) -> Array:
-    """With other last bits. Nobody rounds what was read and handed on, also negated, and whole numbers: the
-    latter are changed only if `whole`.
+    """With other last bits, `steps` at most. Nobody rounds what was read and handed on, also negated, and
+    whole numbers: the latter are changed only if `whole`.
     """
     if array.dtype.kind != "f":
         return array
-    relative = 4 * np.finfo(array.dtype).eps * rng.uniform(-1, 1, array.shape)
+    relative = steps * np.finfo(array.dtype).eps * rng.uniform(-1, 1, array.shape)
     nudged: Array = np.asarray(array * (1 + relative)).astype(array.dtype)
     exact = np.full(array.shape, False) if whole else array == np.rint(array)
     for given in read:
