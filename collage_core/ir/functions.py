@@ -4,7 +4,7 @@ domain computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,7 +104,7 @@ def _fault(node: onnx.NodeProto, what: str) -> ModelError:
     return ModelError(f"node {node.name!r}: the definition of {node.domain}.{node.op_type} {what}")
 
 
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+def _nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
     """Those of its bodies too."""
     for node in graph.node:
         yield node
@@ -152,16 +152,9 @@ def _with_defaults(model: onnx.ModelProto) -> onnx.ModelProto:
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
 
-    def state(nodes: Iterable[onnx.NodeProto]) -> None:
-        for node in nodes:
+    for part in (whole.graph, *whole.functions):
+        for node in _nodes(part):
             given = {a.name for a in node.attribute}
             stated = defaults.get((node.domain, node.op_type, node.overload), ())
             node.attribute.extend(a for a in stated if a.name not in given)
-            for attribute in node.attribute:
-                for graph in (attribute.g, *attribute.graphs):
-                    state(graph.node)
-
-    state(whole.graph.node)
-    for function in whole.functions:
-        state(function.node)
     return whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -144,12 +145,16 @@ class _Trials:
     ) -> None:
         self._tool, self.graph, self._seen, self._held_out = tool, graph, seen, held_out
         self._folder, self._registry, self._progress = folder, registry, progress
+        self._expected: list[dict[str, Array]] = []
         save_stored(graph, folder / _FLOATS)
         self.bytes_before = sum(f.stat().st_size for f in (folder / _FLOATS).iterdir())
 
     def of(self, excluded: frozenset[str]) -> _Trial:
-        save_stored(_with_own_constants(self.graph, excluded), self._folder / "given")
-        given, made = self._folder / "given" / MODEL_FILE, self._folder / "made.onnx"
+        graph, folder = _with_own_constants(self.graph, excluded), self._folder / _FLOATS
+        if graph is not self.graph:
+            folder = self._folder / "given"
+            save_stored(graph, folder)
+        given, made = folder / MODEL_FILE, self._folder / "made.onnx"
         self._progress.phase(f"quantising with {self._tool}", len(self._seen))
         with Worker({}, plugins=self._registry.modules()) as worker:
             nodes = tuple(sorted(excluded))
@@ -165,8 +170,10 @@ class _Trials:
         random = random_values(self.graph)
         worst = 0.0
         with reference_worker() as worker:
-            for sample in self._held_out:
-                expected = reference_values(self._folder / _FLOATS, sample, worker=worker)
+            for k, sample in enumerate(self._held_out):
+                if k == len(self._expected):
+                    self._expected.append(reference_values(self._folder / _FLOATS, sample, worker=worker))
+                expected = self._expected[k]
                 try:
                     found = reference_values(self._folder / _QUANTISED, sample, worker=worker)
                 except RemoteError as error:
@@ -209,15 +216,22 @@ def _within(trials: _Trials, whole: _Trial, weighed: Mapping[str, Array], max_er
         lambda h: (h.squared_error / max(h.flops, 1),),
         lambda h: (h.node not in products, h.squared_error),
     )
-    tried: list[_Trial] = []
-    for key in orders:
-        tried += _bisected(trials, whole, sorted(harm, key=key, reverse=True), max_error)
-    useful = [t for t in tried if _products(t)[0]]
     flops = {h.node: h.flops for h in harm}
-    if held := [t for t in useful if t.error <= max_error]:
-        return min(held, key=lambda t: (sum(flops.get(n, 0) for n in t.excluded), len(t.excluded)))
-    least = f"; the least was {min(t.error for t in useful):.1e}" if useful else ""
-    raise CollageError(f"no product was found that can be quantised within an error of {max_error:g}{least}")
+    best: _Trial | None = None  # each holds a whole model: no more of them than needed
+    fewest: tuple[int, int] | None = None
+    least = math.inf
+    for key in orders:
+        for trial in _bisected(trials, whole, sorted(harm, key=key, reverse=True), max_error):
+            if not _products(trial)[0]:
+                continue
+            least = min(least, trial.error)
+            left_out = sum(flops.get(n, 0) for n in trial.excluded), len(trial.excluded)
+            if trial.error <= max_error and (fewest is None or left_out < fewest):
+                best, fewest = trial, left_out
+    if best is not None:
+        return best
+    told = f"; the least was {least:.1e}" if least < math.inf else ""
+    raise CollageError(f"no product was found that can be quantised within an error of {max_error:g}{told}")
 
 
 def _bisected(trials: _Trials, whole: _Trial, harm: Sequence[_Harm], max_error: float) -> Iterator[_Trial]:
@@ -269,4 +283,6 @@ def _with_own_constants(graph: Graph, names: frozenset[str]) -> Graph:
         for v, own in shared.items():
             values[own], constants[own] = replace(graph.values[v], name=own), graph.constants[v]
         nodes.append(replace(node, inputs=tuple(shared.get(v, v) for v in node.inputs)) if shared else node)
+    if len(constants) == len(graph.constants):
+        return graph
     return graph.replace(nodes=nodes, values=values, constants=constants)
