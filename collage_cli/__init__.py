@@ -1,5 +1,5 @@
 """Where the `collage` command starts. Imports nothing of `collage_core` yet, which takes most of a second:
-whoever presses Ctrl-C meanwhile gets no traceback.
+whoever presses Ctrl-C meanwhile gets one line, and no traceback.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
+from types import FrameType
 
 __all__ = ["main"]
 
@@ -19,12 +20,19 @@ def main() -> int:
         except OSError:  # closed: a file opened later would take its place, and get what is printed there
             with suppress(OSError):
                 os.open(os.devnull, os.O_RDWR)
-    hears = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if hears:
-        # Nothing has begun that would have to end in order.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    usual = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    heard = [n for n, h in usual.items() if h in (signal.default_int_handler, signal.SIG_DFL)]
+    for number in heard:
+        signal.signal(number, _leave)
     from collage_core.cli.main import main as run
 
-    if hears:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in heard:
+        signal.signal(number, usual[number])
     return run()
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """Nothing has begun that would have to end in order."""
+    with suppress(OSError):
+        os.write(2, b"collage: interrupted before anything had begun\n")
+    os._exit(128 + number)

@@ -11,6 +11,7 @@ from functools import cache
 
 from collage_core.costs.ahead import AheadCompiler
 from collage_core.costs.failures import infeasible
+from collage_core.costs.host import OPEN_LIMIT_S, Host
 from collage_core.costs.job import KernelItem, MeasureItem, MeasureJob
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.processors import PATIENCE, Processors
@@ -18,7 +19,6 @@ from collage_core.costs.record import MOVED, RETAKEN, UNAVAILABLE, CostRecord
 from collage_core.costs.session import ask_supported, open_session, prepare_item, release_item, time_item
 from collage_core.errors import WorkerError
 from collage_core.formats import CPU
-from collage_core.plugins import backend_of
 from collage_core.worker import Worker, exit_cause
 
 __all__ = ["MeasureItem", "MeasureJob", "Measuring", "run_job"]
@@ -26,8 +26,6 @@ __all__ = ["MeasureItem", "MeasureJob", "Measuring", "run_job"]
 OnRecord = Callable[[int, CostRecord], object]
 
 _BAD_ACCESS = (exit_cause(-signal.SIGSEGV), exit_cause(-signal.SIGBUS))
-_OPEN_LIMIT_S = 60.0
-"""At least: starting a process and loading a library is no item's fault."""
 _MAX_HANGS = 3
 """A backend whose first so many items have all hung is not waited for any longer."""
 
@@ -92,18 +90,11 @@ class _Run:
         self._processors = processors
         self._records: dict[int, CostRecord] = {}
         self._on_record: OnRecord | None = None
-        self._worker: Worker | None = None
+        self._host = Host(job.graph_path, job.backend, job.target, job.plugins, job.memory_limit_bytes)
         self._attempts_in_worker = 0
         self._hangs = 0
         self._answered = False
         self._unusable: CostRecord | None = None
-        self._environment: dict[str, str] = {}
-        backend = backend_of(job.backend, job.plugins)
-        try:
-            self._environment.update(backend.environment(job.target))
-        except Exception as error:  # a plugin may raise anything; it costs this backend
-            reason = f"it failed to name its environment variables: {type(error).__name__}: {error}"
-            self._unusable = CostRecord(UNAVAILABLE, reason=reason)
 
     def all(
         self,
@@ -133,7 +124,7 @@ class _Run:
                 ask_supported, kernels, timeout_s=self._job.item_limit_s + 0.1 * len(kernels)
             )
         except WorkerError:
-            self.stop()
+            self._host.stop()
             return
         seconds = (time.monotonic() - start) / len(kernels)
         for item, refusal in zip(kernels, answers, strict=True):
@@ -182,7 +173,7 @@ class _Run:
         limit_bytes = self._job.memory_limit_bytes
         is_spoilt = record.status == "wrong" or (record.status == "failed" and self._job.device != CPU)
         if is_spoilt or (limit_bytes is not None and worker.memory_bytes > limit_bytes // 2):
-            self.stop()  # what this item has spoilt or leaked shall not be held against the next
+            self._host.stop()  # what this item has spoilt or leaked shall not be held against the next
         return record
 
     def _timed(self, worker: Worker) -> CostRecord:
@@ -202,41 +193,29 @@ class _Run:
 
     def _ready(self) -> Worker:
         """A worker with an open session. A backend with which none can be opened is not tried again."""
-        if self._worker is not None and self._worker.alive:
-            self._worker.resume()
-            return self._worker
+        job = self._job
+        if self._host.alive:
+            return self._host.ready(job.item_limit_s)
         if self._unusable is not None:
             raise WorkerError(self._unusable.reason)
+        self._attempts_in_worker = 0
+        limit_s = max(job.item_limit_s, OPEN_LIMIT_S)
         try:
-            return self._opened()
+            self._host.call(open_session, job.values_path, job.policy, timeout_s=limit_s)
+            return self._host.ready(limit_s)
         except WorkerError as error:
+            self._host.stop()
             self._unusable = replace(infeasible(error), status=UNAVAILABLE)
             raise
-
-    def _opened(self) -> Worker:
-        job = self._job
-        self._attempts_in_worker = 0
-        self._worker = Worker(
-            self._environment, plugins=job.plugins, memory_limit_bytes=job.memory_limit_bytes
-        )
-        session = job.graph_path, job.values_path, job.backend, job.target, job.policy
-        self._worker.call(open_session, *session, timeout_s=max(job.item_limit_s, _OPEN_LIMIT_S))
-        return self._worker
 
     def _keep(self, item: MeasureItem, record: CostRecord) -> None:
         self._records[item.index] = record
         if self._on_record is not None:
             self._on_record(item.index, record)
 
-    def stop(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
-
     def close(self) -> None:
         self._ahead.close()
-        self.stop()
+        self._host.stop()
 
     def pause(self) -> None:
-        if self._worker is not None and self._worker.alive:
-            self._worker.pause()
+        self._host.pause()

@@ -9,17 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from collage_core.backend import Backend, BackendKind, exact_values, rounded_to
+from collage_core.backend import BackendKind, exact_values, rounded_to
 from collage_core.costs.check import rounded_answers, standards, tolerance
+from collage_core.costs.host import Hosted, hosted
 from collage_core.costs.job import ConversionItem, KernelItem, MeasureItem
 from collage_core.costs.record import UNAVAILABLE, CostRecord, Policy
 from collage_core.costs.recording import Recording
 from collage_core.costs.trial import Trial
-from collage_core.device import Target
 from collage_core.devices import Station
 from collage_core.errors import BackendUnavailableError, DeclinedError, Refusal
 from collage_core.formats import Array, Format
-from collage_core.ir import Subgraph, load_stored
+from collage_core.ir import Subgraph
 from collage_core.plugins import default_registry
 from collage_core.worker import child_state
 
@@ -33,15 +33,12 @@ _COLD_BYTES = 128 << 10
 
 
 class Session:
-    """A graph, its recorded values and one backend, loaded in this process."""
+    """What this process has loaded, with the recorded values of the graph."""
 
-    def __init__(
-        self, graph_path: Path, values_path: Path, backend: str, target: Target, policy: Policy
-    ) -> None:
-        self.graph = load_stored(graph_path)
+    def __init__(self, loaded: Hosted, values_path: Path, policy: Policy) -> None:
+        self._loaded = loaded
+        self.graph, self.backend, self.target = loaded.graph, loaded.backend, loaded.target
         self.values = Recording(values_path)
-        self.backend: Backend = default_registry().backend(backend)
-        self.target = target
         self.policy = policy
         self._refusals: dict[tuple[tuple[int, ...], tuple[str, ...] | None], Refusal | None] = {}
         self._prepared: tuple[Trial, float, float] | None = None
@@ -56,7 +53,7 @@ class Session:
             for i in items
             if (i.nodes, i.outputs) not in self._refusals
         }
-        answers = self.backend.supported(list(asked.values()), self.target)
+        answers = self._loaded.supported(list(asked.values()))
         self._refusals.update(zip(asked, answers, strict=True))
         return [self._refusals[i.nodes, i.outputs] for i in items]
 
@@ -165,9 +162,9 @@ class Session:
         return Subgraph(self.graph, item.nodes, item.outputs)
 
 
-def open_session(graph_path: Path, values_path: Path, backend: str, target: Target, policy: Policy) -> None:
-    """Make the session that the other functions use."""
-    child_state[_SESSION] = Session(graph_path, values_path, backend, target, policy)
+def open_session(values_path: Path, policy: Policy) -> None:
+    """Make the session that the other functions use, of what `Host` has loaded."""
+    child_state[_SESSION] = Session(hosted(), values_path, policy)
 
 
 def ask_supported(items: Sequence[KernelItem]) -> list[Refusal | None]:

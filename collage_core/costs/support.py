@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collage_core.costs.failures import infeasible
+from collage_core.costs.host import Host, Hosted, hosted
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.record import UNAVAILABLE, CostRecord
 from collage_core.device import Target
 from collage_core.errors import Refusal, WorkerError
-from collage_core.ir import Subgraph, load_stored
-from collage_core.plugins import backend_of, default_registry
-from collage_core.worker import RemoteError, Worker
+from collage_core.ir import Subgraph
+from collage_core.worker import RemoteError
 
 __all__ = ["SupportJob", "ask_each", "ask_supported", "run_support"]
 
@@ -60,20 +60,12 @@ def run_support(job: SupportJob, on_wait: Callable[[str], object] | None = None)
 
     `UNAVAILABLE` where it could not be asked. Holds the machine's measuring lock (`on_wait`: see there).
     """
-    try:
-        environment = backend_of(job.backend, job.plugins).environment(job.target)
-    except Exception as error:  # a plugin may raise anything; it costs this backend
-        reason = f"it failed to name its environment variables: {type(error).__name__}: {error}"
-        return [CostRecord(UNAVAILABLE, reason=reason) for _ in job.groups]
+    loaded = job.graph_path, job.backend, job.target
+    with measuring_lock(on_wait), Host(*loaded, job.plugins, job.memory_limit_bytes) as host:
 
-    def ask(groups: Sequence[_Nodes]) -> Sequence[Refusal | None]:
-        timeout_s = job.limit_s + _GROUP_S * len(groups)
-        with Worker(environment, plugins=job.plugins, memory_limit_bytes=job.memory_limit_bytes) as worker:
-            return worker.call(
-                ask_supported, job.graph_path, job.backend, job.target, groups, timeout_s=timeout_s
-            )
+        def ask(groups: Sequence[_Nodes]) -> Sequence[Refusal | None]:
+            return host.call(_supported, groups, timeout_s=job.limit_s + _GROUP_S * len(groups))
 
-    with measuring_lock(on_wait):
         return ask_each(ask, job.groups)
 
 
@@ -126,10 +118,12 @@ def ask_supported(
     graph_path: Path, backend: str, target: Target, groups: Sequence[_Nodes]
 ) -> list[Refusal | None]:
     """What a backend says of groups of a stored graph, given as node ids. Runs in a worker."""
-    graph = load_stored(graph_path)
-    answers = list(
-        default_registry().backend(backend).supported([Subgraph(graph, g) for g in groups], target)
-    )
-    if len(answers) != len(groups):
-        raise ValueError(f"supported gave {len(answers)} answers about {len(groups)} groups")
-    return answers
+    return _answers(Hosted.opened(graph_path, backend, target), groups)
+
+
+def _supported(groups: Sequence[_Nodes]) -> list[Refusal | None]:
+    return _answers(hosted(), groups)
+
+
+def _answers(here: Hosted, groups: Sequence[_Nodes]) -> list[Refusal | None]:
+    return here.supported([Subgraph(here.graph, g) for g in groups])

@@ -4,7 +4,9 @@ domain computes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,22 +15,36 @@ import onnx.inliner
 import onnx.parser
 
 from collage_core.errors import ModelError
+from collage_core.ir.deduction import tensor_type_of
 from collage_core.ir.onnx_check import CHANGED_MEANING, one_line
+from collage_core.ir.types import UNKNOWN, TensorType
 
-__all__ = ["Call", "Definition", "inlined", "with_definitions"]
+__all__ = ["Call", "Definition", "with_definitions"]
+
+_MOST_ROUNDS = 16
+"""What a definition needs to know may hang on what another one says; so far none took more than three."""
+_LARGE_ELEMENTS = 256
+"""Constants from there on are known by type alone where types are inferred: no shape is among them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """A node whose operator is defined elsewhere.
 
-    given: for each of its inputs whether it is there. attributes: those that it states, texts as str.
-    opset: ONNX's, of the model.
+    types: for each of its inputs what is known of its type, `UNKNOWN` where that is not even the rank, and
+    None where the input is absent. asked: for each of its outputs whether it has a name. attributes: those
+    that it states, texts as str. opset: ONNX's, of the model.
     """
 
-    given: tuple[bool, ...]
+    types: tuple[TensorType | None, ...]
+    asked: tuple[bool, ...]
     attributes: Mapping[str, Any]
     opset: int
+
+    @property
+    def given(self) -> tuple[bool, ...]:
+        """For each of its inputs whether it is there."""
+        return tuple(type is not None for type in self.types)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +52,9 @@ class Definition:
     """What an operator that is not ONNX's computes, in operators that are.
 
     state: for one node the function, in ONNX's text format without its name, as
-    "(x, y) => (z) { z = Add (x, y) }". It is given absent inputs for those that the node lacks. None where
-    it has no definition.
+    "(x, y) => (z) { z = Add (x, y) }". It is given absent inputs for those that the node lacks, and what is
+    not asked of its outputs goes nowhere. None where it has no definition, or too little is known: it is
+    asked again when other definitions have made more types known.
 
     ValueError for a domain of ONNX's own.
     """
@@ -59,18 +76,34 @@ class Definition:
 def with_definitions(
     model: onnx.ModelProto, definitions: Sequence[Definition], opset: int
 ) -> onnx.ModelProto:
-    """The model, which has no functions, with one for each of its operators that `definitions` knows; `model`
-    where there is none. opset: ONNX's. ModelError where a definition fails.
+    """The model without functions, and without the operators that `definitions` knows. opset: ONNX's.
+
+    ModelError where a definition fails, and for functions that cannot be brought to the model's opset.
     """
+    # A model's own functions may call what is defined elsewhere.
+    model = _inlined(model)
     known = {(d.domain, d.op_type): d for d in definitions}
+    for _ in range(_MOST_ROUNDS):
+        called = _with_functions(model, known, opset)
+        if called is None:
+            break
+        model = _inlined(called)
+    return model
+
+
+def _with_functions(
+    model: onnx.ModelProto, known: Mapping[tuple[str, str], Definition], opset: int
+) -> onnx.ModelProto | None:
+    """The model with a function for each of its operators that is defined, None where none is."""
     if not any((n.domain, n.op_type) in known for n in _nodes(model.graph)):
-        return model
+        return None
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
+    types = _types(model)
     functions: dict[str, onnx.FunctionProto] = {}
     for node in _nodes(whole.graph):
         definition = known.get((node.domain, node.op_type))
-        text = None if definition is None else _text(definition, node, opset)
+        text = None if definition is None else _text(definition, node, types, opset)
         if definition is None or text is None:
             continue
         key = f"{definition.name} {text}"
@@ -78,16 +111,48 @@ def with_definitions(
             functions[key] = _function(node, f"{node.op_type}_{len(functions)}", text, opset)
         node.op_type = functions[key].name
         node.input.extend([""] * (len(functions[key].input) - len(node.input)))
+        node.output.extend([""] * (len(functions[key].output) - len(node.output)))
         del node.attribute[:]
     whole.functions.extend(functions.values())
-    return whole
+    return whole if functions else None
 
 
-def _text(definition: Definition, node: onnx.NodeProto, opset: int) -> str | None:
+def _types(model: onnx.ModelProto) -> Mapping[str, TensorType]:
+    """Of tensors outside of bodies, as far as `onnx` knows them."""
+    skeleton = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    graph, whole = skeleton.graph, model.graph
+    constants = {
+        t.name: onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in whole.initializer
+    }
+    graph.node.extend(whole.node)
+    graph.input.extend([*(v for v in whole.input if v.name not in constants), *constants.values()])
+    graph.initializer.extend(
+        t for t in whole.initializer if math.prod(t.dims) < _LARGE_ELEMENTS and not t.external_data
+    )
+    graph.value_info.extend(whole.value_info)
+    graph.output.extend(whole.output)
+    # onnx raises several unrelated types; what is wrong is told when all is inferred.
+    with suppress(Exception):
+        skeleton = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
+    graph = skeleton.graph
+    return {v.name: _type(v) for v in (*graph.input, *graph.value_info, *graph.output)}
+
+
+def _type(info: onnx.ValueInfoProto) -> TensorType:
+    try:
+        return tensor_type_of(info.type, info.name)
+    except Exception:  # element types that nobody knows raise whatever they meet, and are told later
+        return UNKNOWN
+
+
+def _text(
+    definition: Definition, node: onnx.NodeProto, types: Mapping[str, TensorType], opset: int
+) -> str | None:
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     texts = {k: v.decode(errors="replace") if isinstance(v, bytes) else v for k, v in attributes.items()}
+    inputs = tuple(types.get(v, UNKNOWN) if v else None for v in node.input)
     try:
-        return definition.state(Call(tuple(map(bool, node.input)), texts, opset))
+        return definition.state(Call(inputs, tuple(map(bool, node.output)), texts, opset))
     except Exception as error:  # a plugin may raise anything
         raise _fault(node, f"fails: {type(error).__name__}: {one_line(error)}") from None
 
@@ -113,7 +178,7 @@ def _nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodePro
                 yield from _nodes(body)
 
 
-def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model without functions. ModelError for one that cannot be brought to the model's opset."""
     if not model.functions:
         return model

@@ -15,7 +15,7 @@ from collage_core.errors import ModelError
 from collage_core.ir.bodies import inner_nodes
 from collage_core.ir.body_types import of_two_ranks, with_typed_bodies, yielded_types
 from collage_core.ir.deduction import deduced_types
-from collage_core.ir.functions import Definition, inlined, with_definitions
+from collage_core.ir.functions import Definition, with_definitions
 from collage_core.ir.graph import Graph
 from collage_core.ir.inference import inferred, is_doubtful
 from collage_core.ir.legacy import check_legacy_broadcasts
@@ -76,8 +76,7 @@ def from_model(
     shapes = shapes or {}
     check_texts(model)
     opsets = check_versions(model)
-    # A model's own functions may call what is defined elsewhere.
-    model = inlined(with_definitions(inlined(model), definitions, opsets.get("", 0)))
+    model = with_definitions(model, definitions, opsets.get("", 0))
     proto = model.graph
     for sparse in proto.sparse_initializer:
         raise ModelError(f"sparse initializer {sparse.values.name!r} is not supported")

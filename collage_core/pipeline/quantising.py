@@ -37,6 +37,7 @@ __all__ = ["Quantising", "quantise"]
 _LIMIT_S = 3600.0
 _FLOATS, _QUANTISED = "floats", "quantised"
 """Folders of graphs."""
+_ROUNDING = frozenset({"DynamicQuantizeLinear", "QuantizeLinear"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,9 @@ def quantise(
     weighed on one sample more that no range comes from, where there are four. excluded: names of nodes that
     stay floats anyway. quantizer: whose tool; that of the first that is available where None.
 
-    InputError for a calibration that does not fit, CollageError for a node that is not there, where no tool
-    is, and where the error cannot be held; RemoteError with what the tool says.
+    InputError for a calibration that does not fit. CollageError for a node that is not there, for a model
+    that is quantised, where no tool is, and where the error cannot be held. RemoteError with what the tool
+    says.
     """
     registry, progress = registry or default_registry(), progress or Silent()
     if max_error is not None and not 0.0 < max_error < 1.0:
@@ -93,6 +95,8 @@ def quantise(
     tool = registry.quantizer(quantizer)
     graph = read_model(model, shapes, skip_passes, registry, progress).graph
     require_static(graph)
+    if rounding := [n for n in graph.nodes if n.op_type in _ROUNDING] or [*graph.dequantised.values()]:
+        raise CollageError(f"it is quantised already: {rounding[0]}")
     if missing := sorted(set(excluded) - {n.name for n in graph.nodes}):
         raise CollageError(f"--exclude {missing[0]}: no node of the normalised model has that name")
     samples = samples_of(graph, calibration)
@@ -264,7 +268,7 @@ def _products(trial: _Trial) -> tuple[int, int]:
     """With weights of whole numbers, and all."""
     graph = trial.graph
     found = [n for n in graph.nodes if _is_product(graph, n)]
-    return sum(n.inputs[1] in graph.dequantised for n in found), len(found)
+    return sum(any(v in graph.dequantised for v in n.inputs[:2]) for n in found), len(found)
 
 
 def _is_product(graph: Graph, node: Node) -> bool:

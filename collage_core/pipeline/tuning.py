@@ -18,9 +18,10 @@ from collage_core.candidates import (
     tunable_candidates,
 )
 from collage_core.costs.database import CostDatabase
-from collage_core.costs.limits import check_limits
+from collage_core.costs.host import Host
+from collage_core.costs.limits import check_limits, worker_memory_bytes
 from collage_core.costs.roofline import Peaks, Work, work_of
-from collage_core.costs.tune import Tuner
+from collage_core.costs.tune import tune_step
 from collage_core.device import Target
 from collage_core.errors import CollageError, WorkerError
 from collage_core.ir import Graph, NodeSet, OpKind, op_kind
@@ -158,7 +159,7 @@ def tune_graph(
         deadline = math.inf if budget_s is None else time.monotonic() + budget_s
         results: list[TaskResult] = []
         left: list[TuneTask] = []
-        with _Tuners(workspace, tuners, target, machine.registry.modules()) as workers:
+        with _Tuners(workspace, target, machine.registry.modules()) as workers:
             for task in worthwhile:
                 if time.monotonic() >= deadline:
                     left.append(task)
@@ -182,27 +183,24 @@ def _offered(machine: Machine, workspace: Workspace) -> tuple[CandidateSet, Cost
 
 
 class _Tuners:
-    """A tuner for each backend, when it is first asked for."""
+    """A host for each backend, when it is first asked for: it lives from one kernel to the next."""
 
-    def __init__(
-        self, workspace: Workspace, backends: Sequence[Backend], target: Target, plugins: Sequence[str]
-    ) -> None:
-        self._backends = {b.name: b for b in backends}
-        self._arguments = workspace.graph_folder, target, plugins
-        self._tuners: dict[str, Tuner] = {}
+    def __init__(self, workspace: Workspace, target: Target, plugins: Sequence[str]) -> None:
+        self._graph_path, self._target, self._plugins = workspace.graph_folder, target, plugins
+        self._hosts: dict[str, Host] = {}
 
-    def of(self, backend: str) -> Tuner:
-        if backend not in self._tuners:
-            graph_path, target, plugins = self._arguments
-            self._tuners[backend] = Tuner(graph_path, self._backends[backend], target, plugins)
-        return self._tuners[backend]
+    def of(self, backend: str) -> Host:
+        if backend not in self._hosts:
+            host = Host(self._graph_path, backend, self._target, self._plugins, worker_memory_bytes())
+            self._hosts[backend] = host
+        return self._hosts[backend]
 
     def __enter__(self) -> _Tuners:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for tuner in self._tuners.values():
-            tuner.close()
+        for host in self._hosts.values():
+            host.kill()
 
 
 def _tuned(task: TuneTask, workers: _Tuners, trials: int, deadline: float, progress: Progress) -> TaskResult:
@@ -221,9 +219,8 @@ def _tuned(task: TuneTask, workers: _Tuners, trials: int, deadline: float, progr
         # Asked for none, a tuner tells where it stands.
         aim = trials if tuned else 0
         try:
-            tuned = workers.of(candidate.backend).step(
-                candidate.subgraph, candidate.variant, aim, progress.note
-            )
+            host = workers.of(candidate.backend)
+            tuned = tune_step(host, candidate.subgraph, candidate.variant, aim, progress.note)
         except WorkerError as error:
             reason = str(error)
             progress.note(f"{name}: {reason}")

@@ -22,6 +22,7 @@ from collage_core.pipeline.tuning import TaskResult, TuneTask, Tuning
 from collage_core.placement import VIEW, Placement
 from collage_core.plugins import Registry
 from collage_core.report.contenders import contenders_of, faster_than_all
+from collage_core.report.rivals import rivals_of
 from collage_core.report.rounding import conversion_error, group_error, limit_json
 
 __all__ = ["backends_json", "optimization_json", "placement_json", "shares", "tuning_json"]
@@ -170,6 +171,8 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
     ours = o.comparison.records[COLLAGE] if o.comparison is not None else None
     parts_ms: Any = ours.details.get(PARTS, ()) if ours is not None else ()
     placed = placement_json(o.graph, o.placement, parts_ms, o.spent)
+    for told, rivals in zip(placed["groups"], rivals_of(o), strict=True):
+        told["rivals"] = rivals
     end_to_end = {
         known: sum(len(c.records) for c in o.comparisons if c.measured != known) for known in (True, False)
     }

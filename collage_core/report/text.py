@@ -14,6 +14,7 @@ from collage_core.report.conclusion import (
     standing_lines,
 )
 from collage_core.report.front import front_text
+from collage_core.report.rivals import rivals_text
 from collage_core.report.rounding import limit_text
 from collage_core.report.tables import headline, table
 
@@ -119,6 +120,7 @@ def explain_text(report: Mapping[str, Any]) -> str:
     Of a placement made by hand no more than its groups and conversions is known.
     """
     parts = [*_optimization(report), _groups(report)] if "search" in report else [_groups(report)]
+    parts += rivals_text(report["groups"])
     if report["conversions"]:
         rows = [
             (

@@ -1,6 +1,6 @@
 """Choosing among candidates: the problem as numbers, what a placement costs, and the searches."""
 
-from collage_core.search.cost import Conversion, CostBreakdown, breakdown, total_ms
+from collage_core.search.cost import ConversionStep, CostBreakdown, breakdown, total_ms
 from collage_core.search.evolution import Evaluation, Evolution, Evolved, Fitness, Genome, StoppedBy, evolve
 from collage_core.search.graph_level import GraphLevelSearch
 from collage_core.search.op_level import OpLevelSearch
@@ -10,7 +10,7 @@ from collage_core.search.searcher import Searcher, SearchResult, SearchTask
 __all__ = [
     "NO_BACKEND",
     "Choice",
-    "Conversion",
+    "ConversionStep",
     "CostBreakdown",
     "Evaluation",
     "Evolution",

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from collage_core.errors import PlacementError
 from collage_core.search.problem import NO_BACKEND, Choice, Problem
 
-__all__ = ["Conversion", "CostBreakdown", "breakdown", "check_problem", "node_indices", "total_ms"]
+__all__ = ["ConversionStep", "CostBreakdown", "breakdown", "check_problem", "node_indices", "total_ms"]
 
 
 @dataclass(frozen=True, slots=True)
-class Conversion:
+class ConversionStep:
     """Value `value` is converted once from format `source`, in which it is produced or arrives, to
     `destination`.
     """
@@ -34,7 +34,7 @@ class CostBreakdown:
 
     order: tuple[int, ...]
     kernels_ms: float
-    conversions: tuple[Conversion, ...]
+    conversions: tuple[ConversionStep, ...]
     group_ms: float
     crossings: tuple[int, ...]
     crossing_ms: float
@@ -72,7 +72,7 @@ def breakdown(problem: Problem, choices: Sequence[int]) -> CostBreakdown:
     reads or writes one.
     """
     owner = _owners(problem, choices)
-    conversions: list[Conversion] = []
+    conversions: list[ConversionStep] = []
     crossings: dict[int, float] = {}
     followers: dict[int, set[int]] = {c: set() for c in choices}
     for v, value in enumerate(problem.values):
@@ -98,7 +98,7 @@ def breakdown(problem: Problem, choices: Sequence[int]) -> CostBreakdown:
                 raise PlacementError(
                     f"nobody converts value {v} from format {source} to format {destination}"
                 )
-            conversions.append(Conversion(v, source, destination, cost))
+            conversions.append(ConversionStep(v, source, destination, cost))
         if producer is not None:
             backends = {problem.choices[r].backend for r in readers} - {NO_BACKEND}
             home = problem.choices[producer].backend

@@ -9,8 +9,8 @@ from collage_core.errors import PlacementError
 from collage_core.search.cost import breakdown, check_problem
 from collage_core.search.exact.bound import node_shares_ms
 from collage_core.search.exact.dp import Outcome, run
-from collage_core.search.exact.layout import Layout, lay_out
 from collage_core.search.exact.order import choose_order
+from collage_core.search.exact.walk import Walk, plan_walk
 from collage_core.search.problem import Problem, Solution
 from collage_core.search.searcher import SearchResult, SearchTask
 
@@ -48,12 +48,12 @@ class OpLevelSearch:
         finds nothing.
         """
         check_problem(problem)
-        layout = lay_out(problem, choose_order(problem))
+        walk = plan_walk(problem, choose_order(problem))
         shares_ms = node_shares_ms(problem)
-        left_ms = [float(shares_ms[n]) for n in layout.order]
-        outcome = run(problem, layout, left_ms, cap=self.cap, budget=self.budget, beam=self.beam)
+        left_ms = [float(shares_ms[n]) for n in walk.order]
+        outcome = run(problem, walk, left_ms, cap=self.cap, budget=self.budget, beam=self.beam)
         if outcome.choices is None:
-            outcome = self._rescue(problem, layout, left_ms, outcome.dropped_ms)
+            outcome = self._rescue(problem, walk, left_ms, outcome.dropped_ms)
         assert outcome.choices is not None
         result = breakdown(problem, outcome.choices)
         bound_ms = min(outcome.dropped_ms, result.total_ms)
@@ -66,20 +66,20 @@ class OpLevelSearch:
             states=outcome.states,
         )
 
-    def _rescue(self, problem: Problem, layout: Layout, left_ms: Sequence[float], bound_ms: float) -> Outcome:
+    def _rescue(self, problem: Problem, walk: Walk, left_ms: Sequence[float], bound_ms: float) -> Outcome:
         """Another outcome for a beam that kept only states that lead nowhere (knots, missing conversions)."""
         beam = self.beam * _WIDER
-        wider = run(problem, layout, left_ms, cap=self.cap, budget=self.budget, beam=beam)
+        wider = run(problem, walk, left_ms, cap=self.cap, budget=self.budget, beam=beam)
         if wider.choices is not None:
             return wider
         # Groups of nodes that follow each other in one topological order can always run in that order.
         kept = [c for c, choice in enumerate(problem.choices) if _is_interval(choice.nodes)]
         easier = replace(problem, choices=tuple(problem.choices[c] for c in kept))
         order = range(problem.node_count)
-        in_order_ms = [share for _, share in sorted(zip(layout.order, left_ms, strict=True))]
+        in_order_ms = [share for _, share in sorted(zip(walk.order, left_ms, strict=True))]
         try:
             found = run(
-                easier, lay_out(easier, order), in_order_ms, cap=self.cap, budget=self.budget, beam=beam
+                easier, plan_walk(easier, order), in_order_ms, cap=self.cap, budget=self.budget, beam=beam
             )
         except PlacementError:
             found = wider

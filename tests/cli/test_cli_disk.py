@@ -378,6 +378,8 @@ def test_interrupted_at_once(collage: Collage) -> None:
         out, err = process.communicate(timeout=30)
         assert "collage_c" not in err, (i, err)  # a slow interpreter may have been interrupted itself
         assert process.returncode in (0, 130, -signal.SIGINT), (i, out, err)
+        if process.returncode == 130:
+            assert "collage: interrupted" in err, (i, err)
 
 
 def test_interrupts_that_are_ignored_stay_ignored(collage: Collage) -> None:

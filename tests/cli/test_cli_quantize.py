@@ -137,6 +137,26 @@ def test_what_is_excluded_keeps_its_weights(tmp_path: Path, capsys: pytest.Captu
     assert np.array_equal(made.constants[first.inputs[1]], w)
 
 
+def test_weights_on_either_side_are_counted_and_nothing_is_quantised_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+      g (float[8,4] x) => (float[8,4] y) { a = MatMul (w, x) b = Relu (a) y = MatMul (w, b) }""")
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((8, 8)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    onnx.save(model, tmp_path / "m.onnx")
+    np.savez(tmp_path / "s.npz", x=rng.standard_normal((4, 8, 4)).astype(np.float32))
+    given = tmp_path / "m.onnx", tmp_path / "s.npz"
+    assert _quantize(given, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["quantised_products"], told["products"]) == (2, 2)
+    (tmp_path / "made.onnx").rename(tmp_path / "q.onnx")
+    assert _quantize((tmp_path / "q.onnx", given[1])) == 1
+    assert "it is quantised already: " in capsys.readouterr().err
+    assert not (tmp_path / "made.onnx").exists()
+
+
 def test_what_a_model_returns_is_not_cut_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The tool puts a Relu into the range of what it reads, which the model may return as well."""
     model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>

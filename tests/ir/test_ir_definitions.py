@@ -8,7 +8,7 @@ import onnx.parser
 import pytest
 
 from collage_core.errors import ModelError
-from collage_core.ir import Call, Definition, Graph, from_model
+from collage_core.ir import UNKNOWN, Call, Definition, Graph, TensorType, from_model
 from collage_core.reference import evaluate
 
 _X = {"x": np.array([-1.0, 2.0, 3.0], np.float32)}
@@ -43,7 +43,48 @@ def test_each_call_may_be_another_function() -> None:
     graph = _read(nodes, Definition("a", "Scale", state))
     assert _answer(graph) == [-6.0, 12.0, 18.0]
     assert [c.given for c in calls] == [(True,), (True, True), (True,)]
-    assert calls[0] == Call((True,), {"by": 2.0, "way": "up"}, 17)
+    assert calls[0] == Call((TensorType("float32", (3,)),), (True,), {"by": 2.0, "way": "up"}, 17)
+
+
+def test_what_one_makes_known_another_may_hang_on() -> None:
+    """What a definition still lacks is known when those before are in their places."""
+    seen: list[tuple[TensorType | None, ...]] = []
+
+    def state(call: Call) -> str | None:
+        seen.append(call.types)
+        (type,) = call.types
+        return (
+            None
+            if type in (None, UNKNOWN)
+            else f"(x) => (y) {{ y = {'Neg' if type.shape == (3,) else 'Abs'} (x) }}"
+        )
+
+    defined = Definition("a", "F", lambda call: _RELU)
+    assert _answer(_read("p = a.F (x) z = b.G (p)", defined, Definition("b", "G", state))) == [
+        0.0,
+        -2.0,
+        -3.0,
+    ]
+    assert seen == [(UNKNOWN,), (TensorType("float32", (3,)),)]
+    left = _read("p = a.H (x) z = b.G (p)", defined, Definition("b", "G", state))
+    assert [n.qualified_op for n in left.nodes] == ["a.H", "b.G"]
+
+
+def test_outputs_that_nobody_asks_for_go_nowhere() -> None:
+    asked: list[tuple[bool, ...]] = []
+
+    def state(call: Call) -> str:
+        asked.append(call.asked)
+        return "(x) => (y, sign, size) { y = Relu (x) sign = Sign (x) size = Size (x) }"
+
+    graph = _read("p = a.F (x) q, s = a.F (p) z = Mul (q, s)", Definition("a", "F", state))
+    assert _answer(graph) == [0.0, 2.0, 3.0]
+    assert asked == [(True,), (True, True)]
+
+
+def test_one_that_calls_itself_ends() -> None:
+    graph = _read("z = a.F (x)", Definition("a", "F", lambda call: "(x) => (y) { y = a.F (x) }"))
+    assert [n.qualified_op for n in graph.nodes] == ["a.F"]
 
 
 def test_domains_are_told_apart() -> None:

@@ -207,7 +207,8 @@ def test_a_placement_in_names(optimised: Optimised) -> None:
     bundle = read(optimised.bundle)
     report = placement_json(bundle.graph, bundle.placement)
     for kind in ("groups", "conversions"):
-        assert report[kind] == [{**part, "in_place_ms": None} for part in optimised.second[kind]]
+        told = [{k: v for k, v in part.items() if k != "rivals"} for part in optimised.second[kind]]
+        assert report[kind] == [{**part, "in_place_ms": None} for part in told]
     names = [name for g in report["groups"] for name in g["nodes"]]
     assert sorted(names) == sorted(n.name for n in bundle.graph.nodes)
     pairs = [pair for g in report["groups"] for pair in zip(g["nodes"], g["ops"], strict=True)]
@@ -215,6 +216,22 @@ def test_a_placement_in_names(optimised: Optimised) -> None:
     text = explain_text(report)
     assert text.startswith("groups, in order\n")
     assert ("\n\nconversions\n" in text) == bool(report["conversions"])
+
+
+def test_who_offers_the_same_nodes_and_lost_is_told(optimised: Optimised) -> None:
+    groups = optimised.second["groups"]
+    assert any(g["rivals"] for g in groups)
+    for g in groups:
+        costs_ms = [r["cost_ms"] for r in g["rivals"]]
+        known_ms = [ms for ms in costs_ms if ms is not None]
+        assert costs_ms == sorted(known_ms) + [None] * (len(costs_ms) - len(known_ms))
+        assert all((r["reason"] is None) == (r["cost_ms"] is not None) for r in g["rivals"])
+        assert g["backend"] not in {r["backend"] for r in g["rivals"]}
+    contested = sum(bool(g["rivals"]) for g in groups)
+    lines = explain_text(optimised.second).splitlines()
+    start = lines.index("the same nodes on others, ms")
+    assert lines[start + 1].split()[:4] == ["#", "placed", "on", "ms"]
+    assert lines[start + 1 + contested + 1] == ""
 
 
 def test_reports_from_before_contenders_can_be_read(optimised: Optimised) -> None:

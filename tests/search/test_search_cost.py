@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_core.errors import PlacementError
-from collage_core.search import NO_BACKEND, Choice, Conversion, Problem, ProblemValue, breakdown, total_ms
+from collage_core.search import NO_BACKEND, Choice, ConversionStep, Problem, ProblemValue, breakdown, total_ms
 
 # Node 0 reads the input, 1 and 2 read 0's value, 3 joins them; the values of 0 and 3 are returned.
 DIAMOND = (
@@ -102,7 +102,9 @@ def test_terms() -> None:
     )
     problem = Problem(4, DIAMOND, choices, {(1, 0, 1): 0.25}, {0: 10.0, 1: 20.0}, {0: 100.0, 1: 1000.0})
     terms = breakdown(problem, [3, 2, 1, 0])
-    assert terms.conversions == (Conversion(1, 0, 1, 0.25),), "two readers and the model's output share it"
+    assert terms.conversions == (ConversionStep(1, 0, 1, 0.25),), (
+        "two readers and the model's output share it"
+    )
     assert terms.crossings == (1,)
     assert (terms.kernels_ms, terms.group_ms, terms.crossing_ms) == (7.0, 50.0, 100.0)
     assert terms.order == (0, 1, 2, 3)

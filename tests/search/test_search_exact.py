@@ -26,8 +26,8 @@ from collage_core.search import (
 from collage_core.search.exact import dominance
 from collage_core.search.exact.bound import node_shares_ms
 from collage_core.search.exact.dp import run
-from collage_core.search.exact.layout import lay_out
 from collage_core.search.exact.order import depth_first, joins_first
+from collage_core.search.exact.walk import plan_walk
 
 
 def answer(solve: OpLevelSearch | ExhaustiveSearch, problem: Problem) -> Solution | None:
@@ -39,7 +39,7 @@ def answer(solve: OpLevelSearch | ExhaustiveSearch, problem: Problem) -> Solutio
 
 def in_order(problem: Problem, order: list[int]) -> float | None:
     try:
-        outcome = run(problem, lay_out(problem, order), [0.0] * len(order), cap=10**9, budget=10**9, beam=1)
+        outcome = run(problem, plan_walk(problem, order), [0.0] * len(order), cap=10**9, budget=10**9, beam=1)
     except PlacementError:
         return None
     assert outcome.exact

@@ -9,13 +9,13 @@ import math
 import numpy as np
 
 from collage_core.search.cost import group_constant_ms, node_indices
-from collage_core.search.exact.slots import Costs
+from collage_core.search.exact.charges import Floats
 from collage_core.search.problem import Problem
 
 __all__ = ["node_shares_ms"]
 
 
-def node_shares_ms(problem: Problem) -> Costs:
+def node_shares_ms(problem: Problem) -> Floats:
     """[node_count] shares such that the nodes of no choice carry more than the choice costs.
 
     So the shares of any set of nodes add up to no more than what covering exactly that set costs, conversions

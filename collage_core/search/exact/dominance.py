@@ -1,4 +1,4 @@
-"""Which states can be forgotten because another one of the same shape is at least as good, whatever comes."""
+"""Which states can be forgotten: another one of the same claimed set is at least as good, whatever comes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from collage_core.search.exact.charges import Floats
 from collage_core.search.exact.codes import Bools, Ints
-from collage_core.search.exact.layout import Lane
 from collage_core.search.exact.moves import Upstream
-from collage_core.search.exact.slots import Costs
+from collage_core.search.exact.walk import Lane
 
 __all__ = ["active_slacks", "survivors"]
 
@@ -20,7 +20,7 @@ _PAIRWISE = 192
 _LARGEST_GRID = 1 << 22
 _LARGEST_JOINT_AXIS = 96
 
-Slack = tuple[Lane, Costs]
+Slack = tuple[Lane, Floats]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class _Axis:
     """
 
     codes: Ints
-    slack_ms: Costs
+    slack_ms: Floats
 
 
 def active_slacks(lanes: Sequence[Lane], position: int, claimed: int) -> list[Slack]:
-    """For each value of `lanes` that has a code in states of this shape, its lane and what one code can cost
-    beyond another.
+    """For each value of `lanes` that has a code in states of this claimed set: its lane, and what one code
+    can cost beyond another.
     """
     result = []
     for lane in lanes:
@@ -50,7 +50,11 @@ def active_slacks(lanes: Sequence[Lane], position: int, claimed: int) -> list[Sl
 
 
 def survivors(
-    words: Sequence[Ints], cost_ms: Costs, upstream: Ints, orders: Sequence[Upstream], slacks: Sequence[Slack]
+    words: Sequence[Ints],
+    cost_ms: Floats,
+    upstream: Ints,
+    orders: Sequence[Upstream],
+    slacks: Sequence[Slack],
 ) -> Bools:
     """Mask [S] of the states that no other state replaces.
 
@@ -78,7 +82,7 @@ def survivors(
     return alive
 
 
-def _against_the_cheapest(cost_ms: Costs, axes: Sequence[_Axis]) -> Bools:
+def _against_the_cheapest(cost_ms: Floats, axes: Sequence[_Axis]) -> Bools:
     """Compare all states with the first, cheapest ones. Of two that replace each other the first stays."""
     count = len(cost_ms)
     killers = min(count, _PAIRWISE)
@@ -90,7 +94,7 @@ def _against_the_cheapest(cost_ms: Costs, axes: Sequence[_Axis]) -> Bools:
     return ~np.asarray(((bound <= cost_ms) & later).any(axis=0))
 
 
-def _undercut_nowhere(cost_ms: Costs, axes: Sequence[_Axis]) -> Bools:
+def _undercut_nowhere(cost_ms: Floats, axes: Sequence[_Axis]) -> Bools:
     """Compare all states with all. Slack adds up over the axes, so the least cost + slack is found axis by
     axis.
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from collage_core.search.cost import group_constant_ms
+from collage_core.search.exact.charges import Floats
 from collage_core.search.exact.codes import Ints
-from collage_core.search.exact.layout import Lane, Layout
-from collage_core.search.exact.slots import Costs
+from collage_core.search.exact.walk import Lane, Walk
 from collage_core.search.problem import Choice, Problem
 
 __all__ = ["Move", "Upstream", "moves_at"]
@@ -56,7 +56,7 @@ class Move:
         self,
         nodes: int,
         choices: Ints,
-        cost_ms: Costs,
+        cost_ms: Floats,
         reads: Sequence[_Touch],
         writes: Sequence[_Touch],
         words: int,
@@ -69,7 +69,7 @@ class Move:
         self._keep = [-1] * words
         for touch in (*reads, *writes):
             self._keep[touch.lane.word] &= ~(touch.lane.mask << touch.lane.shift)
-        self._tables: dict[tuple[int, bool], tuple[Costs | None, Ints]] = {}
+        self._tables: dict[tuple[int, bool], tuple[Floats | None, Ints]] = {}
 
     def upstream(self, claimed: int, upstream: Upstream) -> Upstream | None:
         """What lies upstream of the live values once the move is made (still relative to its position), or
@@ -95,7 +95,7 @@ class Move:
                 after[touch.value] = above
         return tuple(sorted((v, f) for v, f in after.items() if f))
 
-    def apply(self, claimed: int, words: Sequence[Ints], cost_ms: Costs) -> tuple[list[Ints], Costs]:
+    def apply(self, claimed: int, words: Sequence[Ints], cost_ms: Floats) -> tuple[list[Ints], Floats]:
         """words: per word [S]; cost_ms [S]. Returns the same for all S x C successors, flat; cost inf where
         one is impossible.
         """
@@ -121,7 +121,7 @@ class Move:
                 after[touch.lane.word] |= code[row]
         return [w.ravel() for w in after], cost.ravel()
 
-    def _reading(self, i: int, live: bool) -> tuple[Costs | None, Ints]:
+    def _reading(self, i: int, live: bool) -> tuple[Floats | None, Ints]:
         """[codes, C] charge and shifted successor for the reader of value i; a pending value charges nothing
         yet.
         """
@@ -134,7 +134,7 @@ class Move:
             found = self._tables[i, live] = charge, code << touch.lane.shift
         return found
 
-    def _writing(self, i: int) -> tuple[Costs, Ints]:
+    def _writing(self, i: int) -> tuple[Floats, Ints]:
         key = len(self._reads) + i, True
         found = self._tables.get(key)
         if found is None:
@@ -149,26 +149,26 @@ class Move:
         return charge, code
 
 
-def moves_at(problem: Problem, layout: Layout, position: int) -> list[Move]:
+def moves_at(problem: Problem, walk: Walk, position: int) -> list[Move]:
     """The moves whose earliest node is at `position`."""
     return [
-        _move(problem, layout, position, nodes, choices) for nodes, choices in layout.groups[position].items()
+        _move(problem, walk, position, nodes, choices) for nodes, choices in walk.groups[position].items()
     ]
 
 
-def _move(problem: Problem, layout: Layout, position: int, nodes: int, indices: list[int]) -> Move:
+def _move(problem: Problem, walk: Walk, position: int, nodes: int, indices: list[int]) -> Move:
     choices = [problem.choices[c] for c in indices]
     cost_ms = np.array([c.cost_ms + group_constant_ms(problem, c) for c in choices])
     reads: list[tuple[int, Ints]] = []
     writes: list[tuple[int, Ints]] = []
     for v in choices[0].reads:
-        index = layout.lanes[v].readings
+        index = walk.lanes[v].readings
         reads.append((v, np.array([index[c.reads[v], c.backend] for c in choices])))
     for v in _wanted(problem, choices[0]):
-        index = layout.lanes[v].writings
+        index = walk.lanes[v].writings
         writes.append((v, np.array([index[c.writes[v], c.backend] for c in choices])))
     if len(choices) > 1:
-        worth = _worth_trying(layout, cost_ms, reads, writes)
+        worth = _worth_trying(walk, cost_ms, reads, writes)
         cost_ms = cost_ms[worth]
         indices = [indices[i] for i in worth]
         reads = [(v, s[worth]) for v, s in reads]
@@ -177,9 +177,9 @@ def _move(problem: Problem, layout: Layout, position: int, nodes: int, indices: 
         nodes,
         np.array(indices),
         cost_ms,
-        [_touch(layout, position, v, s) for v, s in reads],
-        [_touch(layout, position, v, s) for v, s in writes],
-        layout.words,
+        [_touch(walk, position, v, s) for v, s in reads],
+        [_touch(walk, position, v, s) for v, s in writes],
+        walk.words,
     )
 
 
@@ -194,7 +194,7 @@ def _wanted(problem: Problem, choice: Choice) -> list[int]:
 
 
 def _worth_trying(
-    layout: Layout, cost_ms: Costs, reads: list[tuple[int, Ints]], writes: list[tuple[int, Ints]]
+    walk: Walk, cost_ms: Floats, reads: list[tuple[int, Ints]], writes: list[tuple[int, Ints]]
 ) -> Ints:
     """Leave out the choices that another one of the same nodes replaces at no loss, whatever surrounds
     them.
@@ -204,17 +204,17 @@ def _worth_trying(
     bound = cost_ms[:, None].repeat(len(order), axis=1)
     for v, s in reads:
         signature = s[order]
-        bound += layout.lanes[v].tables.reading_slack_ms.take(signature, axis=0).take(signature, axis=1)
+        bound += walk.lanes[v].tables.reading_slack_ms.take(signature, axis=0).take(signature, axis=1)
     for v, s in writes:
         signature = s[order]
-        bound += layout.lanes[v].tables.writing_slack_ms.take(signature, axis=0).take(signature, axis=1)
+        bound += walk.lanes[v].tables.writing_slack_ms.take(signature, axis=0).take(signature, axis=1)
     later = np.arange(len(order))[:, None] < np.arange(len(order))
     replaced = ((bound <= cost_ms) & later).any(axis=0)
     return order[~replaced]
 
 
-def _touch(layout: Layout, position: int, v: int, signature: Ints) -> _Touch:
-    lane = layout.lanes[v]
+def _touch(walk: Walk, position: int, v: int, signature: Ints) -> _Touch:
+    lane = walk.lanes[v]
     producer = 1 << lane.producer - position if lane.producer >= position else 0
     earlier = lane.consumers & (1 << position) - 1 != 0
     return _Touch(v, lane, signature, producer, lane.consumers >> position, earlier)

@@ -11,45 +11,45 @@ import numpy as np
 import numpy.typing as npt
 
 from collage_core.errors import PlacementError
+from collage_core.search.exact.charges import Floats
 from collage_core.search.exact.codes import Ints
 from collage_core.search.exact.dominance import active_slacks, survivors
-from collage_core.search.exact.layout import Lane, Layout
 from collage_core.search.exact.moves import Upstream
-from collage_core.search.exact.slots import Costs
+from collage_core.search.exact.walk import Lane, Walk
 
-__all__ = ["Arrivals", "History", "Shape", "narrow", "settle", "start"]
+__all__ = ["Arrivals", "History", "States", "narrow", "settle", "start"]
 
 _Number = TypeVar("_Number", np.int64, np.float64)
 
 
 @dataclass
 class Arrivals:
-    """Successors that reached one shape, not yet compared: flat blocks of S x C states, one of S parents by
-    one of C choices each.
+    """Successors that reached one claimed set, not yet compared: flat blocks of S x C states, one of S
+    parents by one of C choices each.
     """
 
     words: list[list[Ints]] = field(default_factory=list)
-    cost_ms: list[Costs] = field(default_factory=list)
+    cost_ms: list[Floats] = field(default_factory=list)
     upstream: list[Upstream] = field(default_factory=list)
     parents: list[Ints] = field(default_factory=list)
     choices: list[Ints] = field(default_factory=list)
 
 
 @dataclass
-class Shape:
+class States:
     """The states [S] of one claimed set, by ascending cost. upstream[S] indexes orders."""
 
     claimed: int
     words: list[Ints]
-    cost_ms: Costs
+    cost_ms: Floats
     upstream: Ints
     orders: list[Upstream]
     parents: Ints
     choices: Ints
     first_id: int = 0
 
-    def take(self, which: Ints) -> Shape:
-        return Shape(
+    def take(self, which: Ints) -> States:
+        return States(
             self.claimed,
             [w[which] for w in self.words],
             self.cost_ms[which],
@@ -63,7 +63,7 @@ class Shape:
         """The numbers in `upstream`, each once, ascending."""
         return [0] if len(self.orders) == 1 else sorted(set(self.upstream.tolist()))
 
-    def by_upstream(self) -> Iterator[tuple[Upstream, Ints, list[Ints], Costs]]:
+    def by_upstream(self) -> Iterator[tuple[Upstream, Ints, list[Ints], Floats]]:
         """The states that share an upstream: it, their ids, words and costs."""
         ids = self.first_id + np.arange(len(self.cost_ms))
         several = self.upstreams()
@@ -83,11 +83,11 @@ class History:
         self._choices: list[Ints] = []
         self.count = 0
 
-    def add(self, shape: Shape) -> None:
-        shape.first_id = self.count
-        self._parents.append(shape.parents)
-        self._choices.append(shape.choices)
-        self.count += len(shape.parents)
+    def add(self, states: States) -> None:
+        states.first_id = self.count
+        self._parents.append(states.parents)
+        self._choices.append(states.choices)
+        self.count += len(states.parents)
 
     def walk_back(self, state: int) -> tuple[int, ...]:
         parents, choices = np.concatenate(self._parents), np.concatenate(self._choices)
@@ -98,11 +98,11 @@ class History:
         return tuple(reversed(result))
 
 
-def start(layout: Layout) -> Arrivals:
+def start(walk: Walk) -> Arrivals:
     """Nothing is claimed; the model inputs have arrived."""
-    words = [0] * layout.words
+    words = [0] * walk.words
     cost_ms = 0.0
-    for v, lane in enumerate(layout.lanes):
+    for v, lane in enumerate(walk.lanes):
         if lane.producer < 0:
             words[lane.word] |= lane.tables.space.arrival << lane.shift
             cost_ms += float(lane.tables.produce_ms[0, 0])
@@ -114,7 +114,7 @@ def start(layout: Layout) -> Arrivals:
     return Arrivals([[np.array([w]) for w in words]], [np.array([cost_ms])], [()], [none], [none])
 
 
-def settle(claimed: int, arrivals: Arrivals, active: Sequence[Lane], position: int) -> Shape | None:
+def settle(claimed: int, arrivals: Arrivals, active: Sequence[Lane], position: int) -> States | None:
     """Merge equal states, keeping the cheapest, and drop the dominated; None if none is possible."""
     orders = list(dict.fromkeys(arrivals.upstream))
     number = {o: i for i, o in enumerate(orders)}
@@ -141,7 +141,7 @@ def settle(claimed: int, arrivals: Arrivals, active: Sequence[Lane], position: i
     within = keep - (sizes.cumsum() - sizes)[of]
     width = np.array([len(c) for c in arrivals.choices])
     height = np.array([len(p) for p in arrivals.parents])
-    return Shape(
+    return States(
         claimed,
         [w[keep] for w in words],
         cost_ms[keep],
@@ -152,7 +152,7 @@ def settle(claimed: int, arrivals: Arrivals, active: Sequence[Lane], position: i
     )
 
 
-def _cheapest(which: Ints, cost_ms: Costs, keys: Sequence[Ints]) -> Ints:
+def _cheapest(which: Ints, cost_ms: Floats, keys: Sequence[Ints]) -> Ints:
     """Of those `which` have equal keys the cheapest, by ascending cost."""
     keys = [k[which] for k in keys]
     order = np.lexsort((cost_ms[which], *keys))
@@ -169,20 +169,20 @@ def _joined(blocks: Sequence[npt.NDArray[_Number]]) -> npt.NDArray[_Number]:
     return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
 
-def narrow(shapes: list[Shape], bounds_ms: Sequence[float], beam: int) -> tuple[list[Shape], float]:
+def narrow(frontier: list[States], bounds_ms: Sequence[float], beam: int) -> tuple[list[States], float]:
     """The `beam` states whose cost plus bound on the rest is least, and the least such sum among the others
     (inf if there are none).
     """
-    if not shapes:
+    if not frontier:
         return [], math.inf
-    promise = np.concatenate([s.cost_ms + b for s, b in zip(shapes, bounds_ms, strict=True)])
+    promise = np.concatenate([s.cost_ms + b for s, b in zip(frontier, bounds_ms, strict=True)])
     if len(promise) <= beam:
-        return shapes, math.inf
+        return frontier, math.inf
     best = np.argsort(promise, kind="stable")
     kept = np.zeros(len(promise), bool)
     kept[best[:beam]] = True
     result, start = [], 0
-    for s in shapes:
+    for s in frontier:
         which = np.flatnonzero(kept[start : start + len(s.cost_ms)])
         start += len(s.cost_ms)
         if len(which):

@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from collage_core.search.exact.codes import Bools, CodeSpace
 
-__all__ = ["Costs", "SlotTables"]
+__all__ = ["ChargeTables", "Floats"]
 
-Costs = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float64]
 
 
-class SlotTables:
+class ChargeTables:
     """Charges of one value in milliseconds, over the axes of its `CodeSpace`.
 
     conversion_ms[F, F]: from, to; inf where nobody converts. output_format: in which the model returns it,
@@ -26,7 +26,7 @@ class SlotTables:
     def __init__(
         self,
         space: CodeSpace,
-        conversion_ms: Costs,
+        conversion_ms: Floats,
         output_format: int | None,
         has_producer: bool,
         crossing_ms: Mapping[int, float],
@@ -40,21 +40,21 @@ class SlotTables:
         self._home_ms = np.array([crossing_ms.get(int(b), 0.0) for b in space.home])
         self._writing_ms = np.array([crossing_ms.get(b, 0.0) for _, b in space.writings])
         self._most_ms = float(self._writing_ms.max(initial=0.0))
-        self._live_slack_ms: dict[int, Costs] = {}
+        self._live_slack_ms: dict[int, Floats] = {}
 
     @cached_property
-    def consume_ms(self) -> Costs:
+    def consume_ms(self) -> Floats:
         """[L, R]: a reader joins the live value."""
         charge = self._owed_ms[:, self.space.reading_formats]
         return charge + np.where(self.space.crosses_in, self._home_ms[:, None], 0.0)
 
     @cached_property
-    def _owed_ms(self) -> Costs:
+    def _owed_ms(self) -> Floats:
         """[L, F]: what a format that does not exist yet costs."""
         return np.where(self.space.made, 0.0, self._conversion_ms[self.space.source])
 
     @cached_property
-    def produce_ms(self) -> Costs:
+    def produce_ms(self) -> Floats:
         """[P, W]: the producer is chosen; what its readers so far and the model's output need is
         converted.
         """
@@ -63,10 +63,10 @@ class SlotTables:
             wanted[:, self._output_format] = True
         owed = self._conversion_ms[self.space.writing_formats]
         converted = np.where(wanted[:, None, :], owed, 0.0).sum(axis=2)
-        charge: Costs = converted + np.where(self.space.crosses_out, self._writing_ms, 0.0)
+        charge: Floats = converted + np.where(self.space.crosses_out, self._writing_ms, 0.0)
         return charge
 
-    def live_slack_ms(self, readers_left: int) -> Costs:
+    def live_slack_ms(self, readers_left: int) -> Floats:
         """[L, L]: the most that code s can cost beyond code t, whatever up to `readers_left` further readers
         ask for.
         """
@@ -80,7 +80,7 @@ class SlotTables:
         return self._live_slack_ms[readers_left]
 
     @cached_property
-    def pending_slack_ms(self) -> Costs:
+    def pending_slack_ms(self) -> Floats:
         """[P, P]: the most that code s can cost beyond code t, whatever the producer and further readers turn
         out to be.
         """
@@ -89,7 +89,7 @@ class SlotTables:
         return extra + np.where(self.space.readers_differ, self._most_ms, 0.0)
 
     @cached_property
-    def reading_slack_ms(self) -> Costs:
+    def reading_slack_ms(self) -> Floats:
         """[R, R]: the most that a group that reads by signature s can cost beyond one that reads by t, all
         else equal.
         """
@@ -101,17 +101,17 @@ class SlotTables:
         return extra + np.where(self.space.readings_differ, self._most_ms, 0.0)
 
     @cached_property
-    def writing_slack_ms(self) -> Costs:
+    def writing_slack_ms(self) -> Floats:
         """[W, W]: the most that a group that writes by signature s can cost beyond one that writes by t, all
         else equal.
         """
         owed = self._conversion_ms[self.space.writing_formats]
-        extra: Costs = _positive_part(owed[:, None, :], owed[None, :, :]).sum(axis=2)
+        extra: Floats = _positive_part(owed[:, None, :], owed[None, :, :]).sum(axis=2)
         if not self.space.readings:
             return extra
         return extra + np.where(self.space.writings_differ, self._writing_ms[:, None], 0.0)
 
-    def _worst_source_ms(self, wanted: Bools) -> Costs:
+    def _worst_source_ms(self, wanted: Bools) -> Floats:
         """[..., F] -> [...]: what the wanted formats cost at most, over all formats in which the value may be
         produced.
         """
@@ -121,7 +121,7 @@ class SlotTables:
         return extra
 
 
-def _positive_part(minuend: Costs, subtrahend: Costs) -> Costs:
+def _positive_part(minuend: Floats, subtrahend: Floats) -> Floats:
     """max(0, minuend - subtrahend), with inf - inf = 0."""
     is_more = minuend > subtrahend
     return np.subtract(minuend, subtrahend, out=np.zeros(is_more.shape), where=is_more)

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_core.search import NO_BACKEND
+from collage_core.search.exact.charges import ChargeTables
 from collage_core.search.exact.codes import code_space
-from collage_core.search.exact.slots import SlotTables
 
 CONSUMERS = 3
 
@@ -48,7 +48,7 @@ class Life:
             CONSUMERS,
             any(self.crossing_ms.values()),
         )
-        self.tables = SlotTables(self.space, conversion_ms, self.output_format, True, self.crossing_ms)
+        self.tables = ChargeTables(self.space, conversion_ms, self.output_format, True, self.crossing_ms)
 
     def pending(self, before: tuple[int, ...]) -> int:
         code = 0

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from collage_core.search.cost import node_indices
+from collage_core.search.exact.charges import ChargeTables
 from collage_core.search.exact.codes import Signature, code_space
-from collage_core.search.exact.slots import SlotTables
 from collage_core.search.problem import NO_BACKEND, Problem
 
-__all__ = ["Lane", "Layout", "lay_out"]
+__all__ = ["Lane", "Walk", "plan_walk"]
 
 _WORD_BITS = 62
 
@@ -29,7 +29,7 @@ class Lane:
     writings number the (format, backend) pairs in which choices read and write it, as the tables do.
     """
 
-    tables: SlotTables
+    tables: ChargeTables
     readings: dict[Signature, int]
     writings: dict[Signature, int]
     producer: int
@@ -45,7 +45,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Walk:
     """lanes[value]; groups[position]: node sets (bitmasks of positions, relative to this first one), with
     their choices.
     """
@@ -56,7 +56,7 @@ class Layout:
     words: int
 
 
-def lay_out(problem: Problem, order: Sequence[int]) -> Layout:
+def plan_walk(problem: Problem, order: Sequence[int]) -> Walk:
     """Renumber nodes by `order` (a permutation) and give each value a lane.
 
     Choices that are not convex are left out: such a group waits for itself, whatever surrounds it.
@@ -87,7 +87,7 @@ def lay_out(problem: Problem, order: Sequence[int]) -> Layout:
                 if where[0] + 1 < begin[v]:
                     begin[v] = where[0] + 1
     lanes: list[Lane] = []
-    known: dict[object, SlotTables] = {}
+    known: dict[object, ChargeTables] = {}
     for v, value in enumerate(problem.values):
         producer = -1 if value.producer is None else position[value.producer]
         consumers = [position[n] for n in value.consumers]
@@ -107,7 +107,7 @@ def lay_out(problem: Problem, order: Sequence[int]) -> Layout:
             )
         )
     placed, words = _assign(lanes)
-    return Layout(tuple(order), placed, tuple(groups), words)
+    return Walk(tuple(order), placed, tuple(groups), words)
 
 
 def _reachable(problem: Problem) -> tuple[list[int], list[int]]:
@@ -142,8 +142,8 @@ def _tables(
     v: int,
     readings: Iterable[Signature],
     writings: Iterable[Signature],
-    known: dict[object, SlotTables],
-) -> SlotTables:
+    known: dict[object, ChargeTables],
+) -> ChargeTables:
     """One for all values that are alike, of which a network of repeated blocks has many."""
     value = problem.values[v]
     formats = {f for f, _ in (*readings, *writings)}
@@ -167,7 +167,7 @@ def _tables(
     key = space, output_format, has_producer, *conversion_ms
     if key not in known:
         square = np.array(conversion_ms).reshape(len(number), len(number))
-        known[key] = SlotTables(space, square, output_format, has_producer, problem.crossing_ms)
+        known[key] = ChargeTables(space, square, output_format, has_producer, problem.crossing_ms)
     return known[key]
 
 

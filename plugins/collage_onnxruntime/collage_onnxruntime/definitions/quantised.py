@@ -1,21 +1,18 @@
-"""What ONNX Runtime's own operators on whole numbers compute, in ONNX's.
+"""Operators on whole numbers: elementwise, pooling, Softmax, Concat, Gemm, products with weights in blocks,
+and the conversions of the library's own domain.
 
-Its quantizer writes them (`QuantFormat.QOperator`), and so do models that were quantised with it. Inputs and
-attributes: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md. A number is a step
-from the operator's at most: sums are of floats here.
+Its quantizer writes them (`QuantFormat.QOperator`), and so do models that were quantised with it. A number is
+a step from the operator's at most: sums are of floats here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
-from collage_core.ir import Call, Definition
+from collage_core.ir import Call
+from collage_onnxruntime.definitions.text import AXES_SINCE, State, attributes_text
 
-__all__ = ["definitions"]
-
-_DOMAIN = "com.microsoft"
+__all__ = ["STATED"]
 
 _TWO = """(a, a_scale, a_zero, b, b_scale, b_zero, c_scale, c_zero) => (c) {{
   x = DequantizeLinear (a, a_scale, a_zero)
@@ -46,33 +43,9 @@ _ENDS = {
 }
 _QUANTISED_SINCE = 10
 """The opset that brings DequantizeLinear."""
-_AXES_SINCE = 13
-"""The opset from which DequantizeLinear has an axis, and Softmax is of one axis."""
 
 
-def definitions() -> Sequence[Definition]:
-    """Of elementwise operators, pooling, Softmax, Concat, Gemm, products with weights in blocks, and the
-    conversions of this domain.
-    """
-    found: dict[str, Callable[[Call], str | None]] = {
-        "QLinearAdd": lambda call: _TWO.format(op="Add"),
-        "QLinearMul": lambda call: _TWO.format(op="Mul"),
-        "QLinearSigmoid": lambda call: _ONE.format(steps="z = Sigmoid (x)"),
-        "QLinearLeakyRelu": _leaky_relu,
-        "QLinearSoftmax": _softmax,
-        "QLinearAveragePool": _average_pool,
-        "QLinearGlobalAveragePool": _global_average_pool,
-        "QLinearConcat": _concat,
-        "QLinearWhere": lambda call: _WHERE,
-        "QGemm": _gemm,
-        "MatMulNBits": _matmul_n_bits,
-        "QuantizeLinear": lambda call: _conversion("QuantizeLinear", call),
-        "DequantizeLinear": lambda call: _conversion("DequantizeLinear", call),
-    }
-    return [Definition(_DOMAIN, n, partial(_state, state, _ENDS.get(n))) for n, state in found.items()]
-
-
-def _state(state: Callable[[Call], str | None], ends: int | None, call: Call) -> str | None:
+def _state(state: State, ends: int | None, call: Call) -> str | None:
     """ends: how many inputs there are where the last, the output's zero point, says of which type that is."""
     if call.opset < _QUANTISED_SINCE or (ends is not None and call.given[ends - 1 :] != (True,)):
         return None
@@ -86,7 +59,7 @@ def _leaky_relu(call: Call) -> str:
 def _softmax(call: Call) -> str | None:
     """`opset` says whose meaning it has: before 13 all axes from `axis` on are one."""
     axis = call.attributes.get("axis", -1)
-    if call.opset < _AXES_SINCE or (axis != -1 and call.attributes["opset"] < _AXES_SINCE):
+    if call.opset < AXES_SINCE or (axis != -1 and call.attributes["opset"] < AXES_SINCE):
         return None
     return _ONE.format(steps=f"z = Softmax <axis: int = {axis}> (x)")
 
@@ -95,7 +68,7 @@ def _average_pool(call: Call) -> str | None:
     attributes = dict(call.attributes)
     if attributes.pop("channels_last", 0):
         return None
-    return _ONE.format(steps=f"z = AveragePool {_stated(attributes)} (x)")
+    return _ONE.format(steps=f"z = AveragePool {attributes_text(attributes)} (x)")
 
 
 def _global_average_pool(call: Call) -> str | None:
@@ -115,7 +88,7 @@ def _concat(call: Call) -> str:
 def _gemm(call: Call) -> str | None:
     """Of the weights one scale for each column; `c`, of int32, counts in steps of the product's."""
     is_given = dict(enumerate(call.given))
-    if call.opset < _AXES_SINCE or is_given.get(7, False) != is_given.get(8, False):
+    if call.opset < AXES_SINCE or is_given.get(7, False) != is_given.get(8, False):
         return None
     axis = 0 if call.attributes.get("transB", 0) else 1
     bias = (
@@ -132,7 +105,7 @@ def _gemm(call: Call) -> str | None:
       m = DequantizeLinear <axis: int = {axis}> (b, b_scale, b_zero)
       alpha = Constant <value_float = {float(call.attributes.get("alpha", 1.0))}> ()
       {bias}
-      z = Gemm {_stated(call.attributes)} (x, m{", w" if bias else ""})
+      z = Gemm {attributes_text(call.attributes)} (x, m{", w" if bias else ""})
       {last} }}"""
 
 
@@ -143,7 +116,7 @@ def _matmul_n_bits(call: Call) -> str | None:
     """
     block_size, rows, columns = (int(call.attributes[n]) for n in ("block_size", "K", "N"))
     bits, is_given = int(call.attributes.get("bits", 4)), dict(enumerate(call.given))
-    if call.opset < _AXES_SINCE or bits not in _TYPES or is_given.get(4):
+    if call.opset < AXES_SINCE or bits not in _TYPES or is_given.get(4):
         return None
     blocks = -(-rows // block_size)
     zeros = f"zeros = ConstantOfShape <value: tensor = uint8[1] {{{1 << (bits - 1)}}}> (few)"
@@ -199,30 +172,49 @@ def _unpacked(packed: str, result: str, bits: int, columns: int, rows: int) -> s
       {result} = Transpose ({name}cut)"""
 
 
+def _dynamic_mat_mul(call: Call) -> str:
+    """Activations are quantised as they come."""
+    scaled = _scaled("whole", is_added=call.given[4:] == (True,))
+    return f"""(a, b, b_scale, b_zero, bias) => (y) {{
+      whole, a_scale, a_zero = DynamicQuantizeLinear (a) {scaled} }}"""
+
+
+def _mat_mul_to_float(call: Call) -> str:
+    scaled = _scaled("a", is_added=call.given[6:] == (True,))
+    return f"(a, b, a_scale, b_scale, a_zero, b_zero, bias) => (y) {{ {scaled} }}"
+
+
+def _scaled(a: str, *, is_added: bool) -> str:
+    """y, the product of whole numbers in their scales, plus a bias."""
+    return f"""sum = MatMulInteger ({a}, b, a_zero, b_zero) number = Cast <to: int = 1> (sum)
+      scale = Mul (a_scale, b_scale) z = Mul (number, scale)
+      {"y = Add (z, bias)" if is_added else "y = Identity (z)"}"""
+
+
 def _conversion(op: str, call: Call) -> str | None:
     """As ONNX's, which take no axis at first; how many scales there are is not known here."""
-    if call.opset < _AXES_SINCE:
+    if call.opset < AXES_SINCE:
         return None
     axis = call.attributes.get("axis", 1)
     return f"(x, scale, zero) => (y) {{ y = {op} <axis: int = {axis}> (x, scale, zero) }}"
 
 
-def _stated(attributes: Mapping[str, Any]) -> str:
-    """Attributes as ONNX's text format has them."""
-    stated = ", ".join(f"{name}: {_typed(value)}" for name, value in attributes.items())
-    return f"<{stated}>" if stated else ""
-
-
-def _typed(value: Any) -> str:
-    match value:
-        case str():
-            return f'string = "{value}"'
-        case float():
-            return f"float = {value}"
-        case int():
-            return f"int = {value}"
-    return f"ints = [{_listed(value)}]"
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
+_BY_NAME: dict[str, State] = {
+    "QLinearAdd": lambda call: _TWO.format(op="Add"),
+    "QLinearMul": lambda call: _TWO.format(op="Mul"),
+    "QLinearSigmoid": lambda call: _ONE.format(steps="z = Sigmoid (x)"),
+    "QLinearLeakyRelu": _leaky_relu,
+    "QLinearSoftmax": _softmax,
+    "QLinearAveragePool": _average_pool,
+    "QLinearGlobalAveragePool": _global_average_pool,
+    "QLinearConcat": _concat,
+    "QLinearWhere": lambda call: _WHERE,
+    "QGemm": _gemm,
+    "MatMulNBits": _matmul_n_bits,
+    "DynamicQuantizeMatMul": _dynamic_mat_mul,
+    "MatMulIntegerToFloat": _mat_mul_to_float,
+    "QuantizeLinear": lambda call: _conversion("QuantizeLinear", call),
+    "DequantizeLinear": lambda call: _conversion("DequantizeLinear", call),
+}
+STATED: dict[str, State] = {n: partial(_state, state, _ENDS.get(n)) for n, state in _BY_NAME.items()}
+"""By operator."""

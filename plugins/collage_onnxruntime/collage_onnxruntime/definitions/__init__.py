@@ -1,0 +1,21 @@
+"""What ONNX Runtime's own operators compute, in ONNX's.
+
+Inputs and attributes: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from collage_core.ir import Definition
+from collage_onnxruntime.definitions import attention, fused, quantised, transformers
+
+__all__ = ["definitions"]
+
+_DOMAIN = "com.microsoft"
+
+
+def definitions() -> Sequence[Definition]:
+    """Of what its tools write: into quantised models, and where they join operators of a transformer's."""
+    stated = {**quantised.STATED, **fused.STATED, **transformers.STATED, **attention.STATED}
+    return [Definition(_DOMAIN, name, state) for name, state in stated.items()]

@@ -1,0 +1,264 @@
+"""What ONNX Runtime's optimizer of transformers joins, attention apart: activations, sums that are
+normalised, embeddings, rotations.
+
+Where ONNX has such an operator at the model's opset, it is that one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collage_core.ir import Call
+from collage_onnxruntime.definitions.text import (
+    AXES_SINCE,
+    State,
+    float_type,
+    integers,
+    known_types,
+    number,
+    rank,
+)
+
+__all__ = ["STATED"]
+
+_GELU_SINCE, _LAYER_NORM_SINCE, _RMS_NORM_SINCE, _AXES_INPUT_SINCE = 20, 17, 23, 18
+"""Opsets: those that bring Gelu, LayerNormalization and RMSNormalization, and in which ReduceMean is told its
+axes by an input.
+"""
+_EPSILON = 1e-12
+"""Of the normalisations, where it is not stated."""
+_QUICK_ALPHA = 1.702
+_ALL = 1 << 62
+"""An end beyond every axis."""
+
+
+def _gelu(call: Call) -> str | None:
+    return _function("(x) => (y)", _gelu_steps(call, "x"))
+
+
+def _bias_gelu(call: Call) -> str | None:
+    return _function("(a, b) => (y)", _gelu_steps(call, "x"), "x = Add (a, b)")
+
+
+def _gelu_steps(call: Call, x: str) -> list[str] | None:
+    if call.opset >= _GELU_SINCE:
+        return [f"y = Gelu ({x})"]
+    if not float_type(call):
+        return None
+    numbers = [number("root", math.sqrt(2.0)), number("one", 1.0), number("half", 0.5)]
+    return [
+        *numbers,
+        f"scaled = Div ({x}, root) bent = Erf (scaled) raised = Add (bent, one)",
+        f"double = Mul ({x}, raised) y = Mul (double, half)",
+    ]
+
+
+def _fast_gelu(call: Call) -> str | None:
+    """By tanh. A bias comes first."""
+    added = "x = Add (a, b)" if call.given[1:] == (True,) else "x = Identity (a)"
+    if call.opset >= _GELU_SINCE:
+        return _function("(a, b) => (y)", ['y = Gelu <approximate: string = "tanh"> (x)'], added)
+    if not float_type(call):
+        return None
+    steps = [
+        number("one", 1.0) + number(" half", 0.5),
+        number("linear", math.sqrt(2.0 / math.pi)) + number(" cubic", 0.044715 * math.sqrt(2.0 / math.pi)),
+        "square = Mul (x, x) curved = Mul (square, cubic) slope = Add (curved, linear)",
+        "inner = Mul (x, slope) bent = Tanh (inner) raised = Add (bent, one)",
+        "double = Mul (x, raised) y = Mul (double, half)",
+    ]
+    return _function("(a, b) => (y)", steps, added)
+
+
+def _quick_gelu(call: Call) -> str | None:
+    if not float_type(call):
+        return None
+    steps = [number("alpha", call.attributes.get("alpha", _QUICK_ALPHA))]
+    return _function(
+        "(x) => (y)", [*steps, "scaled = Mul (x, alpha) gate = Sigmoid (scaled) y = Mul (x, gate)"]
+    )
+
+
+def _skip_layer_norm(call: Call) -> str | None:
+    """The sum is the fourth output. Mean and deviation, the second and third, no one computes."""
+    return _skip_norm(call, "(x, skip, gamma, beta, bias) => (y, mean, deviation, sum)", 4)
+
+
+def _skip_rms_norm(call: Call) -> str | None:
+    return _skip_norm(call, "(x, skip, gamma, bias) => (y, mean, deviation, sum)", 3)
+
+
+def _skip_norm(call: Call, head: str, bias: int) -> str | None:
+    if any(call.asked[1:3]):
+        return None
+    added = "both = Add (x, skip) sum = Add (both, bias)" if any(call.given[bias:]) else "sum = Add (x, skip)"
+    beta = "beta" if bias == 4 and any(call.given[3:4]) else ""
+    norm = _layer_norm(call, "sum", beta) if bias == 4 else _rms_norm(call, "sum")
+    return _function(head, norm, added)
+
+
+def _layer_norm(call: Call, x: str, beta: str) -> list[str] | None:
+    """y, along the last axis."""
+    epsilon = float(call.attributes.get("epsilon", _EPSILON))
+    if call.opset >= _LAYER_NORM_SINCE:
+        operands = f"{x}, gamma, {beta}" if beta else f"{x}, gamma"
+        return [f"y = LayerNormalization <axis: int = -1, epsilon: float = {epsilon}> ({operands})"]
+    if call.opset < AXES_SINCE or not float_type(call, 2):
+        return None
+    mean = "ReduceMean <axes: ints = [-1], keepdims: int = 1>"
+    return [
+        f"middle = {mean} ({x}) off = Sub ({x}, middle) square = Mul (off, off) variance = {mean} (square)",
+        number("epsilon", epsilon),
+        "positive = Add (variance, epsilon) spread = Sqrt (positive) unit = Div (off, spread)",
+        f"wide = Mul (unit, gamma) y = Add (wide, {beta})" if beta else "y = Mul (unit, gamma)",
+    ]
+
+
+def _rms_norm(call: Call, x: str) -> list[str] | None:
+    """y, along the last axis."""
+    epsilon = float(call.attributes.get("epsilon", _EPSILON))
+    if call.opset >= _RMS_NORM_SINCE:
+        return [f"y = RMSNormalization <axis: int = -1, epsilon: float = {epsilon}> ({x}, gamma)"]
+    if call.opset < AXES_SINCE or not float_type(call, 2):
+        return None
+    attribute = (
+        "keepdims: int = 1" if call.opset >= _AXES_INPUT_SINCE else "axes: ints = [-1], keepdims: int = 1"
+    )
+    axes = ", last" if call.opset >= _AXES_INPUT_SINCE else ""
+    return [
+        integers("last", -1),
+        f"square = Mul ({x}, {x}) power = ReduceMean <{attribute}> (square{axes})",
+        number("epsilon", epsilon),
+        "positive = Add (power, epsilon) spread = Sqrt (positive)",
+        f"unit = Div ({x}, spread) y = Mul (unit, gamma)",
+    ]
+
+
+def _embed_layer_norm(call: Call) -> str | None:
+    """The second output tells how many words of each row are not masked, the third the sum."""
+    is_given, is_asked = dict(enumerate(call.given)), dict(enumerate(call.asked))
+    # Of the operator's inputs the sixth is gamma: see `_layer_norm` for whose type it asks.
+    norm = _layer_norm(call, "sum", "beta")
+    if norm is None or call.opset < AXES_SINCE:
+        return None
+    steps = [
+        integers("zero", 0) + integers(" one", 1) + integers(" two", 2),
+        "shape = Shape (ids) words = Gather (word, ids)",
+    ]
+    if is_given.get(8):
+        steps.append("places = Gather (position, places_of)")
+    else:
+        steps.append("count = Slice (shape, one, two) places = Slice (position, zero, count)")
+    steps.append("placed = Add (words, places)" if is_given.get(1) else "sum = Add (words, places)")
+    if is_given.get(1):
+        steps.append("segments = Gather (segment, segment_ids) sum = Add (placed, segments)")
+    if is_asked.get(1) and is_given.get(7):
+        steps += [
+            "present = Cast <to: int = 6> (one) kept = Equal (mask, present)",
+            "counted = Cast <to: int = 6> (kept) mask_index = ReduceSum <keepdims: int = 0> (counted, one)",
+        ]
+    elif is_asked.get(1):
+        steps.append(
+            "rows = Slice (shape, zero, one)"
+            " mask_index = ConstantOfShape <value: tensor = int32[1] {0}> (rows)"
+        )
+    head = "(ids, segment_ids, word, position, segment, gamma, beta, mask, places_of) => (y, mask_index, sum)"
+    return _function(head, norm, *steps)
+
+
+def _rotary_embedding(call: Call) -> str | None:
+    """Of (batch, positions, all heads' numbers), or of (batch, heads, positions, numbers of a head)."""
+    dims, cache = rank(call, 0), known_types(call, 2)
+    heads, rotated = (int(call.attributes.get(k, 0)) for k in ("num_heads", "rotary_embedding_dim"))
+    plain = call.attributes.get("scale", 1.0) == 1.0 and not call.attributes.get("is_packed_batching", 0)
+    place = rank(call, 1)
+    if cache is None or dims not in (3, 4) or place not in (1, 2) or not plain or call.opset < AXES_SINCE:
+        return None
+    half = cache[0].shape[-1]
+    if not isinstance(half, int) or (dims == 3 and rotated and not heads) or rotated not in (0, 2 * half):
+        return None
+    return _function(
+        "(x, places, cosines, sines) => (y)",
+        [
+            integers("zero", 0) + integers(" one", 1) + integers(" two", 2) + integers(" last", 3),
+            integers("none", -1) + integers(" half", half) + integers(" full", 2 * half),
+            integers("end", _ALL),
+            *_by_head(dims, heads if rotated else 0, half),
+            *_angles(dims, place),
+            *_turned(bool(call.attributes.get("interleaved", 0)), bool(rotated)),
+            integers("flat", 0, 0, -1) + (" y = Reshape (z, flat)" if dims == 3 else " y = Identity (z)"),
+        ],
+    )
+
+
+def _by_head(dims: int, heads: int, half: int) -> list[str]:
+    """v, in which heads have an axis of their own."""
+    if dims == 4:
+        return ["v = Identity (x)"]
+    return [integers("apart", 0, 0, *((heads, -1) if heads else (-1, 2 * half))), "v = Reshape (x, apart)"]
+
+
+def _angles(dims: int, place: int) -> list[str]:
+    """c and s, as they are multiplied with v. places: of each position, or of the first of all rows."""
+    steps = []
+    if place == 1:
+        axis = 1 if dims == 3 else 2
+        steps = [
+            f"shape = Shape (v) axis = Constant <value_int = {axis}> () count = Gather (shape, axis)",
+            "begin = Constant <value_int = 0> () step = Constant <value_int = 1> ()",
+            "steps = Range (begin, count, step) index = Add (steps, places)",
+        ]
+    # Rows have an axis in front only where each has positions of its own.
+    heads_axis = (2 if dims == 3 else 1) - (place == 1)
+    index = "index" if place == 1 else "places"
+    beside = place == 2 or dims == 3
+    for name, table in (("c", "cosines"), ("s", "sines")):
+        steps.append(f"{name}_rows = Gather ({table}, {index})")
+        axis = ("zero", "one", "two")[heads_axis]
+        steps.append(
+            f"{name} = Unsqueeze ({name}_rows, {axis})" if beside else f"{name} = Identity ({name}_rows)"
+        )
+    return steps
+
+
+def _turned(interleaved: bool, has_rest: bool) -> list[str]:
+    """z: pairs of v's numbers, turned. A pair are neighbours, or as far apart as half of what is turned."""
+    if interleaved:
+        halves = [
+            "turning = Slice (v, zero, full, last)",
+            "p = Slice (turning, zero, end, last, two) q = Slice (turning, one, end, last, two)",
+        ]
+        joined = [
+            "first_beside = Unsqueeze (first, none) second_beside = Unsqueeze (second, none)",
+            "pairs = Concat <axis: int = -1> (first_beside, second_beside)",
+            integers("joined", 0, 0, 0, -1) + " together = Reshape (pairs, joined)",
+        ]
+    else:
+        halves = ["p = Slice (v, zero, half, last) q = Slice (v, half, full, last)"]
+        joined = ["together = Concat <axis: int = -1> (first, second)"]
+    return [
+        *halves,
+        "pc = Mul (p, c) qs = Mul (q, s) first = Sub (pc, qs)",
+        "qc = Mul (q, c) ps = Mul (p, s) second = Add (qc, ps)",
+        *joined,
+        "rest = Slice (v, full, end, last) z = Concat <axis: int = -1> (together, rest)"
+        if has_rest
+        else "z = Identity (together)",
+    ]
+
+
+def _function(head: str, steps: list[str] | None, *before: str) -> str | None:
+    return None if steps is None else f"{head} {{ {' '.join((*before, *steps))} }}"
+
+
+STATED: dict[str, State] = {
+    "Gelu": _gelu,
+    "BiasGelu": _bias_gelu,
+    "FastGelu": _fast_gelu,
+    "QuickGelu": _quick_gelu,
+    "SkipLayerNormalization": _skip_layer_norm,
+    "SkipSimplifiedLayerNormalization": _skip_rms_norm,
+    "EmbedLayerNormalization": _embed_layer_norm,
+    "RotaryEmbedding": _rotary_embedding,
+}
+"""By operator."""
