@@ -57,7 +57,7 @@ class Host:
     `interrupt` aside.
 
     graph_path: folder of `ir.save_stored`. plugins: modules that bring backends besides the installed
-    packages. memory_limit_bytes: resident memory of the worker.
+    packages. memory_limit_bytes: resident memory of the worker. UnknownBackendError lists the known ones.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class Host:
         plugins: Sequence[str] = (),
         memory_limit_bytes: int | None = None,
     ) -> None:
+        self._backend = backend_of(backend, plugins)
         self._loaded = graph_path, backend, target
         self._plugins = tuple(plugins)
         self._memory_limit_bytes = memory_limit_bytes
@@ -99,9 +100,9 @@ class Host:
         return self._worker
 
     def _variables(self) -> dict[str, str]:
-        _, backend, target = self._loaded
+        _, _, target = self._loaded
         try:
-            return dict(backend_of(backend, self._plugins).environment(target))
+            return dict(self._backend.environment(target))
         except Exception as error:  # a plugin may raise anything; it costs this backend
             what = f"{type(error).__name__}: {error}"
             raise WorkerError(f"it failed to name its environment variables: {what}") from None

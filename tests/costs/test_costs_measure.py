@@ -275,7 +275,7 @@ def test_a_session_that_cannot_open_says_nothing_about_the_items(
         started.append(Worker(*args, **kwargs))
         return started[-1]
 
-    monkeypatch.setattr("collage_core.costs.measure.Worker", start)
+    monkeypatch.setattr("collage_core.costs.host.Worker", start)
     graph, graph_path, values_path = stored
     items = tuple(item(graph, k, "r") for k in range(50))
     job = MeasureJob(graph_path, values_path / "no", "odd", Target(), QUICK, items, (PLUGIN,))

@@ -46,13 +46,13 @@ def _model(
     **attributes: Any,
 ) -> onnx.ModelProto:
     """One node. operands, outputs: names, in order, "-" for what is absent."""
-    names = [["" if v == "-" else v for v in text.split()] for text in (operands, outputs)]
-    node = helper.make_node(op, *names, domain="com.microsoft", **attributes)
+    read, names = (["" if v == "-" else v for v in text.split()] for text in (operands, outputs))
+    node = helper.make_node(op, read, names, domain="com.microsoft", **attributes)
     given = [
         helper.make_tensor_value_info(v, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
         for v, a in inputs.items()
     ]
-    made = [helper.make_empty_tensor_value_info(v) for v in names[1] if v]
+    made = [helper.make_empty_tensor_value_info(v) for v in names if v]
     for info in made:
         info.type.tensor_type.elem_type = onnx.TensorProto.INT32 if info.name == "index" else 1
     kept = [onnx.numpy_helper.from_array(a, v) for v, a in (constants or {}).items()]

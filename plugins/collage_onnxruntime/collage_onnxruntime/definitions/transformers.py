@@ -214,9 +214,9 @@ def _angles(dims: int, place: int) -> list[str]:
     beside = place == 2 or dims == 3
     for name, table in (("c", "cosines"), ("s", "sines")):
         steps.append(f"{name}_rows = Gather ({table}, {index})")
-        axis = ("zero", "one", "two")[heads_axis]
+        new = ("zero", "one", "two")[heads_axis]
         steps.append(
-            f"{name} = Unsqueeze ({name}_rows, {axis})" if beside else f"{name} = Identity ({name}_rows)"
+            f"{name} = Unsqueeze ({name}_rows, {new})" if beside else f"{name} = Identity ({name}_rows)"
         )
     return steps
 
