@@ -6,7 +6,8 @@ no placement is better, as far as the bounds hold.
 
 Bounds are far below what most things cost, so what comes first there is in no order. Before that the same is
 done with guesses, and then with bounds that are mostly right: where time is over early, what is measured is
-what a good answer is made of.
+what a good answer is made of. Of kinds of kernels of which little is known a few are measured at a time: what
+they tell may rule out all others.
 """
 
 from __future__ import annotations
@@ -148,6 +149,8 @@ class Known:
                 return _bounded(best, min(bound_ms, best_ms))
             # Without any placement that is measured there is nothing to end with.
             whatever = best is None and self.ledger.time_is_over
+            if not whatever:
+                kernels = estimates.first_of(kernels, self.costs)
             self.ledger.measure_kernels(self.phase, kernels, whatever=whatever, enough_ms=estimates.enough_ms)
             self.ledger.measure_converters(self.phase, converters, whatever=whatever)
 
@@ -187,8 +190,9 @@ class Known:
     def measure(
         self, placement: Placement, *, whatever: bool = False, races: bool = True, seen: bool = True
     ) -> bool:
-        """What it contains that has no record. Whether there was any, and time for it. whatever: even where
-        time is over. seen: also what has been seen as a whole.
+        """What it contains that has no record, or a part of it (`Estimates.first_of`). Whether there was any,
+        and time for it. whatever: all of it, even where time is over. seen: also what has been seen as a
+        whole.
         races: whether what is clearly slower than another of the same nodes leaves after few runs.
         """
         if self.ledger.time_is_over and not whatever:
@@ -196,6 +200,8 @@ class Known:
         kernels, converters = self._unknown(placement)
         if not seen:
             kernels = [k for k in kernels if k not in self.seen_ms]
+        if self.estimates is not None and not whatever:
+            kernels = self.estimates.first_of(kernels, self.costs)
         enough_ms = self.estimates.enough_ms if races and self.estimates is not None else lambda key: math.inf
         self.ledger.measure_kernels(self.phase, kernels, whatever=whatever, enough_ms=enough_ms)
         self.ledger.measure_converters(self.phase, converters, whatever=whatever)

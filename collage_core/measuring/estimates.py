@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -96,7 +97,6 @@ class Estimates:
         self._reference = reference = {
             name for name, kind in candidates.kinds.items() if kind is BackendKind.REFERENCE
         }
-        self._operator_libraries = {n for n, k in candidates.kinds.items() if k is BackendKind.OPERATOR}
         kept = [c for c in candidates.candidates if c.backend != VIEW]
         self._kernels: dict[KernelKey, _Kernel] = {}
         heaviest = _Heaviest()
@@ -150,14 +150,30 @@ class Estimates:
 
     def scouts(self, costs: Costs) -> list[KernelKey]:
         """One kernel of each kind that has no record in `costs` yet: of middle size, to speak for the others.
-        Not of the reference, nor of graph libraries, which do best with the whole.
+        Not of the reference.
         """
         kinds: dict[_Kind, list[_Kernel]] = {}
         for kernel in self._kernels.values():
-            if kernel.key[2] in self._operator_libraries:
+            if kernel.key[2] not in self._reference:
                 kinds.setdefault(kernel.nearest, []).append(kernel)
         unknown = [of for of in kinds.values() if not any(k.key in costs.kernels for k in of)]
         return [sorted(of, key=lambda k: (len(k.nodes), k.roofline_ms))[len(of) // 2].key for of in unknown]
+
+    def first_of(self, keys: Iterable[KernelKey], costs: Costs) -> list[KernelKey]:
+        """Those to be measured first: of a kind of which `costs` has less than a few records, no more than
+        are missing. What these tell may rule out the others.
+        """
+        known = Counter(kernel.nearest for key, kernel in self._kernels.items() if key in costs.kernels)
+        left = {kind: _NEXT - count for kind, count in known.items()}
+        found: list[KernelKey] = []
+        for key in dict.fromkeys(keys):
+            kind = self._kernels[key].nearest if key in self._kernels else None
+            if kind is not None and known[kind] < _NEXT:
+                left[kind] = left.get(kind, _NEXT) - 1
+                if left[kind] < 0:
+                    continue
+            found.append(key)
+        return found
 
     def enough_ms(self, key: KernelKey) -> float:
         """What takes longer need not be timed well: so many times as long as the best that is known to run

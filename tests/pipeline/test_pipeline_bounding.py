@@ -81,6 +81,10 @@ class _Bounds:
         self.bound(costs, converters)
         costs.kernel_bounds_ms = {k: ms for k, ms in self.guesses_ms.items() if k not in costs.kernels}
 
+    def first_of(self, keys: Iterable[KernelKey], costs: Costs) -> list[KernelKey]:
+        """Never more than two at a time."""
+        return [*dict.fromkeys(keys)][:2]
+
     def enough_ms(self, key: KernelKey) -> float:
         return math.inf
 

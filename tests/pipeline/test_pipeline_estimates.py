@@ -309,15 +309,29 @@ def test_scouts_are_one_of_each_kind_that_nobody_has_seen(graph: Graph) -> None:
     big, small = ([_named(graph, f"{name}{i}") for i in range(5)] for name in ("big", "small"))
     estimates = Estimates(_offered(graph, [*big, *small]), _PEAKS)
     scouts = estimates.scouts(Costs({}, {}))
-    # Two sizes of the window, two layouts, two backends that are asked for single operators.
-    assert len(scouts) == len(set(scouts)) == 2 * 2 * 2
-    assert {backend for _, _, backend in scouts} == {"fast", "slow"}
+    # Two sizes of the window, two layouts, three backends.
+    assert len(scouts) == len(set(scouts)) == 2 * 2 * 3
+    assert {backend for _, _, backend in scouts} == {"fast", "slow", "odd"}
     assert {structure for structure, _, _ in scouts} == {big[2].key, small[2].key}, "of middle size"
     seen = {_key(big[0], "fast"): _ok(1.0), _key(small[4], "slow"): _FAILED}
     assert set(scouts) - set(estimates.scouts(Costs(seen, {}))) == {
         _key(big[2], "fast"),
         _key(small[2], "slow"),
     }
+
+
+def test_of_a_kind_that_is_not_known_a_few_come_first(graph: Graph) -> None:
+    """Four, with those that are known; be these failures. Others are not held back, and none is lost."""
+    groups = [_named(graph, f"big{i}") for i in range(5)]
+    estimates = Estimates(_offered(graph, groups), _PEAKS)
+    fast, slow = ([_key(g, backend) for g in groups] for backend in ("fast", "slow"))
+    assert estimates.first_of([*fast, fast[0], *slow], Costs({}, {})) == [*fast[:4], *slow[:4]]
+    known = Costs({fast[0]: _ok(1.0), fast[1]: _FAILED, fast[2]: _ok(1.0)}, {})
+    assert estimates.first_of([*fast[3:], *slow[:2]], known) == [fast[3], *slow[:2]]
+    known.kernels[fast[3]] = _ok(1.0)
+    assert estimates.first_of(fast[4:], known) == fast[4:]
+    elsewhere = ("another", "kernel", "fast")
+    assert estimates.first_of([elsewhere], known) == [elsewhere]
 
 
 def test_what_other_networks_have_shown_orders_the_first_guesses_and_draws_no_bound(graph: Graph) -> None:
