@@ -91,6 +91,8 @@ class _Run:
         self._records: dict[int, CostRecord] = {}
         self._on_record: OnRecord | None = None
         self._host = Host(job.graph_path, job.backend, job.target, job.plugins, job.memory_limit_bytes)
+        self._opened: Worker | None = None
+        """The one with a session."""
         self._attempts_in_worker = 0
         self._hangs = 0
         self._answered = False
@@ -194,15 +196,16 @@ class _Run:
     def _ready(self) -> Worker:
         """A worker with an open session. A backend with which none can be opened is not tried again."""
         job = self._job
-        if self._host.alive:
-            return self._host.ready(job.item_limit_s)
         if self._unusable is not None:
             raise WorkerError(self._unusable.reason)
-        self._attempts_in_worker = 0
         limit_s = max(job.item_limit_s, OPEN_LIMIT_S)
         try:
-            self._host.call(open_session, job.values_path, job.policy, timeout_s=limit_s)
-            return self._host.ready(limit_s)
+            worker = self._host.ready(limit_s)
+            if worker is not self._opened:
+                self._attempts_in_worker = 0
+                worker.call(open_session, job.values_path, job.policy, timeout_s=limit_s)
+                self._opened = worker
+            return worker
         except WorkerError as error:
             self._host.stop()
             self._unusable = replace(infeasible(error), status=UNAVAILABLE)

@@ -59,12 +59,17 @@ def run_support(job: SupportJob, on_wait: Callable[[str], object] | None = None)
     """For each group a record without a time: "ok", or what else a kernel's may be, with the reason.
 
     `UNAVAILABLE` where it could not be asked. Holds the machine's measuring lock (`on_wait`: see there).
+    UnknownBackendError where there is no such backend.
     """
     loaded = job.graph_path, job.backend, job.target
     with measuring_lock(on_wait), Host(*loaded, job.plugins, job.memory_limit_bytes) as host:
 
         def ask(groups: Sequence[_Nodes]) -> Sequence[Refusal | None]:
-            return host.call(_supported, groups, timeout_s=job.limit_s + _GROUP_S * len(groups))
+            try:
+                return host.call(_supported, groups, timeout_s=job.limit_s + _GROUP_S * len(groups))
+            except WorkerError:
+                host.kill()  # what one group has spoilt shall not be held against others
+                raise
 
         return ask_each(ask, job.groups)
 

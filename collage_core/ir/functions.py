@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import onnx
@@ -21,8 +22,6 @@ from collage_core.ir.types import UNKNOWN, TensorType
 
 __all__ = ["Call", "Definition", "with_definitions"]
 
-_MOST_ROUNDS = 16
-"""What a definition needs to know may hang on what another one says; so far none took more than three."""
 _LARGE_ELEMENTS = 256
 """Constants from there on are known by type alone where types are inferred: no shape is among them."""
 
@@ -45,6 +44,14 @@ class Call:
     def given(self) -> tuple[bool, ...]:
         """For each of its inputs whether it is there."""
         return tuple(type is not None for type in self.types)
+
+    def has(self, place: int) -> bool:
+        """Whether that input is there."""
+        return place < len(self.types) and self.types[place] is not None
+
+    def asks(self, place: int) -> bool:
+        """Whether that output has a name."""
+        return place < len(self.asked) and self.asked[place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +90,34 @@ def with_definitions(
     # A model's own functions may call what is defined elsewhere.
     model = _inlined(model)
     known = {(d.domain, d.op_type): d for d in definitions}
-    for _ in range(_MOST_ROUNDS):
-        called = _with_functions(model, known, opset)
-        if called is None:
-            break
-        model = _inlined(called)
-    return model
+    if not any((n.domain, n.op_type) in known for n in _nodes(model.graph)):
+        return model
+    # What a definition needs to know may hang on what another one says: in a network of many layers each on
+    # the one before. Weights stay aside meanwhile, known by type.
+    light, weights = _without_weights(model)
+    while (called := _with_functions(light, known, opset)) is not None:
+        light = _inlined(called)
+    del light.graph.input[len(light.graph.input) - len(weights) :]
+    light.graph.initializer.extend(weights)
+    return light
+
+
+def _without_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[onnx.TensorProto]]:
+    """The model with its large constants as inputs, behind the others; and these."""
+    given = {v.name for v in model.graph.input}
+    weights = [t for t in model.graph.initializer if t.name not in given and _is_large(t)]
+    light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    light.graph.name = model.graph.name
+    for field in ("node", "input", "output", "value_info", "sparse_initializer"):
+        getattr(light.graph, field).extend(getattr(model.graph, field))
+    kept = {t.name for t in weights}
+    light.graph.initializer.extend(t for t in model.graph.initializer if t.name not in kept)
+    light.graph.input.extend(onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in weights)
+    return light, weights
+
+
+def _is_large(tensor: onnx.TensorProto) -> bool:
+    return bool(tensor.external_data) or math.prod(tensor.dims) >= _LARGE_ELEMENTS
 
 
 def _with_functions(
@@ -100,15 +129,23 @@ def _with_functions(
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
     types = _types(model)
+    taken = {n.op_type for n in _nodes(whole.graph)}
     functions: dict[str, onnx.FunctionProto] = {}
     for node in _nodes(whole.graph):
         definition = known.get((node.domain, node.op_type))
-        text = None if definition is None else _text(definition, node, types, opset)
-        if definition is None or text is None:
+        if definition is None:
+            continue
+        for names in (node.input, node.output):  # what is absent at the end may be left out
+            while names and not names[-1]:
+                names.pop()
+        text = _text(definition, node, types, opset)
+        if text is None:
             continue
         key = f"{definition.name} {text}"
         if key not in functions:
-            functions[key] = _function(node, f"{node.op_type}_{len(functions)}", text, opset)
+            name = next(n for i in count(len(functions)) if (n := f"{node.op_type}_{i}") not in taken)
+            taken.add(name)
+            functions[key] = _function(node, name, text, opset)
         node.op_type = functions[key].name
         node.input.extend([""] * (len(functions[key].input) - len(node.input)))
         node.output.extend([""] * (len(functions[key].output) - len(node.output)))
@@ -118,24 +155,15 @@ def _with_functions(
 
 
 def _types(model: onnx.ModelProto) -> Mapping[str, TensorType]:
-    """Of tensors outside of bodies, as far as `onnx` knows them."""
-    skeleton = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
-    graph, whole = skeleton.graph, model.graph
-    constants = {
-        t.name: onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in whole.initializer
-    }
-    graph.node.extend(whole.node)
-    graph.input.extend([*(v for v in whole.input if v.name not in constants), *constants.values()])
-    graph.initializer.extend(
-        t for t in whole.initializer if math.prod(t.dims) < _LARGE_ELEMENTS and not t.external_data
-    )
-    graph.value_info.extend(whole.value_info)
-    graph.output.extend(whole.output)
+    """Of tensors outside of bodies, as far as `onnx` knows them. model: without large constants."""
+    stated = [
+        onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in model.graph.initializer
+    ]
+    found = model.graph
     # onnx raises several unrelated types; what is wrong is told when all is inferred.
     with suppress(Exception):
-        skeleton = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
-    graph = skeleton.graph
-    return {v.name: _type(v) for v in (*graph.input, *graph.value_info, *graph.output)}
+        found = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    return {v.name: _type(v) for v in (*stated, *found.input, *found.value_info, *found.output)}
 
 
 def _type(info: onnx.ValueInfoProto) -> TensorType:
@@ -160,9 +188,13 @@ def _text(
 def _function(node: onnx.NodeProto, name: str, text: str, opset: int) -> onnx.FunctionProto:
     head = f'<domain: "{node.domain}", opset_import: ["" : {opset}]> {name} '
     try:
-        return onnx.parser.parse_function(head + text)
+        function = onnx.parser.parse_function(head + text)
     except Exception as error:  # onnx's parser raises types of its own
         raise _fault(node, f"is no function: {one_line(error)}") from None
+    for n in _nodes(function):
+        if n.domain not in ("", "ai.onnx"):
+            raise _fault(node, f"is said in {n.domain}.{n.op_type}, which is not ONNX's")
+    return function
 
 
 def _fault(node: onnx.NodeProto, what: str) -> ModelError:

@@ -37,7 +37,10 @@ __all__ = ["Quantising", "quantise"]
 _LIMIT_S = 3600.0
 _FLOATS, _QUANTISED = "floats", "quantised"
 """Folders of graphs."""
-_ROUNDING = frozenset({"DynamicQuantizeLinear", "QuantizeLinear"})
+_WHOLE = frozenset(
+    {"ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QuantizeLinear"}
+)
+"""Of operators on whole numbers, those that stand for quantised ones; others are stated by these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +98,8 @@ def quantise(
     tool = registry.quantizer(quantizer)
     graph = read_model(model, shapes, skip_passes, registry, progress).graph
     require_static(graph)
-    if rounding := [n for n in graph.nodes if n.op_type in _ROUNDING] or [*graph.dequantised.values()]:
-        raise CollageError(f"it is quantised already: {rounding[0]}")
+    if whole := [n for n in graph.nodes if n.op_type in _WHOLE] or [*graph.dequantised.values()]:
+        raise CollageError(f"it is quantised already: {whole[0]}")
     if missing := sorted(set(excluded) - {n.name for n in graph.nodes}):
         raise CollageError(f"--exclude {missing[0]}: no node of the normalised model has that name")
     samples = samples_of(graph, calibration)
@@ -117,11 +120,11 @@ def quantise(
         before = trials.bytes_before
     finally:
         folder.remove()
-    whole, products = _products(trial)
+    quantised, products = _products(trial)
     spared = tuple(sorted(trial.excluded - set(excluded)))
     sizes = before, os.path.getsize(output)
     told = len(seen), len(drawn) - len(seen) - count, count
-    return Quantising(tool.info(), *told, trial.error, spared, whole, products, *sizes)
+    return Quantising(tool.info(), *told, trial.error, spared, quantised, products, *sizes)
 
 
 @dataclass(frozen=True, slots=True)

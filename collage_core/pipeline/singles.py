@@ -129,6 +129,7 @@ def _best(known: Known, backends: Sequence[str], origin: str | None, looking: Lo
             break
         if not known.measure(placement, whatever=time_is_over is not None, seen=False):
             break
-        looks -= known.may_run(placement)  # what holds a kernel that fails was no look
+        # What holds a kernel that fails was no look, nor is what is measured in part.
+        looks -= known.may_run(placement) and not known.unknown_kernels(placement)
         placement = known.guess(backends, allowed).placement
     return placement

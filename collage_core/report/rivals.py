@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from collage_core.backend import BackendKind
+from collage_core.backend import BackendKind, rounded_to
 from collage_core.candidates import Candidate
-from collage_core.ir import NodeSet
+from collage_core.ir import NodeSet, Subgraph
 from collage_core.pipeline.optimize import Optimization
 from collage_core.placement import VIEW
 from collage_core.report.conclusion import ms_text
@@ -19,9 +19,9 @@ _UNMEASURED = "not measured"
 
 
 def rivals_of(o: Optimization) -> list[list[dict[str, Any]]]:
-    """For each group of the placement, the other backends that offer a kernel for just its nodes, references
-    apart: `backend`, `cost_ms` of the fastest of these kernels in ms, and where no cost is known the
-    `reason`. Fastest first.
+    """For each group of the placement, the other backends that offer a kernel for just its nodes: `backend`,
+    `cost_ms` of the fastest of these kernels in ms, conversions apart, and where no cost is known the
+    `reason`. Fastest first. References are left out, and what stores values rounded where the group does not.
     """
     offers: dict[NodeSet, dict[str, list[Candidate]]] = {}
     for c in o.candidates.candidates:
@@ -30,7 +30,9 @@ def rivals_of(o: Optimization) -> list[list[dict[str, Any]]]:
     found = []
     for g in o.placement.groups:
         others = {n: kernels for n, kernels in offers.get(NodeSet(g.nodes), {}).items() if n != g.backend}
-        told = [_told(o, name, kernels) for name, kernels in others.items()]
+        if not rounded_to(Subgraph(o.graph, g.nodes), g.variant):
+            others = {n: [c for c in kernels if not c.is_rounded] for n, kernels in others.items()}
+        told = [_told(o, name, kernels) for name, kernels in others.items() if kernels]
         found.append(sorted(told, key=lambda r: (r["cost_ms"] is None, r["cost_ms"] or 0.0, r["backend"])))
     return found
 
@@ -43,8 +45,8 @@ def _told(o: Optimization, backend: str, candidates: Iterable[Candidate]) -> dic
         record = o.costs.record_of(c)
         if record is not None and record.median_ms is not None:
             costs_ms.append(record.median_ms)
-        elif record is not None:
-            reason = f"{record.status}: {record.reason}"
+        elif record is not None and reason == _UNMEASURED:
+            reason = f"{record.status}: {record.reason}" if record.reason else record.status
     cost_ms = min(costs_ms, default=None)
     return {"backend": backend, "cost_ms": cost_ms, "reason": None if costs_ms else reason}
 

@@ -82,9 +82,45 @@ def test_outputs_that_nobody_asks_for_go_nowhere() -> None:
     assert asked == [(True,), (True, True)]
 
 
-def test_one_that_calls_itself_ends() -> None:
-    graph = _read("z = a.F (x)", Definition("a", "F", lambda call: "(x) => (y) { y = a.F (x) }"))
-    assert [n.qualified_op for n in graph.nodes] == ["a.F"]
+def test_one_that_calls_itself_is_refused() -> None:
+    defined = Definition("a", "F", lambda call: "(x) => (y) { y = a.F (x) }")
+    with pytest.raises(ModelError, match=r"the definition of a\.F is said in a\.F, which is not ONNX's"):
+        _read("z = a.F (x)", defined)
+
+
+def test_each_layer_may_hang_on_the_one_before() -> None:
+    """As attention does on the normalised sum before it: of forty layers none is left."""
+
+    def state(call: Call) -> str | None:
+        return None if call.types == (UNKNOWN,) else _RELU
+
+    layers = " ".join(f"v{i + 1} = a.F (v{i})" for i in range(40))
+    graph = _read(f"v0 = Neg (x) {layers} z = Neg (v40)", Definition("a", "F", state))
+    assert _answer(graph) == [-1.0, 0.0, 0.0]
+
+
+def test_names_of_the_model_s_own_are_left_to_it() -> None:
+    graph = _read("p = a.F (x) z = a.F_0 (p)", Definition("a", "F", lambda call: _RELU))
+    assert [n.qualified_op for n in graph.nodes] == ["Relu", "a.F_0"]
+
+
+def test_what_is_absent_at_the_end_may_be_written_out() -> None:
+    text = 'p = a.F (x, "", "") z = a.F (p, "")'
+    assert _answer(_read(text, Definition("a", "F", lambda call: _RELU))) == [0.0, 2.0, 3.0]
+
+
+def test_large_constants_stay_as_they_are() -> None:
+    """Also those that are inputs as well, which may be given other values."""
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17, "a" : 1]>
+      g (float[512] x) => (float[512] z) { p = a.F (x) q = Mul (p, w) z = Add (q, v) }""")
+    w, v = np.arange(512, dtype=np.float32), np.ones(512, np.float32)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in (("w", w), ("v", v)))
+    model.graph.input.append(onnx.helper.make_tensor_value_info("v", 1, [512]))
+    graph = from_model(model, definitions=[Definition("a", "F", lambda call: _RELU)])
+    assert np.array_equal(graph.constants["w"], w)
+    x = np.full(512, 2.0, np.float32)
+    (z,) = evaluate(graph, {"x": x}).values()
+    assert np.array_equal(z, 2.0 * w + 1.0)
 
 
 def test_domains_are_told_apart() -> None:

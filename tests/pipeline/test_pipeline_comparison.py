@@ -270,6 +270,7 @@ def test_what_the_machine_is_to_blame_for_is_not_kept(
     assert all(r.ok for r in again.records.values())
 
 
+@pytest.mark.ci
 def test_two_graphs_of_one_model_stand_beside_each_other(parse: Parse, tmp_path: Path) -> None:
     """Each is held to its own reference, and the comparison says which graph each entrant is about."""
     text = "(float[64] x) => (float y) { a = Identity(x) b = Relu(a) y = Neg(b) }"

@@ -39,7 +39,8 @@ def graph(parse: Parse) -> Graph:
 @dataclass(slots=True)
 class _Told(Known):
     """What is guessed to be the best, and how long that takes: each guess after a measurement has the next of
-    `guesses_ms`. failing: so many of the first guesses hold a kernel that fails when it is measured.
+    `guesses_ms`. failing: so many of the first guesses hold a kernel that fails when it is measured. partial:
+    of so many no more than a part is measured.
     """
 
     answers: Answers = field(default_factory=dict)
@@ -47,6 +48,7 @@ class _Told(Known):
     unknown: int = 0
     measured: int = 0
     failing: int = 0
+    partial: int = 0
 
     def guess(
         self,
@@ -73,6 +75,9 @@ class _Told(Known):
 
     def may_run(self, placement: Placement) -> bool:
         return self.measured > self.failing
+
+    def unknown_kernels(self, placement: Placement) -> int:
+        return int(self.measured <= self.partial)
 
 
 _ONE, _BOTH = ("lib",), ("lib", "ref")
@@ -159,6 +164,12 @@ def test_so_many_looks_as_are_asked_for(graph: Graph) -> None:
 def test_a_guess_that_fails_is_no_look(graph: Graph) -> None:
     """So many formats as there are may fail one after the other: what comes of it is to run as a whole."""
     known = _told(graph, answers={(_WHOLE, _ONE): ["lib"] * 3}, guesses_ms=[4.0] * 9, unknown=8, failing=3)
+    single("lib", known, Looking(5.0, 1))
+    assert known.measured == 4
+
+
+def test_what_is_measured_in_part_is_no_look(graph: Graph) -> None:
+    known = _told(graph, answers={(_WHOLE, _ONE): ["lib"] * 3}, guesses_ms=[4.0] * 9, unknown=8, partial=3)
     single("lib", known, Looking(5.0, 1))
     assert known.measured == 4
 

@@ -32,6 +32,7 @@ def _model(node: onnx.NodeProto, input_shape: list[int], weights: list[int]) -> 
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("node", "shapes"),
     [

@@ -31,31 +31,31 @@ _LEAST = float(np.finfo(np.float32).min)
 
 def _attention(call: Call) -> str | None:
     """Inputs: x, weights, bias, mask, past (2, B, N, P, H), what is added to the scores."""
-    is_given, heads = dict(enumerate(call.given)), int(call.attributes["num_heads"])
+    heads = int(call.attributes["num_heads"])
     unusual = call.attributes.get("do_rotary", 0) or call.attributes.get("past_present_share_buffer", 0)
-    unusual = unusual or is_given.get(6) or (is_given.get(4) and is_given.get(5))
+    unusual = unusual or call.has(6) or (call.has(4) and call.has(5))
     if call.opset < AXES_SINCE or unusual or not float_type(call, 1):
         return None
-    kept = _kept(call, 3)
+    kept = _kept(call, 3, both_ends=True)
     if kept is None:
         return None
     sizes = call.attributes.get("qkv_hidden_sizes", ())
-    steps = ["p = MatMul (x, w)", "projected = Add (p, b)" if is_given.get(2) else "projected = Identity (p)"]
+    steps = ["p = MatMul (x, w)", "projected = Add (p, b)" if call.has(2) else "projected = Identity (p)"]
     if sizes:
         steps += [integers("sizes", *sizes), "qs, ks, vs = Split <axis: int = 2> (projected, sizes)"]
     else:
         steps.append(parts(call, "projected", ("qs", "ks", "vs"), 2))
     steps += [_by_head(name, f"{name}s", heads) for name in "qkv"]
     steps += _with_past(
-        "Gather <axis: int = 0> (past, none)", "Gather <axis: int = 0> (past, single)", is_given.get(4)
+        "Gather <axis: int = 0> (past, none)", "Gather <axis: int = 0> (past, single)", call.has(4)
     )
-    if any(call.asked[1:]):
+    if call.asks(1):
         steps += [
             integers("front", 0)
             + " keys_front = Unsqueeze (keys, front) values_front = Unsqueeze (values, front)",
             "present = Concat <axis: int = 0> (keys_front, values_front)",
         ]
-    steps += _attended(call, kept, bool(call.attributes.get("unidirectional", 0)), is_given.get(5, False))
+    steps += _attended(call, kept, bool(call.attributes.get("unidirectional", 0)), call.has(5))
     return f"(x, w, b, mask, past, added) => (y, present) {{ {' '.join(steps)} }}"
 
 
@@ -63,7 +63,7 @@ def _multi_head_attention(call: Call) -> str | None:
     """Inputs: queries (B, S, N H), keys and values like them or by head, the bias of all three, mask, what is
     added to the scores, keys and values of the past (B, N, P, H).
     """
-    is_given, heads = dict(enumerate(call.given)), int(call.attributes["num_heads"])
+    heads = int(call.attributes["num_heads"])
     known = known_types(call, 0, 1, 2)
     if call.opset < AXES_SINCE or known is None or any(call.given[8:]) or any(call.asked[3:]):
         return None
@@ -75,11 +75,11 @@ def _multi_head_attention(call: Call) -> str | None:
     # Of positions that differ in number the library hides others than the text says.
     if causal and queries.shape[1] != keys.shape[2 if by_head else 1]:
         return None
-    kept = _kept(call, 4)
+    kept = _kept(call, 4, both_ends=False)
     if kept is None:
         return None
     steps, names = [], ["queries", "keys_given", "values_given"]
-    if is_given.get(3):
+    if call.has(3):
         sizes = [queries.shape[2], queries.shape[2], values.shape[-1]]
         if by_head or not all(isinstance(size, int) for size in sizes):
             return None
@@ -94,9 +94,9 @@ def _multi_head_attention(call: Call) -> str | None:
         steps.append(f"k = Identity ({names[1]}) v = Identity ({names[2]})")
     else:
         steps += [_by_head("k", names[1], heads), _by_head("v", names[2], heads)]
-    steps += _with_past("Identity (past_keys)", "Identity (past_values)", is_given.get(6))
+    steps += _with_past("Identity (past_keys)", "Identity (past_values)", call.has(6))
     steps.append("present_keys = Identity (keys) present_values = Identity (values)")
-    steps += _attended(call, kept, causal, is_given.get(5, False))
+    steps += _attended(call, kept, causal, call.has(5))
     head = "(queries, keys_given, values_given, b, mask, added, past_keys, past_values)"
     return f"{head} => (y, present_keys, present_values) {{ {' '.join(steps)} }}"
 
@@ -124,16 +124,18 @@ def _with_past(keys: str, values: str, has_past: bool | None) -> list[str]:
     ]
 
 
-def _kept(call: Call, place: int) -> list[str] | None:
+def _kept(call: Call, place: int, *, both_ends: bool) -> list[str] | None:
     """kept, of bool, of a rank that fits scores (B, N, S, T), of the mask in that place; [] where it is
-    absent. None where the mask is of a kind that is not known.
+    absent. None where the mask is of a kind that is not known, and where it may not say something of each
+    key: the library ignores one like that, or refuses it. both_ends: as of `_kept_by_ends`.
     """
-    if not any(call.given[place : place + 1]):
+    if not call.has(place):
         return []
     dims = rank(call, place)
     if dims == 1:
-        return _kept_by_ends(call, place)
-    if dims not in (2, 3):
+        return _kept_by_ends(call, place, both_ends=both_ends)
+    mask = known_types(call, place)
+    if dims not in (2, 3) or mask is None or mask[0].shape[-1] == 1:
         return None
     axes = integers("mask_axes", *((1, 2) if dims == 2 else (1,)))
     return [
@@ -142,15 +144,17 @@ def _kept(call: Call, place: int) -> list[str] | None:
     ]
 
 
-def _kept_by_ends(call: Call, place: int) -> list[str] | None:
-    """mask: of each row the position at which padding begins, and then, maybe, those at which it ends."""
+def _kept_by_ends(call: Call, place: int, *, both_ends: bool) -> list[str] | None:
+    """mask: of each row the position at which padding begins, and then, where there may be `both_ends`, those
+    at which it ends.
+    """
     known = known_types(call, 0, place)
     if known is None:
         return None
     rows, count = known[0].shape[0], known[1].shape[0]
     if count == rows:
         ends, begins = "ends_of = Identity (mask)", ""
-    elif isinstance(rows, int) and count == 2 * rows:
+    elif both_ends and isinstance(rows, int) and count == 2 * rows:
         ends = parts(call, "mask", ("ends_of", "begins_of"), 0)
         begins = """begins_long = Cast <to: int = 7> (begins_of) begins = Unsqueeze (begins_long, beside)
           is_early = Less (columns, begins) is_late = Not (is_early) is_kept = And (is_before, is_late)"""

@@ -63,7 +63,7 @@ def _conv(call: Call) -> str | None:
     activated = _activated(call, name, values)
     if activated is None:
         return None
-    added = "s = Add (c, z)" if call.given[3:] == (True,) else "s = Identity (c)"
+    added = "s = Add (c, z)" if call.has(3) else "s = Identity (c)"
     return f"""(x, w, b, z) => (y) {{ c = Conv {attributes_text(attributes)} (x, w, b)
       {added} {activated} }}"""
 
@@ -72,23 +72,24 @@ def _gemm(call: Call) -> str | None:
     attributes = dict(call.attributes)
     name = attributes.pop("activation", "")
     given = {k: attributes.pop(f"activation_{k}", None) for k in ("alpha", "beta", "gamma")}
-    activated = _activated(call, name, [v for v in given.values() if v is not None])
+    values = [given.get(k) for k in _ACTIVATIONS.get(name, ())]
+    activated = _activated(call, name, [v for v in values if v is not None])
     if activated is None:
         return None
     return f"(a, b, c) => (y) {{ s = Gemm {attributes_text(attributes)} (a, b, c) {activated} }}"
 
 
 def _activated(call: Call, name: str, values: Sequence[float]) -> str | None:
-    """A step that makes y of s; None for another activation. What is not listed has ONNX's own default."""
-    if name not in _ACTIVATIONS or len(values) > len(_ACTIVATIONS[name]):
+    """A step that makes y of s; None for another activation, and where its values are not all there."""
+    if name not in _ACTIVATIONS or len(values) != len(_ACTIVATIONS[name]):
         return None
     if not name:
         return "y = Identity (s)"
     if name == "Clip":
-        if len(values) < 2 or not float_type(call):
+        if not float_type(call):
             return None
         return f"{number('least', values[0])} {number('most', values[1])} y = Clip (s, least, most)"
-    stated = {k: float(v) for k, v in zip(_ACTIVATIONS[name], values, strict=False)}
+    stated = {k: float(v) for k, v in zip(_ACTIVATIONS[name], values, strict=True)}
     return f"y = {name} {attributes_text(stated)} (s)"
 
 

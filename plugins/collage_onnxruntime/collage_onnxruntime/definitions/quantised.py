@@ -174,13 +174,13 @@ def _unpacked(packed: str, result: str, bits: int, columns: int, rows: int) -> s
 
 def _dynamic_mat_mul(call: Call) -> str:
     """Activations are quantised as they come."""
-    scaled = _scaled("whole", is_added=call.given[4:] == (True,))
+    scaled = _scaled("whole", is_added=call.has(4))
     return f"""(a, b, b_scale, b_zero, bias) => (y) {{
       whole, a_scale, a_zero = DynamicQuantizeLinear (a) {scaled} }}"""
 
 
 def _mat_mul_to_float(call: Call) -> str:
-    scaled = _scaled("a", is_added=call.given[6:] == (True,))
+    scaled = _scaled("a", is_added=call.has(6))
     return f"(a, b, a_scale, b_scale, a_zero, b_zero, bias) => (y) {{ {scaled} }}"
 
 

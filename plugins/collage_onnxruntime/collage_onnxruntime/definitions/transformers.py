@@ -16,7 +16,6 @@ from collage_onnxruntime.definitions.text import (
     integers,
     known_types,
     number,
-    rank,
 )
 
 __all__ = ["STATED"]
@@ -55,7 +54,7 @@ def _gelu_steps(call: Call, x: str) -> list[str] | None:
 
 def _fast_gelu(call: Call) -> str | None:
     """By tanh. A bias comes first."""
-    added = "x = Add (a, b)" if call.given[1:] == (True,) else "x = Identity (a)"
+    added = "x = Add (a, b)" if call.has(1) else "x = Identity (a)"
     if call.opset >= _GELU_SINCE:
         return _function("(a, b) => (y)", ['y = Gelu <approximate: string = "tanh"> (x)'], added)
     if not float_type(call):
@@ -89,10 +88,10 @@ def _skip_rms_norm(call: Call) -> str | None:
 
 
 def _skip_norm(call: Call, head: str, bias: int) -> str | None:
-    if any(call.asked[1:3]):
+    if call.asks(1) or call.asks(2):
         return None
-    added = "both = Add (x, skip) sum = Add (both, bias)" if any(call.given[bias:]) else "sum = Add (x, skip)"
-    beta = "beta" if bias == 4 and any(call.given[3:4]) else ""
+    added = "both = Add (x, skip) sum = Add (both, bias)" if call.has(bias) else "sum = Add (x, skip)"
+    beta = "beta" if bias == 4 and call.has(3) else ""
     norm = _layer_norm(call, "sum", beta) if bias == 4 else _rms_norm(call, "sum")
     return _function(head, norm, added)
 
@@ -136,28 +135,28 @@ def _rms_norm(call: Call, x: str) -> list[str] | None:
 
 def _embed_layer_norm(call: Call) -> str | None:
     """The second output tells how many words of each row are not masked, the third the sum."""
-    is_given, is_asked = dict(enumerate(call.given)), dict(enumerate(call.asked))
     # Of the operator's inputs the sixth is gamma: see `_layer_norm` for whose type it asks.
     norm = _layer_norm(call, "sum", "beta")
-    if norm is None or call.opset < AXES_SINCE:
+    if norm is None or call.opset < AXES_SINCE or (call.has(1) and not call.has(4)):
         return None
     steps = [
         integers("zero", 0) + integers(" one", 1) + integers(" two", 2),
         "shape = Shape (ids) words = Gather (word, ids)",
     ]
-    if is_given.get(8):
+    if call.has(8):
         steps.append("places = Gather (position, places_of)")
     else:
         steps.append("count = Slice (shape, one, two) places = Slice (position, zero, count)")
-    steps.append("placed = Add (words, places)" if is_given.get(1) else "sum = Add (words, places)")
-    if is_given.get(1):
-        steps.append("segments = Gather (segment, segment_ids) sum = Add (placed, segments)")
-    if is_asked.get(1) and is_given.get(7):
+    steps.append("placed = Add (words, places)" if call.has(4) else "sum = Add (words, places)")
+    if call.has(4):  # of which all rows have the first, where nothing says which
+        which = "segment_ids" if call.has(1) else "zero"
+        steps.append(f"segments = Gather (segment, {which}) sum = Add (placed, segments)")
+    if call.asks(1) and call.has(7):
         steps += [
             "present = Cast <to: int = 6> (one) kept = Equal (mask, present)",
             "counted = Cast <to: int = 6> (kept) mask_index = ReduceSum <keepdims: int = 0> (counted, one)",
         ]
-    elif is_asked.get(1):
+    elif call.asks(1):
         steps.append(
             "rows = Slice (shape, zero, one)"
             " mask_index = ConstantOfShape <value: tensor = int32[1] {0}> (rows)"
@@ -168,14 +167,18 @@ def _embed_layer_norm(call: Call) -> str | None:
 
 def _rotary_embedding(call: Call) -> str | None:
     """Of (batch, positions, all heads' numbers), or of (batch, heads, positions, numbers of a head)."""
-    dims, cache = rank(call, 0), known_types(call, 2)
+    known = known_types(call, 0, 1, 2)
     heads, rotated = (int(call.attributes.get(k, 0)) for k in ("num_heads", "rotary_embedding_dim"))
     plain = call.attributes.get("scale", 1.0) == 1.0 and not call.attributes.get("is_packed_batching", 0)
-    place = rank(call, 1)
-    if cache is None or dims not in (3, 4) or place not in (1, 2) or not plain or call.opset < AXES_SINCE:
+    if known is None or not plain or call.opset < AXES_SINCE:
         return None
-    half = cache[0].shape[-1]
-    if not isinstance(half, int) or (dims == 3 and rotated and not heads) or rotated not in (0, 2 * half):
+    (whole, positions, half), dims = (known[0].shape, known[1].shape, known[2].shape[-1]), len(known[0].shape)
+    place = len(positions)
+    if dims not in (3, 4) or not (place == 2 or positions == (1,)) or not isinstance(half, int):
+        return None
+    # Without a part that is rotated, all of a head is.
+    full = whole[-1] == 2 * half if dims == 4 else not heads or whole[-1] == heads * 2 * half
+    if (not rotated and not full) or (rotated and (rotated != 2 * half or (dims == 3 and not heads))):
         return None
     return _function(
         "(x, places, cosines, sines) => (y)",
