@@ -107,6 +107,10 @@ def _without_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[onnx
     given = {v.name for v in model.graph.input}
     weights = [t for t in model.graph.initializer if t.name not in given and _is_large(t)]
     light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    # Of a domain that a model does not name `onnx` infers nothing, not even beside it.
+    spoken = {o.domain for o in model.opset_import}
+    unspoken = sorted({n.domain for n in _nodes(model.graph)} - {"ai.onnx", *spoken})
+    light.opset_import.extend(onnx.helper.make_opsetid(domain, 1) for domain in unspoken)
     light.graph.name = model.graph.name
     for field in ("node", "input", "output", "value_info", "sparse_initializer"):
         getattr(light.graph, field).extend(getattr(model.graph, field))
@@ -191,6 +195,8 @@ def _function(node: onnx.NodeProto, name: str, text: str, opset: int) -> onnx.Fu
         function = onnx.parser.parse_function(head + text)
     except Exception as error:  # onnx's parser raises types of its own
         raise _fault(node, f"is no function: {one_line(error)}") from None
+    if function.attribute or function.attribute_proto:
+        raise _fault(node, "declares attributes: it is asked about each node, and is to state what that has")
     for n in _nodes(function):
         if n.domain not in ("", "ai.onnx"):
             raise _fault(node, f"is said in {n.domain}.{n.op_type}, which is not ONNX's")

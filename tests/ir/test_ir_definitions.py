@@ -88,6 +88,23 @@ def test_one_that_calls_itself_is_refused() -> None:
         _read("z = a.F (x)", defined)
 
 
+def test_one_that_declares_attributes_is_refused() -> None:
+    """A node's own value would be lost."""
+    text = "<by: float = 3.0>(x) => (y) { k = Constant <value_float: float = @by> () y = Mul (x, k) }"
+    with pytest.raises(ModelError, match=r"the definition of a\.F declares attributes"):
+        _read("z = a.F <by: float = 2.0> (x)", Definition("a", "F", lambda call: text))
+
+
+def test_a_model_need_not_name_the_domain() -> None:
+    def state(call: Call) -> str | None:
+        return None if call.types == (UNKNOWN,) else _RELU
+
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17, "a" : 1]>
+      g (float[3] x) => (float[3] z) { p = a.F (x) q = a.F (p) z = Neg (q) }""")
+    del model.opset_import[1:]
+    assert _answer(from_model(model, definitions=[Definition("a", "F", state)])) == [-0.0, -2.0, -3.0]
+
+
 def test_each_layer_may_hang_on_the_one_before() -> None:
     """As attention does on the normalised sum before it: of forty layers none is left."""
 

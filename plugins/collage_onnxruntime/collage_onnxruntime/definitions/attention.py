@@ -126,8 +126,8 @@ def _with_past(keys: str, values: str, has_past: bool | None) -> list[str]:
 
 def _kept(call: Call, place: int, *, both_ends: bool) -> list[str] | None:
     """kept, of bool, of a rank that fits scores (B, N, S, T), of the mask in that place; [] where it is
-    absent. None where the mask is of a kind that is not known, and where it may not say something of each
-    key: the library ignores one like that, or refuses it. both_ends: as of `_kept_by_ends`.
+    absent, or of one column: one key alone has all the weight, and else the library ignores such a mask.
+    None where the mask is of a kind that is not known. both_ends: as of `_kept_by_ends`.
     """
     if not call.has(place):
         return []
@@ -135,8 +135,10 @@ def _kept(call: Call, place: int, *, both_ends: bool) -> list[str] | None:
     if dims == 1:
         return _kept_by_ends(call, place, both_ends=both_ends)
     mask = known_types(call, place)
-    if dims not in (2, 3) or mask is None or mask[0].shape[-1] == 1:
+    if dims not in (2, 3) or mask is None:
         return None
+    if mask[0].shape[-1] == 1:
+        return []
     axes = integers("mask_axes", *((1, 2) if dims == 2 else (1,)))
     return [
         "of_zero = Cast <to: int = 6> (none) is_kept = Greater (mask, of_zero)",
