@@ -309,7 +309,7 @@ def test_attention_with_a_past(unidirectional: int, opset: int) -> None:
 def test_a_mask_of_one_column(positions: int) -> None:
     inputs = {"x": _floats(2, positions, 6), "mask": np.array([[0], [1]], np.int32)}
     weights = {"w": _floats(6, 24), "b": _floats(24)}
-    least = {"num_heads": 2, "mask_filter_value": -3e38}
+    least: dict[str, Any] = {"num_heads": 2, "mask_filter_value": -3e38}
     _compare(_model("Attention", inputs, "x w b mask", constants=weights, **least), inputs)
 
 
