@@ -149,10 +149,7 @@ class Known:
                 return _bounded(best, min(bound_ms, best_ms))
             # Without any placement that is measured there is nothing to end with.
             whatever = best is None and self.ledger.time_is_over
-            if not whatever:
-                kernels = estimates.first_of(kernels, self.costs)
-            self.ledger.measure_kernels(self.phase, kernels, whatever=whatever, enough_ms=estimates.enough_ms)
-            self.ledger.measure_converters(self.phase, converters, whatever=whatever)
+            self._measure(kernels, converters, whatever, estimates.enough_ms)
 
     def guess(
         self,
@@ -200,12 +197,22 @@ class Known:
         kernels, converters = self._unknown(placement)
         if not seen:
             kernels = [k for k in kernels if k not in self.seen_ms]
+        enough_ms = self.estimates.enough_ms if races and self.estimates is not None else lambda key: math.inf
+        self._measure(kernels, converters, whatever, enough_ms)
+        return bool(kernels or converters)
+
+    def _measure(
+        self,
+        kernels: list[KernelKey],
+        converters: list[Converter],
+        whatever: bool,
+        enough_ms: Callable[[KernelKey], float],
+    ) -> None:
+        """Those to be measured first of them, or, `whatever` the time is, all."""
         if self.estimates is not None and not whatever:
             kernels = self.estimates.first_of(kernels, self.costs)
-        enough_ms = self.estimates.enough_ms if races and self.estimates is not None else lambda key: math.inf
         self.ledger.measure_kernels(self.phase, kernels, whatever=whatever, enough_ms=enough_ms)
         self.ledger.measure_converters(self.phase, converters, whatever=whatever)
-        return bool(kernels or converters)
 
     def may_run(self, placement: Placement) -> bool:
         """Whether none of its kernels is known to fail."""

@@ -164,15 +164,15 @@ class Estimates:
         are missing. What these tell may rule out the others.
         """
         known = Counter(kernel.nearest for key, kernel in self._kernels.items() if key in costs.kernels)
-        left = {kind: _NEXT - count for kind, count in known.items()}
+        then = Counter(known)
         found: list[KernelKey] = []
         for key in dict.fromkeys(keys):
-            kind = self._kernels[key].nearest if key in self._kernels else None
-            if kind is not None and known[kind] < _NEXT:
-                left[kind] = left.get(kind, _NEXT) - 1
-                if left[kind] < 0:
-                    continue
-            found.append(key)
+            kernel = self._kernels.get(key)
+            if kernel is None or known[kernel.nearest] >= _NEXT:
+                found.append(key)
+            elif then[kernel.nearest] < _NEXT:
+                then[kernel.nearest] += 1
+                found.append(key)
         return found
 
     def enough_ms(self, key: KernelKey) -> float:

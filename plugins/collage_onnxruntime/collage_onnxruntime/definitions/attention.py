@@ -16,11 +16,11 @@ from collage_onnxruntime.definitions.text import (
     AXES_SINCE,
     State,
     float_type,
+    function,
     integers,
     known_types,
     number,
     parts,
-    rank,
 )
 
 __all__ = ["STATED"]
@@ -56,7 +56,7 @@ def _attention(call: Call) -> str | None:
             "present = Concat <axis: int = 0> (keys_front, values_front)",
         ]
     steps += _attended(call, kept, bool(call.attributes.get("unidirectional", 0)), call.has(5))
-    return f"(x, w, b, mask, past, added) => (y, present) {{ {' '.join(steps)} }}"
+    return function("(x, w, b, mask, past, added) => (y, present)", *steps)
 
 
 def _multi_head_attention(call: Call) -> str | None:
@@ -98,7 +98,7 @@ def _multi_head_attention(call: Call) -> str | None:
     steps.append("present_keys = Identity (keys) present_values = Identity (values)")
     steps += _attended(call, kept, causal, call.has(5))
     head = "(queries, keys_given, values_given, b, mask, added, past_keys, past_values)"
-    return f"{head} => (y, present_keys, present_values) {{ {' '.join(steps)} }}"
+    return function(f"{head} => (y, present_keys, present_values)", *steps)
 
 
 def _by_head(name: str, whole: str, heads: int) -> str:
@@ -108,7 +108,7 @@ def _by_head(name: str, whole: str, heads: int) -> str:
     return f"{apart} {name}_wide = Reshape ({whole}, {name}_apart) {turned}"
 
 
-def _with_past(keys: str, values: str, has_past: bool | None) -> list[str]:
+def _with_past(keys: str, values: str, has_past: bool) -> list[str]:
     """keys and values (B, N, T, H), behind those of the past; before, how many these are, and scalars."""
     scalars = " ".join(
         f"{name} = Constant <value_int = {value}> ()"
@@ -131,13 +131,13 @@ def _kept(call: Call, place: int, *, both_ends: bool) -> list[str] | None:
     """
     if not call.has(place):
         return []
-    dims = rank(call, place)
+    known = known_types(call, place)
+    dims = 0 if known is None else len(known[0].shape)
     if dims == 1:
         return _kept_by_ends(call, place, both_ends=both_ends)
-    mask = known_types(call, place)
-    if dims not in (2, 3) or mask is None:
+    if known is None or dims not in (2, 3):
         return None
-    if mask[0].shape[-1] == 1:
+    if known[0].shape[-1] == 1:
         return []
     axes = integers("mask_axes", *((1, 2) if dims == 2 else (1,)))
     return [

@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from collage_core.ir import Call
-from collage_onnxruntime.definitions.text import State, attributes_text, float_type, listed, number, rank
+from collage_onnxruntime.definitions.text import (
+    State,
+    attributes_text,
+    float_type,
+    function,
+    listed,
+    number,
+    rank,
+)
 
 __all__ = ["STATED"]
 
@@ -38,7 +46,7 @@ def _mat_mul(call: Call) -> str | None:
         steps += [number("alpha", alpha), f"z = MatMul ({', '.join(operands)})", "y = Mul (z, alpha)"]
     else:
         return None
-    return f"(a, b) => (y) {{ {' '.join(steps)} }}"
+    return function("(a, b) => (y)", *steps)
 
 
 def _perm(call: Call, place: int) -> list[int] | None:

@@ -87,8 +87,7 @@ def _concat(call: Call) -> str:
 
 def _gemm(call: Call) -> str | None:
     """Of the weights one scale for each column; `c`, of int32, counts in steps of the product's."""
-    is_given = dict(enumerate(call.given))
-    if call.opset < AXES_SINCE or is_given.get(7, False) != is_given.get(8, False):
+    if call.opset < AXES_SINCE or call.has(7) != call.has(8):
         return None
     axis = 0 if call.attributes.get("transB", 0) else 1
     bias = (
@@ -96,10 +95,10 @@ def _gemm(call: Call) -> str | None:
       steps = Mul (scales, alpha)
       v = Cast <to: int = 1> (c)
       w = Mul (v, steps)"""
-        if is_given.get(6)
+        if call.has(6)
         else ""
     )
-    last = "y = QuantizeLinear (z, y_scale, y_zero)" if is_given.get(7) else "y = Identity (z)"
+    last = "y = QuantizeLinear (z, y_scale, y_zero)" if call.has(7) else "y = Identity (z)"
     return f"""(a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero) => (y) {{
       x = DequantizeLinear (a, a_scale, a_zero)
       m = DequantizeLinear <axis: int = {axis}> (b, b_scale, b_zero)
@@ -115,12 +114,12 @@ def _matmul_n_bits(call: Call) -> str | None:
     before opset 21, which brings that, floats are computed of them.
     """
     block_size, rows, columns = (int(call.attributes[n]) for n in ("block_size", "K", "N"))
-    bits, is_given = int(call.attributes.get("bits", 4)), dict(enumerate(call.given))
-    if call.opset < AXES_SINCE or bits not in _TYPES or is_given.get(4):
+    bits = int(call.attributes.get("bits", 4))
+    if call.opset < AXES_SINCE or bits not in _TYPES or call.has(4):
         return None
     blocks = -(-rows // block_size)
     zeros = f"zeros = ConstantOfShape <value: tensor = uint8[1] {{{1 << (bits - 1)}}}> (few)"
-    if is_given.get(3):
+    if call.has(3):
         zeros = _unpacked("zero_points", "zeros", bits, columns, blocks)
     return f"""(a, b, scales, zero_points, g_idx, bias) => (y) {{
       few = Constant <value_ints = [{blocks}, {columns}]> ()
@@ -130,7 +129,7 @@ def _matmul_n_bits(call: Call) -> str | None:
       of_columns = Reshape (scales, flat)
       scale = Transpose (of_columns)
       {_dequantised(bits, rows, columns, blocks, block_size, in_blocks=call.opset >= _BLOCKS_SINCE)}
-      {"m = MatMul (a, weights) y = Add (m, bias)" if is_given.get(5) else "y = MatMul (a, weights)"} }}"""
+      {"m = MatMul (a, weights) y = Add (m, bias)" if call.has(5) else "y = MatMul (a, weights)"} }}"""
 
 
 def _dequantised(bits: int, rows: int, columns: int, blocks: int, block_size: int, *, in_blocks: bool) -> str:

@@ -12,6 +12,7 @@ __all__ = [
     "State",
     "attributes_text",
     "float_type",
+    "function",
     "integers",
     "known_types",
     "listed",
@@ -27,6 +28,11 @@ AXES_SINCE = 13
 """The opset from which Softmax is of one axis, and Unsqueeze and Split are told axes and sizes by inputs."""
 _COUNTED_SINCE = 18
 """The opset from which Split is told how many equal parts there are."""
+
+
+def function(head: str, *steps: str) -> str:
+    """head: inputs and outputs, as "(x) => (y)"."""
+    return f"{head} {{ {' '.join(steps)} }}"
 
 
 def known_types(call: Call, *places: int) -> list[TensorType] | None:

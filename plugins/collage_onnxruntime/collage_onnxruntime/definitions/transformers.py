@@ -13,6 +13,7 @@ from collage_onnxruntime.definitions.text import (
     AXES_SINCE,
     State,
     float_type,
+    function,
     integers,
     known_types,
     number,
@@ -186,7 +187,7 @@ def _rotary_embedding(call: Call) -> str | None:
             integers("zero", 0) + integers(" one", 1) + integers(" two", 2) + integers(" last", 3),
             integers("none", -1) + integers(" half", half) + integers(" full", 2 * half),
             integers("end", _ALL),
-            *_by_head(dims, heads if rotated else 0, half),
+            *_heads_apart(dims, heads if rotated else 0, half),
             *_angles(dims, place),
             *_turned(bool(call.attributes.get("interleaved", 0)), bool(rotated)),
             integers("flat", 0, 0, -1) + (" y = Reshape (z, flat)" if dims == 3 else " y = Identity (z)"),
@@ -194,7 +195,7 @@ def _rotary_embedding(call: Call) -> str | None:
     )
 
 
-def _by_head(dims: int, heads: int, half: int) -> list[str]:
+def _heads_apart(dims: int, heads: int, half: int) -> list[str]:
     """v, in which heads have an axis of their own."""
     if dims == 4:
         return ["v = Identity (x)"]
@@ -251,7 +252,8 @@ def _turned(interleaved: bool, has_rest: bool) -> list[str]:
 
 
 def _function(head: str, steps: list[str] | None, *before: str) -> str | None:
-    return None if steps is None else f"{head} {{ {' '.join((*before, *steps))} }}"
+    """None where there are no steps."""
+    return None if steps is None else function(head, *before, *steps)
 
 
 STATED: dict[str, State] = {
