@@ -21,7 +21,7 @@ __all__ = ["AheadCompiler"]
 
 _WORKER_BYTES = 1 << 30
 """The least share of the job's memory that a worker is started for: compilers are large."""
-_WORTH = 24
+_WORTH = 8
 """Kernels for which another worker is started: until it has loaded a compiler, the others have compiled about
 so many."""
 _BATCH = 32
@@ -52,6 +52,8 @@ class AheadCompiler:
         self._on_done = on_done
         self._processes = self._affordable(processes or len(os.sched_getaffinity(0)))
         self._given_up = not self._is_wanted()
+        self._asked = 0
+        """Kernels so far: where they come a few at a time, they are many in the end."""
         self._hosts: list[Host] = []
         self._idle: SimpleQueue[Host] = SimpleQueue()
         self._hangs = 0
@@ -67,10 +69,11 @@ class AheadCompiler:
             return False
 
     def in_batches(self, items: Sequence[MeasureItem]) -> Iterator[MeasureItem]:
-        """The items in their order, compiled in batches before they are handed out: where there are enough of
-        them for two workers at least, or there are workers already.
+        """The items in their order, compiled in batches before they are handed out: where there have been
+        enough of them by now for two workers at least.
         """
-        count = min(self._processes, sum(isinstance(i, KernelItem) for i in items) // _WORTH)
+        self._asked += sum(isinstance(i, KernelItem) for i in items)
+        count = min(self._processes, self._asked // _WORTH)
         if count > 1 and not self._given_up:
             self._add_hosts(count)
         size = _BATCH * len(self._hosts) or len(items) or 1

@@ -58,7 +58,7 @@ class Policy:
     """
 
     warmup_runs: int = 3
-    min_runs: int = 15
+    min_runs: int = 9
     max_runs: int = 40
     target_relative_spread: float = 0.02
     max_seconds: float = 0.4

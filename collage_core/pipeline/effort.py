@@ -80,6 +80,9 @@ class Effort:
 
 _BRIEF = Plan(sittings=1, goes_on=False, patience=0.1, most_rounds=4)
 
+_QUICK = Plan(
+    sittings=2, most_sittings=4, unsettled_s=0.0, hopeless=1.5, patience=0.1, most_rounds=8, most_in_front=3
+)
 QUICK = Effort(
     "quick",
     "an answer within a minute: the best that was found in that time, compared once",
@@ -93,8 +96,8 @@ QUICK = Effort(
     turns=0,
     near=0.0,
     in_place=_BRIEF,
-    choosing=Plan(sittings=2, goes_on=False, hopeless=1.5, patience=0.1, most_rounds=8),
-    confirming=Plan(sittings=2, goes_on=False, hopeless=1.5, patience=0.1, most_rounds=8),
+    choosing=_QUICK,
+    confirming=_QUICK,
     confirms=False,
     most_standing=None,
     behind=1.15,

@@ -18,6 +18,8 @@ __all__ = ["Looking", "far_of", "measure_singles", "priced", "single", "singles_
 
 _NEAR = 1.5
 """A library that is guessed to take so many times as long as the mix is not measured any further."""
+_NEAR_AT_FIRST = 1.1
+"""The same before the search, whose mix has better use for the time."""
 _LOOKS = 2
 """So often what is guessed of a library is measured, and guessed anew."""
 
@@ -83,14 +85,14 @@ def measure_singles(names: Sequence[str], known: Known) -> None:
                     _best(known, [name], ALL_TAKEN, Looking(math.inf, 1))
         known.scout()
         with suppress(PlacementError):  # the search itself says which node nobody can run
-            singles_beside(known.guess().placement, names, known, looks=1)
+            singles_beside(known.guess().placement, names, known, looks=1, near=_NEAR_AT_FIRST)
 
 
 def singles_beside(
-    mix: Placement, names: Sequence[str], known: Known, looks: int = _LOOKS
+    mix: Placement, names: Sequence[str], known: Known, looks: int = _LOOKS, near: float = _NEAR
 ) -> tuple[Single, ...]:
-    """Of each backend; measured are those that come near the mix."""
-    near_ms = _NEAR * (math.inf if mix.predicted_ms is None else mix.predicted_ms)
+    """Of each backend. What is guessed to take `near` times as long as the mix is not measured further."""
+    near_ms = near * (math.inf if mix.predicted_ms is None else mix.predicted_ms)
     return tuple(single(name, known, Looking(near_ms, looks)) for name in names)
 
 

@@ -26,6 +26,7 @@ from collage_core.measuring.entrants import Entrant, placement_entrant
 from collage_core.measuring.machine import Machine
 from collage_core.measuring.progress import Silent
 from collage_core.measuring.workspace import Workspace
+from collage_core.pipeline.effort import QUICK
 from collage_core.runtime.session import open_placement
 
 if TYPE_CHECKING:
@@ -240,6 +241,12 @@ def test_no_more_sittings_than_planned() -> None:
     assert _unsettled(plan)(_sat(1))
     assert not _unsettled(plan)(_sat(2)), "though eight would be enough to tell"
     assert _unsettled(replace(plan, most_sittings=7))(_sat(2))
+
+
+def test_quick_has_two_more_sittings_of_three_at_most() -> None:
+    four = {**_sat(1), "d": sittings_of_ms(_NOISE)}
+    assert len(_unsettled(QUICK.choosing)(four)) == 3
+    assert not _unsettled(QUICK.choosing)({name: s * 2 for name, s in four.items()})
 
 
 def test_failures_are_recalled_with_the_rest_until_they_are_pruned(machine: _Machine, run: _Runs) -> None:
