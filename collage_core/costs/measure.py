@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cache
 
@@ -61,12 +63,31 @@ class Measuring:
         self._processors = Processors(self._on_wait, patience=patience)
         self._runs: dict[MeasureJob, _Run] = {}
 
-    def run(self, job: MeasureJob, on_record: OnRecord | None = None) -> list[tuple[int, CostRecord]]:
-        """See `run_job`. Between two items is the time to raise something that ends it."""
+    def start(self, jobs: Sequence[MeasureJob]) -> None:
+        """Start what these will need and is not there, several at once. Who cannot be started tells when it
+        is run.
+        """
+        runs = [run for run in map(self._run_of, jobs) if not run.alive]
+        if len(runs) < 2:
+            return
+        with measuring_lock(self._on_wait), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            try:
+                for _ in pool.map(_Run.start, runs):
+                    pass
+            except BaseException:  # Ctrl-C: nobody is waited for
+                for run in runs:
+                    run.interrupt()
+                raise
+
+    def _run_of(self, job: MeasureJob) -> _Run:
         kind = replace(job, items=())
         if kind not in self._runs:
             self._runs[kind] = _Run(kind, self._processors, self._on_wait)
-        run = self._runs[kind]
+        return self._runs[kind]
+
+    def run(self, job: MeasureJob, on_record: OnRecord | None = None) -> list[tuple[int, CostRecord]]:
+        """See `run_job`. Between two items is the time to raise something that ends it."""
+        run = self._run_of(job)
         try:
             return run.all(job.items, on_record, self._on_wait)
         finally:
@@ -216,9 +237,22 @@ class _Run:
         if self._on_record is not None:
             self._on_record(item.index, record)
 
+    @property
+    def alive(self) -> bool:
+        """Whether its worker is there."""
+        return self._host.alive
+
+    def start(self) -> None:
+        with suppress(WorkerError):
+            self._ready()
+        self.pause()
+
     def close(self) -> None:
         self._ahead.close()
         self._host.stop()
 
     def pause(self) -> None:
         self._host.pause()
+
+    def interrupt(self) -> None:
+        self._host.interrupt()

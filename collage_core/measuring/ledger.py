@@ -301,8 +301,10 @@ class Ledger:
 
         with suppress(_TimeIsOverError):
             if self._machine.executor is None:
+                measuring = self._here()
+                measuring.start([self._job(place, ()) for place in of_place])
                 for place, indices in of_place.items():
-                    self._here().run(self._job(place, [wanted[i].numbered(i) for i in indices]), on_record)
+                    measuring.run(self._job(place, [wanted[i].numbered(i) for i in indices]), on_record)
             else:
                 for index, record, environment in self._elsewhere(self._machine.executor, wanted, of_place):
                     on_record(index, record, environment)

@@ -125,6 +125,15 @@ def test_once_there_are_workers_they_compile_the_few_as_well(stored: tuple[Graph
     assert compiled() == list(range(5))
 
 
+def test_those_that_came_before_count(stored: tuple[Graph, Path, Path]) -> None:
+    asked = job(stored, ["right"] * 20)
+    with AheadCompiler(asked) as compiler:
+        assert tuple(compiler.in_batches(asked.items[:10])) == asked.items[:10]
+        assert compiled() == [], "too few for two workers"
+        assert tuple(compiler.in_batches(asked.items[10:])) == asked.items[10:]
+    assert compiled() == list(range(10, 20))
+
+
 def test_conversions_are_handed_on(stored: tuple[Graph, Path, Path]) -> None:
     asked = job(stored, ["right"] * 2)
     to = channels_last("float32", _SHAPE)

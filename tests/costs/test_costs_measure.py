@@ -418,6 +418,23 @@ def test_a_worker_serves_one_job_after_the_other(stored: tuple[Graph, Path, Path
 
 
 @pytest.mark.alone
+def test_workers_that_will_be_needed_are_started_together(stored: tuple[Graph, Path, Path]) -> None:
+    before = _children()
+    jobs = [_job(stored, backend, "right") for backend in ("odd", "good")]
+    with closing(Measuring()) as measuring:
+        measuring.start(jobs[:1])
+        assert _children() == before, "alone it is started when it is run"
+        measuring.start(jobs)
+        started = _children() - before
+        assert len(started) == 2
+        assert all(state_of(pid) == "T" for pid in started)
+        for job in jobs:
+            assert [r.status for _, r in measuring.run(job)] == ["ok"]
+        assert _children() - before == started
+    assert _children() == before
+
+
+@pytest.mark.alone
 def test_a_worker_that_died_is_replaced_for_the_next_job(stored: tuple[Graph, Path, Path]) -> None:
     before = _children()
     with closing(Measuring()) as measuring:
