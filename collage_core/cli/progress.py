@@ -21,6 +21,7 @@ __all__ = ["ProgressBars"]
 
 _WORDS = {
     "in place": "running mixes to learn what their kernels take there",
+    "in place again": "running a mix once more, that took longer than predicted",
     "calibrating": "learning what groups and crossings cost on this machine",
     "choosing": "comparing placements and single libraries to choose",
     "confirming": "comparing once more to confirm",

@@ -19,6 +19,7 @@ __all__ = [
     "COLLAGE",
     "CONFIRMING",
     "IN_PLACE",
+    "IN_PLACE_AGAIN",
     "LEFT_OUT",
     "LONGEST_MS",
     "MIX",
@@ -34,7 +35,7 @@ __all__ = [
 COLLAGE = "collage"
 """Name of the chosen placement among the contenders."""
 
-IN_PLACE, CHOOSING = "in place", "choosing"
+IN_PLACE, IN_PLACE_AGAIN, CHOOSING = "in place", "in place again", "choosing"
 CONFIRMING, _CONFIRMING_AGAIN = "confirming", "confirming again"
 LEFT_OUT = "beside those left out"
 """Titles of comparisons: what teaches costs in place, what chooses, and what comes after that."""

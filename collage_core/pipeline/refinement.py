@@ -20,7 +20,16 @@ from collage_core.measuring.comparison import Comparison
 from collage_core.measuring.costing import Costs
 from collage_core.measuring.end_to_end import PARTS
 from collage_core.measuring.in_place import Sightings
-from collage_core.pipeline.proof import IN_PLACE, LONGEST_MS, MIX, Compare, Single, distinct, label_of
+from collage_core.pipeline.proof import (
+    IN_PLACE,
+    IN_PLACE_AGAIN,
+    LONGEST_MS,
+    MIX,
+    Compare,
+    Single,
+    distinct,
+    label_of,
+)
 from collage_core.placement import Placement
 from collage_core.search.searcher import SearchResult
 
@@ -33,6 +42,10 @@ _WORTH = 0.02
 """What is predicted to gain less than this share is not run."""
 _COMES_NEAR = 2.5
 """What is predicted to take so many times as long as the mix is nothing to measure it beside."""
+_SURPRISING = 1.15
+"""What takes so many times as long beside the anchor as was predicted is run once more, in other processes:
+one that is slow by itself says nothing about the placement.
+"""
 NEAR = 1.5
 """Backends that are predicted to take at most so many times as long alone are run as well: they show what
 their kernels take in place, chosen or not.
@@ -41,14 +54,16 @@ their kernels take in place, chosen or not.
 
 class Refined(NamedTuple):
     """result: of what the searches found and was run, a backend alone among it, the fastest, at the costs
-    that are known now; its history has what each turn has predicted and seen. comparisons: one for each turn.
-    search_s: what searching again took. failed: why, by digest, of the placements that failed as a whole.
+    that are known now; its history has what each turn has predicted and seen. comparisons: one for each turn,
+    and one for each that was run once more. search_s: what searching again took. failed: why, by digest, of
+    the placements that failed as a whole.
     """
 
     result: SearchResult
     comparisons: tuple[Comparison, ...] = ()
     search_s: float = 0.0
     failed: Mapping[str, str] = MappingProxyType({})
+    turns: int = 0
 
 
 def _settled(result: SearchResult, last: SearchResult | None, priced: Placement) -> SearchResult:
@@ -107,6 +122,7 @@ class Refinement:
         self._told: list[dict[str, Any]] = []
         """For the report."""
         self._first_ms: float | None = None
+        self._turns = 0
 
     def refine(
         self,
@@ -145,10 +161,11 @@ class Refinement:
                 break
         comparisons, failed = tuple(self._comparisons), self._failed
         if not found:
-            return Refined(first, comparisons, search_s, failed)
+            return Refined(first, comparisons, search_s, failed, self._turns)
         result = found[min(found, key=self._relative.__getitem__)]
         result = _settled(result, last, self._costs.priced(self._graph, result.placement))
-        return Refined(replace(result, history={"turns": self._told}), comparisons, search_s, failed)
+        told = replace(result, history={"turns": self._told})
+        return Refined(told, comparisons, search_s, failed, self._turns)
 
     def _beside(self, first: Placement) -> None:
         """What is to be run beside the first."""
@@ -163,6 +180,7 @@ class Refinement:
 
     def _run(self, placement: Placement) -> bool:
         """Whether it and the anchor ran."""
+        self._turns += 1
         placements = distinct({MIX: placement, **self._others})
         comparison = self._compare(IN_PLACE, placements, placements.keys())
         self._comparisons.append(comparison)
@@ -176,14 +194,16 @@ class Refinement:
             self._anchor = anchor_of(placement, self._singles, out) or placement
         self._others = {_ANCHOR: self._anchor}
         anchor = labels[self._anchor.digest]
-        took_ms, anchor_ms = comparison.median_ms(MIX), comparison.median_ms(anchor)
-        if took_ms is None or anchor_ms is None:
+        if comparison.median_ms(MIX) is None or (anchor_ms := comparison.median_ms(anchor)) is None:
             return False
         self._first_ms = self._first_ms or anchor_ms
+        beside = dict.fromkeys(placements, (comparison, anchor))
+        beside[MIX] = self._once_more(comparison, anchor, placement)
         for label, p in placements.items():
-            ratio = comparison.ratio(label, anchor)
-            parts_ms: Any = comparison.records[label].details.get(PARTS)
-            if ratio is None or p.digest in self._relative or not parts_ms:
+            ran, anchor = beside[label]
+            ratio, anchor_ms = ran.ratio(label, anchor), ran.median_ms(anchor)
+            parts_ms: Any = ran.records[label].details.get(PARTS)
+            if ratio is None or anchor_ms is None or p.digest in self._relative or not parts_ms:
                 continue
             self._relative[p.digest] = ratio.value
             # A machine that is slower now has also been slower for the anchor.
@@ -193,12 +213,30 @@ class Refinement:
         if placement.digest not in self._relative:
             return False
         self._costs.in_place = self._sightings.in_place()
+        ran, anchor = beside[MIX]
         self._told.append(
             {
                 "predicted_ms": placement.predicted_ms,
-                "took_ms": took_ms,
-                "beside_ms": anchor_ms,
+                "took_ms": ran.median_ms(MIX),
+                "beside_ms": ran.median_ms(anchor),
                 "relative": self._relative[placement.digest],
             }
         )
         return True
+
+    def _once_more(self, comparison: Comparison, anchor: str, placement: Placement) -> tuple[Comparison, str]:
+        """The comparison in which the placement did better beside the anchor, and the anchor's label there:
+        where it was much slower than predicted, it is run again.
+        """
+        first = comparison.ratio(MIX, anchor)
+        predicted_ms, anchor_ms = placement.predicted_ms, self._anchor.predicted_ms
+        if first is None or not predicted_ms or not anchor_ms or placement.digest == self._anchor.digest:
+            return comparison, anchor
+        if first.value <= _SURPRISING * predicted_ms / anchor_ms:
+            return comparison, anchor
+        both = {MIX: placement, _ANCHOR: self._anchor}
+        again = self._compare(IN_PLACE_AGAIN, both, both.keys())
+        self._comparisons.append(again)
+        second = again.ratio(MIX, _ANCHOR)
+        is_better = second is not None and second.value < first.value
+        return (again, _ANCHOR) if is_better else (comparison, anchor)

@@ -271,7 +271,7 @@ class _Steps:
                 else next(turns) >= recalled.turns
             ),
         )
-        found.op_level, found.memory.turns = refined.result, len(refined.comparisons)
+        found.op_level, found.memory.turns = refined.result, refined.turns
         found.search_s += refined.search_s
         if found.is_wrongly_rounded:
             self._known.rounds = False  # of which of its groups that was nobody knows

@@ -11,7 +11,7 @@ from collage_core.measuring.entrants import placement_entrant
 from collage_core.pipeline.aim import Aim
 from collage_core.pipeline.found import Found
 from collage_core.pipeline.optimization import Optimization, Stage
-from collage_core.pipeline.proof import CHOOSING, IN_PLACE, Compare, Proof
+from collage_core.pipeline.proof import CHOOSING, IN_PLACE, IN_PLACE_AGAIN, Compare, Proof
 from collage_core.pipeline.rounding import WithinLimit
 from collage_core.placement import Placement
 from collage_core.search.searcher import SearchResult
@@ -85,7 +85,8 @@ class Runner:
     def _run(self, contest: Contest, placements: Mapping[str, Placement]) -> Comparison:
         aim, found = self._aim, self._found
         found.best.tell()  # something is about to be measured: what is the best till then is kept first
-        shares = {CHOOSING: aim.effort.choosing_share, IN_PLACE: aim.effort.in_place_share}
+        in_place = dict.fromkeys((IN_PLACE, IN_PLACE_AGAIN), aim.effort.in_place_share)
+        shares = {CHOOSING: aim.effort.choosing_share, **in_place}
         share = shares.get(contest.title, 1.0)
         limits = Limits(
             found.open_limit_s(placements.values(), aim.budget.left_s()),
