@@ -12,7 +12,7 @@ nox.options.sessions = ["lint", "types", "tests"]
 
 ROOT = Path(__file__).parent
 PLUGINS = sorted(p.parent.relative_to(ROOT) for p in ROOT.glob("plugins/*/pyproject.toml"))
-PACKAGES = [Path("."), Path("run"), *PLUGINS, Path("benchmarks")]
+PACKAGES = [Path("."), Path("run"), *PLUGINS, Path("benchmarks"), Path("conformance")]
 # Read and tested where they lie.
 EXAMPLES = sorted(p.parent.relative_to(ROOT) for p in ROOT.glob("examples/*/pyproject.toml"))
 # What the tests need beyond what a package cannot do without.

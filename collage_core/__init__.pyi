@@ -70,6 +70,7 @@ from .search.graph_level import GraphLevelSearch
 from .search.op_level import OpLevelSearch
 from .search.problem import Problem, Solution
 from .search.searcher import Searcher, SearchResult, SearchTask
+from .search.transitions import Transitions
 
 __all__ = [
     "Backend",
@@ -123,6 +124,7 @@ __all__ = [
     "Solution",
     "Subgraph",
     "Target",
+    "Transitions",
     "Tuning",
     "UnknownBackendError",
     "Variant",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from collage_core.backend import Variant
 from collage_core.device import Target
@@ -50,6 +50,11 @@ class Group:
     cost_ms: float | None = None
     spread_ms: float | None = None
 
+    @property
+    def digest(self) -> str:
+        """Equal for groups that run the same kernel on the same nodes, whatever it costs."""
+        return _digest([self.backend, self.nodes, str(self.variant)])
+
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
@@ -62,6 +67,11 @@ class Conversion:
     destination: Format
     backend: str
     cost_ms: float | None = None
+
+    @property
+    def digest(self) -> str:
+        """Equal for conversions of the same value by the same backend between the same formats."""
+        return _digest([self.value, str(self.source), str(self.destination), self.backend])
 
 
 @dataclass(frozen=True)
@@ -87,9 +97,21 @@ class Placement:
         """Equal for placements that run the same kernels in the same order, whatever they are predicted to
         cost.
         """
-        plain = [[g.backend, g.nodes, str(g.variant)] for g in self.groups]
-        conversions = [[c.value, str(c.source), str(c.destination), c.backend] for c in self.conversions]
-        return hashlib.sha256(json.dumps([plain, conversions, str(self.target)]).encode()).hexdigest()[:16]
+        parts = [[p.digest for p in of] for of in (self.groups, self.conversions)]
+        return _digest([*parts, str(self.target)])
+
+    def edited(self, groups: Iterable[Group], conversions: Iterable[Conversion] | None = None) -> Placement:
+        """The same with other groups and conversions, as a person wants them: nothing is predicted of the
+        whole, and nothing is known of what a group or a conversion costs that was none of it before.
+        """
+        own, converted = {*self.groups}, {*self.conversions}
+        converting = self.conversions if conversions is None else conversions
+        return Placement(
+            tuple(g if g in own else _unmeasured(g) for g in groups),
+            tuple(c if c in converted else _unmeasured(c) for c in converting),
+            self.target,
+            graph=self.graph,
+        )
 
     def backends(self) -> tuple[str, ...]:
         """Names of the backends that run something, in order of appearance; transfers are core's own."""
@@ -114,6 +136,7 @@ class Placement:
             "terms_ms": dict(self.terms_ms),
             "optimal": self.optimal,
             "method": self.method,
+            "of": self.digest,
             "groups": [
                 {
                     "backend": g.backend,
@@ -123,6 +146,7 @@ class Placement:
                     "options": dict(g.variant.options),
                     "cost_ms": g.cost_ms,
                     "spread_ms": g.spread_ms,
+                    "of": g.digest,
                 }
                 for g in self.groups
             ],
@@ -133,6 +157,7 @@ class Placement:
                     "to": _format_to_json(c.destination),
                     "backend": c.backend,
                     "cost_ms": c.cost_ms,
+                    "of": c.digest,
                 }
                 for c in self.conversions
             ],
@@ -141,14 +166,15 @@ class Placement:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Placement:
         """PlacementError, naming what is missing or of the wrong type, for anything that `to_json` did not
-        write or a person did not edit well. Whether it fits a graph is for `build` to see.
+        write or a person did not edit well. Whether it fits a graph is for `build` to see. What was measured
+        and predicted is dropped where somebody has edited what it is of: see `edited`.
         """
         whole = _Fields(data, "the placement")
         if (version := whole.take("version", int)) != _JSON_VERSION:
             raise PlacementError(
                 f"placement of version {version}; this release reads version {_JSON_VERSION}"
             )
-        return cls(
+        found = cls(
             tuple(_group_from_json(g) for g in whole.parts("groups", "a group")),
             tuple(_conversion_from_json(c) for c in whole.parts("conversions", "a conversion")),
             Target(
@@ -163,6 +189,7 @@ class Placement:
             whole.pairs("terms_ms", int, float),
             whole.take("graph", str, ""),
         )
+        return found if whole.is_of(found.digest) else found.edited(found.groups)
 
 
 _REQUIRED: Any = object()
@@ -186,6 +213,10 @@ class _Fields:
         if value is not default and type(value) is not kind:  # a bool is no int
             raise self._wrong(key, value)
         return value
+
+    def is_of(self, digest: str) -> bool:
+        """Whether what is told is of the thing with that digest, as far as it says."""
+        return bool(self.take("of", str, digest) == digest)
 
     def time_ms(self, key: str) -> float | None:
         value = self._data.get(key)
@@ -223,6 +254,20 @@ class _Fields:
         return PlacementError(f"not a placement: {key!r} of {self._what} is {_excerpt(value)}")
 
 
+_Part = TypeVar("_Part", Group, Conversion)
+
+
+def _unmeasured(part: _Part) -> _Part:
+    """The same, of which nothing is known."""
+    if isinstance(part, Group):
+        return replace(part, cost_ms=None, spread_ms=None)
+    return replace(part, cost_ms=None)
+
+
+def _digest(parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
 _EXCERPT_CHARACTERS = 80
 
 
@@ -238,12 +283,15 @@ def _group_from_json(data: _Fields) -> Group:
         tuple(sorted(data.pairs("options", str).items())),
     )
     times_ms = data.time_ms("cost_ms"), data.time_ms("spread_ms")
-    return Group(data.take("backend", str), data.integers("nodes"), variant, *times_ms)
+    group = Group(data.take("backend", str), data.integers("nodes"), variant, *times_ms)
+    return group if data.is_of(group.digest) else _unmeasured(group)
 
 
 def _conversion_from_json(data: _Fields) -> Conversion:
     formats = data.format("from"), data.format("to")
-    return Conversion(data.take("value", str), *formats, data.take("backend", str), data.time_ms("cost_ms"))
+    cost_ms = data.time_ms("cost_ms")
+    found = Conversion(data.take("value", str), *formats, data.take("backend", str), cost_ms)
+    return found if data.is_of(found.digest) else _unmeasured(found)
 
 
 def _format_to_json(format: Format) -> dict[str, Any]:

@@ -1,12 +1,11 @@
-"""What the tests of a backend need: groups from ONNX nodes, kernels on buffers of their own, and one check of
-everything that a backend offers for a group::
+"""What a backend's tests need: groups from ONNX nodes, kernels on buffers of their own, one check of all that
+a backend offers for a group::
 
     x = np.linspace(-1, 1, 12, dtype=np.float32)
     group = make_group([node("Neg", ["x"], "y")], {"x": x})
     check_group(Negate(), group, {"x": x}, Target("cpu", 2))
 
-It needs no test framework. Whatever is wrong is an AssertionError that names the group and, where it is about
-one, the variant.
+Whatever is wrong is an AssertionError that names the group and, where it is about one, the variant.
 """
 
 from __future__ import annotations
@@ -35,9 +34,22 @@ from collage_core.ir.randomness import random_values
 from collage_core.plugins import default_registry
 from collage_core.reference import evaluate
 
-__all__ = ["BoundKernel", "bind", "check_group", "make_graph", "make_group", "make_model", "node"]
+__all__ = [
+    "BoundKernel",
+    "NothingBuiltError",
+    "bind",
+    "check_group",
+    "make_graph",
+    "make_group",
+    "make_model",
+    "node",
+]
 
 _Build = Callable[[Subgraph, Variant, Target], Kernel]
+
+
+class NothingBuiltError(AssertionError):
+    """All that was offered for a group is declined when it is to be built: nothing was checked."""
 
 
 def node(op: str, inputs: Sequence[str], output: str | Sequence[str], **attributes: Any) -> onnx.NodeProto:
@@ -145,8 +157,7 @@ class BoundKernel:
 
     def read(self, arrays: Sequence[Any], formats: Sequence[Format]) -> list[Array]:
         """Copies of what lies in its inputs or outputs."""
-        pairs = zip(arrays, formats, strict=True)
-        return [self.stations[f.device].read(array, f) for array, f in pairs]
+        return [self.stations[f.device].read(a, f) for a, f in zip(arrays, formats, strict=True)]
 
 
 def bind(
@@ -158,9 +169,8 @@ def bind(
 ) -> BoundKernel:
     """Bind `kernel` to new buffers, 64-byte aligned and full of bytes of 0xFF, the workspace too.
 
-    inputs: by the names of `subgraph.inputs`, copied in once the kernel is bound, for it must not have read
-    them before; InputError as `BoundKernel.load` says. alias: as `Kernel.may_alias`: outputs that get the
-    buffer of an input.
+    inputs: by name, copied in once the kernel is bound, for it must not have read them before; InputError as
+    of `BoundKernel.load`. alias: as `Kernel.may_alias`: outputs that get the buffer of an input.
     """
     graph, shared = subgraph.graph, alias or {}
     formats = (*variant.inputs, *variant.outputs)
@@ -202,25 +212,23 @@ def check_group(
 ) -> dict[Variant, Kernel]:
     """Build and run every variant that `backend` offers for `subgraph`, and compare it with the reference.
 
-    Formats have the dtypes of the values, or such that the target allows. A kernel is bound once and called
-    twice on the same inputs, with other bytes in its outputs and its workspace before each call; both answers
-    are right. It is called once more for each output that may share the buffer of an input, lying there. It
-    returns nothing truthy, and writes neither an input (but that one) nor beside its buffers.
+    Formats have the dtypes of the values, or such that the target allows. A kernel is called twice on the
+    same inputs, with other bytes in outputs and workspace before each; both answers are right. So is one for
+    each output that may share the buffer of an input, lying there. It returns nothing truthy, and writes
+    neither an input (but that one) nor beside its buffers.
 
     inputs: those of the graph, of which `subgraph` may be a part, row-major, by name. other_inputs: the same
     for a third call, which reads what the buffers hold then. expected: `subgraph`'s outputs for `inputs`, by
     name, where they are not to be the reference's. tolerances: largest errors by dtype, where smaller than
     core's (docs/adr/0007), which hold, too, and alone where a variant rounds. repeatable: both answers are
-    the same to the last bit, any NaN being as good as another, and 0.0 as -0.0; stricter than the contract:
-    false for libraries that may add in another order, where only the tolerances count. What depends on random
-    numbers that the group draws need only be legal. build: called in place of `backend.build`. What can be
-    stored is restored, and checked as well.
+    the same to the last bit, but for NaNs and the sign of zero; false for libraries that may add in another
+    order. What depends on random numbers that the group draws need only be legal. build: called in place of
+    `backend.build`. What can be stored is restored, and checked as well.
 
-    Returns the kernels by variant, in the order of the offer, less the variants that are declined when they
-    are to be built. Raises AssertionError if nothing is offered or all are declined, `supported` declines,
-    `expected` lacks an output, or a variant cannot be built, fails or is wrong;
-    InputError for a missing or misshapen input; ModelError if the reference lacks an operator that it is
-    asked for.
+    Returns the kernels by variant, in the order of the offer, less those that are declined when built. Raises
+    AssertionError if nothing is offered or all are declined (`NothingBuiltError`), `supported` declines,
+    `expected` lacks an output, or a variant cannot be built, fails or is wrong; InputError for a missing or
+    misshapen input; ModelError if the reference lacks an operator that it is asked for.
     """
     where = f"{backend.name}, {subgraph}"
     with _naming(where):
@@ -247,7 +255,7 @@ def check_group(
                     _check_calls(again, subgraph, variant, runs, tolerances or {}, repeatable)
                     _check_aliases(again, subgraph, variant, runs[0], tolerances or {})
     if not kernels:
-        raise AssertionError(f"{where}: every variant is declined when it is to be built")
+        raise NothingBuiltError(f"{where}: every variant is declined when it is to be built")
     return kernels
 
 

@@ -37,6 +37,16 @@ class Subgraph:
         self.node_set = nodes if isinstance(nodes, NodeSet) else NodeSet(nodes)
         self._declared_outputs = None if outputs is None else tuple(outputs)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same part of the same graph. What one kernel serves has the same `key`."""
+        if not isinstance(other, Subgraph):
+            return NotImplemented
+        same = self.graph is other.graph and self.node_set == other.node_set
+        return same and self.outputs == other.outputs
+
+    def __hash__(self) -> int:
+        return hash((id(self.graph), self.node_set))
+
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """The nodes in topological order."""

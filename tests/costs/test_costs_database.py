@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from collage_core.costs import CostDatabase, CostKey, CostRecord, Policy, default_path
 from collage_core.costs.failures import infeasible
+from collage_core.costs.record import MOVED
 from collage_core.errors import CostDatabaseError
 from collage_core.worker import WorkerCrash, WorkerTimeout
 
@@ -189,6 +190,10 @@ def test_prune_deletes_what_meets_all_conditions(tmp_path: Path) -> None:
     database.put(key("answer", "a"), CostRecord("ok", details={"failed": {"digest": "it crashed"}}))
     database.put(key("sure", "a"), CostRecord("ok", details={"failed": {}}))
     assert database.prune(infeasible=True) == 2, "what failed, and what was found because it had"
+    assert len(database) == 5
+    database.put(key("moved", "a"), CostRecord("ok", 1.0, details={MOVED: True}))
+    assert database.prune(disturbed=True, backend="b") == 0
+    assert database.prune(disturbed=True) == 1
     assert len(database) == 5
 
 

@@ -6,9 +6,11 @@ import gc
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from collage_run.devices.cpu import CpuDevice
 from collage_run.devices.guarded import GuardedBuffers
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,6 +47,27 @@ def test_it_measures_what_the_clock_says(policy: Policy) -> None:
     assert 2.0 <= min(samples.times_ms) < 2.5
     assert policy.min_runs <= samples.runs + samples.preempted
     assert samples.runs <= policy.max_runs
+
+
+def test_threads_that_waited_for_a_processor_tell_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collage_run.devices.cpu._TASKS", str(tmp_path))
+    monkeypatch.setattr(
+        "collage_run.devices.cpu.resource.getrusage", lambda who: SimpleNamespace(ru_nivcsw=5)
+    )
+
+    def count(*waited_ns: int) -> int:
+        for number, ns in enumerate(waited_ns):
+            (tmp_path / str(number)).mkdir(exist_ok=True)
+            (tmp_path / str(number) / "schedstat").write_text(f"123456789 {ns} 42\n")
+        (tmp_path / "7").mkdir(exist_ok=True)  # it has ended
+        return CpuDevice().disturbances()
+
+    assert count(300_000, 0) == 5
+    assert count(300_000, 4_100_000) == 9
+    monkeypatch.setattr("collage_run.devices.cpu._TASKS", str(tmp_path / "nowhere"))
+    assert count() == 5
 
 
 def test_a_slow_run_is_timed_once_or_twice() -> None:

@@ -249,6 +249,17 @@ def _scaled(shape: Sequence[int], scale: float, op: str = "Mul", swap: bool = Fa
     return Subgraph(from_model(model), [1])
 
 
+def test_subgraphs_are_equal_where_they_are_the_same_part_of_one_graph() -> None:
+    graph, another = (_diamond() for _ in range(2))
+    first, second = 0, 1
+    one, other = Subgraph(graph, [first, second]), Subgraph(graph, [second, first])
+    assert len({one, other}) == 1
+    assert one != Subgraph(graph, [first])
+    assert one != Subgraph(graph, [first, second], [])
+    assert one != Subgraph(another, [first, second])
+    assert one.key == Subgraph(another, [first, second]).key
+
+
 def test_the_structural_key_tells_apart_what_a_kernel_may_bake_in() -> None:
     assert _scaled([2, 3], 2.0).key == _scaled([2, 3], 2.0).key
     others = [_scaled([3, 2], 2.0), _scaled([2, 3], 3.0), _scaled([2, 3], 2.0, "Add")]

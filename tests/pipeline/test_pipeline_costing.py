@@ -62,6 +62,9 @@ class _Worker:
         self.is_closed = False
         self.made.append(self)
 
+    def start(self, jobs: Sequence[MeasureJob]) -> None:
+        """There is nothing to start."""
+
     def run(self, job: MeasureJob, on_record: OnRecord) -> None:
         self.jobs.append(job)
         for item in job.items:

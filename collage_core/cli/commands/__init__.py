@@ -8,6 +8,7 @@ from collage_core.cli.commands import (
     doctor,
     explain,
     export,
+    new_backend,
     optimize,
     quantize,
     run,
@@ -16,7 +17,7 @@ from collage_core.cli.commands import (
 
 __all__ = ["ALL", "MEASURING"]
 
-ALL = (backends, doctor, optimize, tune, quantize, run, bench, check, explain, export, costs)
+ALL = (backends, doctor, optimize, tune, quantize, run, bench, check, explain, export, costs, new_backend)
 
 MEASURING = (optimize, tune, bench, check)
 """Whose costs are kept, whenever they end."""

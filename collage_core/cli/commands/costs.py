@@ -52,6 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of what was infeasible or failed as a whole only, so that it is tried again",
     )
     prune.add_argument(
+        "--disturbed",
+        action="store_true",
+        help="measured while the processors were moved only, so that it is measured again",
+    )
+    prune.add_argument(
         "--stale",
         action="store_true",
         help="measured on another machine, or by versions that are not installed now, only",
@@ -153,14 +158,20 @@ def _target_of(key: CostKey, threads: str) -> Target:
 
 
 def _prune(args: argparse.Namespace, database: CostDatabase) -> None:
-    if args.backend is None and args.older_than is None and not (args.failed or args.stale):
-        raise CostDatabaseError("say what to prune: --backend, --failed, --stale or --older-than")
+    flags = args.failed or args.disturbed or args.stale
+    if args.backend is None and args.older_than is None and not flags:
+        what = "--backend, --failed, --disturbed, --stale or --older-than"
+        raise CostDatabaseError(f"say what to prune: {what}")
     if args.older_than is not None and not 0 <= args.older_than < math.inf:
         raise CostDatabaseError(f"--older-than {args.older_than:g}: expected a number of days, 0 or more")
     older_than_s = None if args.older_than is None else args.older_than * 86400
     current = _is_current if args.stale else None
     pruned = database.prune(
-        older_than_s=older_than_s, backend=args.backend, infeasible=args.failed, current=current
+        older_than_s=older_than_s,
+        backend=args.backend,
+        infeasible=args.failed,
+        disturbed=args.disturbed,
+        current=current,
     )
     print(f"{pruned} costs removed from {database.path}")
 

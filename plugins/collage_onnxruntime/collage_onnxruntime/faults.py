@@ -65,6 +65,11 @@ def _largest(op: Operator) -> str | None:
     return f"has no {op.op_type} of nothing that is bool" if empty else None
 
 
+def _local_response(op: Operator) -> str | None:
+    type = op.input_type(0)
+    return "has no LRN but of images" if type is not None and len(type.shape) != 4 else None
+
+
 def _lstm(op: Operator) -> str | None:
     return "does not clip LSTM's cell where it is read" if op.attribute("clip") else None
 
@@ -85,6 +90,7 @@ _FAULTS: dict[str, Fault] = {
     "Attention": _attention,
     "BatchNormalization": _batch_normalization,
     "ConvInteger": _convolution_of_integers,
+    "LRN": _local_response,
     "LSTM": _lstm,
     **dict.fromkeys(
         [

@@ -1,0 +1,51 @@
+"""`collage new-backend`: begin a package that brings a backend."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from collage_run.printable import printable_line
+
+from collage_core.cli.arguments import add_json
+from collage_core.cli.output import show
+from collage_core.cli.skeleton import write_skeleton
+from collage_core.plugins import default_registry
+
+NAME = "new-backend"
+SUMMARY = (
+    "Write a package that brings a backend of one kernel, with tests that it passes: a library's goes there."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="of the backend: a lower-case identifier")
+    parser.add_argument(
+        "--graph",
+        action="store_true",
+        help="of a library that optimises across kernels (default: one kernel per group)",
+    )
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="where to (default: collage-NAME)")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    folder = Path(args.output or f"collage-{args.name}")
+    kind = "graph" if args.graph else "operator"
+    files = write_skeleton(args.name, kind, folder, default_registry())
+    report = {
+        "backend": args.name,
+        "kind": kind,
+        "folder": str(folder),
+        "files": [str(f.relative_to(folder)) for f in files],
+    }
+    show(report, args.json, _text)
+
+
+def _text(report: dict[str, Any]) -> str:
+    folder = printable_line(report["folder"])
+    return (
+        f"written: {folder} ({', '.join(report['files'])})\n"
+        f"next: python -m pip install -e '{folder}[test]' && python -m pytest {folder}"
+    )

@@ -1,0 +1,65 @@
+"""Packages to begin with: a backend that passes its checks, to be filled with a library's kernels."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.resources
+import keyword
+import re
+from collections.abc import Iterator
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from string import Template
+
+from collage_core.errors import CollageError
+from collage_core.placement import VIEW
+from collage_core.plugins import Registry
+
+__all__ = ["KINDS", "write_skeleton"]
+
+KINDS = ("operator", "graph")
+_ANY = "any"
+"""What all kinds have."""
+_SUFFIX = ".tmpl"
+_PACKAGE = "package"
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_TAKEN = {VIEW, "benchmarks", "cli", "conformance", "core", "run"}
+
+
+def write_skeleton(name: str, kind: str, folder: Path, registry: Registry) -> list[Path]:
+    """Write the package of a backend of that name and kind (`KINDS`); the files, within `folder`.
+
+    Raises CollageError for a name that is no lower-case identifier or is taken, and where something is in
+    `folder` already.
+    """
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+        raise CollageError(
+            f"{name!r} is no name for a backend: lower-case letters, digits and _, a letter first"
+        )
+    if name in _TAKEN or name in registry.backends:
+        raise CollageError(f"the name {name!r} is taken")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise CollageError(f"{folder} is there already")
+    values = {
+        "name": name,
+        "title": name.title().replace("_", ""),
+        "version": importlib.metadata.version("collage-core"),
+    }
+    root = importlib.resources.files("collage_core.cli") / "skeletons"
+    written = []
+    for template, place in [*_files(root / _ANY), *_files(root / kind)]:
+        parts = [f"collage_{name}" if part == _PACKAGE else part for part in place]
+        path = folder.joinpath(*parts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(Template(template.read_text("utf-8")).substitute(values), "utf-8")
+        written.append(path)
+    return written
+
+
+def _files(folder: Traversable, place: tuple[str, ...] = ()) -> Iterator[tuple[Traversable, tuple[str, ...]]]:
+    """Templates, and where what is made of them lies."""
+    for entry in sorted(folder.iterdir(), key=lambda e: e.name):
+        if entry.is_dir():
+            yield from _files(entry, (*place, entry.name))
+        elif entry.name.endswith(_SUFFIX):
+            yield entry, (*place, entry.name.removesuffix(_SUFFIX))

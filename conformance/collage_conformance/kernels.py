@@ -1,0 +1,231 @@
+"""Checks of a backend in a process of its own: what it does to the process, and what its kernels leave there.
+
+python -m collage_conformance.kernels CHECK BACKEND THREADS FILE
+
+writes what is wrong, a list of lines, as JSON.
+"""
+
+from __future__ import annotations
+
+import bz2
+import ctypes
+import gc
+import hashlib
+import json
+import locale
+import lzma
+import os
+import random
+import signal
+import sqlite3
+import ssl
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from collage_conformance.groups import Group, specimens
+from collage_conformance.samples import Sample
+from collage_conformance.subject import Subject
+from collage_core.backend import Bound, Variant
+from collage_core.candidates import generate_candidates
+from collage_core.costs import environment_of
+from collage_core.device import Target
+from collage_core.errors import DeclinedError, Refusal
+from collage_core.ir import from_model
+from collage_core.plugins import default_registry
+from collage_core.reference import ReferenceBackend, evaluate
+from collage_core.testing import bind, make_model, node
+
+__all__ = ["CHECKS"]
+
+_PYTHONS_OWN = (bz2, ctypes, hashlib, lzma, sqlite3, ssl)
+"""What these load is nobody's library."""
+_BUILDS, _FIRST_BUILDS = 500, 100
+_BUILDING_LIMIT_S = 60.0
+_MOST_GROWTH_BYTES = 16 << 20
+_BUSY_S, _GRACE_S, _QUIET_S = 1.0, 0.5, 0.5
+_MOST_QUIET_S = 0.05
+_FURTHER_THREADS = 0.2
+"""So many more may have run, by processor seconds over seconds: what starts and ends them counts, too."""
+
+
+def discovery(name: str, threads: int) -> list[str]:
+    """Asked what it is and what it offers, it loads no library and changes nothing in the process."""
+    x = np.ones((3, 5), np.float32)
+    model = make_model([node("MatMul", ["x", "w"], "y")], {"x": x}, {"w": x.T.copy()})
+    sample = Sample("product", model, {"x": x})
+    _offers(Subject(ReferenceBackend(), Target("cpu", threads), None), sample)  # what core loads for this
+    loaded, state = _mapped(), _state()
+    backend = default_registry().backend(name)
+    target = Target("cpu", threads)
+    for ask in (backend.info, backend.patterns, backend.rules, lambda: backend.environment(target)):
+        ask()
+    _offers(Subject(backend, target, None), sample)
+    faults = [f"it loads {path}" for path in sorted(_mapped() - loaded)]
+    return faults + _changes(state, {})
+
+
+def growth(name: str, threads: int) -> list[str]:
+    """Kernels that are built, run and dropped again and again leave nothing behind."""
+    faults = []
+    for build, where in _builders(name, threads)[:2]:
+        begun_s, sizes = time.monotonic(), []
+        for number in range(_BUILDS):
+            build()()
+            if number >= _FIRST_BUILDS and number % 50 == 0:
+                gc.collect()
+                sizes.append(_resident_bytes())
+            if time.monotonic() - begun_s > _BUILDING_LIMIT_S:
+                break
+        if len(sizes) > 1 and sizes[-1] - sizes[0] > _MOST_GROWTH_BYTES:
+            grown = (sizes[-1] - sizes[0]) / (50 * (len(sizes) - 1)) / 1024
+            faults.append(f"{where}: each build leaves {grown:.0f} KiB behind")
+    return faults
+
+
+def threads_used(name: str, threads: int) -> list[str]:
+    """No more threads run than it was told."""
+    faults = []
+    for build, where in _builders(name, threads):
+        call = build()
+        begun_s, begun_cpu_s = time.monotonic(), time.process_time()
+        while (took_s := time.monotonic() - begun_s) < _BUSY_S:
+            call()
+        used = (time.process_time() - begun_cpu_s) / took_s
+        if used > threads + _FURTHER_THREADS:
+            faults.append(f"{where}: {used:.1f} threads ran, of {threads}")
+    return faults
+
+
+def quiet(name: str, threads: int) -> list[str]:
+    """Nothing runs on when a call has returned; half a second later at the latest."""
+    faults = []
+    for build, where in _builders(name, threads):
+        call = build()
+        for _ in range(20):
+            call()
+        time.sleep(_GRACE_S)
+        begun_s = time.process_time()
+        time.sleep(_QUIET_S)
+        if (used_s := time.process_time() - begun_s) > _MOST_QUIET_S:
+            faults.append(
+                f"{where}: its threads ran for {used_s:.2f} s of {_QUIET_S:g} s after its last call"
+            )
+    return faults
+
+
+def manners(name: str, threads: int) -> list[str]:
+    """A kernel that is built and run leaves the process as it was."""
+    subject = Subject.named(name, threads)
+    state, declared = _state(), subject.backend.environment(subject.target)
+    for build, _ in _builders(name, threads):
+        call = build()
+        for _ in range(3):
+            call()
+    return _changes(state, declared)
+
+
+def keys(name: str, threads: int) -> list[str]:
+    """Told, not wrong: what costs are kept under, for the same in another process."""
+    subject = Subject.named(name, threads)
+    told = [json.dumps(environment_of(subject.backend, subject.target), sort_keys=True)]
+    for group in specimens(subject):
+        offered = subject.backend.variants(group.subgraph, subject.target)
+        variants = [] if isinstance(offered, Refusal) else [str(v) for v in offered]
+        told.append(f"{group.subgraph.key} {group.origin} {variants}")
+    return told
+
+
+CHECKS: Mapping[str, Callable[[str, int], list[str]]] = {
+    f.__name__: f for f in (discovery, growth, threads_used, quiet, manners, keys)
+}
+
+
+def _offers(subject: Subject, sample: Sample) -> None:
+    """All that may be asked where its library must not be loaded."""
+    generate_candidates(from_model(sample.model), [subject.backend], subject.target)
+
+
+def _builders(name: str, threads: int) -> list[tuple[Callable[[], Bound], str]]:
+    """For each specimen what builds its first variant that is not declined, bound to buffers and inputs."""
+    subject = Subject.named(name, threads)
+    found = []
+    for group in specimens(subject):
+        offered = subject.backend.variants(group.subgraph, subject.target)
+        for variant in [] if isinstance(offered, Refusal) else offered:
+            build = _builder(subject, group, variant)
+            try:
+                build()()
+            except DeclinedError:
+                continue
+            found.append((build, f"{group}, {variant}"))
+            break
+    return found
+
+
+def _builder(subject: Subject, group: Group, variant: Variant) -> Callable[[], Bound]:
+    values = evaluate(group.subgraph.graph, group.inputs, keep=group.subgraph.inputs)
+
+    def build() -> Bound:
+        kernel = subject.backend.build(group.subgraph, variant, subject.target)
+        return bind(kernel, group.subgraph, variant, values).call
+
+    return build
+
+
+def _mapped() -> set[str]:
+    """Shared libraries that are mapped, but Python's own modules."""
+    own = sysconfig.get_path("platstdlib")
+    paths = {line.split(maxsplit=5)[-1].strip() for line in Path("/proc/self/maps").read_text().splitlines()}
+    return {p for p in paths if ".so" in Path(p).name and not p.startswith(f"{own}/lib-dynload")}
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _state() -> dict[str, object]:
+    umask = os.umask(0)
+    os.umask(umask)
+    status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    tiny = np.float32(1e-40)
+    return {
+        "which signals have handlers": status["SigCgt"],
+        "which signals are ignored": status["SigIgn"],
+        "which signals are blocked": status["SigBlk"],
+        "Python's signal handlers": tuple(signal.getsignal(s) for s in sorted(signal.valid_signals())),
+        "the locale": locale.setlocale(locale.LC_ALL),
+        "the processors that may be used": os.sched_getaffinity(0),
+        "the working folder": os.getcwd(),
+        "the umask": umask,
+        "whether subnormal numbers are zero": bool(tiny * np.float32(0.5) == 0),
+        "how numbers are rounded": (
+            float(np.float32(1) / np.float32(3)),
+            float(np.float32(-1) / np.float32(3)),
+        ),
+        "NumPy's handling of errors": str(np.geterr()),
+        "Python's random numbers": hash(random.getstate()),
+        "NumPy's random numbers": np.random.get_state()[1].tobytes(),  # type: ignore[index]
+        "the environment": dict(os.environ),
+    }
+
+
+def _changes(before: Mapping[str, object], declared: Mapping[str, str]) -> list[str]:
+    after = _state()
+    was, now = before["the environment"], after["the environment"]
+    assert isinstance(was, dict)
+    assert isinstance(now, dict)
+    variables = [k for k in {*was, *now} if was.get(k) != now.get(k) and k not in declared]
+    faults = [
+        f"it changes {what}" for what in before if what != "the environment" and before[what] != after[what]
+    ]
+    return faults + [f"it sets the variable {v}" for v in sorted(variables)]
+
+
+if __name__ == "__main__":
+    _check, _name, _threads, _file = sys.argv[1:]
+    Path(_file).write_text(json.dumps(CHECKS[_check](_name, int(_threads))))

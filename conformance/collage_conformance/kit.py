@@ -1,0 +1,298 @@
+"""The checks of a backend, as a class of tests to run or to derive from."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from collage_conformance.groups import Group, groups_of, readable, specimens
+from collage_conformance.samples import Sample, chains, samples_of
+from collage_conformance.subject import Subject
+from collage_core import Bundle, load, save
+from collage_core.backend import BackendKind, plain_variant
+from collage_core.errors import CollageError, Refusal
+from collage_core.formats import Array
+from collage_core.ir import NodeSet, Subgraph
+from collage_core.onnx_backend import OnnxBackend
+from collage_core.patterns import BackendPattern
+from collage_core.reference import evaluate
+from collage_core.rules import PatternRule
+from collage_core.testing import NothingBuiltError, check_group
+
+__all__ = ["CHAINS", "Conformance"]
+
+CHAINS = 20
+"""Random models of several operators."""
+_TOLD = 5
+"""So many faults of one test are told."""
+_PROCESS_LIMIT_S = 600.0
+
+_ERROR = 1e-4
+
+Record = Callable[[str, object], None]
+
+
+class Conformance:
+    """Derive from it, and name the backend::
+
+        class TestNegate(Conformance):
+            backend = "negate"
+
+    backend: its name; that of the option `--collage-backend` where it is empty. threads: what it is told to
+    run on. cases: of each operator so many samples from each source at most, all where None; the option
+    `--collage-cases` where that is given. tolerances: largest errors by dtype, where smaller than core's.
+    repeatable: whether a kernel answers the same twice, to the last bit (`collage_core.testing.check_group`).
+    """
+
+    backend: ClassVar[str] = ""
+    cases: ClassVar[int | None] = None
+    threads: ClassVar[int] = min(2, len(os.sched_getaffinity(0)))
+    tolerances: ClassVar[Mapping[str, float]] = {}
+    repeatable: ClassVar[bool] = True
+
+    def samples(self) -> Iterable[Sample]:
+        """Models of your own to look for groups in; none, unless you say so."""
+        return ()
+
+    @pytest.fixture
+    def subject(self, request: pytest.FixtureRequest) -> Subject:
+        name = request.cls.backend or request.config.getoption("collage_backend")
+        if not name:
+            pytest.skip("name a backend: --collage-backend=NAME")
+        return _subject(name, request.cls.threads)
+
+    # The package
+
+    def test_package(self, subject: Subject) -> None:
+        """It says which core it works with, and the backend's version is its own."""
+        package = subject.distribution
+        if package is None:
+            pytest.skip("no package brings it: it is found by COLLAGE_PLUGINS")
+        needed = [r.partition(";")[0].replace(" ", "") for r in package.requires or ()]
+        ours = [r for r in needed if r.startswith(("collage-core", "collage-run"))]
+        _require(ours, f"{package.name} requires neither collage-core nor collage-run")
+        pinned = all(any(sign in r for sign in "=<~") for r in ours)
+        _require(
+            pinned,
+            f"{package.name} works with any version of {', '.join(ours)}: it should name those it knows",
+        )
+        told = subject.backend.info().version
+        _require(
+            told == package.version, f"info() tells version {told!r}, {package.name} is {package.version}"
+        )
+
+    def test_discovery(self, subject: Subject, tmp_path: Path) -> None:
+        """Asked what it is and what it offers it loads no library, prints nothing and changes nothing."""
+        _tell(self._in_a_process("discovery", subject, tmp_path))
+
+    # What it says
+
+    def test_declarations(self, subject: Subject) -> None:
+        """Its name, kind, devices, environment, patterns and rules are what core takes them for."""
+        backend = subject.backend
+        info, name = backend.info(), backend.name
+        _require(
+            name == name.lower() and name.isidentifier(), f"its name is {name!r}: not a lower-case identifier"
+        )
+        _require(info.name == name, f"its name is {name!r}, and by info() {info.name!r}")
+        _require(info == backend.info(), "info() tells something else the second time")
+        kinds = BackendKind.OPERATOR, BackendKind.GRAPH
+        _require(info.kind in kinds, f"its kind is {info.kind}, which is core's own")
+        _require(bool(info.library_version), "it is available, and tells no version of its library")
+        _require(bool(info.devices), "it runs on no device")
+        variables = backend.environment(subject.target)
+        texts = all(isinstance(t, str) for pair in variables.items() for t in pair)
+        _require(texts, f"environment() returns {dict(variables)!r}: texts by text are wanted")
+        _require(
+            variables == backend.environment(subject.target), "environment() says something else each time"
+        )
+        for kind, offered in ((BackendPattern, backend.patterns()), (PatternRule, backend.rules())):
+            for one in offered:
+                _require(isinstance(one, kind), f"{one!r} is no {kind.__name__}")
+                _require(one.backend == name, f"{kind.__name__} {one.name!r} is of backend {one.backend!r}")
+
+    def test_declines(self, subject: Subject, operator: str) -> None:
+        """What it does not take it declines, whatever it is, and raises nothing."""
+        backend, target, faults = subject.backend, subject.target, []
+        for sample in samples_of(operator, 1):
+            if (graph := readable(sample)) is None:
+                continue
+            for n in graph.nodes:
+                group = Subgraph(graph, NodeSet([n.id]))
+                odd = replace(plain_variant(group), options=(("no such option", "1"),))
+                try:
+                    backend.variants(group, target)
+                    if not isinstance(backend.refusal(group, odd, target), Refusal):
+                        faults.append(f"{group}, {sample.name}: it would build {odd}, which nobody offers")
+                except Exception as error:  # what must not be
+                    faults.append(f"{group}, {sample.name}: {type(error).__name__}: {error}")
+        _tell(faults)
+
+    # What it computes
+
+    def test_operator(
+        self,
+        subject: Subject,
+        operator: str,
+        request: pytest.FixtureRequest,
+        record_property: Record,
+    ) -> None:
+        """Everything that it offers for an operator, alone, is right."""
+        most = request.config.getoption("collage_cases") or self.cases
+        groups = _distinct(subject, samples_of(operator, most))
+        required = request.config.getoption("require_delegated").split(",")
+        if not groups and operator in map(str.strip, required):
+            raise AssertionError(f"it takes no {operator}")
+        self._check(subject, groups, record_property, f"it takes no {operator}")
+
+    def test_chain(self, subject: Subject, chain: int, record_property: Record) -> None:
+        """So is what it offers for several operators in a row."""
+        self._check(
+            subject, _distinct(subject, [chains(chain)]), record_property, "it takes nothing of this one"
+        )
+
+    def test_own_samples(self, subject: Subject, record_property: Record) -> None:
+        self._check(subject, _distinct(subject, self.samples()), record_property, "there are none")
+
+    # What it does to the process
+
+    def test_growth(self, subject: Subject, tmp_path: Path) -> None:
+        """Five hundred kernels that were built and dropped leave nothing behind."""
+        _tell(self._in_a_process("growth", subject, tmp_path))
+
+    def test_threads(self, subject: Subject, tmp_path: Path) -> None:
+        """No more threads run than it was told, and on one thread one."""
+        for threads in sorted({1, self.threads}):
+            told = replace(subject, target=replace(subject.target, threads=threads))
+            _tell(self._in_a_process("threads_used", told, tmp_path))
+
+    def test_quiet(self, subject: Subject, tmp_path: Path) -> None:
+        """Nothing runs on when its calls have returned."""
+        _tell(self._in_a_process("quiet", subject, tmp_path))
+
+    def test_manners(self, subject: Subject, tmp_path: Path) -> None:
+        """Signal handlers, locale, rounding and whatever else the process has stay as they were."""
+        _tell(self._in_a_process("manners", subject, tmp_path))
+
+    # How it is measured and used
+
+    def test_keys(self, subject: Subject, tmp_path: Path) -> None:
+        """What its costs are kept under is the same in every process."""
+        one, other = (self._in_a_process("keys", subject, tmp_path, seed) for seed in ("1", "2"))
+        _tell([f"{a} in one process, {b} in another" for a, b in zip(one, other, strict=True) if a != b])
+
+    def test_end_to_end(self, subject: Subject, tmp_path: Path) -> None:
+        """Models are placed on it, answered in a worker, saved, loaded and answered again."""
+        faults, used = [], False
+        for group in _specimens(subject):
+            graph, inputs = group.subgraph.graph, group.inputs
+            expected = evaluate(graph, inputs, keep=graph.outputs)
+            kind = OnnxBackend.for_backends(subject.backend.name)
+            placed = kind.prepare(group.sample.model, threads=self.threads)
+            given = [np.asarray(inputs[v]) for v in graph.inputs]
+            answers = [("placed", dict(zip(graph.outputs, placed.run(given), strict=True)))]
+            faults += placed.notes
+            for number, (its_graph, placement) in enumerate(placed.placements):
+                used = used or any(g.backend == subject.backend.name for g in placement.groups)
+                path = tmp_path / f"{number}.collage"
+                save(Bundle(its_graph, placement), path)
+                answers.append(("loaded", load(path)(dict(inputs))))
+            kind.close()
+            for where, found in answers:
+                faults += [
+                    f"{group}, {where}: {v} is wrong" for v in expected if not _near(found[v], expected[v])
+                ]
+        _tell(faults)
+        _require(used, "no group of the common models was placed on it")
+
+    # How
+
+    def _check(self, subject: Subject, groups: list[Group], record: Record, nothing: str) -> None:
+        faults, checked = [], 0
+        for group in groups:
+            try:
+                check_group(
+                    subject.backend,
+                    group.subgraph,
+                    group.inputs,
+                    subject.target,
+                    tolerances=self.tolerances,
+                    repeatable=self.repeatable,
+                )
+            except NothingBuiltError:
+                continue
+            except AssertionError as error:
+                faults.append(f"{error} ({group.origin}, {group.sample.name})")
+            checked += 1
+        record("groups", checked)
+        _tell(faults)
+        if not checked:
+            pytest.skip(nothing)
+
+    def _in_a_process(self, check: str, subject: Subject, folder: Path, seed: str = "0") -> list[str]:
+        file = folder / f"{check}.json"
+        file.unlink(missing_ok=True)
+        arguments = [check, subject.backend.name, str(subject.target.threads), str(file)]
+        variables = {**os.environ, **subject.backend.environment(subject.target), "PYTHONHASHSEED": seed}
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "collage_conformance.kernels", *arguments],
+                env=variables,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_PROCESS_LIMIT_S,
+            )
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it hangs: {check} took more than {_PROCESS_LIMIT_S:g} s") from None
+        if done.returncode or not file.exists():
+            last = "; ".join(done.stderr.strip().splitlines()[-3:])
+            raise AssertionError(f"the process ends with status {done.returncode}: {last}")
+        _require(not done.stdout, f"it writes to standard output: {done.stdout[:200]!r}")
+        return list(json.loads(file.read_text()))
+
+
+@functools.cache
+def _subject(name: str, threads: int) -> Subject:
+    try:
+        return Subject.named(name, threads)
+    except CollageError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@functools.cache
+def _specimens(subject: Subject) -> list[Group]:
+    return specimens(subject)
+
+
+def _distinct(subject: Subject, samples: Iterable[Sample]) -> list[Group]:
+    """Groups that the same kernels serve are checked once."""
+    found: Iterator[Group] = itertools.chain.from_iterable(groups_of(subject, s) for s in samples)
+    return list({g.subgraph.key: g for g in found}.values())
+
+
+def _near(found: Array, expected: Array) -> bool:
+    """Both float32, of one of the common models."""
+    return bool(np.abs(found - expected).max() <= _ERROR * np.abs(expected).max())
+
+
+def _require(holds: object, fault: str) -> None:
+    if not holds:
+        raise AssertionError(fault)
+
+
+def _tell(faults: list[str]) -> None:
+    if faults:
+        more = [f"and {len(faults) - _TOLD} more"] if len(faults) > _TOLD else []
+        raise AssertionError("\n".join([*faults[:_TOLD], *more]))

@@ -1,0 +1,111 @@
+"""A backend that is right passes; one with a fault fails in the check of that fault, and in no other."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broken_backends import FAULTY, Threads
+
+_SUPPORT = Path(__file__).parent / "support"
+_ASKED = "not (test_declines or test_operator) or Neg or Conv"
+"""What these take or decline: all operators would take minutes."""
+
+
+def _checked(name: str, folder: Path, *options: str, path: Path | None = None) -> dict[str, Any]:
+    report = folder / "report.json"
+    variables = {**os.environ, "COLLAGE_PLUGINS": "broken_backends", "COLLAGE_HOME": str(folder)}
+    if path is not None:
+        variables["COLLAGE_PLUGINS"] = ""
+    known = [str(path or ""), str(_SUPPORT), os.environ.get("PYTHONPATH", "")]
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, known))
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "--pyargs",
+        "collage_conformance",
+    ]
+    told = ["--collage-backend", name, "--collage-cases", "1", "--collage-json", str(report)]
+    done = subprocess.run(
+        [*command, *told, "-k", _ASKED, *options], env=variables, cwd=folder, capture_output=True, text=True
+    )
+    assert report.exists(), done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(report.read_text())
+    assert (done.returncode != 0) == bool(found["failed"]), done.stdout
+    return found
+
+
+@pytest.mark.ci
+def test_what_is_right_passes(tmp_path: Path) -> None:
+    found = _checked("sound", tmp_path)
+    assert found["failed"] == [], found["checks"]
+    assert found["operators"] == ["Neg"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [pytest.param(k.name, marks=pytest.mark.alone if k is Threads else ()) for k in FAULTY]
+)
+def test_each_fails_just_where_its_fault_is(name: str, tmp_path: Path) -> None:
+    found = _checked(name, tmp_path)
+    assert found["failed"] == [name], found["checks"]
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("version", "requirement", "fault"),
+    [
+        ("0.1.0", "collage-run==0.1.0", ""),
+        ("0.2.0", "collage-run==0.1.0", "info() tells version '0.1.0', broken is 0.2.0"),
+        ("0.1.0", "collage-core", "broken works with any version of collage-core"),
+        ("0.1.0", "numpy", "broken requires neither collage-core nor collage-run"),
+    ],
+)
+def test_a_package_is_looked_at(version: str, requirement: str, fault: str, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    facts = site / f"broken-{version}.dist-info"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: broken\nVersion: {version}\nRequires-Dist: {requirement}\n"
+    )
+    (facts / "entry_points.txt").write_text("[collage]\nbroken = broken_backends\n")
+    found = _checked("sound", tmp_path, "-k", "test_package", path=site)
+    assert found["failed"] == (["package"] if fault else [])
+    assert all(fault in told for told in found["checks"]["package"]["faults"])
+
+
+@pytest.mark.ci
+def test_what_must_be_taken_is_asked_for(tmp_path: Path) -> None:
+    found = _checked(
+        "sound", tmp_path, "-k", "test_operator and (Neg or Conv)", "--require-delegated", "Conv,Neg"
+    )
+    assert found["failed"] == ["operator"]
+    assert found["checks"]["operator"]["faults"] == ["it takes no Conv"]
+
+
+@pytest.mark.parametrize(("name", "said"), [("", "name a backend"), ("nobody", "unknown backend 'nobody'")])
+def test_it_says_whom_it_does_not_know(name: str, said: str, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-rs",
+        "--pyargs",
+        "collage_conformance",
+        "-k",
+        "test_package",
+    ]
+    named = ["--collage-backend", name] if name else []
+    done = subprocess.run([*command, *named], cwd=tmp_path, capture_output=True, text=True)
+    assert said in done.stdout
+    assert done.returncode == (1 if name else 0)

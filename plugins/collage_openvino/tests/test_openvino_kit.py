@@ -1,0 +1,12 @@
+"""The kit that says whether a backend is right."""
+
+from __future__ import annotations
+
+import pytest
+from collage_conformance import Conformance
+
+
+@pytest.mark.slow
+class TestOpenVino(Conformance):
+    backend = "openvino"
+    cases = 1
