@@ -185,6 +185,7 @@ def _run(collage: Collage, bundle: Path, x: Array) -> Array:
     return y
 
 
+@pytest.mark.ci
 def test_element_types_of_less_than_a_byte(collage: Collage) -> None:
     """Two of them to the byte, inside, in external data, in a bundle, and to a worker."""
     values = np.random.default_rng(0).integers(-8, 8, (65, 64))
@@ -207,6 +208,7 @@ def test_element_types_of_less_than_a_byte(collage: Collage) -> None:
     np.testing.assert_array_equal(np.load(collage.folder / "y.npy"), values.astype(np.float32))
 
 
+@pytest.mark.ci
 def test_inputs_of_types_that_numpy_has_not(collage: Collage) -> None:
     node = helper.make_node("Relu", ["x\0"], ["y"])  # the name is no text that numpy could keep either
     graph = helper.make_graph([node], "g", [vector("x\0", (2, 3), TensorProto.BFLOAT16)], [vector("y", None)])
@@ -218,6 +220,7 @@ def test_inputs_of_types_that_numpy_has_not(collage: Collage) -> None:
     assert report["groups"][0]["formats"]["inputs"] == ["bfloat16:plain"]
 
 
+@pytest.mark.ci
 def test_bfloat16_from_and_to_files(collage: Collage) -> None:
     model = relu_model()
     model.graph.input[0].type.tensor_type.elem_type = TensorProto.BFLOAT16

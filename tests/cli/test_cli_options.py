@@ -41,6 +41,7 @@ def _optimize(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Any
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.ci
 def test_backends_that_may_take_part(place: Place) -> None:
     report = place("--backends", "DNNL")
     assert set(_backend_of(report).values()) <= {"dnnl", "view", "reference"}
@@ -90,6 +91,7 @@ def test_pins_that_cannot_be(optimised: Optimised, mistake: Mistake) -> None:
     assert "given twice" in mistake("optimize", model, "--pin", "a=tvm", "--pin", "a=dnnl")
 
 
+@pytest.mark.ci
 def test_shapes(
     open_model: Path, mistake: Mistake, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -105,6 +105,7 @@ def test_an_error_is_held_by_as_many_nodes_as_it_takes(
     assert f"of the {max_error:g} that was allowed\n{len(told['spared'])} node" in said
 
 
+@pytest.mark.ci
 def test_an_error_that_cannot_be_held_leaves_what_was_there(
     network: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -257,6 +257,7 @@ def test_whatever_is_raised_where_the_best_is_kept_leaves_nothing_behind(
     assert not list(temporary.iterdir())
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("libraries")
 def test_quick_compares_once(parse: Parse, tmp_path: Path) -> None:
     progress = _Recorder()

@@ -108,6 +108,7 @@ def test_where_rounding_makes_a_wrong_answer_nothing_is_rounded(
     assert again.counts["measured"] == 0
 
 
+@pytest.mark.ci
 def test_nothing_is_rounded_that_was_not_asked_for(parse: Parse, tmp_path: Path) -> None:
     found = _optimize(parse, tmp_path / "c.sqlite", Target("cpu", 1))
     assert set(_stored(found.placement)) == {"float32"}
@@ -117,6 +118,7 @@ def test_nothing_is_rounded_that_was_not_asked_for(parse: Parse, tmp_path: Path)
     assert "offered with 'x', which is float32[4,64], as float16:plain" in refused
 
 
+@pytest.mark.ci
 def test_a_placement_says_what_it_may_round_to(parse: Parse, tmp_path: Path) -> None:
     found = _optimize(parse, tmp_path / "c.sqlite", _HALVES)
     data: dict[str, Any] = json.loads(json.dumps(found.placement.to_json()))
@@ -154,6 +156,7 @@ def test_a_type_of_the_models_own_is_no_rounding(parse: Parse) -> None:
         assert entrant.held_to() == {"y": "float32", "z": "float16"}
 
 
+@pytest.mark.ci
 def test_a_network_is_held_to_what_rounding_makes_of_it(parse: Parse, tmp_path: Path) -> None:
     """A difference of large numbers: float16 tells them apart by steps of 0.5, and so does the answer."""
     nodes = "[h] a = Add(x, c) [r] b = Relu(a) [n] d = Neg(b) [s] y = Add(d, c)"

@@ -53,6 +53,7 @@ def placed(backend: str, costs: Path, rounds: int, notes: Notes | None = None) -
     )
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("dice")
 def test_other_numbers_are_right_and_the_seed_is_told(tmp_path: Path) -> None:
     notes = Notes()

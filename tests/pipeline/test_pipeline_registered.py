@@ -86,6 +86,7 @@ def test_an_installed_library(speechless: str, parse: Parse, answer: Answer, tmp
     assert _error(build(result.graph, result.placement)(x), answer(model, x)) < 1e-4
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("grudges")
 def test_a_plugin_without_patterns(parse: Parse, answer: Answer, tmp_path: Path) -> None:
     model = parse(

@@ -195,6 +195,7 @@ def test_an_error_that_is_none(parse: Parse, tmp_path: Path, max_error: float) -
         _within(parse, tmp_path, max_error)
 
 
+@pytest.mark.ci
 def test_a_price_is_added_to_what_rounds_and_to_nothing_else(parse: Parse, tmp_path: Path) -> None:
     found = _within(parse, tmp_path, 1e-2)
     squared = {site: 2.0 for c in found.candidates.candidates for site in c.rounding_sites}
