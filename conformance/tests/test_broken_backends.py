@@ -44,7 +44,7 @@ def _checked(name: str, folder: Path, *options: str, path: Path | None = None) -
     return found
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_what_is_right_passes(tmp_path: Path) -> None:
     found = _checked("sound", tmp_path)
     assert found["failed"] == [], found["checks"]
