@@ -22,8 +22,9 @@ __all__ = ["AheadCompiler"]
 _WORKER_BYTES = 1 << 30
 """The least share of the job's memory that a worker is started for: compilers are large."""
 _WORTH = 8
-"""Kernels for which another worker is started: until it has loaded a compiler, the others have compiled about
-so many."""
+"""Kernels for which another worker is started: about as many as one compiles until another has loaded its
+compiler. Where so many came, more will.
+"""
 _BATCH = 32
 """Kernels of a batch, for each worker: measuring begins after some seconds."""
 _MAX_HANGS = 3
@@ -70,7 +71,7 @@ class AheadCompiler:
 
     def in_batches(self, items: Sequence[MeasureItem]) -> Iterator[MeasureItem]:
         """The items in their order, compiled in batches before they are handed out: where there have been
-        enough of them by now for two workers at least.
+        enough of them by now for two workers at least, or there are workers already.
         """
         self._asked += sum(isinstance(i, KernelItem) for i in items)
         count = min(self._processes, self._asked // _WORTH)

@@ -68,7 +68,10 @@ def groups_of(subject: Subject, sample: Sample) -> Iterator[Group]:
     for single in takes:
         if single.node_set not in found and offers_for(single, "", backend, target)[0]:
             found[single.node_set] = single, "`variants` alone"
-    kept = {s.node_set for s in _supported(subject, [s for s, _ in found.values()])}
+    # Each is asked about once: some libraries compile it to tell.
+    asked = {s.node_set for s in singles}
+    larger = [s for s, _ in found.values() if s.node_set not in asked]
+    kept = {s.node_set for s in (*takes, *_supported(subject, larger))}
     for subgraph, origin in found.values():
         if subgraph.node_set in kept:
             yield Group(sample, subgraph, origin)

@@ -17,6 +17,19 @@ _ASKED = "not (test_declines or test_operator) or Neg or Conv"
 """What these take or decline: all operators would take minutes."""
 
 
+def _kit(
+    folder: Path, *options: str, variables: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [*(sys.executable, "-m", "pytest", "-p", "no:cacheprovider"), "-q", "--pyargs"]
+    return subprocess.run(
+        [*command, "collage_conformance", *options],
+        env=variables,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+
+
 def _checked(name: str, folder: Path, *options: str, path: Path | None = None) -> dict[str, Any]:
     report = folder / "report.json"
     variables = {**os.environ, "COLLAGE_PLUGINS": "broken_backends", "COLLAGE_HOME": str(folder)}
@@ -24,20 +37,8 @@ def _checked(name: str, folder: Path, *options: str, path: Path | None = None) -
         variables["COLLAGE_PLUGINS"] = ""
     known = [str(path or ""), str(_SUPPORT), os.environ.get("PYTHONPATH", "")]
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, known))
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
-        "-q",
-        "--pyargs",
-        "collage_conformance",
-    ]
     told = ["--collage-backend", name, "--collage-cases", "1", "--collage-json", str(report)]
-    done = subprocess.run(
-        [*command, *told, "-k", _ASKED, *options], env=variables, cwd=folder, capture_output=True, text=True
-    )
+    done = _kit(folder, *told, "-k", _ASKED, *options, variables=variables)
     assert report.exists(), done.stdout + done.stderr
     found: dict[str, Any] = json.loads(report.read_text())
     assert (done.returncode != 0) == bool(found["failed"]), done.stdout
@@ -94,18 +95,7 @@ def test_what_must_be_taken_is_asked_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "said"), [("", "name a backend"), ("nobody", "unknown backend 'nobody'")])
 def test_it_says_whom_it_does_not_know(name: str, said: str, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-rs",
-        "--pyargs",
-        "collage_conformance",
-        "-k",
-        "test_package",
-    ]
     named = ["--collage-backend", name] if name else []
-    done = subprocess.run([*command, *named], cwd=tmp_path, capture_output=True, text=True)
+    done = _kit(tmp_path, "-rs", "-k", "test_package", *named)
     assert said in done.stdout
     assert done.returncode == (1 if name else 0)
