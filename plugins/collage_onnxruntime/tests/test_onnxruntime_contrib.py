@@ -19,6 +19,7 @@ from onnx import helper
 
 from collage_core import Bundle, load, optimize, save
 from collage_core.candidates import Constraints
+from collage_core.device import Target
 from collage_core.errors import ModelError
 from collage_core.formats import Array
 from collage_core.ir import Graph, from_model
@@ -486,7 +487,7 @@ def test_a_transformer_of_two_vendors_operators_is_placed_kept_and_explained(tmp
     inputs = {"ids": np.arange(12, dtype=np.int32)[None], "kinds": np.zeros((1, 12), np.int32)}
     inputs["mask"] = (np.arange(12, dtype=np.int32)[None] < 9).astype(np.int32)
     with pytest.raises(ModelError, match=r"com\.acme\.Scale"):
-        optimize(model, backends=["dnnl"], costs=costs, rounds=0)
+        optimize(model, backends=["dnnl"], target=Target("cpu", 1), costs=costs, rounds=0)
     registry = Registry([importlib.import_module("acme_operators")])
     # Of so small a network one library may be the fastest: each gets what the other may not have.
     excluded = [("onnxruntime", "MatMul"), ("reference", "MatMul"), ("dnnl", "Gelu"), ("dnnl", "Softmax")]
@@ -496,6 +497,7 @@ def test_a_transformer_of_two_vendors_operators_is_placed_kept_and_explained(tmp
         costs=costs,
         registry=registry,
         inputs=inputs,
+        target=Target("cpu", 1),
         rounds=0,
         constraints=Constraints(excluded=excluded),
     )
