@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from collage_core.costs.failures import may_do_now
-from collage_core.costs.record import MOVED, CostKey, CostRecord, Policy
+from collage_core.costs.record import DISTURBED, MOVED, CostKey, CostRecord, Policy
 from collage_core.errors import CostDatabaseError
 from collage_core.folders import user_folder
 
@@ -191,7 +191,8 @@ class CostDatabase:
 
         older_than_s: measured longer ago than that. backend: of that backend. current: of keys for which it
         says no. infeasible: of candidates that failed, and answers found after something had: the next
-        run then tries again. disturbed: taken while the processors were moved, in every attempt.
+        run then tries again. disturbed: taken while the processors were moved, in every attempt, or while
+        other work had them in too many of its runs.
         """
         if older_than_s is None and backend is None and current is None and not (infeasible or disturbed):
             return 0
@@ -202,7 +203,7 @@ class CostDatabase:
             if (limit is None or c.created_at < limit)
             and (backend is None or c.key.backend.lower() == backend.lower())
             and not (infeasible and c.record.ok and not c.record.details.get("failed"))
-            and not (disturbed and not c.record.details.get(MOVED))
+            and (not disturbed or any(c.record.details.get(d) for d in (DISTURBED, MOVED)))
             and (current is None or not current(c.key))
         ]
         return self._write("DELETE FROM costs WHERE digest = :digest AND created_at = :created_at", doomed)

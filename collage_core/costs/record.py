@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from collage_core.costs.samples import median_uncertainty
 
 __all__ = [
+    "DISTURBED",
     "MOVED",
     "RACED_OUT",
     "RETAKEN",
@@ -20,6 +21,9 @@ __all__ = [
     "Policy",
     "Status",
 ]
+
+DISTURBED = "disturbed"
+"""Among the details of a record most of whose runs were disturbed (`Device.disturbances`)."""
 
 MOVED = "moved"
 """Among the details of a record that had to be taken though the processors were not together to the end."""

@@ -31,10 +31,12 @@ class Samples:
     """Times of single runs, in the order in which they were taken.
 
     preempted: how many runs were disturbed (`Device.disturbances`); `time_bound` says what became of them.
+    is_disturbed: whether those runs are among the times, because too few others were.
     """
 
     times_ms: tuple[float, ...]
     preempted: int = 0
+    is_disturbed: bool = False
 
     @property
     def runs(self) -> int:

@@ -52,7 +52,8 @@ def time_bound(
 
     A run during which the device was disturbed says nothing about the kernel. On the CPU another process took
     a processor away from this one: a team of spinning threads then waits for the next timer tick, 4 ms or
-    more. Such a run is left out as long as enough others remain, and counted in `Samples.preempted`.
+    more. Such a run is left out as long as enough others remain, and counted in `Samples.preempted`;
+    `Samples.is_disturbed` where they do not.
 
     BackendError if a run returns an error code.
     """
@@ -106,8 +107,9 @@ def _is_far_behind(times_ms: list[float], enough_ms: float) -> bool:
 
 def _undisturbed(times_ms: list[float], preempted_ms: list[float]) -> Samples:
     """The runs that nothing disturbed, if they are enough to speak for themselves; else all."""
-    enough = len(times_ms) >= _UNDISTURBED_RUNS
-    return Samples(tuple(times_ms if enough else times_ms + preempted_ms), len(preempted_ms))
+    if not preempted_ms or len(times_ms) >= _UNDISTURBED_RUNS:
+        return Samples(tuple(times_ms), len(preempted_ms))
+    return Samples(tuple(times_ms + preempted_ms), len(preempted_ms), is_disturbed=True)
 
 
 def _run_ns(queue: Queue, bound: Bound, batch: int) -> float:

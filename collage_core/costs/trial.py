@@ -12,7 +12,7 @@ import numpy as np
 
 from collage_core.backend import Bound, Kernel
 from collage_core.costs.check import Standard, compare
-from collage_core.costs.record import RACED_OUT, CostRecord, Policy
+from collage_core.costs.record import DISTURBED, RACED_OUT, CostRecord, Policy
 from collage_core.costs.timing import time_bound
 from collage_core.devices import Station
 from collage_core.errors import BackendError, Refusal
@@ -91,6 +91,8 @@ class Trial:
             return CostRecord("wrong", error=error, reason=str(wrong), details=details)
         if samples.runs < policy.min_runs and samples.median_ms > enough_ms:
             details[RACED_OUT] = True
+        if samples.is_disturbed:
+            details[DISTURBED] = True
         return CostRecord(
             "ok",
             median_ms=samples.median_ms,

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from collage_core.costs import CostDatabase, CostKey, CostRecord, Policy, default_path
 from collage_core.costs.failures import infeasible
-from collage_core.costs.record import MOVED
+from collage_core.costs.record import DISTURBED, MOVED
 from collage_core.errors import CostDatabaseError
 from collage_core.worker import WorkerCrash, WorkerTimeout
 
@@ -192,8 +192,9 @@ def test_prune_deletes_what_meets_all_conditions(tmp_path: Path) -> None:
     assert database.prune(infeasible=True) == 2, "what failed, and what was found because it had"
     assert len(database) == 5
     database.put(key("moved", "a"), CostRecord("ok", 1.0, details={MOVED: True}))
+    database.put(key("disturbed", "a"), CostRecord("ok", 1.0, details={DISTURBED: True}))
     assert database.prune(disturbed=True, backend="b") == 0
-    assert database.prune(disturbed=True) == 1
+    assert database.prune(disturbed=True) == 2
     assert len(database) == 5
 
 

@@ -81,7 +81,9 @@ def test_runs_that_were_disturbed_say_nothing(clock: _Clock) -> None:
     assert time_bound(clock.kernel(*times_ms), _POLICY, enough_ms=2.0).median_ms == 1.0
     clock.runs, clock.preempted = 0, {3}
     samples = time_bound(clock.kernel(9.0), _POLICY, enough_ms=2.0)
-    assert (samples.runs, samples.preempted) == (4, 1)
+    assert (samples.runs, samples.preempted, samples.is_disturbed) == (4, 1, True)
+    clock.runs, clock.preempted = 0, set()
+    assert not time_bound(clock.kernel(9.0), _POLICY, enough_ms=2.0).is_disturbed
 
 
 def test_a_device_tells_of_its_own_disturbances(clock: _Clock) -> None:

@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prune.add_argument(
         "--disturbed",
         action="store_true",
-        help="measured while the processors were moved only, so that it is measured again",
+        help="of what was taken while other work disturbed it only, so that it is measured again",
     )
     prune.add_argument(
         "--stale",
