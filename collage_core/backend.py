@@ -132,7 +132,9 @@ _LONGEST_OPTION = 64
 
 
 def _short(value: str) -> str:
-    return value if len(value) <= _LONGEST_OPTION else f"#{hashlib.sha256(value.encode()).hexdigest()[:12]}"
+    if len(value) <= _LONGEST_OPTION:
+        return value
+    return f"#{hashlib.sha256(value.encode('utf-8', 'backslashreplace')).hexdigest()[:12]}"
 
 
 def plain_variant(subgraph: Subgraph) -> Variant:

@@ -53,7 +53,8 @@ class Group:
     @property
     def digest(self) -> str:
         """Equal for groups that run the same kernel on the same nodes, whatever it costs."""
-        return _digest([self.backend, self.nodes, str(self.variant)])
+        formats = [[str(f) for f in of] for of in (self.variant.inputs, self.variant.outputs)]
+        return _digest([self.backend, self.nodes, *formats, self.variant.options])
 
 
 @dataclass(frozen=True, slots=True)

@@ -313,7 +313,7 @@ class Ledger:
         if self._runs >= _FEWEST_RUNS and self._preempted_runs > _BUSY * self._runs:
             self._note_once(
                 "this machine is busy: other processes disturb what is timed; for costs to be "
-                "trusted, prune these (collage costs prune) and measure while it is idle"
+                "trusted, prune these (collage costs prune --disturbed) and measure while it is idle"
             )
         self.costs.measure_s += time.monotonic() - start
 

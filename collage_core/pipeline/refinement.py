@@ -63,7 +63,6 @@ class Refined(NamedTuple):
     comparisons: tuple[Comparison, ...] = ()
     search_s: float = 0.0
     failed: Mapping[str, str] = MappingProxyType({})
-    turns: int = 0
 
 
 def _settled(result: SearchResult, last: SearchResult | None, priced: Placement) -> SearchResult:
@@ -122,7 +121,7 @@ class Refinement:
         self._told: list[dict[str, Any]] = []
         """For the report."""
         self._first_ms: float | None = None
-        self._turns = 0
+        self._time_is_over: Callable[[], bool] = lambda: False
 
     def refine(
         self,
@@ -135,8 +134,9 @@ class Refinement:
         to nothing.
 
         search: the op level's, at the costs of the moment. turns: the most of them. time_is_over: asked
-        before each.
+        before each comparison; it stays so.
         """
+        self._time_is_over = time_is_over
         self._beside(first.placement)
         found: dict[str, SearchResult] = {}
         last: SearchResult | None = first
@@ -161,11 +161,11 @@ class Refinement:
                 break
         comparisons, failed = tuple(self._comparisons), self._failed
         if not found:
-            return Refined(first, comparisons, search_s, failed, self._turns)
+            return Refined(first, comparisons, search_s, failed)
         result = found[min(found, key=self._relative.__getitem__)]
         result = _settled(result, last, self._costs.priced(self._graph, result.placement))
         told = replace(result, history={"turns": self._told})
-        return Refined(told, comparisons, search_s, failed, self._turns)
+        return Refined(told, comparisons, search_s, failed)
 
     def _beside(self, first: Placement) -> None:
         """What is to be run beside the first."""
@@ -180,14 +180,9 @@ class Refinement:
 
     def _run(self, placement: Placement) -> bool:
         """Whether it and the anchor ran."""
-        self._turns += 1
         placements = distinct({MIX: placement, **self._others})
-        comparison = self._compare(IN_PLACE, placements, placements.keys())
-        self._comparisons.append(comparison)
+        comparison = self._ran(IN_PLACE, placements)
         labels = {p.digest: label for label, p in placements.items()}
-        for label, p in placements.items():
-            if not (record := comparison.records[label]).ok:
-                self._failed[p.digest] = f"{label_of(p, self._singles, MIX)}: {record.reason}"
         if self._anchor.digest in self._failed and not self._relative:
             # Another one of those that ran.
             out = self._failed.keys() | self._as_found.keys() - labels.keys()
@@ -224,19 +219,29 @@ class Refinement:
         )
         return True
 
+    def _ran(self, title: str, placements: Mapping[str, Placement]) -> Comparison:
+        """What came of running them all."""
+        comparison = self._compare(title, placements, placements.keys())
+        self._comparisons.append(comparison)
+        for label, p in placements.items():
+            if not (record := comparison.records[label]).ok:
+                self._failed[p.digest] = f"{label_of(p, self._singles, MIX)}: {record.reason}"
+        return comparison
+
     def _once_more(self, comparison: Comparison, anchor: str, placement: Placement) -> tuple[Comparison, str]:
         """The comparison in which the placement did better beside the anchor, and the anchor's label there:
-        where it was much slower than predicted, it is run again.
+        where it was much slower than predicted, it is run again. That in which it failed, if it did.
         """
         first = comparison.ratio(MIX, anchor)
-        predicted_ms, anchor_ms = placement.predicted_ms, self._anchor.predicted_ms
+        # Both at the costs of this moment: the anchor's prediction is as old as the first turn.
+        predicted_ms, anchor_ms = (
+            self._costs.priced(self._graph, p).predicted_ms for p in (placement, self._anchor)
+        )
         if first is None or not predicted_ms or not anchor_ms or placement.digest == self._anchor.digest:
             return comparison, anchor
-        if first.value <= _SURPRISING * predicted_ms / anchor_ms:
+        if first.value <= _SURPRISING * predicted_ms / anchor_ms or self._time_is_over():
             return comparison, anchor
-        both = {MIX: placement, _ANCHOR: self._anchor}
-        again = self._compare(IN_PLACE_AGAIN, both, both.keys())
-        self._comparisons.append(again)
+        again = self._ran(IN_PLACE_AGAIN, {MIX: placement, _ANCHOR: self._anchor})
         second = again.ratio(MIX, _ANCHOR)
-        is_better = second is not None and second.value < first.value
+        is_better = not again.records[MIX].ok or (second is not None and second.value < first.value)
         return (again, _ANCHOR) if is_better else (comparison, anchor)

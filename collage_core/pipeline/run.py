@@ -264,14 +264,14 @@ class _Steps:
             found.op_level,
             self._next_answer,
             effort.turns,
-            # As often as the one that is recalled had time for.
+            # As many comparisons as the one that is recalled had time for.
             time_is_over=lambda: (
                 self._budget.is_over(effort.in_place_share)
                 if recalled is None
                 else next(turns) >= recalled.turns
             ),
         )
-        found.op_level, found.memory.turns = refined.result, refined.turns
+        found.op_level, found.memory.turns = refined.result, len(refined.comparisons)
         found.search_s += refined.search_s
         if found.is_wrongly_rounded:
             self._known.rounds = False  # of which of its groups that was nobody knows

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -82,7 +83,8 @@ class Worker:
                 self._guardian_fd, guardians = os.pipe()
                 opened.callback(os.close, self._guardian_fd)
                 try:
-                    submit = _spawner(self._owner).submit
+                    with _asking.setdefault(self._owner, threading.Lock()):
+                        submit = _spawner(self._owner).submit
                     self._process = submit(self._start, theirs.fileno(), guardians, name, variables).result()
                 finally:
                     os.close(guardians)
@@ -307,6 +309,12 @@ def _folder_for(name: str, variables: Mapping[str, str]) -> str:
     if not (os.path.isdir(parent) and os.access(parent, os.W_OK | os.X_OK)):
         parent = tempfile.gettempdir()
     return os.path.join(os.path.abspath(parent), f"collage-worker-{name[:12]}")
+
+
+_asking: dict[int, threading.Lock] = {}
+"""By process, as what it guards, so that two that ask at once get one: a child may be forked while another
+thread holds its parent's.
+"""
 
 
 @cache

@@ -7,7 +7,6 @@ import resource
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from time import perf_counter_ns
 
 import numpy as np
@@ -107,8 +106,17 @@ def _waited_ns() -> int:
     with suppress(OSError):
         for task in os.listdir(_TASKS):
             with suppress(OSError, IndexError):  # it has ended meanwhile
-                waited_ns += int(Path(_TASKS, task, "schedstat").read_bytes().split()[1])
+                waited_ns += int(_read(f"{_TASKS}/{task}/schedstat").split()[1])
     return waited_ns
+
+
+def _read(path: str) -> bytes:
+    """A short file, for a third of what `Path.read_bytes` takes: it is read next to what is timed."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, 256)
+    finally:
+        os.close(descriptor)
 
 
 @cache
