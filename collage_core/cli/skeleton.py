@@ -22,7 +22,7 @@ _ANY = "any"
 """What all kinds have."""
 _SUFFIX = ".tmpl"
 _PACKAGE = "package"
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_NAME = re.compile(r"[a-z]([a-z0-9_]{0,62}[a-z0-9])?")
 _TAKEN = {VIEW, "benchmarks", "cli", "conformance", "core", "run"}
 
 
@@ -32,10 +32,13 @@ def write_skeleton(name: str, kind: str, folder: Path, registry: Registry) -> li
     Raises CollageError for a name that is no lower-case identifier or is taken, and where something is in
     `folder` already.
     """
-    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+    if not _NAME.fullmatch(name):
         raise CollageError(
-            f"{name!r} is no name for a backend: lower-case letters, digits and _, a letter first"
+            f"{name!r} is no name for a backend: at most 64 lower-case letters, digits and _, a letter "
+            "first, no _ last"
         )
+    if keyword.iskeyword(name):
+        raise CollageError(f"{name!r} is no name for a backend: Python has that word")
     if name in _TAKEN or name in registry.backends:
         raise CollageError(f"the name {name!r} is taken")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from collage_conformance.samples import Sample
+from collage_conformance.samples import Sample, operators, samples_of
 from collage_conformance.subject import Subject
 from collage_core.backend import BackendKind
 from collage_core.candidates import Taken, generate_candidates, offers_for
@@ -18,6 +19,9 @@ from collage_core.ir.passes import normalise
 from collage_core.testing import make_model, node
 
 __all__ = ["Group", "groups_of", "readable", "specimens"]
+
+_UNCOMMON = 4
+"""Of operators that are in none of the common models so many are specimens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +61,12 @@ def groups_of(subject: Subject, sample: Sample) -> Iterator[Group]:
         return
     backend, target = subject.backend, subject.target
     singles = [Subgraph(graph, NodeSet([n.id])) for n in graph.nodes]
-    takes = _supported(subject, singles)
     taken = {}
     if backend.info().kind is BackendKind.GRAPH:
+        takes = _supported(subject, singles)
         taken = {backend.name: Taken(NodeSet(n.id for s in takes for n in s.nodes))}
+    else:  # which is asked about what it offers, and about nothing else
+        takes = _supported(subject, [s for s in singles if offers_for(s, "", backend, target)[0]])
     found: dict[NodeSet, tuple[Subgraph, str]] = {}
     for candidate in generate_candidates(graph, [backend], target, taken=taken).candidates:
         if candidate.backend == backend.name:
@@ -84,14 +90,29 @@ def _supported(subject: Subject, groups: Sequence[Subgraph]) -> list[Subgraph]:
 
 def specimens(subject: Subject) -> list[Group]:
     """Groups of a common size for what is asked of any kernel, constants included: one at least of each of
-    some common models that the backend takes.
+    some common models that the backend takes. Where it takes none of these, of operators that it takes.
     """
-    found = []
-    for sample in _common():
-        # The largest: of a chain that a library fuses the whole.
-        groups = sorted(groups_of(subject, sample), key=lambda g: len(g.subgraph.nodes))
-        found += groups[-1:]
+    found = [g for sample in _common() for g in _largest(subject, sample)]
+    for sample in () if found else _uncommon():
+        if len(found) < _UNCOMMON:
+            found += _largest(subject, sample)
     return found
+
+
+def _uncommon() -> list[Sample]:
+    """With elements, of each operator. Global random numbers, of which ONNX's cases are made, go on as they
+    would have.
+    """
+    state, numpys = random.getstate(), np.random.get_state()
+    found = [s for operator in operators() for s in samples_of(operator, 1)]
+    random.setstate(state)
+    np.random.set_state(numpys)
+    return [s for s in found if any(a.size for a in s.inputs.values())]
+
+
+def _largest(subject: Subject, sample: Sample) -> list[Group]:
+    """Of a chain that a library fuses the whole; none where it takes nothing."""
+    return sorted(groups_of(subject, sample), key=lambda g: len(g.subgraph.nodes))[-1:]
 
 
 def _common() -> Iterator[Sample]:

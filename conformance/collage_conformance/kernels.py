@@ -2,7 +2,7 @@
 
 python -m collage_conformance.kernels CHECK BACKEND THREADS FILE
 
-writes what is wrong, a list of lines, as JSON.
+writes what is wrong, a list of lines, as JSON; null where there was nothing to look at.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ import numpy as np
 from collage_conformance.groups import Group, specimens
 from collage_conformance.samples import Sample
 from collage_conformance.subject import Subject
-from collage_core.backend import Bound, Variant
-from collage_core.candidates import generate_candidates
+from collage_core.backend import BackendKind, Bound, Variant
+from collage_core.candidates import Taken, generate_candidates
 from collage_core.costs import environment_of
 from collage_core.device import Target
 from collage_core.errors import DeclinedError, Refusal
-from collage_core.ir import from_model
+from collage_core.ir import NodeSet, from_model
 from collage_core.plugins import default_registry
 from collage_core.reference import ReferenceBackend, evaluate
 from collage_core.testing import bind, make_model, node
@@ -69,9 +69,9 @@ def discovery(name: str, threads: int) -> list[str]:
     return faults + _changes(state, {})
 
 
-def growth(name: str, threads: int) -> list[str]:
+def growth(name: str, threads: int) -> list[str] | None:
     """Kernels that are built, run and dropped again and again leave nothing behind."""
-    faults = []
+    faults, looked = [], False
     for build, where in _builders(name, threads)[:2]:
         begun_s, sizes = time.monotonic(), []
         for number in range(_BUILDS):
@@ -81,16 +81,17 @@ def growth(name: str, threads: int) -> list[str]:
                 sizes.append(_resident_bytes())
             if time.monotonic() - begun_s > _BUILDING_LIMIT_S:
                 break
+        looked = looked or len(sizes) > 1
         if len(sizes) > 1 and sizes[-1] - sizes[0] > _MOST_GROWTH_BYTES:
             grown = (sizes[-1] - sizes[0]) / (50 * (len(sizes) - 1)) / 1024
             faults.append(f"{where}: each build leaves {grown:.0f} KiB behind")
-    return faults
+    return faults if looked else None
 
 
-def threads_used(name: str, threads: int) -> list[str]:
+def threads_used(name: str, threads: int) -> list[str] | None:
     """No more threads run than it was told."""
     faults = []
-    for build, where in _builders(name, threads):
+    for build, where in (builders := _builders(name, threads)):
         call = build()
         begun_s, begun_cpu_s = time.monotonic(), time.process_time()
         while (took_s := time.monotonic() - begun_s) < _BUSY_S:
@@ -98,13 +99,13 @@ def threads_used(name: str, threads: int) -> list[str]:
         used = (time.process_time() - begun_cpu_s) / took_s
         if used > threads + _FURTHER_THREADS:
             faults.append(f"{where}: {used:.1f} threads ran, of {threads}")
-    return faults
+    return faults if builders else None
 
 
-def quiet(name: str, threads: int) -> list[str]:
+def quiet(name: str, threads: int) -> list[str] | None:
     """Nothing runs on when a call has returned; half a second later at the latest."""
     faults = []
-    for build, where in _builders(name, threads):
+    for build, where in (builders := _builders(name, threads)):
         call = build()
         for _ in range(20):
             call()
@@ -115,18 +116,18 @@ def quiet(name: str, threads: int) -> list[str]:
             faults.append(
                 f"{where}: its threads ran for {used_s:.2f} s of {_QUIET_S:g} s after its last call"
             )
-    return faults
+    return faults if builders else None
 
 
-def manners(name: str, threads: int) -> list[str]:
+def manners(name: str, threads: int) -> list[str] | None:
     """A kernel that is built and run leaves the process as it was."""
     subject = Subject.named(name, threads)
     state, declared = _state(), subject.backend.environment(subject.target)
-    for build, _ in _builders(name, threads):
+    for build, _ in (builders := _builders(name, threads)):
         call = build()
         for _ in range(3):
             call()
-    return _changes(state, declared)
+    return _changes(state, declared) if builders else None
 
 
 def keys(name: str, threads: int) -> list[str]:
@@ -140,14 +141,17 @@ def keys(name: str, threads: int) -> list[str]:
     return told
 
 
-CHECKS: Mapping[str, Callable[[str, int], list[str]]] = {
+CHECKS: Mapping[str, Callable[[str, int], list[str] | None]] = {
     f.__name__: f for f in (discovery, growth, threads_used, quiet, manners, keys)
 }
 
 
 def _offers(subject: Subject, sample: Sample) -> None:
     """All that may be asked where its library must not be loaded."""
-    generate_candidates(from_model(sample.model), [subject.backend], subject.target)
+    graph, backend = from_model(sample.model), subject.backend
+    is_graph = backend.info().kind is BackendKind.GRAPH
+    taken = {backend.name: Taken(NodeSet(n.id for n in graph.nodes))} if is_graph else {}
+    generate_candidates(graph, [backend], subject.target, taken=taken)
 
 
 def _builders(name: str, threads: int) -> list[tuple[Callable[[], Bound], str]]:

@@ -40,6 +40,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Results())
+    if config.getoption("require_delegated"):
+        from collage_conformance.kit import required_operators
+
+        if unknown := required_operators(config) - set(_operators()):
+            raise pytest.UsageError(
+                f"--require-delegated: no operators of ONNX: {', '.join(sorted(unknown))}"
+            )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

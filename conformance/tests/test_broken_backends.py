@@ -62,12 +62,32 @@ def test_each_fails_just_where_its_fault_is(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.ci
+@pytest.mark.parametrize(("name", "failed"), [("rare", []), ("raremanners", ["manners"])])
+def test_one_that_takes_nothing_common_is_looked_at(name: str, failed: list[str], tmp_path: Path) -> None:
+    found = _checked(name, tmp_path, "-k", "test_manners or test_end_to_end or (test_operator and Ceil)")
+    assert found["failed"] == failed, found["checks"]
+    assert found["checks"]["end_to_end"]["passed"] == 1
+    assert found["operators"] == ["Ceil"]
+
+
+@pytest.mark.ci
+def test_what_looked_at_nothing_has_not_passed(tmp_path: Path) -> None:
+    asked = "test_manners or test_quiet or (test_operator and Neg)"
+    found = _checked("unable", tmp_path, "-k", asked, "--require-delegated", "Neg")
+    assert found["failed"] == ["operator"]
+    assert found["checks"]["operator"]["faults"] == ["it takes no Neg"]
+    assert [found["checks"][c]["skipped"] for c in ("manners", "quiet")] == [1, 1]
+
+
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("version", "requirement", "fault"),
     [
         ("0.1.0", "collage-run==0.1.0", ""),
         ("0.2.0", "collage-run==0.1.0", "info() tells version '0.1.0', broken is 0.2.0"),
-        ("0.1.0", "collage-core", "broken works with any version of collage-core"),
+        ("0.1.0", "collage-core", "broken works with any later collage-core"),
+        ("0.1.0", "collage_core>=0.1", "broken works with any later collage_core"),
+        ("0.1.0", "collage_core~=0.1.0", ""),
         ("0.1.0", "numpy", "broken requires neither collage-core nor collage-run"),
     ],
 )
@@ -91,6 +111,12 @@ def test_what_must_be_taken_is_asked_for(tmp_path: Path) -> None:
     )
     assert found["failed"] == ["operator"]
     assert found["checks"]["operator"]["faults"] == ["it takes no Conv"]
+
+
+def test_what_must_be_taken_is_an_operator(tmp_path: Path) -> None:
+    done = _kit(tmp_path, "--require-delegated", "Conv, Matmul,Convolution")
+    assert "--require-delegated: no operators of ONNX: Convolution, Matmul" in done.stderr
+    assert done.returncode == 4
 
 
 @pytest.mark.parametrize(("name", "said"), [("", "name a backend"), ("nobody", "unknown backend 'nobody'")])

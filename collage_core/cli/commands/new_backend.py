@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _text(report: dict[str, Any]) -> str:
     folder = printable_line(report["folder"])
+    package, tests = shlex.quote(f"{folder}[test]"), shlex.quote(folder)
     return (
         f"written: {folder} ({', '.join(report['files'])})\n"
-        f"next: python -m pip install -e '{folder}[test]' && python -m pytest {folder}"
+        f"next: python -m pip install -e {package} && python -m pytest {tests}"
     )

@@ -16,7 +16,7 @@ import numpy as np
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
 from collage_core.device import Target
 from collage_core.devices import Queue
-from collage_core.errors import Refusal
+from collage_core.errors import DeclinedError, Refusal
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
 from collage_core.patterns import BackendPattern, is_op, wildcard
@@ -180,6 +180,43 @@ class Manners(Sound):
         return super().build(subgraph, variant, target)
 
 
+class Rare(Sound):
+    """Takes what is in none of the common models."""
+
+    name = "rare"
+
+    def patterns(self) -> Sequence[BackendPattern]:
+        return [BackendPattern(self.name, is_op("Ceil")(wildcard()))]
+
+    def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
+        if subgraph.nodes[0].op_type != "Ceil":
+            return Refusal("it rounds up", subgraph.nodes[0].name)
+        return super().variants(subgraph, target)
+
+    def supported(self, groups: Sequence[Subgraph], target: Target) -> Sequence[Refusal | None]:
+        """Of what it offers, as core asks."""
+        return [{"Ceil": None}[g.nodes[0].op_type] for g in groups]
+
+
+class RareManners(Rare):
+    """Has a signal handler of its own."""
+
+    name = "raremanners"
+
+    def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+        signal.signal(signal.SIGUSR2, lambda number, frame: None)
+        return super().build(subgraph, variant, target)
+
+
+class Unable(Sound):
+    """Offers what it cannot build."""
+
+    name = "unable"
+
+    def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+        raise DeclinedError("not today")
+
+
 class Keys(Sound):
     """Calls its library otherwise in each process."""
 
@@ -204,4 +241,4 @@ FAULTY = (
 
 @hookimpl
 def collage_backends() -> Sequence[Backend]:
-    return [Sound(), *(kind() for kind in FAULTY)]
+    return [Sound(), Rare(), RareManners(), Unable(), *(kind() for kind in FAULTY)]

@@ -2,10 +2,11 @@
 
 With s for scales and z for zero points, oneDNN computes of a product (its page "Quantization")
 
-    y_q = saturate(round(post-ops(s_x * s_w * sum((x_q - z_x) * w_q) + bias) / s_y) + z_y)
+    y_q = saturate(round(post-ops(s_x * s_w * sum((x_q - z_x) * w_q) + bias) / s_y + z_y))
 
-with sums in int32, the rest in float32, halves rounded to even. So does the group, node by node, but for the
-order in which floats are multiplied: where that decides what is rounded, the two are a step apart.
+with sums in int32, the rest in float32, halves rounded to even. So does the group, node by node, but for two
+things. ONNX adds z_y when it has rounded: of halves, an odd one makes the other neighbour. And floats are
+multiplied in another order. Where that decides what is rounded, the two are a step apart.
 """
 
 from __future__ import annotations
