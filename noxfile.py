@@ -13,6 +13,8 @@ nox.options.sessions = ["lint", "types", "tests"]
 ROOT = Path(__file__).parent
 PLUGINS = sorted(p.parent.relative_to(ROOT) for p in ROOT.glob("plugins/*/pyproject.toml"))
 PACKAGES = [Path("."), Path("run"), *PLUGINS, Path("benchmarks"), Path("conformance")]
+# It brings others, and holds no code.
+META = Path("meta")
 # Read and tested where they lie.
 EXAMPLES = sorted(p.parent.relative_to(ROOT) for p in ROOT.glob("examples/*/pyproject.toml"))
 # What the tests need beyond what a package cannot do without.
@@ -136,7 +138,7 @@ def build(session: nox.Session) -> None:
     """Wheels of every package in dist/, which then run the first network without the sources."""
     dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
-    for package in PACKAGES:
+    for package in (*PACKAGES, META):
         session.run("python", "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(dist), f"./{package}")
     ours = [str(w) for w in sorted(dist.glob("*.whl"))]
     # What they depend on goes into a folder beside, so that the installation below has nothing but folders.

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from collage_core.rules import PatternRule
 
 __all__ = [
+    "CONTRACT",
     "Backend",
     "BackendInfo",
     "BackendKind",
@@ -69,6 +70,9 @@ __all__ = [
     "rounded_to",
     "rounded_variant",
 ]
+
+CONTRACT = 1
+"""The version of this contract: what core asks of a backend, and hands to it. See docs/versions.md."""
 
 
 class BackendKind(enum.Enum):
@@ -198,6 +202,9 @@ class Backend(ABC):
 
     name: str
     """Unique, lower case; users and placements refer to it, matched without regard to case."""
+
+    contract: int = 1
+    """The version of this contract that it needs (`CONTRACT`); core leaves out whoever needs a later one."""
 
     compiles_ahead: bool = False
     """Whether it has `compile_ahead`: no process is started for what is not there."""

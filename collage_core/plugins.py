@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pluggy
 
 from collage_core import hookspecs
-from collage_core.backend import Backend, Peer
+from collage_core.backend import CONTRACT, Backend, Peer
 from collage_core.devices import CpuDevice, Device
 from collage_core.errors import BackendError, CollageError, UnknownBackendError
 from collage_core.ir import Definition
@@ -150,6 +150,8 @@ class Registry:
                 for thing in brought:
                     if not isinstance(thing, kind):
                         raise TypeError(f"{hook} returned {thing!r}, which is no {kind.__name__}")
+                    if isinstance(thing, Backend):
+                        _require_contract(thing)
                     if isinstance(thing, Backend | Device | Peer | Quantizer):
                         thing.info()  # which everybody asks for, and which must not fail then
             except (Exception, SystemExit) as error:  # as at import: it must cost only itself
@@ -227,6 +229,18 @@ class Registry:
             if reason := p.info().reason:
                 raise CollageError(f"peer {p.name!r} is not available: {reason}")
         return chosen
+
+
+def _require_contract(backend: Backend) -> None:
+    """Raises BackendError where this core is too old for the backend, TypeError for no version."""
+    if type(backend.contract) is not int:
+        raise TypeError(f"backend {backend.name!r} needs contract {backend.contract!r}, which is no version")
+    if backend.contract > CONTRACT:
+        ours = f"{_CORE} {importlib.metadata.version(_CORE)}"
+        raise BackendError(
+            f"backend {backend.name!r} needs contract {backend.contract}, and {ours} has {CONTRACT}: "
+            f"pip install --upgrade {_CORE}"
+        )
 
 
 @cache

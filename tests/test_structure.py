@@ -19,6 +19,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING
 
 import pytest
+from packaging.requirements import Requirement
 
 if TYPE_CHECKING:
     from tests.conftest import Golden
@@ -199,6 +200,8 @@ def test_plugins_import_core_and_themselves_only(path: Path) -> None:
 
 
 _NEEDED_TO_RUN = {"numpy", "ml_dtypes"}
+_RELEASED = ("run", "benchmarks", "conformance", "meta")
+"""Folders of packages beside core and the plugins."""
 
 
 @pytest.mark.parametrize("path", _RUN_MODULES, ids=_relative)
@@ -236,6 +239,33 @@ def test_what_restores_kernels_needs_nothing_of_core(plugin: Path, module: str) 
 def test_there_are_plugins_to_check() -> None:
     assert len(_RUN_PARTS) >= 5
     assert len({p.relative_to(_ROOT / "plugins").parts[0] for p in _PLUGIN_MODULES}) >= 3
+
+
+_PACKAGES = {
+    project["name"]: (folder, project)
+    for folder in (_ROOT, *(_ROOT / name for name in _RELEASED), *sorted((_ROOT / "plugins").iterdir()))
+    if (folder / "pyproject.toml").exists()
+    for project in [tomllib.loads((folder / "pyproject.toml").read_text())["project"]]
+}
+
+
+@pytest.mark.parametrize("name", _PACKAGES)
+def test_packages_ask_for_each_other_as_they_are(name: str) -> None:
+    """In exactly the version that stands beside them, which heads their list of changes, too."""
+    folder, project = _PACKAGES[name]
+    for requirement in map(Requirement, project["dependencies"]):
+        if requirement.name in _PACKAGES:
+            version = _PACKAGES[requirement.name][1]["version"]
+            assert str(requirement.specifier) == f"=={version}", f"{name} asks for {requirement}"
+    titles = [line for line in (folder / "CHANGELOG.md").read_text().splitlines() if line.startswith("#")]
+    assert titles[0] == f"# Changes of {name}"
+    assert titles[1].startswith(f"## {project['version']}")
+
+
+def test_the_meta_package_brings_the_others() -> None:
+    brought = {Requirement(r).name for r in _PACKAGES["collage-cpu"][1]["dependencies"]}
+    plugins = {name for name, (folder, _) in _PACKAGES.items() if folder.parent.name == "plugins"}
+    assert brought == {"collage-core", *plugins} - {"collage-mkl"}, "which takes 1 GB"
 
 
 def _imports_of(path: Path) -> list[str]:

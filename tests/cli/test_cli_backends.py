@@ -166,6 +166,46 @@ save(dataclasses.replace(b, placement=dataclasses.replace(b.placement, groups=gr
         )
 
 
+class _Later(Backend):
+    name = "later"
+
+    def info(self) -> BackendInfo:
+        raise AssertionError("it is not asked")
+
+    def variants(self, subgraph: object, target: object) -> Any:
+        raise NotImplementedError
+
+    def build(self, subgraph: object, variant: object, target: object) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("contract", "said"),
+    [
+        (1, "AssertionError: it is not asked"),
+        (
+            2,
+            "BackendError: backend 'later' needs contract 2, and collage-core 0.1.0 has 1: pip install",
+        ),
+        ("2", "TypeError: backend 'later' needs contract '2', which is no version"),
+        (True, "TypeError: backend 'later' needs contract True, which is no version"),
+    ],
+)
+def test_one_that_needs_a_later_contract_is_left_out(
+    contract: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Plugin:
+        @hookimpl
+        def collage_backends(self) -> list[Backend]:
+            return [_Later()]
+
+    monkeypatch.setattr(_Later, "contract", contract)
+    registry = Registry([Plugin()], entry_points=False)
+    assert list(registry.backends) == ["reference"]
+    (why,) = registry.failures.values()
+    assert why.startswith(said)
+
+
 class _Absent(Backend):
     name = "Abacus"
 
