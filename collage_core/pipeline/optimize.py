@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 
 import onnx
@@ -170,6 +171,8 @@ def optimize(
 
 def _rounding_target(target: Target, max_error: float, below: float, progress: Progress) -> Target:
     """The target, with a type to round to."""
+    if not isinstance(max_error, Real) or isinstance(max_error, bool):
+        raise CollageError(f"max_error is a number, not {max_error!r}")
     if not 0.0 < max_error < below:
         raise CollageError(f"max_error must be above 0 and below {below:g}, not {max_error:g}")
     if target.precisions:

@@ -40,6 +40,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Results())
+    if name := config.getoption("collage_backend"):
+        from collage_core.errors import UnknownBackendError
+        from collage_core.plugins import default_registry
+
+        try:
+            default_registry().backend(name)
+        except UnknownBackendError as error:
+            raise pytest.UsageError(f"--collage-backend: {error}") from None
     if config.getoption("require_delegated"):
         from collage_conformance.kit import required_operators
 

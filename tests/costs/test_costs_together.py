@@ -31,7 +31,7 @@ from collage_core.runtime import read
 _PLUGINS = Path(__file__).parent / "plugins"
 _SUPPORT = Path(__file__).parents[1] / "support"
 _SHARED, _LAYERS = 2, 16
-_KILLS = 20
+_KILLS = 50
 _TIERS = {k: [pytest.mark.ci] for k in (9, 13, 15, 17)}
 """Those that are not for the nightly session alone."""
 _SEED = 20261120

@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -192,6 +192,12 @@ def test_a_calibration_that_does_not_fit(
 @pytest.mark.parametrize("max_error", [0.0, -1.0, 1.0, math.nan, math.inf])
 def test_an_error_that_is_none(parse: Parse, tmp_path: Path, max_error: float) -> None:
     with pytest.raises(CollageError, match="max_error must be above 0 and below 1"):
+        _within(parse, tmp_path, max_error)
+
+
+@pytest.mark.parametrize("max_error", ["0.01", True])
+def test_an_error_that_is_no_number(parse: Parse, tmp_path: Path, max_error: Any) -> None:
+    with pytest.raises(CollageError, match=f"max_error is a number, not {max_error!r}"):
         _within(parse, tmp_path, max_error)
 
 
