@@ -21,8 +21,10 @@ import sqlite3
 import ssl
 import sys
 import sysconfig
+import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -30,12 +32,15 @@ import numpy as np
 from collage_conformance.groups import Group, specimens
 from collage_conformance.samples import Sample
 from collage_conformance.subject import Subject
+from collage_core import Bundle, load, save
 from collage_core.backend import BackendKind, Bound, Variant
 from collage_core.candidates import Taken, generate_candidates
 from collage_core.costs import environment_of
 from collage_core.device import Target
 from collage_core.errors import DeclinedError, Refusal
+from collage_core.formats import Array
 from collage_core.ir import NodeSet, from_model
+from collage_core.onnx_backend import OnnxBackend
 from collage_core.plugins import default_registry
 from collage_core.reference import ReferenceBackend, evaluate
 from collage_core.testing import bind, make_model, node
@@ -49,6 +54,7 @@ _BUILDING_LIMIT_S = 60.0
 _MOST_GROWTH_BYTES = 16 << 20
 _BUSY_S, _GRACE_S, _QUIET_S = 1.0, 0.5, 0.5
 _MOST_QUIET_S = 0.05
+_ERROR = 1e-4
 _FURTHER_THREADS = 0.2
 """So many more may have run, by processor seconds over seconds: what starts and ends them counts, too."""
 
@@ -141,8 +147,41 @@ def keys(name: str, threads: int) -> list[str]:
     return told
 
 
+def end_to_end(name: str, threads: int) -> list[str] | None:
+    """Models are placed on it, answered in a worker, saved, loaded and answered again, here."""
+    subject = Subject.named(name, threads)
+    faults, used, groups = [], False, specimens(subject)
+    with closing(OnnxBackend.for_backends(name)) as kind, tempfile.TemporaryDirectory() as folder:
+        for group in groups:
+            graph, inputs = group.subgraph.graph, group.inputs
+            expected = evaluate(graph, inputs, keep=graph.outputs)
+            placed = kind.prepare(group.sample.model, threads=threads)
+            given = [np.asarray(inputs[v]) for v in graph.inputs]
+            answers = [("placed", dict(zip(graph.outputs, placed.run(given), strict=True)))]
+            faults += placed.notes
+            for number, (its_graph, placement) in enumerate(placed.placements):
+                used = used or any(g.backend == subject.backend.name for g in placement.groups)
+                path = Path(folder, f"{number}.collage")
+                save(Bundle(its_graph, placement), path)
+                answers.append(("loaded", load(path)(dict(inputs))))
+            for where, found in answers:
+                wrong = [v for v in expected if not _near(found[v], expected[v])]
+                faults += [f"{group}, {where}: {v} is wrong" for v in wrong]
+    if groups and not used:
+        faults.append("nothing was placed on it")
+    return faults if groups else None
+
+
+def _near(found: Array, expected: Array) -> bool:
+    """Whole numbers and truth values are the same."""
+    if expected.dtype.kind != "f" or found.dtype != expected.dtype:
+        return bool(np.array_equal(found, expected))
+    finite = np.abs(expected[np.isfinite(expected)])
+    return bool(np.allclose(found, expected, rtol=0.0, atol=_ERROR * finite.max(initial=0.0), equal_nan=True))
+
+
 CHECKS: Mapping[str, Callable[[str, int], list[str] | None]] = {
-    f.__name__: f for f in (discovery, growth, threads_used, quiet, manners, keys)
+    f.__name__: f for f in (discovery, growth, threads_used, quiet, manners, keys, end_to_end)
 }
 
 

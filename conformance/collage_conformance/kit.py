@@ -9,27 +9,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from collage_conformance.groups import Group, groups_of, readable, specimens
+from collage_conformance.groups import Group, groups_of, readable
 from collage_conformance.samples import Sample, chains, samples_of
 from collage_conformance.subject import Subject
-from collage_core import Bundle, load, save
 from collage_core.backend import BackendKind, plain_variant
 from collage_core.errors import CollageError, Refusal
-from collage_core.formats import Array
 from collage_core.ir import NodeSet, Subgraph
-from collage_core.onnx_backend import OnnxBackend
 from collage_core.patterns import BackendPattern
-from collage_core.reference import evaluate
 from collage_core.rules import PatternRule
 from collage_core.testing import NothingBuiltError, check_group
 
@@ -42,7 +36,6 @@ _TOLD = 5
 _PROCESS_LIMIT_S = 600.0
 _NOTHING = "it builds nothing of what is at hand, or too slowly to tell"
 
-_ERROR = 1e-4
 _LIMITS = ("==", "===", "~=", "<", "<=")
 """Signs that leave out versions that are not there yet."""
 
@@ -203,27 +196,7 @@ class Conformance:
 
     def test_end_to_end(self, subject: Subject, tmp_path: Path) -> None:
         """Models are placed on it, answered in a worker, saved, loaded and answered again."""
-        faults, used = [], False
-        for group in _specimens(subject):
-            graph, inputs = group.subgraph.graph, group.inputs
-            expected = evaluate(graph, inputs, keep=graph.outputs)
-            with closing(OnnxBackend.for_backends(subject.backend.name)) as kind:
-                placed = kind.prepare(group.sample.model, threads=self.threads)
-                given = [np.asarray(inputs[v]) for v in graph.inputs]
-                answers = [("placed", dict(zip(graph.outputs, placed.run(given), strict=True)))]
-                faults += placed.notes
-                for number, (its_graph, placement) in enumerate(placed.placements):
-                    used = used or any(g.backend == subject.backend.name for g in placement.groups)
-                    path = tmp_path / f"{number}.collage"
-                    save(Bundle(its_graph, placement), path)
-                    answers.append(("loaded", load(path)(dict(inputs))))
-            for where, found in answers:
-                faults += [
-                    f"{group}, {where}: {v} is wrong" for v in expected if not _near(found[v], expected[v])
-                ]
-        _tell(faults)
-        _require(used or not _specimens(subject), "nothing was placed on it")
-        _skip_unless(used, _NOTHING)
+        _tell(self._in_a_process("end_to_end", subject, tmp_path))
 
     # How
 
@@ -282,11 +255,6 @@ def _subject(name: str, threads: int) -> Subject:
         pytest.fail(str(error), pytrace=False)
 
 
-@functools.cache
-def _specimens(subject: Subject) -> list[Group]:
-    return specimens(subject)
-
-
 def _distinct(subject: Subject, samples: Iterable[Sample]) -> list[Group]:
     """Groups of one sample that the same kernels serve are checked once."""
     found: Iterator[Group] = itertools.chain.from_iterable(groups_of(subject, s) for s in samples)
@@ -296,14 +264,6 @@ def _distinct(subject: Subject, samples: Iterable[Sample]) -> list[Group]:
 def required_operators(config: pytest.Config) -> frozenset[str]:
     """Those that a backend must take, as the person says who runs the kit."""
     return frozenset(filter(None, map(str.strip, config.getoption("require_delegated").split(","))))
-
-
-def _near(found: Array, expected: Array) -> bool:
-    """Whole numbers and truth values are the same."""
-    if expected.dtype.kind != "f" or found.dtype != expected.dtype:
-        return bool(np.array_equal(found, expected))
-    finite = np.abs(expected[np.isfinite(expected)])
-    return bool(np.allclose(found, expected, rtol=0.0, atol=_ERROR * finite.max(initial=0.0), equal_nan=True))
 
 
 def _require(holds: object, fault: str) -> None:
