@@ -245,6 +245,7 @@ def test_every_product_of_a_model_runs_bare(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_the_script_tells_what_a_network_takes_beyond_its_products(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     arguments = ["--network", "tiny_encoder", "--rounds", "2", "--costs", str(tmp_path / "costs.sqlite")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import signal
@@ -24,6 +25,7 @@ from collage_core.plugins import hookimpl
 
 LEFT_BEHIND: list[Any] = []
 LAST_CALL_S = [0.0]
+OVER = threading.Event()
 _POOL = ThreadPoolExecutor(4)
 _LARGE = np.ones(1 << 20, np.float32)
 _FUNCTIONS: dict[str, Callable[..., object]] = {
@@ -160,10 +162,16 @@ class Quiet(Sound):
         if not LEFT_BEHIND:
             LEFT_BEHIND.append(threading.Thread(target=_spin, daemon=True))
             LEFT_BEHIND[0].start()
+            atexit.register(_stop)  # a thread within NumPy while Python ends may take the process down
+
+
+def _stop() -> None:
+    OVER.set()
+    LEFT_BEHIND[0].join()
 
 
 def _spin() -> None:
-    while True:
+    while not OVER.is_set():
         if 0.02 < time.monotonic() - LAST_CALL_S[0] < 3.0:
             np.square(_LARGE)
         else:
