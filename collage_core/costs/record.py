@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 DISTURBED = "disturbed"
-"""Among the details of a record most of whose runs were disturbed (`Device.disturbances`)."""
+"""Among the details of a record in which disturbed runs count, for too few others were (`Samples`)."""
 
 MOVED = "moved"
 """Among the details of a record that had to be taken though the processors were not together to the end."""

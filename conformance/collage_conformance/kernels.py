@@ -43,7 +43,7 @@ from collage_core.ir import NodeSet, from_model
 from collage_core.onnx_backend import OnnxBackend
 from collage_core.plugins import default_registry
 from collage_core.reference import ReferenceBackend, evaluate
-from collage_core.testing import bind, make_model, node
+from collage_core.testing import NothingBuiltError, bind, make_model, node
 
 __all__ = ["CHECKS"]
 
@@ -75,7 +75,7 @@ def discovery(name: str, threads: int) -> list[str]:
     return faults + _changes(state, {})
 
 
-def growth(name: str, threads: int) -> list[str] | None:
+def growth(name: str, threads: int) -> list[str]:
     """Kernels that are built, run and dropped again and again leave nothing behind."""
     faults, looked = [], False
     for build, where in _builders(name, threads)[:2]:
@@ -91,13 +91,15 @@ def growth(name: str, threads: int) -> list[str] | None:
         if len(sizes) > 1 and sizes[-1] - sizes[0] > _MOST_GROWTH_BYTES:
             grown = (sizes[-1] - sizes[0]) / (50 * (len(sizes) - 1)) / 1024
             faults.append(f"{where}: each build leaves {grown:.0f} KiB behind")
-    return faults if looked else None
+    if not looked:
+        raise NothingBuiltError
+    return faults
 
 
-def threads_used(name: str, threads: int) -> list[str] | None:
+def threads_used(name: str, threads: int) -> list[str]:
     """No more threads run than it was told."""
     faults = []
-    for build, where in (builders := _builders(name, threads)):
+    for build, where in _builders(name, threads):
         call = build()
         begun_s, begun_cpu_s = time.monotonic(), time.process_time()
         while (took_s := time.monotonic() - begun_s) < _BUSY_S:
@@ -105,13 +107,13 @@ def threads_used(name: str, threads: int) -> list[str] | None:
         used = (time.process_time() - begun_cpu_s) / took_s
         if used > threads + _FURTHER_THREADS:
             faults.append(f"{where}: {used:.1f} threads ran, of {threads}")
-    return faults if builders else None
+    return faults
 
 
-def quiet(name: str, threads: int) -> list[str] | None:
+def quiet(name: str, threads: int) -> list[str]:
     """Nothing runs on when a call has returned; half a second later at the latest."""
     faults = []
-    for build, where in (builders := _builders(name, threads)):
+    for build, where in _builders(name, threads):
         call = build()
         for _ in range(20):
             call()
@@ -122,18 +124,18 @@ def quiet(name: str, threads: int) -> list[str] | None:
             faults.append(
                 f"{where}: its threads ran for {used_s:.2f} s of {_QUIET_S:g} s after its last call"
             )
-    return faults if builders else None
+    return faults
 
 
-def manners(name: str, threads: int) -> list[str] | None:
+def manners(name: str, threads: int) -> list[str]:
     """A kernel that is built and run leaves the process as it was."""
     subject = Subject.named(name, threads)
     state, declared = _state(), subject.backend.environment(subject.target)
-    for build, _ in (builders := _builders(name, threads)):
+    for build, _ in _builders(name, threads):
         call = build()
         for _ in range(3):
             call()
-    return _changes(state, declared) if builders else None
+    return _changes(state, declared)
 
 
 def keys(name: str, threads: int) -> list[str]:
@@ -147,7 +149,7 @@ def keys(name: str, threads: int) -> list[str]:
     return told
 
 
-def end_to_end(name: str, threads: int) -> list[str] | None:
+def end_to_end(name: str, threads: int) -> list[str]:
     """Models are placed on it, answered in a worker, saved, loaded and answered again, here."""
     subject = Subject.named(name, threads)
     faults, used, groups = [], False, specimens(subject)
@@ -167,9 +169,9 @@ def end_to_end(name: str, threads: int) -> list[str] | None:
             for where, found in answers:
                 wrong = [v for v in expected if not _near(found[v], expected[v])]
                 faults += [f"{group}, {where}: {v} is wrong" for v in wrong]
-    if groups and not used:
-        faults.append("nothing was placed on it")
-    return faults if groups else None
+    if not groups:
+        raise NothingBuiltError
+    return faults if used else [*faults, "nothing was placed on it"]
 
 
 def _near(found: Array, expected: Array) -> bool:
@@ -180,7 +182,7 @@ def _near(found: Array, expected: Array) -> bool:
     return bool(np.allclose(found, expected, rtol=0.0, atol=_ERROR * finite.max(initial=0.0), equal_nan=True))
 
 
-CHECKS: Mapping[str, Callable[[str, int], list[str] | None]] = {
+CHECKS: Mapping[str, Callable[[str, int], list[str]]] = {
     f.__name__: f for f in (discovery, growth, threads_used, quiet, manners, keys, end_to_end)
 }
 
@@ -194,7 +196,10 @@ def _offers(subject: Subject, sample: Sample) -> None:
 
 
 def _builders(name: str, threads: int) -> list[tuple[Callable[[], Bound], str]]:
-    """For each specimen what builds its first variant that is not declined, bound to buffers and inputs."""
+    """For each specimen what builds its first variant that is not declined, bound to buffers and inputs.
+
+    NothingBuiltError where there is none.
+    """
     subject = Subject.named(name, threads)
     found = []
     for group in specimens(subject):
@@ -207,6 +212,8 @@ def _builders(name: str, threads: int) -> list[tuple[Callable[[], Bound], str]]:
                 continue
             found.append((build, f"{group}, {variant}"))
             break
+    if not found:
+        raise NothingBuiltError
     return found
 
 
@@ -271,4 +278,8 @@ def _changes(before: Mapping[str, object], declared: Mapping[str, str]) -> list[
 
 if __name__ == "__main__":
     _check, _name, _threads, _file = sys.argv[1:]
-    Path(_file).write_text(json.dumps(CHECKS[_check](_name, int(_threads))))
+    try:
+        _told: list[str] | None = CHECKS[_check](_name, int(_threads))
+    except NothingBuiltError:
+        _told = None
+    Path(_file).write_text(json.dumps(_told))

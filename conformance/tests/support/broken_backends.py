@@ -206,14 +206,8 @@ class Rare(Sound):
         return [{"Ceil": None}[g.nodes[0].op_type] for g in groups]
 
 
-class RareManners(Rare):
-    """Has a signal handler of its own."""
-
+class RareManners(Manners, Rare):
     name = "raremanners"
-
-    def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
-        signal.signal(signal.SIGUSR2, lambda number, frame: None)
-        return super().build(subgraph, variant, target)
 
 
 class Unable(Sound):

@@ -16,8 +16,8 @@ from collage_core.formats import BFLOAT16, Format
 from collage_core.ir import Subgraph, TensorType
 from collage_core.rules import PatternRule
 from collage_core.shared_library import installed_version
+from collage_tvm.loading import load_tvm
 from collage_tvm.rules import NAME, tvm_rule
-from collage_tvm.signals import faults_kept
 from collage_tvm.support import MOVABLE
 from collage_tvm.tuning.groups import tunable_variants, tuned_variants, untunable
 from collage_tvm.tuning.records import TUNED
@@ -97,14 +97,14 @@ class TvmBackend(Backend):
         return untunable(subgraph, variant)
 
     def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
-        with faults_kept():
-            from collage_tvm.build import build_kernel
+        load_tvm()
+        from collage_tvm.build import build_kernel
 
         return build_kernel(subgraph, variant, target)
 
     def compile_ahead(self, subgraph: Subgraph, variant: Variant, target: Target) -> None:
-        with faults_kept():
-            from collage_tvm.build import compile_kernel_ahead
+        load_tvm()
+        from collage_tvm.build import compile_kernel_ahead
 
         compile_kernel_ahead(subgraph, variant, target)
 
@@ -116,8 +116,8 @@ class TvmBackend(Backend):
     def build_conversion(
         self, type: TensorType, source: Format, destination: Format, target: Target
     ) -> Kernel:
-        with faults_kept():
-            from collage_tvm.build import build_copy
+        load_tvm()
+        from collage_tvm.build import build_copy
 
         return build_copy(type, source, destination, target)
 
@@ -125,8 +125,8 @@ class TvmBackend(Backend):
         return tunable_variants(subgraph, target)
 
     def tune(self, subgraph: Subgraph, variant: Variant, target: Target, trials: int) -> Tuned:
-        with faults_kept():
-            from collage_tvm.tuning.step import tune_step
+        load_tvm()
+        from collage_tvm.tuning.step import tune_step
 
         return tune_step(subgraph, variant, target, trials)
 

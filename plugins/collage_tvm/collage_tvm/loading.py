@@ -1,20 +1,19 @@
-"""The process's own handling of signals, whatever TVM is loaded for."""
+"""Loading TVM into a process that has a handler for segmentation faults."""
 
 from __future__ import annotations
 
 import ctypes
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import cache
 
-__all__ = ["faults_kept"]
+__all__ = ["load_tvm"]
 
 _ACTION_BYTES = 256
 """At least what C's `struct sigaction` takes: 152 on x86-64."""
 
 
-@contextmanager
-def faults_kept() -> Iterator[None]:
+@cache
+def load_tvm() -> None:
     """Whoever handles segmentation faults does so afterwards, too.
 
     TVM's library installs a handler of its own as it is loaded, over Python's `faulthandler`, a debugger's or
@@ -24,7 +23,7 @@ def faults_kept() -> Iterator[None]:
     action = ctypes.create_string_buffer(_ACTION_BYTES)
     known = c.sigaction(signal.SIGSEGV, None, action) == 0
     try:
-        yield
+        import tvm  # noqa: F401
     finally:
         if known:
             c.sigaction(signal.SIGSEGV, action, None)
