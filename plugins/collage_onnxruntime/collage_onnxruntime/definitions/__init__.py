@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collage_core.ir import Definition
-from collage_onnxruntime.definitions import attention, fused, quantised, transformers
+from collage_onnxruntime.definitions import attention, fused, grouped, quantised, rotary, transformers
 
 __all__ = ["definitions"]
 
@@ -17,5 +17,5 @@ _DOMAIN = "com.microsoft"
 
 def definitions() -> Sequence[Definition]:
     """Of what its tools write: into quantised models, and where they join operators of a transformer's."""
-    stated = {**quantised.STATED, **fused.STATED, **transformers.STATED, **attention.STATED}
-    return [Definition(_DOMAIN, name, state) for name, state in stated.items()]
+    modules = attention, fused, grouped, quantised, rotary, transformers
+    return [Definition(_DOMAIN, name, state) for m in modules for name, state in m.STATED.items()]

@@ -1,5 +1,5 @@
 """What ONNX Runtime's optimizer of transformers joins, attention apart: activations, sums that are
-normalised, embeddings, rotations.
+normalised, embeddings.
 
 Where ONNX has such an operator at the model's opset, it is that one.
 """
@@ -15,7 +15,6 @@ from collage_onnxruntime.definitions.text import (
     float_type,
     function,
     integers,
-    known_types,
     number,
 )
 
@@ -28,8 +27,6 @@ axes by an input.
 _EPSILON = 1e-12
 """Of the normalisations, where it is not stated."""
 _QUICK_ALPHA = 1.702
-_ALL = 1 << 62
-"""An end beyond every axis."""
 
 
 def _gelu(call: Call) -> str | None:
@@ -166,91 +163,6 @@ def _embed_layer_norm(call: Call) -> str | None:
     return _function(head, norm, *steps)
 
 
-def _rotary_embedding(call: Call) -> str | None:
-    """Of (batch, positions, all heads' numbers), or of (batch, heads, positions, numbers of a head)."""
-    known = known_types(call, 0, 1, 2)
-    heads, rotated = (int(call.attributes.get(k, 0)) for k in ("num_heads", "rotary_embedding_dim"))
-    plain = call.attributes.get("scale", 1.0) == 1.0 and not call.attributes.get("is_packed_batching", 0)
-    if known is None or not plain or call.opset < AXES_SINCE:
-        return None
-    (whole, positions, half), dims = (known[0].shape, known[1].shape, known[2].shape[-1]), len(known[0].shape)
-    place = len(positions)
-    if dims not in (3, 4) or not (place == 2 or positions == (1,)) or not isinstance(half, int):
-        return None
-    # Without a part that is rotated, all of a head is.
-    full = whole[-1] == 2 * half if dims == 4 else not heads or whole[-1] == heads * 2 * half
-    if (not rotated and not full) or (rotated and (rotated != 2 * half or (dims == 3 and not heads))):
-        return None
-    return _function(
-        "(x, places, cosines, sines) => (y)",
-        [
-            integers("zero", 0) + integers(" one", 1) + integers(" two", 2) + integers(" last", 3),
-            integers("none", -1) + integers(" half", half) + integers(" full", 2 * half),
-            integers("end", _ALL),
-            *_heads_apart(dims, heads if rotated else 0, half),
-            *_angles(dims, place),
-            *_turned(bool(call.attributes.get("interleaved", 0)), bool(rotated)),
-            integers("flat", 0, 0, -1) + (" y = Reshape (z, flat)" if dims == 3 else " y = Identity (z)"),
-        ],
-    )
-
-
-def _heads_apart(dims: int, heads: int, half: int) -> list[str]:
-    """v, in which heads have an axis of their own."""
-    if dims == 4:
-        return ["v = Identity (x)"]
-    return [integers("apart", 0, 0, *((heads, -1) if heads else (-1, 2 * half))), "v = Reshape (x, apart)"]
-
-
-def _angles(dims: int, place: int) -> list[str]:
-    """c and s, as they are multiplied with v. places: of each position, or of the first of all rows."""
-    steps = []
-    if place == 1:
-        axis = 1 if dims == 3 else 2
-        steps = [
-            f"shape = Shape (v) axis = Constant <value_int = {axis}> () count = Gather (shape, axis)",
-            "begin = Constant <value_int = 0> () step = Constant <value_int = 1> ()",
-            "steps = Range (begin, count, step) index = Add (steps, places)",
-        ]
-    # Rows have an axis in front only where each has positions of its own.
-    heads_axis = (2 if dims == 3 else 1) - (place == 1)
-    index = "index" if place == 1 else "places"
-    beside = place == 2 or dims == 3
-    for name, table in (("c", "cosines"), ("s", "sines")):
-        steps.append(f"{name}_rows = Gather ({table}, {index})")
-        new = ("zero", "one", "two")[heads_axis]
-        steps.append(
-            f"{name} = Unsqueeze ({name}_rows, {new})" if beside else f"{name} = Identity ({name}_rows)"
-        )
-    return steps
-
-
-def _turned(interleaved: bool, has_rest: bool) -> list[str]:
-    """z: pairs of v's numbers, turned. A pair are neighbours, or as far apart as half of what is turned."""
-    if interleaved:
-        halves = [
-            "turning = Slice (v, zero, full, last)",
-            "p = Slice (turning, zero, end, last, two) q = Slice (turning, one, end, last, two)",
-        ]
-        joined = [
-            "first_beside = Unsqueeze (first, none) second_beside = Unsqueeze (second, none)",
-            "pairs = Concat <axis: int = -1> (first_beside, second_beside)",
-            integers("joined", 0, 0, 0, -1) + " together = Reshape (pairs, joined)",
-        ]
-    else:
-        halves = ["p = Slice (v, zero, half, last) q = Slice (v, half, full, last)"]
-        joined = ["together = Concat <axis: int = -1> (first, second)"]
-    return [
-        *halves,
-        "pc = Mul (p, c) qs = Mul (q, s) first = Sub (pc, qs)",
-        "qc = Mul (q, c) ps = Mul (p, s) second = Add (qc, ps)",
-        *joined,
-        "rest = Slice (v, full, end, last) z = Concat <axis: int = -1> (together, rest)"
-        if has_rest
-        else "z = Identity (together)",
-    ]
-
-
 def _function(head: str, steps: list[str] | None, *before: str) -> str | None:
     """None where there are no steps."""
     return None if steps is None else function(head, *before, *steps)
@@ -264,6 +176,5 @@ STATED: dict[str, State] = {
     "SkipLayerNormalization": _skip_layer_norm,
     "SkipSimplifiedLayerNormalization": _skip_rms_norm,
     "EmbedLayerNormalization": _embed_layer_norm,
-    "RotaryEmbedding": _rotary_embedding,
 }
 """By operator."""
