@@ -120,7 +120,7 @@ NORMAL = Effort(
     turns=3,
     near=math.inf,
     in_place=_BRIEF,
-    choosing=replace(_NORMAL, most_sittings=6),
+    choosing=_NORMAL,
     confirming=_NORMAL,
     confirms=True,
     most_standing=2,
