@@ -29,6 +29,8 @@ DEMO = [
 # ortools: a second opinion on the search (docs/adr/0010); pytest-xdist: docs/adr/0023.
 TEST_TOOLS = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "ortools>=9.15"]
 IN_PROCESSES = ["-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
+# docs/adr/0040: the API reference.
+DOCS_TOOLS = ["mkdocs>=1.6,<2", "mkdocstrings[python]>=0.30"]
 # What kernels are compared with; the CPU build, where the index has one.
 TORCH = "torch==2.13.0"
 # Exact, for what they complain about changes from one version to the next.
@@ -45,7 +47,7 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def ci(session: nox.Session) -> None:
     """Heavier tests, and those of what a user has: packages installed, nothing switched off."""
-    session.install(*(f"./{p}{EXTRAS.get(p.name, '')}" for p in PACKAGES), *TEST_TOOLS)
+    session.install(*(f"./{p}{EXTRAS.get(p.name, '')}" for p in PACKAGES), *TEST_TOOLS, *DOCS_TOOLS)
     _run_tier(session, "ci")
 
 
@@ -53,8 +55,29 @@ def ci(session: nox.Session) -> None:
 def nightly(session: nox.Session) -> None:
     """All tests, the slow ones too, in processes; then the fuzz."""
     session.notify("fuzz", [])  # first: it runs whatever the tests say
-    _install_editable(session, *TEST_TOOLS)
+    _install_editable(session, *TEST_TOOLS, *DOCS_TOOLS)
     session.run("pytest", *IN_PROCESSES, "--hypothesis-profile=exploring", *session.posargs)
+
+
+@nox.session
+def kit(session: nox.Session) -> None:
+    """The kit of each backend here, or of those named (`-- mkl ncnn`): tables in READMEs, written anew."""
+    _install_editable(session, *TEST_TOOLS)
+    names = [p.name.removeprefix("collage_") for p in PLUGINS]
+    for name in session.posargs or names:
+        folder = f"plugins/collage_{name}"
+        table = f"--collage-readme={folder}/README.md"
+        # A table tells of what failed, too.
+        session.run(
+            *("pytest", "-n", "auto", f"{folder}/tests/test_{name}_kit.py", table), success_codes=[0, 1]
+        )
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation, with the API reference, as a site in site/; `-- serve` shows it as it is written."""
+    session.install(*DOCS_TOOLS)
+    session.run("mkdocs", *(session.posargs or ["build", "--strict"]))
 
 
 @nox.session

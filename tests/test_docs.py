@@ -15,12 +15,17 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import collage_core
 from collage_core import hookspecs, patterns
 from collage_core.cli import commands
+from collage_core.cli.main import main
+from collage_core.ir import aliases
+from collage_core.ir.aliases import resolve_op
 from collage_core.rules import compose
 
 _ROOT = Path(__file__).parents[1]
 _DOCS = _ROOT / "docs"
+_API_PAGES = sorted(p for p in (_DOCS / "api").glob("*.md") if p.stem != "index")
 
 
 def _python_blocks(page: Path) -> list[str]:
@@ -70,14 +75,64 @@ def test_the_plugin_writers_examples_run(model_folder: Path) -> None:
 
 @pytest.mark.ci
 def test_the_device_writers_examples_run(model_folder: Path) -> None:
-    device, backend, *uses = _python_blocks(_DOCS / "writing-a-device.md")
-    assert len(uses) == 2
-    # A module: workers import it, too.
-    (model_folder / "lazy_device.py").write_text("\n".join([device, backend]))
-    script = "\n".join(["from lazy_device import *", *uses])
-    path = os.pathsep.join(filter(None, [str(model_folder), os.environ.get("PYTHONPATH")]))
-    variables = {**os.environ, "COLLAGE_PLUGINS": "lazy_device", "PYTHONPATH": path}
-    subprocess.run([sys.executable, "-c", script], cwd=model_folder, env=variables, check=True)
+    """The files are those that the command writes."""
+    *files, first, second = _python_blocks(_DOCS / "writing-a-device.md")
+    assert main(["new-backend", "lazy", "--device", "-o", str(model_folder / "lazy")]) == 0
+    package = model_folder / "lazy" / "collage_lazy"
+    assert files == [(package / f"{name}.py").read_text() for name in ("device", "backend", "plugin")]
+    path = os.pathsep.join(filter(None, [str(package.parent), os.environ.get("PYTHONPATH")]))
+    variables = {**os.environ, "COLLAGE_PLUGINS": "collage_lazy.plugin", "PYTHONPATH": path}
+    subprocess.run([sys.executable, "-c", first + second], cwd=model_folder, env=variables, check=True)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("page", [p.name for p in _API_PAGES])
+def test_the_examples_of_the_api_run(page: str, model_folder: Path) -> None:
+    (block,) = _python_blocks(_DOCS / "api" / page)
+    subprocess.run([sys.executable, "-W", "error", "-c", block], cwd=model_folder, check=True)
+
+
+def test_every_public_name_has_an_entry_and_an_example() -> None:
+    entries: list[str] = []
+    for page in _API_PAGES:
+        own = re.findall(r"^::: collage_core\.(\w+)$", page.read_text(), re.MULTILINE)
+        (example,) = _python_blocks(page)
+        # Beyond the line that imports it.
+        unused = [name for name in own if len(re.findall(rf"\b{name}\b", example)) < 2]
+        assert not unused, f"{page.name} shows no use of {', '.join(unused)}"
+        entries += own
+    assert sorted(entries) == sorted(collage_core.__all__)
+
+
+def test_every_page_of_the_api_is_in_its_index() -> None:
+    index = (_DOCS / "api" / "index.md").read_text()
+    assert _API_PAGES
+    assert re.findall(r"^\| \[[^]]+\]\((\S+)\)", index, re.MULTILINE) == sorted(
+        (p.name for p in _API_PAGES), key=index.index
+    )
+
+
+def test_every_alias_of_an_operator_is_listed() -> None:
+    rows = re.findall(r"^\| (`.+?`) \| (`.+?`) \|", (_DOCS / "api" / "graphs.md").read_text(), re.MULTILINE)
+    listed = {
+        name: set(re.findall("`(.+?)`", types)) for names, types in rows for name in names.split("`")[1::2]
+    }
+    assert set(listed) == {*aliases._RENAMED, *aliases._ALIASES}
+    for name, op_types in listed.items():
+        assert set(resolve_op(name).op_types) == op_types
+    assert [resolve_op(t.lower()).op_types for t in aliases._OWN_NAMES.split()] == [
+        (t,) for t in aliases._OWN_NAMES.split()
+    ]
+
+
+@pytest.mark.ci
+def test_the_site_is_made_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    subprocess.run(command, cwd=_ROOT, check=True)
+    shown = "".join(page.read_text() for page in (tmp_path / "api").rglob("*.html"))
+    missing = [name for name in collage_core.__all__ if f'id="collage_core.{name}"' not in shown]
+    assert not missing
+    assert "the fastest in the choosing runs" in shown  # a docstring
 
 
 def test_every_pattern_construct_and_rule_maker_is_documented() -> None:
