@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from types import ModuleType
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ import pluggy
 
 from collage_core import hookspecs
 from collage_core.backend import CONTRACT, Backend, Peer
+from collage_core.device import Target
 from collage_core.devices import CpuDevice, Device
 from collage_core.errors import BackendError, CollageError, UnknownBackendError
 from collage_core.ir import Definition
@@ -202,6 +203,13 @@ class Registry:
     def transfers(self, device: str) -> Transfers:
         """Those of a device, by its name; CollageError as `device` says."""
         return Transfers(self.device(device))
+
+    def converters(self, backends: Mapping[str, Backend], target: Target) -> dict[str, Backend]:
+        """All that may convert values, by name: the backends given, and the transfers of each of the target's
+        accelerators, whoever takes part.
+        """
+        transfers = map(self.transfers, target.accelerators)
+        return {**backends, **{t.name: t for t in transfers}}
 
     def available(self, names: Iterable[str] | None = None) -> list[Backend]:
         """The named backends, or all that can run here; BackendError if a named one cannot."""

@@ -19,7 +19,7 @@ _NOT_PROSE = {
     "docs/results/sweeps": "tables and conclusions that collage_benchmarks.sweep writes",
 }
 
-_GENERATED = ("<!-- evidence", "<!-- /evidence -->")
+_GENERATED = (("<!-- evidence", "<!-- conformance"), ("<!-- /evidence -->", "<!-- /conformance -->"))
 _FENCE = re.compile(r"\s*(```|~~~)")
 _ITEM = re.compile(r"([-*+]|\d+\.) ")
 _CODE_SPAN = re.compile(r"(`+).+?\1")

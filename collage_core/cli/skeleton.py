@@ -17,7 +17,7 @@ from collage_core.plugins import Registry
 
 __all__ = ["KINDS", "write_skeleton"]
 
-KINDS = ("operator", "graph")
+KINDS = ("operator", "graph", "device")
 _ANY = "any"
 """What all kinds have."""
 _SUFFIX = ".tmpl"
@@ -50,7 +50,8 @@ def write_skeleton(name: str, kind: str, folder: Path, registry: Registry) -> li
     }
     root = importlib.resources.files("collage_core.cli") / "skeletons"
     written = []
-    for template, place in [*_files(root / _ANY), *_files(root / kind)]:
+    # What a kind has of its own takes the place of what all have.
+    for place, template in {**dict(_files(root / _ANY)), **dict(_files(root / kind))}.items():
         parts = [f"collage_{name}" if part == _PACKAGE else part for part in place]
         path = folder.joinpath(*parts)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,10 +60,10 @@ def write_skeleton(name: str, kind: str, folder: Path, registry: Registry) -> li
     return written
 
 
-def _files(folder: Traversable, place: tuple[str, ...] = ()) -> Iterator[tuple[Traversable, tuple[str, ...]]]:
-    """Templates, and where what is made of them lies."""
+def _files(folder: Traversable, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Traversable]]:
+    """Where what is made of a template lies, and the template."""
     for entry in sorted(folder.iterdir(), key=lambda e: e.name):
         if entry.is_dir():
             yield from _files(entry, (*place, entry.name))
         elif entry.name.endswith(_SUFFIX):
-            yield entry, (*place, entry.name.removesuffix(_SUFFIX))
+            yield (*place, entry.name.removesuffix(_SUFFIX)), entry

@@ -71,11 +71,8 @@ class Machine:
 
     @property
     def converters(self) -> Mapping[str, Backend]:
-        """All that may convert values, by name: the backends, and each device's transfers, whoever takes
-        part.
-        """
-        transfers = (self.registry.transfers(name) for name in self.target.accelerators)
-        return {**self.backends, **{t.name: t for t in transfers}}
+        """As `Registry.converters`."""
+        return self.registry.converters(self.backends, self.target)
 
     def of_kind(self, kind: BackendKind) -> list[str]:
         """Names of the backends of that kind."""

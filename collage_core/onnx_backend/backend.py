@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -43,16 +44,26 @@ class OnnxBackend(_Backend):
 
     @classmethod
     def prepare(
-        cls, model: onnx.ModelProto, device: str = "CPU", *, threads: int | None = None, **kwargs: Any
+        cls,
+        model: onnx.ModelProto,
+        device: str = "CPU",
+        *,
+        threads: int | None = None,
+        accelerators: Sequence[str] = (),
+        **kwargs: Any,
     ) -> PreparedModel:
         """Read, normalise and place a model, and build it where its input shapes are static.
 
-        threads: of all libraries; as many as this process may use where None. Other keywords, which other
-        backends may know, change nothing. ModelError for what ONNX forbids or Collage does not run.
+        threads: of all libraries; as many as this process may use where None. accelerators: names of devices
+        that may take part beside the CPU, where inputs and outputs lie. Other keywords, which other backends
+        may know, change nothing.
+
+        ModelError for what ONNX forbids or Collage does not run; CollageError for an unknown accelerator.
         """
         if not cls.supports_device(device):
             raise BackendError(f"device {device!r} is not supported; this version runs on 'CPU'")
         target = Target.default() if threads is None else Target("cpu", threads)
+        target = replace(target, accelerators=tuple(accelerators))
         return PreparedModel(model, home_of(cls._key(), target))
 
     @classmethod

@@ -15,13 +15,15 @@ __all__ = ["Home", "Key", "close_homes", "home_of"]
 
 
 class Home:
-    """backends: by name, the first preferred; core's reference among them. kinds: what they are.
-    definitions: of operators that are not ONNX's. servant: their worker.
+    """backends: by name, the first preferred; core's reference among them. kinds: what they are. converters:
+    all that may convert values, by name: these, and each accelerator's transfers. definitions: of operators
+    that are not ONNX's. servant: their worker.
     """
 
     def __init__(self, backends: Mapping[str, Backend], target: Target, registry: Registry) -> None:
         self.backends = backends
         self.kinds = {name: b.info().kind for name, b in backends.items()}
+        self.converters = registry.converters(backends, target)
         self.target = target
         environment = {k: v for b in backends.values() for k, v in b.environment(target).items()}
         self.definitions = registry.definitions

@@ -115,7 +115,7 @@ class Placer:
     def _converters(self) -> dict[ConversionKey, tuple[str, float]]:
         found: dict[ConversionKey, tuple[str, float]] = {}
         for key in needed_conversions(self._stored.graph, self._candidates.candidates):
-            for name, backend in self._backends.items():
+            for name, backend in self._home.converters.items():
                 if (name, key) not in self._no_conversion and self._converts(backend, key):
                     found[key] = name, _CONVERSION_MS
                     break
@@ -128,7 +128,7 @@ class Placer:
             return False
 
     def _is_reference(self, name: str) -> bool:
-        return self._home.kinds[name] is BackendKind.REFERENCE
+        return self._home.kinds.get(name) is BackendKind.REFERENCE  # transfers are of no kind
 
     def _taken(self, name: str) -> Taken:
         """What a graph library says of each single node."""

@@ -31,7 +31,7 @@ import numpy as np
 
 from collage_conformance.groups import Group, specimens
 from collage_conformance.samples import Sample
-from collage_conformance.subject import Subject
+from collage_conformance.subject import Subject, target_of
 from collage_core import Bundle, load, save
 from collage_core.backend import BackendKind, Bound, Variant
 from collage_core.candidates import Taken, generate_candidates
@@ -67,7 +67,7 @@ def discovery(name: str, threads: int) -> list[str]:
     _offers(Subject(ReferenceBackend(), Target("cpu", threads), None), sample)  # what core loads for this
     loaded, state = _mapped(), _state()
     backend = default_registry().backend(name)
-    target = Target("cpu", threads)
+    target = target_of(backend, threads)
     for ask in (backend.info, backend.patterns, backend.rules, lambda: backend.environment(target)):
         ask()
     _offers(Subject(backend, target, None), sample)
@@ -152,12 +152,13 @@ def keys(name: str, threads: int) -> list[str]:
 def end_to_end(name: str, threads: int) -> list[str]:
     """Models are placed on it, answered in a worker, saved, loaded and answered again, here."""
     subject = Subject.named(name, threads)
+    accelerators = subject.target.accelerators
     faults, used, groups = [], False, specimens(subject)
     with closing(OnnxBackend.for_backends(name)) as kind, tempfile.TemporaryDirectory() as folder:
         for group in groups:
             graph, inputs = group.subgraph.graph, group.inputs
             expected = evaluate(graph, inputs, keep=graph.outputs)
-            placed = kind.prepare(group.sample.model, threads=threads)
+            placed = kind.prepare(group.sample.model, threads=threads, accelerators=accelerators)
             given = [np.asarray(inputs[v]) for v in graph.inputs]
             answers = [("placed", dict(zip(graph.outputs, placed.run(given), strict=True)))]
             faults += placed.notes
@@ -222,7 +223,15 @@ def _builder(subject: Subject, group: Group, variant: Variant) -> Callable[[], B
 
     def build() -> Bound:
         kernel = subject.backend.build(group.subgraph, variant, subject.target)
-        return bind(kernel, group.subgraph, variant, values).call
+        bound = bind(kernel, group.subgraph, variant, values)
+        queue = bound.stations[variant.device].queue
+
+        def call() -> object:
+            code = bound.call()
+            queue.synchronize()
+            return code
+
+        return call
 
     return build
 

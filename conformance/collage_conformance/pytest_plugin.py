@@ -5,17 +5,19 @@ installed: it imports nothing of Collage before it is needed.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from collage_conformance.results import Results, has_block, write_block
+
 __all__: list[str] = []
 
-_CHECK = "collage_check"
-_OUTCOMES = ("passed", "failed", "skipped")
+_OF_KIT = "collage"
+_NO_PARAMETERS = SimpleNamespace(params={})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,7 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="of each operator so many samples of each source at most (default: all)",
     )
     # Texts and numbers: they travel to the processes of pytest-xdist.
-    group.addoption("--collage-json", metavar="FILE", help="write what the table says as JSON")
+    group.addoption("--collage-json", metavar="FILE", help="write what the tables say as JSON")
+    group.addoption(
+        "--collage-readme",
+        metavar="FILE",
+        help="write the table into it, between <!-- conformance: NAME --> and <!-- /conformance -->",
+    )
     group.addoption(
         "--require-delegated",
         metavar="OP,OP",
@@ -39,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(_Results())
+    config.pluginmanager.register(_Summary())
     if name := config.getoption("collage_backend"):
         from collage_core.errors import UnknownBackendError
         from collage_core.plugins import default_registry
@@ -48,6 +55,9 @@ def pytest_configure(config: pytest.Config) -> None:
             default_registry().backend(name)
         except UnknownBackendError as error:
             raise pytest.UsageError(f"--collage-backend: {error}") from None
+        readme = config.getoption("collage_readme")
+        if readme is not None and not has_block(Path(readme), name):
+            raise pytest.UsageError(f"--collage-readme: {_no_place(Path(readme), name)}")
     if config.getoption("require_delegated"):
         from collage_conformance.kit import required_operators
 
@@ -81,60 +91,76 @@ def _is_of_kit(cls: Any) -> bool:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     report = yield
-    if _is_of_kit(getattr(item, "cls", None)):
-        report.user_properties.append((_CHECK, getattr(item, "originalname", item.name)))
+    cls: Any = getattr(item, "cls", None)
+    if _is_of_kit(cls):
+        backend, most = (item.config.getoption(o) for o in ("collage_backend", "collage_cases"))
+        told = {
+            "backend": cls.backend or backend,
+            "check": getattr(item, "originalname", item.name).removeprefix("test_"),
+            "operator": getattr(item, "callspec", _NO_PARAMETERS).params.get("operator", ""),
+            "cases": most or cls.cases,
+        }
+        report.user_properties.append((_OF_KIT, json.dumps(told)))
     return report
 
 
 @dataclass(slots=True, eq=False)
-class _Results:
-    """By check: how its tests ended, how many groups they looked at, and what is wrong."""
+class _Summary:
+    """By backend, what its checks found."""
 
-    ended: dict[str, Counter[str]] = field(default_factory=dict)
-    groups: Counter[str] = field(default_factory=Counter)
-    faults: dict[str, list[str]] = field(default_factory=dict)
-    taken: list[str] = field(default_factory=list)
+    results: dict[str, Results] = field(default_factory=dict)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        told = dict(report.user_properties)
-        check = str(told.get(_CHECK, "")).removeprefix("test_")
-        if not check or (report.when != "call" and report.passed):
+        properties = dict(report.user_properties)
+        if _OF_KIT not in properties or (report.when != "call" and report.passed):
             return
-        self.ended.setdefault(check, Counter())[report.outcome] += 1
-        looked_at = int(str(told.get("groups", 0)))
-        self.groups[check] += looked_at
-        if looked_at and check == "operator":
-            self.taken.append(report.nodeid.rpartition("[")[2].rstrip("]"))
-        if report.failed:
-            self.faults.setdefault(check, []).append(_message(report))
+        told = json.loads(str(properties[_OF_KIT]))
+        if not told["backend"]:
+            return
+        self.results.setdefault(told["backend"], Results(told["cases"])).add(
+            told["check"],
+            report.outcome,
+            int(str(properties.get("groups", 0))),
+            operator=told["operator"] if told["check"] == "operator" else "",
+            fault=_message(report) if report.failed else "",
+        )
 
     def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
-        if not self.ended:
+        if not self.results:
             return
-        told = self._as_json()
         if (file := config.getoption("collage_json")) is not None:
+            told = {b: found.in_order(_checks()).to_json() for b, found in self.results.items()}
             Path(file).write_text(json.dumps(told, indent=1) + "\n")
-        terminalreporter.section("conformance")
-        width = max(map(len, told["checks"]))
-        for name, check in told["checks"].items():
-            mark = "failed" if check["failed"] else "passed" if check["passed"] else "skipped"
-            counts = ", ".join(f"{check[o]} {o}" for o in _OUTCOMES if check[o])
-            groups = f", {check['groups']} groups" if check["groups"] else ""
-            terminalreporter.write_line(f"{name:{width}}  {mark:7}  {counts}{groups}")
-        operators = told["operators"]
-        terminalreporter.write_line(f"it takes {len(operators)} operators: {', '.join(operators)}")
+        for backend, found in self.results.items():
+            results = found.in_order(_checks())
+            terminalreporter.section(f"conformance of {backend}")
+            for line in results.lines():
+                terminalreporter.write_line(line)
+            if (file := config.getoption("collage_readme")) is not None:
+                terminalreporter.write_line(_written(Path(file), backend, results))
 
-    def _as_json(self) -> dict[str, Any]:
-        checks = {
-            name: {
-                **{o: counts.get(o, 0) for o in _OUTCOMES},
-                "groups": self.groups[name],
-                "faults": self.faults.get(name, []),
-            }
-            for name, counts in self.ended.items()
-        }
-        failed = sorted(name for name, told in checks.items() if told["failed"])
-        return {"checks": checks, "failed": failed, "operators": sorted(self.taken)}
+
+def _written(file: Path, backend: str, results: Results) -> str:
+    """The block of that backend in the file, unless only some of the checks have run."""
+    from collage_conformance.subject import described
+
+    if not has_block(file, backend):
+        return _no_place(file, backend)
+    if left_out := [check for check in _checks() if check not in results.ended]:
+        return f"{file} is left as it is, for these checks did not run: {', '.join(left_out)}"
+    write_block(file, backend, results.markdown(described(backend)))
+    return f"written to {file}"
+
+
+def _checks() -> list[str]:
+    """Names of the kit's, as it has them."""
+    from collage_conformance.kit import Conformance
+
+    return [name.removeprefix("test_") for name in vars(Conformance) if name.startswith("test_")]
+
+
+def _no_place(file: Path, backend: str) -> str:
+    return f"{file} has no lines <!-- conformance: {backend} --> and <!-- /conformance -->"
 
 
 def _message(report: pytest.TestReport) -> str:

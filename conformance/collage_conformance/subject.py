@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from collage_core.backend import Backend
-from collage_core.device import Target
+from collage_core.device import Target, cpuinfo, processor
 from collage_core.errors import BackendUnavailableError
+from collage_core.formats import CPU
 from collage_core.plugins import ENTRY_POINT_GROUP, Registry, default_registry
 
-__all__ = ["Subject"]
+__all__ = ["Subject", "described", "target_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +26,13 @@ class Subject:
 
     @classmethod
     def named(cls, name: str, threads: int) -> Subject:
-        """The installed backend of that name, its environment set for this process.
+        """The installed backend of that name, its environment set for this process. All devices that it runs
+        on take part.
 
         Raises UnknownBackendError, and BackendUnavailableError where it cannot run here.
         """
-        backend, target = default_registry().backend(name), Target("cpu", threads)
+        backend = default_registry().backend(name)
+        target = target_of(backend, threads)
         if reason := backend.info().reason:
             raise BackendUnavailableError(f"backend {name!r} is not available: {reason}")
         for variable, value in backend.environment(target).items():
@@ -40,6 +43,23 @@ class Subject:
     def distribution(self) -> importlib.metadata.Distribution | None:
         """Of the package, where it is installed as one."""
         return None if self.point is None else self.point.dist
+
+
+def target_of(backend: Backend, threads: int) -> Target:
+    """With all devices that it runs on."""
+    return Target("cpu", threads, accelerators=tuple(d for d in backend.info().devices if d != CPU))
+
+
+def described(name: str) -> Mapping[str, str]:
+    """What results about the installed backend of that name hold for: versions, and the processor."""
+    info = default_registry().backend(name).info()
+    facts = cpuinfo()
+    kind = ", ".join(f"{k.removeprefix('cpu ')} {facts[k]}" for k in ("cpu family", "model") if k in facts)
+    return {
+        "Backend": f"{info.version}, its library {info.library_version}",
+        **{p: importlib.metadata.version(p) for p in ("collage-core", "collage-conformance")},
+        "processor": f"{processor().model}{f' ({kind})' if kind else ''}",
+    }
 
 
 def _points_of(backend: Backend) -> Iterator[importlib.metadata.EntryPoint]:

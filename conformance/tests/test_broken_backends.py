@@ -41,7 +41,9 @@ def _checked(name: str, folder: Path, *options: str, path: Path | None = None) -
     told = ["--collage-backend", name, "--collage-cases", "1", "--collage-json", str(report)]
     done = _kit(folder, *told, "-k", _ASKED, *options, variables=variables)
     assert report.exists(), done.stdout + done.stderr
-    found: dict[str, Any] = json.loads(report.read_text())
+    (told_of,) = json.loads(report.read_text()).items()
+    assert told_of[0] == name
+    found: dict[str, Any] = told_of[1]
     assert (done.returncode != 0) == bool(found["failed"]), done.stdout
     return found
 
@@ -103,6 +105,37 @@ def test_a_package_is_looked_at(version: str, requirement: str, fault: str, tmp_
     found = _checked("sound", tmp_path, "-k", "test_package", path=site)
     assert found["failed"] == (["package"] if fault else [])
     assert all(fault in told for told in found["checks"]["package"]["faults"])
+
+
+@pytest.mark.ci
+def test_the_table_is_written_into_a_readme(tmp_path: Path) -> None:
+    readme, begin, end = tmp_path / "README.md", "<!-- conformance: sound -->", "<!-- /conformance -->"
+    readme.write_text(f"# Sound\n\n{begin}\nold\n{end}\n\nAnd more.\n")
+    found = _checked("sound", tmp_path, "--collage-readme", str(readme), "-k", _ASKED)
+    text = readme.read_text()
+    assert text.startswith(f"# Sound\n\n{begin}\n| check |")
+    assert text.endswith(f"\n{end}\n\nAnd more.\n")
+    for check, ended in found["checks"].items():
+        mark = "passed" if ended["passed"] else "skipped"
+        assert f"| `{check}` | {mark} |" in text
+    assert "Operators that it takes (1): Neg.\n" in text
+    assert "at most 1 from each source" in text
+
+
+@pytest.mark.ci
+def test_a_table_of_some_checks_is_not_written(tmp_path: Path) -> None:
+    readme, text = tmp_path / "README.md", "<!-- conformance: sound -->\n<!-- /conformance -->\n"
+    readme.write_text(text)
+    _checked("sound", tmp_path, "--collage-readme", str(readme), "-k", "test_declarations")
+    assert readme.read_text() == text
+
+
+def test_a_readme_without_a_place_for_the_table_is_refused(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text("# Reference\n")
+    done = _kit(tmp_path, "--collage-backend", "reference", "--collage-readme", str(readme))
+    assert "has no lines <!-- conformance: reference -->" in done.stderr
+    assert done.returncode == 4
 
 
 @pytest.mark.ci

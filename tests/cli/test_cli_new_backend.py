@@ -16,7 +16,8 @@ from collage_core.cli.main import main
 from collage_core.cli.skeleton import KINDS
 
 _ROOT = Path(__file__).parents[2]
-_MOST_LINES = 40
+_MOST_LINES, _MOST_LINES_OF_A_DEVICE = 40, 100
+_OPTIONS = {"operator": [], "graph": ["--graph"], "device": ["--device"]}
 _LIMIT_S = 600
 
 
@@ -27,16 +28,19 @@ def _new(folder: Path, name: str, *more: str) -> int:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_package_of_few_lines(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "acme"
-    assert _new(folder, "acme_fast", *(["--graph"] if kind == "graph" else []), "--json") == 0
+    assert _new(folder, "acme_fast", *_OPTIONS[kind], "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["backend"], told["kind"], told["folder"]) == ("acme_fast", kind, str(folder))
     assert {f for f in told["files"] if f.endswith(".py")} == {
         *(f"collage_acme_fast/{f}.py" for f in ("__init__", "backend", "plugin")),
+        *(["collage_acme_fast/device.py"] if kind == "device" else []),
         "tests/test_backend.py",
     }
     assert "$" not in "".join((folder / f).read_text() for f in told["files"])
     assert "class AcmeFastBackend(Backend):" in (folder / "collage_acme_fast/backend.py").read_text()
-    assert sum(_lines(path) for path in folder.glob("collage_acme_fast/*.py")) <= _MOST_LINES
+    of_backend = [p for p in folder.glob("collage_acme_fast/*.py") if p.stem != "device"]
+    assert sum(map(_lines, of_backend)) <= _MOST_LINES
+    assert all(_lines(p) <= _MOST_LINES_OF_A_DEVICE for p in folder.glob("collage_acme_fast/device.py"))
 
 
 def _lines(path: Path) -> int:
@@ -69,6 +73,12 @@ def test_names_that_are_taken(name: str, tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().err == f"collage: the name {name!r} is taken\n"
 
 
+def test_one_kind_at_a_time(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        _new(tmp_path / "new", "acme", "--graph", "--device")
+    assert ended.value.code == 2
+
+
 def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine").write_text("mine")
     for place in (tmp_path, tmp_path / "mine"):
@@ -78,7 +88,12 @@ def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param("operator", marks=pytest.mark.ci), pytest.param("graph", marks=pytest.mark.slow)]
+    "kind",
+    [
+        pytest.param("operator", marks=pytest.mark.ci),
+        pytest.param("graph", marks=pytest.mark.slow),
+        pytest.param("device", marks=pytest.mark.slow),
+    ],
 )
 def test_from_nothing_to_a_green_kit(kind: str, tmp_path: Path) -> None:
     """What docs/writing-a-plugin.md begins with, line by line, in an environment of its own."""
@@ -107,7 +122,7 @@ def test_from_nothing_to_a_green_kit(kind: str, tmp_path: Path) -> None:
     first, kit = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     lines = [*first.splitlines(), *kit.splitlines()]
     assert lines[0] == "collage new-backend acme"
-    lines[0] += " --graph" if kind == "graph" else ""
+    lines[0] = " ".join([lines[0], *_OPTIONS[kind]])
     told = [run(line) for line in lines]
     assert any("acme" in text for text in told)
     assert re.search(r"operator +passed", told[-1]), told[-1]

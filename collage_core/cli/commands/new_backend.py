@@ -22,22 +22,32 @@ SUMMARY = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="of the backend: a lower-case identifier")
-    parser.add_argument(
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument(
         "--graph",
-        action="store_true",
+        action="store_const",
+        dest="kind",
+        const="graph",
         help="of a library that optimises across kernels (default: one kernel per group)",
     )
+    kinds.add_argument(
+        "--device",
+        action="store_const",
+        dest="kind",
+        const="device",
+        help="of kernels on a device of its own, which the package brings as well",
+    )
+    parser.set_defaults(kind="operator")
     parser.add_argument("-o", "--output", metavar="FOLDER", help="where to (default: collage-NAME)")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     folder = Path(args.output or f"collage-{args.name}")
-    kind = "graph" if args.graph else "operator"
-    files = write_skeleton(args.name, kind, folder, default_registry())
+    files = write_skeleton(args.name, args.kind, folder, default_registry())
     report = {
         "backend": args.name,
-        "kind": kind,
+        "kind": args.kind,
         "folder": str(folder),
         "files": [str(f.relative_to(folder)) for f in files],
     }

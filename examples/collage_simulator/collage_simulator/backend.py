@@ -28,7 +28,7 @@ class SimBackend(Backend):
     name = NAME
 
     def info(self) -> BackendInfo:
-        return BackendInfo(self.name, BackendKind.OPERATOR, __version__, None, (NAME,))
+        return BackendInfo(self.name, BackendKind.OPERATOR, __version__, __version__, (NAME,))
 
     def patterns(self) -> Sequence[BackendPattern]:
         unary = [BackendPattern(op, is_op(op)(wildcard())) for op in UNARY]

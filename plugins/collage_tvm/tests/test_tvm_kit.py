@@ -6,7 +6,7 @@ import pytest
 from collage_conformance import Conformance
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 class TestTvm(Conformance):
     backend = "tvm"
     cases = 1

@@ -131,7 +131,7 @@ class OddKernel(Kernel):
                 if self._do == "late later":
                     # After the timed runs the outputs are watched for 5 ms: who writes later may not be seen.
                     trial._LOOK_EVERY_S = trial._LATE_S
-                # Longer than a busy machine keeps the call from returning: who writes before that is not late.
+                # Longer than a busy machine keeps the call from returning.
                 threading.Timer(0.1, compute, (self._node.op_type, operands, output)).start()
                 return 0
             if self._do != "right and then nothing" or self._calls == 1:
