@@ -56,8 +56,8 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "placement": {"backend", "device", "errors", "formats"},
     "rounding": {"backend", "formats", "ir", "placement"},
     "plugins": {
-        *("backend", "devices", "errors", "hookspecs", "ir", "placement", "quantizer", "reference"),
-        "transfers",
+        *("backend", "device", "devices", "errors", "hookspecs", "ir", "placement", "quantizer"),
+        *("reference", "transfers"),
     },
     "registration": {"errors", "patterns", "plugins", "rules"},
     "reference": {"backend", "device", "devices", "errors", "formats", "ir", "operators"},

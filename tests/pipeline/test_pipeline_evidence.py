@@ -183,8 +183,9 @@ def test_two_stand_to_the_end_and_no_longer_than_normal_has_them() -> None:
         proof, _ = _proven(_SPREAD, 0.013, seed, NORMAL)
         choosing, confirming, *_ = proof.comparisons
         assert len(confirming.records) == 2
-        assert max(map(_sat, choosing.records.values())) <= NORMAL.choosing.most_sittings
-        assert max(map(_sat, confirming.records.values())) <= NORMAL.confirming.most_sittings
+        for comparison, plan in ((choosing, NORMAL.choosing), (confirming, NORMAL.confirming)):
+            # Of two that sit together one may have sat before, with another that has left since.
+            assert sorted(map(_sat, comparison.records.values()))[-2] <= plan.most_sittings
 
 
 def _sat(record: CostRecord) -> int:
