@@ -39,7 +39,7 @@ def write_skeleton(name: str, kind: str, folder: Path, registry: Registry) -> li
         )
     if keyword.iskeyword(name):
         raise CollageError(f"{name!r} is no name for a backend: Python has that word")
-    if name in _TAKEN or name in registry.backends:
+    if name in _TAKEN or name in registry.backends or name in registry.devices:
         raise CollageError(f"the name {name!r} is taken")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise CollageError(f"{folder} is there already")

@@ -81,9 +81,13 @@ class Definition:
 
 
 def with_definitions(
-    model: onnx.ModelProto, definitions: Sequence[Definition], opset: int
+    model: onnx.ModelProto,
+    definitions: Sequence[Definition],
+    opset: int,
+    shapes: Mapping[str, Sequence[int | str]],
 ) -> onnx.ModelProto:
-    """The model without functions, and without the operators that `definitions` knows. opset: ONNX's.
+    """The model without functions, and without the operators that `definitions` knows. opset: ONNX's. shapes:
+    of the model's inputs, as far as anybody has given or stated them.
 
     ModelError where a definition fails, and for functions that cannot be brought to the model's opset.
     """
@@ -95,6 +99,10 @@ def with_definitions(
     # What a definition needs to know may hang on what another one says: in a network of many layers each on
     # the one before. Weights stay aside meanwhile, known by type.
     light, weights = _without_weights(model)
+    for info in light.graph.input:
+        if info.name in shapes:
+            given = info.type.tensor_type.elem_type, shapes[info.name]
+            info.CopyFrom(onnx.helper.make_tensor_value_info(info.name, *given))
     while (called := _with_functions(light, known, opset)) is not None:
         light = _inlined(called)
     del light.graph.input[len(light.graph.input) - len(weights) :]

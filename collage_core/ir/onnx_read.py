@@ -76,17 +76,19 @@ def from_model(
     shapes = shapes or {}
     check_texts(model)
     opsets = check_versions(model)
-    model = with_definitions(model, definitions, opsets.get("", 0))
-    proto = model.graph
-    for sparse in proto.sparse_initializer:
+    for sparse in model.graph.sparse_initializer:
         raise ModelError(f"sparse initializer {sparse.values.name!r} is not supported")
-    constants = {t.name: tensor_array(t, external) for t in proto.initializer}
-    check_unique("the model", "initializer", [t.name for t in proto.initializer])
-    inputs = [v for v in proto.input if v.name not in constants]
+    constants = {t.name: tensor_array(t, external) for t in model.graph.initializer}
+    check_unique("the model", "initializer", [t.name for t in model.graph.initializer])
+    inputs = [v for v in model.graph.input if v.name not in constants]
     check_unique("the model", "input", [v.name for v in inputs])
     values = {v.name: Value(v.name, _input_type(v, shapes.get(v.name)), ValueKind.INPUT) for v in inputs}
+    values = _specialise(values, shapes)
+    known = {name: v.type.shape for name, v in values.items() if v.type != UNKNOWN}
+    model = with_definitions(model, definitions, opsets.get("", 0), known)
+    proto = model.graph
     reader = GraphReader(opsets, model.ir_version, external, trusts_shapes=not shapes)
-    graph = reader.graph(proto, _specialise(values, shapes), constants)
+    graph = reader.graph(proto, values, constants)
     declared = {v.name: declared_type(v) for v in (*proto.value_info, *proto.output)} if not shapes else {}
     graph = infer_types(graph, declared)
     if open_values := of_two_ranks(graph, infer_types):

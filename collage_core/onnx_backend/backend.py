@@ -49,7 +49,7 @@ class OnnxBackend(_Backend):
         device: str = "CPU",
         *,
         threads: int | None = None,
-        accelerators: Sequence[str] = (),
+        accelerators: tuple[str, ...] = (),
         **kwargs: Any,
     ) -> PreparedModel:
         """Read, normalise and place a model, and build it where its input shapes are static.
@@ -63,7 +63,7 @@ class OnnxBackend(_Backend):
         if not cls.supports_device(device):
             raise BackendError(f"device {device!r} is not supported; this version runs on 'CPU'")
         target = Target.default() if threads is None else Target("cpu", threads)
-        target = replace(target, accelerators=tuple(accelerators))
+        target = replace(target, accelerators=accelerators)
         return PreparedModel(model, home_of(cls._key(), target))
 
     @classmethod

@@ -197,7 +197,8 @@ def _offers(subject: Subject, sample: Sample) -> None:
 
 
 def _builders(name: str, threads: int) -> list[tuple[Callable[[], Bound], str]]:
-    """For each specimen what builds its first variant that is not declined, bound to buffers and inputs.
+    """For each specimen what builds its first variant on each device that is not declined, bound to buffers
+    and inputs.
 
     NothingBuiltError where there is none.
     """
@@ -205,14 +206,17 @@ def _builders(name: str, threads: int) -> list[tuple[Callable[[], Bound], str]]:
     found = []
     for group in specimens(subject):
         offered = subject.backend.variants(group.subgraph, subject.target)
+        seen: set[str] = set()
         for variant in [] if isinstance(offered, Refusal) else offered:
+            if variant.device in seen:
+                continue
             build = _builder(subject, group, variant)
             try:
                 build()()
             except DeclinedError:
                 continue
             found.append((build, f"{group}, {variant}"))
-            break
+            seen.add(variant.device)
     if not found:
         raise NothingBuiltError
     return found

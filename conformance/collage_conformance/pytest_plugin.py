@@ -4,10 +4,11 @@ installed: it imports nothing of Collage before it is needed.
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,6 @@ from collage_conformance.results import Results, has_block, write_block
 __all__: list[str] = []
 
 _OF_KIT = "collage"
-_NO_PARAMETERS = SimpleNamespace(params={})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,12 +52,13 @@ def pytest_configure(config: pytest.Config) -> None:
         from collage_core.plugins import default_registry
 
         try:
-            default_registry().backend(name)
+            config.option.collage_backend = default_registry().backend(name).name  # as it writes it
         except UnknownBackendError as error:
             raise pytest.UsageError(f"--collage-backend: {error}") from None
-        readme = config.getoption("collage_readme")
-        if readme is not None and not has_block(Path(readme), name):
-            raise pytest.UsageError(f"--collage-readme: {_no_place(Path(readme), name)}")
+    readme, name = config.getoption("collage_readme"), config.getoption("collage_backend")
+    # Of a class that names its own backend it is known at the end which block that is.
+    if readme is not None and (reason := _no_place(Path(readme), name)) is not None:
+        raise pytest.UsageError(f"--collage-readme: {reason}")
     if config.getoption("require_delegated"):
         from collage_conformance.kit import required_operators
 
@@ -94,12 +95,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     cls: Any = getattr(item, "cls", None)
     if _is_of_kit(cls):
         backend, most = (item.config.getoption(o) for o in ("collage_backend", "collage_cases"))
-        told = {
-            "backend": cls.backend or backend,
-            "check": getattr(item, "originalname", item.name).removeprefix("test_"),
-            "operator": getattr(item, "callspec", _NO_PARAMETERS).params.get("operator", ""),
-            "cases": most or cls.cases,
-        }
+        told = {"backend": (cls.backend or backend).lower(), "cases": most or cls.cases}
         report.user_properties.append((_OF_KIT, json.dumps(told)))
     return report
 
@@ -109,30 +105,43 @@ class _Summary:
     """By backend, what its checks found."""
 
     results: dict[str, Results] = field(default_factory=dict)
+    classes: dict[str, str] = field(default_factory=dict)
+    """The backend of each, by its node's id."""
+    crashed: list[pytest.TestReport] = field(default_factory=list)
+    """What pytest-xdist says of a process that has died, which is nothing but the test's id and the cause."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         properties = dict(report.user_properties)
-        if _OF_KIT not in properties or (report.when != "call" and report.passed):
+        if _OF_KIT not in properties:
+            if report.failed:
+                self.crashed.append(report)
             return
         told = json.loads(str(properties[_OF_KIT]))
-        if not told["backend"]:
+        backend = told["backend"]
+        if not backend:
             return
-        self.results.setdefault(told["backend"], Results(told["cases"])).add(
-            told["check"],
-            report.outcome,
-            int(str(properties.get("groups", 0))),
-            operator=told["operator"] if told["check"] == "operator" else "",
-            fault=_message(report) if report.failed else "",
-        )
+        self.classes[_split(report.nodeid)[0]] = backend
+        self.results.setdefault(backend, Results(told["cases"])).limit(told["cases"])
+        if report.when == "call" or not report.passed:
+            self._add(backend, report, int(str(properties.get("groups", 0))))
+
+    def _add(self, backend: str, report: pytest.TestReport, groups: int) -> None:
+        _, check, parameter = _split(report.nodeid)
+        operator = parameter if check == "operator" else ""
+        fault = _message(report) if report.failed else ""
+        self.results[backend].add(check, report.outcome, groups, operator=operator, fault=fault)
 
     def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
+        for report in self.crashed:
+            if (backend := self.classes.get(_split(report.nodeid)[0])) is not None:
+                self._add(backend, report, 0)
         if not self.results:
             return
+        found = {backend: results.in_order(list(_expected())) for backend, results in self.results.items()}
         if (file := config.getoption("collage_json")) is not None:
-            told = {b: found.in_order(_checks()).to_json() for b, found in self.results.items()}
+            told = {backend: results.to_json() for backend, results in found.items()}
             Path(file).write_text(json.dumps(told, indent=1) + "\n")
-        for backend, found in self.results.items():
-            results = found.in_order(_checks())
+        for backend, results in found.items():
             terminalreporter.section(f"conformance of {backend}")
             for line in results.lines():
                 terminalreporter.write_line(line)
@@ -140,27 +149,51 @@ class _Summary:
                 terminalreporter.write_line(_written(Path(file), backend, results))
 
 
-def _written(file: Path, backend: str, results: Results) -> str:
-    """The block of that backend in the file, unless only some of the checks have run."""
-    from collage_conformance.subject import described
+def _split(nodeid: str) -> tuple[str, str, str]:
+    """The class, the check, and what it is about, "" where that is nothing more."""
+    head, bracket, parameter = nodeid.partition("[")
+    cls, _, name = head.rpartition("::")
+    return cls, name.removeprefix("test_"), parameter.removesuffix("]") if bracket else ""
 
-    if not has_block(file, backend):
-        return _no_place(file, backend)
-    if left_out := [check for check in _checks() if check not in results.ended]:
-        return f"{file} is left as it is, for these checks did not run: {', '.join(left_out)}"
-    write_block(file, backend, results.markdown(described(backend)))
+
+def _expected() -> dict[str, int]:
+    """The kit's checks, as it has them, and how many tests each is."""
+    from collage_conformance.kit import CHAINS, Conformance
+
+    many = {"operator": len(_operators()), "chain": CHAINS}
+    found = {}
+    for name, function in vars(Conformance).items():
+        if name.startswith("test_"):
+            parameters = inspect.signature(function).parameters
+            found[name.removeprefix("test_")] = max(many.get(p, 1) for p in parameters)
+    return found
+
+
+def _written(file: Path, backend: str, results: Results) -> str:
+    """The block of that backend in the file, unless only a part of the kit has run."""
+    from collage_conformance.subject import described
+    from collage_core.errors import CollageError
+
+    if reason := _no_place(file, backend):
+        return reason
+    left_out = [c for c, count in _expected().items() if results.ended.get(c, Counter()).total() < count]
+    if left_out:
+        return f"{file} is left as it is, for these checks did not run as a whole: {', '.join(left_out)}"
+    try:
+        write_block(file, backend, results.markdown(described(backend)))
+    except (CollageError, OSError) as error:
+        return f"{file} is left as it is: {error}"
     return f"written to {file}"
 
 
-def _checks() -> list[str]:
-    """Names of the kit's, as it has them."""
-    from collage_conformance.kit import Conformance
-
-    return [name.removeprefix("test_") for name in vars(Conformance) if name.startswith("test_")]
-
-
-def _no_place(file: Path, backend: str) -> str:
-    return f"{file} has no lines <!-- conformance: {backend} --> and <!-- /conformance -->"
+def _no_place(file: Path, backend: str) -> str | None:
+    """Why that backend's table has no place in the file, or, where nobody is named, why nothing has."""
+    try:
+        if not has_block(file, backend) and backend:
+            return f"{file} has no lines <!-- conformance: {backend} --> and <!-- /conformance -->"
+    except (OSError, UnicodeDecodeError) as error:
+        return f"{file} cannot be read: {error}"
+    return None
 
 
 def _message(report: pytest.TestReport) -> str:

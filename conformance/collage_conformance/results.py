@@ -26,20 +26,26 @@ class Results:
     ended: dict[str, Counter[str]] = field(default_factory=dict)
     groups: Counter[str] = field(default_factory=Counter)
     faults: dict[str, list[str]] = field(default_factory=dict)
-    taken: list[str] = field(default_factory=list)
-
-    def in_order(self, checks: Sequence[str]) -> Results:
-        """The same, by check in that order; without those that did not run."""
-        return replace(self, ended={check: self.ended[check] for check in checks if check in self.ended})
+    taken: set[str] = field(default_factory=set)
 
     def add(self, check: str, outcome: str, groups: int, *, operator: str = "", fault: str = "") -> None:
         """How one test of a check has ended. operator: the one that it is about. fault: why it failed."""
         self.ended.setdefault(check, Counter())[outcome] += 1
         self.groups[check] += groups
         if groups and operator:
-            self.taken.append(operator)
+            self.taken.add(operator)
         if fault:
             self.faults.setdefault(check, []).append(fault)
+
+    def limit(self, cases: int | None) -> None:
+        """Some of it was looked at with no more than these."""
+        if cases is not None:
+            self.cases = cases if self.cases is None else min(cases, self.cases)
+
+    def in_order(self, checks: Sequence[str]) -> Results:
+        """The same, these checks first, in that order."""
+        order = dict.fromkeys([*(check for check in checks if check in self.ended), *self.ended])
+        return replace(self, ended={check: self.ended[check] for check in order})
 
     def to_json(self) -> dict[str, Any]:
         checks = {
@@ -54,22 +60,22 @@ class Results:
         return {"checks": checks, "failed": failed, "operators": sorted(self.taken), "cases": self.cases}
 
     def lines(self) -> list[str]:
-        width = max(map(len, self.ended))
+        width = max(map(len, self.ended), default=0)
         found = [f"{n:{width}}  {self._mark(n):7}  {', '.join(self._counts(n))}" for n in self.ended]
         return [*found, self._operators()]
 
     def markdown(self, about: Mapping[str, str]) -> str:
         """about: what the run is told with, by what it is."""
         rows = [
-            f"| `{n}` | {self._mark(n)} | {self.ended[n]['passed'] or ''} | {self.ended[n]['failed'] or ''} "
-            f"| {self.ended[n]['skipped'] or ''} | {self.groups[n] or ''} |"
-            for n in self.ended
+            f"| `{n}` | {self._mark(n)} | {' | '.join(str(ended[o] or '') for o in _OUTCOMES)} "
+            f"| {self.groups[n] or ''} |"
+            for n, ended in self.ended.items()
         ]
         told = "; ".join(f"{what} {text}" for what, text in about.items())
         cases = "all cases" if self.cases is None else f"at most {self.cases} from each source"
         return "\n".join(
             [
-                "| check | | passed | failed | skipped: not taken | groups |",
+                f"| check | | {' | '.join(_OUTCOMES)} | groups |",
                 "|---|---|---|---|---|---|",
                 *rows,
                 "",
@@ -94,14 +100,25 @@ class Results:
 
 
 def has_block(file: Path, backend: str) -> bool:
-    """Whether there is a place for that backend's table in it."""
-    return file.is_file() and _block(backend).search(file.read_text()) is not None
+    """Whether there is a place for that backend's table in it. OSError, and UnicodeDecodeError."""
+    return _block(backend).search(_read(file)) is not None
 
 
 def write_block(file: Path, backend: str, markdown: str) -> None:
-    """What stands between `<!-- conformance: BACKEND -->` and `<!-- /conformance -->`, written anew."""
-    file.write_text(_block(backend).sub(lambda m: f"{m[1]}{markdown}{m[2]}", file.read_text()))
+    """What stands between `<!-- conformance: BACKEND -->` and `<!-- /conformance -->`, written anew. Ends of
+    lines stay as they are elsewhere. OSError, and UnicodeDecodeError.
+    """
+    whole = _block(backend).sub(lambda m: f"{m[1]}{markdown}{m[2]}", _read(file))
+    with file.open("w", encoding="utf-8", newline="") as stream:
+        stream.write(whole)
+
+
+def _read(file: Path) -> str:
+    with file.open(encoding="utf-8", newline="") as stream:
+        return stream.read()
 
 
 def _block(backend: str) -> re.Pattern[str]:
-    return re.compile(rf"(<!-- conformance: {re.escape(backend)} -->\n).*?(<!-- /conformance -->)", re.DOTALL)
+    """It ends before another begins."""
+    name, text = re.escape(backend), r"(?:(?!<!-- conformance:).)*?"
+    return re.compile(rf"(<!-- conformance: {name} -->\r?\n){text}(<!-- /conformance -->)", re.DOTALL)

@@ -46,19 +46,26 @@ class Subject:
 
 
 def target_of(backend: Backend, threads: int) -> Target:
-    """With all devices that it runs on."""
-    return Target("cpu", threads, accelerators=tuple(d for d in backend.info().devices if d != CPU))
+    """With all devices that it runs on, and that are here."""
+    here = {name for name, device in default_registry().devices.items() if device.info().available}
+    named = backend.info().devices
+    return Target("cpu", threads, accelerators=tuple(d for d in named if d != CPU and d.lower() in here))
 
 
 def described(name: str) -> Mapping[str, str]:
     """What results about the installed backend of that name hold for: versions, and the processor."""
-    info = default_registry().backend(name).info()
+    backend = default_registry().backend(name)
+    info = backend.info()
     facts = cpuinfo()
     kind = ", ".join(f"{k.removeprefix('cpu ')} {facts[k]}" for k in ("cpu family", "model") if k in facts)
     return {
         "Backend": f"{info.version}, its library {info.library_version}",
         **{p: importlib.metadata.version(p) for p in ("collage-core", "collage-conformance")},
         "processor": f"{processor().model}{f' ({kind})' if kind else ''}",
+        **{
+            f"device {name}": default_registry().device(name).info().description
+            for name in target_of(backend, 1).accelerators
+        },
     }
 
 

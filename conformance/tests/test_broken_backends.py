@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from broken_backends import FAULTY, Threads
+from collage_conformance.results import has_block, write_block
 
 _SUPPORT = Path(__file__).parent / "support"
 _ASKED = "not (test_declines or test_operator) or Neg or Conv"
@@ -31,13 +32,16 @@ def _kit(
     )
 
 
+def _path(*folders: Path) -> str:
+    return os.pathsep.join(filter(None, [*map(str, folders), os.environ.get("PYTHONPATH", "")]))
+
+
 def _checked(name: str, folder: Path, *options: str, path: Path | None = None) -> dict[str, Any]:
     report = folder / "report.json"
     variables = {**os.environ, "COLLAGE_PLUGINS": "broken_backends", "COLLAGE_HOME": str(folder)}
     if path is not None:
         variables["COLLAGE_PLUGINS"] = ""
-    known = [str(path or ""), str(_SUPPORT), os.environ.get("PYTHONPATH", "")]
-    variables["PYTHONPATH"] = os.pathsep.join(filter(None, known))
+    variables["PYTHONPATH"] = _path(*filter(None, [path]), _SUPPORT)
     told = ["--collage-backend", name, "--collage-cases", "1", "--collage-json", str(report)]
     done = _kit(folder, *told, "-k", _ASKED, *options, variables=variables)
     assert report.exists(), done.stdout + done.stderr
@@ -108,17 +112,43 @@ def test_a_package_is_looked_at(version: str, requirement: str, fault: str, tmp_
 
 
 @pytest.mark.ci
+def test_a_crash_in_a_process_of_pytest_is_a_fault(tmp_path: Path) -> None:
+    found = _checked("crashing", tmp_path, "-n", "1", "-k", "test_declarations or (test_operator and Neg)")
+    assert found["failed"] == ["operator"]
+    assert "crashed while running" in found["checks"]["operator"]["faults"][0]
+    assert found["checks"]["declarations"]["passed"] == 1
+
+
+def test_each_backend_of_a_run_has_its_own_table(tmp_path: Path) -> None:
+    source = "from collage_conformance import Conformance\n"
+    for number, backend in enumerate(("sound", "Rare", "sound")):
+        source += (
+            f"class Test{number}(Conformance):\n    backend = {backend!r}\n    cases = {number or None}\n"
+        )
+    source += "    def test_mine(self):\n        assert not 'mine'\n"
+    (tmp_path / "test_several.py").write_text(source)
+    report, asked = tmp_path / "report.json", "test_declarations or test_mine or (test_operator and Neg)"
+    variables = {**os.environ, "COLLAGE_PLUGINS": "broken_backends", "PYTHONPATH": _path(_SUPPORT)}
+    command = [sys.executable, "-m", "pytest", "--noconftest", "-p", "no:cacheprovider", "test_several.py"]
+    subprocess.run([*command, "-k", asked, "--collage-json", report], cwd=tmp_path, env=variables)
+    found = json.loads(report.read_text())
+    assert {name: told["failed"] for name, told in found.items()} == {"sound": ["mine"], "rare": []}
+    assert [found["sound"]["checks"]["declarations"]["passed"], found["sound"]["cases"]] == [2, 2]
+    assert (found["sound"]["operators"], found["rare"]["operators"]) == (["Neg"], [])
+
+
+@pytest.mark.ci
 def test_the_table_is_written_into_a_readme(tmp_path: Path) -> None:
     readme, begin, end = tmp_path / "README.md", "<!-- conformance: sound -->", "<!-- /conformance -->"
     readme.write_text(f"# Sound\n\n{begin}\nold\n{end}\n\nAnd more.\n")
-    found = _checked("sound", tmp_path, "--collage-readme", str(readme), "-k", _ASKED)
+    found = _checked("sound", tmp_path, "--collage-readme", str(readme), "-k", "", "-n", "2")
     text = readme.read_text()
     assert text.startswith(f"# Sound\n\n{begin}\n| check |")
     assert text.endswith(f"\n{end}\n\nAnd more.\n")
     for check, ended in found["checks"].items():
         mark = "passed" if ended["passed"] else "skipped"
         assert f"| `{check}` | {mark} |" in text
-    assert "Operators that it takes (1): Neg.\n" in text
+    assert "Operators that it takes (9): Abs, Ceil, Cos, Exp, Floor, Neg, Relu, Sign, Sin.\n" in text
     assert "at most 1 from each source" in text
 
 
@@ -126,16 +156,37 @@ def test_the_table_is_written_into_a_readme(tmp_path: Path) -> None:
 def test_a_table_of_some_checks_is_not_written(tmp_path: Path) -> None:
     readme, text = tmp_path / "README.md", "<!-- conformance: sound -->\n<!-- /conformance -->\n"
     readme.write_text(text)
-    _checked("sound", tmp_path, "--collage-readme", str(readme), "-k", "test_declarations")
+    _checked("sound", tmp_path, "--collage-readme", str(readme), "-k", _ASKED)
     assert readme.read_text() == text
 
 
-def test_a_readme_without_a_place_for_the_table_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"# Reference\n", "has no lines <!-- conformance: reference -->"),
+        (b"\xff\xfe", "cannot be read: 'utf-8' codec"),
+        (None, "cannot be read: [Errno 2]"),
+    ],
+)
+def test_a_readme_without_a_place_for_the_table_is_refused(
+    content: bytes | None, reason: str, tmp_path: Path
+) -> None:
     readme = tmp_path / "README.md"
-    readme.write_text("# Reference\n")
-    done = _kit(tmp_path, "--collage-backend", "reference", "--collage-readme", str(readme))
-    assert "has no lines <!-- conformance: reference -->" in done.stderr
+    if content is not None:
+        readme.write_bytes(content)
+    done = _kit(tmp_path, "--collage-backend", "Reference", "--collage-readme", str(readme))
+    assert reason in done.stderr
     assert done.returncode == 4
+
+
+def test_a_block_is_written_and_nothing_else(tmp_path: Path) -> None:
+    readme, end = tmp_path / "README.md", "<!-- /conformance -->"
+    blocks = f"<!-- conformance: a.b -->\r\nold\r\n{end}\r\n<!-- conformance: axb -->\r\nother\r\n{end}\r\n"
+    readme.write_bytes(blocks.encode())
+    write_block(readme, "a.b", "new\n")
+    assert readme.read_bytes() == blocks.replace("old\r\n", "new\n").encode()
+    readme.write_text(f"<!-- conformance: a -->\nleft open\n<!-- conformance: b -->\n{end}\n")
+    assert [has_block(readme, name) for name in "ab"] == [False, True]
 
 
 @pytest.mark.ci

@@ -67,7 +67,7 @@ def test_what_is_no_name(name: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["reference", "dnnl", "core", "view", "conformance"])
+@pytest.mark.parametrize("name", ["reference", "dnnl", "core", "view", "conformance", "cpu"])
 def test_names_that_are_taken(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _new(tmp_path / "new", name) == 1
     assert capsys.readouterr().err == f"collage: the name {name!r} is taken\n"

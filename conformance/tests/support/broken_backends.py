@@ -219,6 +219,16 @@ class Unable(Sound):
         raise DeclinedError("not today")
 
 
+class Crashing(Sound):
+    """Takes the process down."""
+
+    name = "crashing"
+
+    @staticmethod
+    def call(function: Callable[..., object], given: Array, result: Array) -> None:
+        ctypes.string_at(1)
+
+
 class Keys(Sound):
     """Calls its library otherwise in each process."""
 
@@ -243,4 +253,4 @@ FAULTY = (
 
 @hookimpl
 def collage_backends() -> Sequence[Backend]:
-    return [Sound(), Rare(), RareManners(), Unable(), *(kind() for kind in FAULTY)]
+    return [Sound(), Rare(), RareManners(), Unable(), Crashing(), *(kind() for kind in FAULTY)]

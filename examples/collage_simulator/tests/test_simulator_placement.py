@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from collage_simulator.device import SimQueue
 from collage_core import Bundle, Constraints, Optimization, Target, build, load, optimize, save
 from collage_core.errors import CollageError, PlacementError, StepError
 from collage_core.measuring.progress import Silent
+from collage_core.onnx_backend import OnnxBackend
 from collage_core.pipeline.effort import NORMAL, THOROUGH
 from collage_core.placement import Placement
 from collage_core.plugins import PLUGINS_VARIABLE, Registry, default_registry
@@ -428,3 +430,18 @@ def test_the_command(parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "no: COLLAGE_SIMULATOR is an object of numbers" in capsys.readouterr().out
     assert main(["costs", "prune", "--stale"]) == 0
     assert capsys.readouterr().out.startswith("0 "), "what cannot be told is kept"
+
+
+@pytest.mark.ci
+def test_an_onnx_backend_on_it_without_a_measurement(parse: Parse) -> None:
+    model = parse("(float[4, 4] x) => (float[4, 4] y) { a = Relu(x) b = Abs(a) y = Erf(b) }")
+    x = np.linspace(-2, 2, 16, dtype=np.float32).reshape(4, 4)
+    with closing(OnnxBackend.for_backends("sim", registry=default_registry())) as kind:
+        placed = kind.prepare(model, threads=1, accelerators=("sim",))
+        (y,) = placed.run([x])
+        ((_, placement),) = placed.placements
+        np.testing.assert_allclose(y, kind.prepare(model, threads=1).run([x])[0], rtol=1e-5)
+        with pytest.raises(CollageError, match="accelerators is a tuple"):
+            kind.prepare(model, accelerators="sim")  # type: ignore[arg-type]
+    assert [g.backend for g in placement.groups] == ["sim", "sim", "reference"]
+    assert [c.backend for c in placement.conversions] == ["transfer:sim", "transfer:sim"]

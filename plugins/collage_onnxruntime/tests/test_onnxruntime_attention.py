@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collage_onnxruntime.definitions import definitions
 from contrib_models import RNG, Operands, compare, floats, one_node, read_defined
 
 from collage_core.errors import ModelError
 from collage_core.formats import Array
+from collage_core.ir import from_model
 from collage_core.ir.passes import normalise
 from collage_core.reference import evaluate
 
@@ -174,14 +176,65 @@ def test_grouped_queries_whose_positions_are_given() -> None:
     compare(model, inputs)
 
 
+@pytest.mark.parametrize(
+    "attributes", [{}, {"do_rotary": 1}, {"local_window_size": 3}, {"do_rotary": 1, "local_window_size": 4}]
+)
+@pytest.mark.parametrize("past", [0, 7])
+def test_a_prompt_of_rows_that_end_before(past: int, attributes: dict[str, Any]) -> None:
+    """Whatever the past holds, they begin anew."""
+    inputs = {"q": floats(3, 5, 64), "k": floats(3, 5, 32), "v": floats(3, 5, 32)}
+    if past:
+        inputs |= {"pk": floats(3, 2, past, 16), "pv": floats(3, 2, past, 16)}
+    constants = {**_TABLES, "most": np.array(5, np.int32), "lasts": np.array([2, 4, 3], np.int32)}
+    operands = f"q k v {'pk pv' if past else '- -'} lasts most"
+    operands += " c s" if "do_rotary" in attributes else ""
+    model = one_node(
+        "GroupQueryAttention", inputs, operands, "y nk nv", constants=constants, **_HEADS, **attributes
+    )
+    compare(model, inputs)
+
+
+def test_a_rotation_of_a_part_of_a_head() -> None:
+    inputs = {"q": floats(2, 1, 4 * 32), "k": floats(2, 1, 2 * 32), "v": floats(2, 1, 2 * 32)}
+    inputs |= {"pk": floats(2, 2, 6, 32), "pv": floats(2, 2, 6, 32), "lasts": _GROUPED["lasts"]}
+    packed = {"q": np.concatenate([inputs["q"], inputs["k"], inputs["v"]], -1)}
+    packed |= {v: inputs[v] for v in ("pk", "pv", "lasts")}
+    constants = {**_TABLES, "most": np.array(6, np.int32)}
+    for given, first in ((inputs, "q k v"), (packed, "q - -")):
+        operands = f"{first} pk pv lasts most c s"
+        compare(
+            one_node(
+                *("GroupQueryAttention", given, operands, "y nk nv"),
+                constants=constants,
+                do_rotary=1,
+                **_HEADS,
+            ),
+            given,
+        )
+
+
+def test_open_lengths_are_fixed_where_a_model_is_read() -> None:
+    inputs = {"q": floats(1, 5, 64), "k": floats(1, 5, 32), "v": floats(1, 5, 32)}
+    constants = {"most": np.array(5, np.int32), "lasts": np.array([4], np.int32)}
+    model = one_node(
+        "GroupQueryAttention", inputs, "q k v - - lasts most", "y nk nv", constants=constants, **_HEADS
+    )
+    for info in model.graph.input:
+        info.type.tensor_type.shape.dim[1].dim_param = "length"
+    shapes = {"q": (1, 5, 64)}
+    graph = normalise(from_model(model, shapes, definitions=definitions()))
+    assert graph.type_of("y").shape == (1, 5, 64)
+    assert graph.type_of("nk").shape == (1, 2, 5, 16)
+
+
 def test_how_much_room_is_wanted_is_known_or_told() -> None:
     """Nobody can say what shape the next past has, if how long it is hangs on an input."""
-    inputs = {**_GROUPED, "most": np.array(9, np.int32)}
+    inputs = {**_GROUPED, "most": np.array(7, np.int32)}
     model = one_node("GroupQueryAttention", inputs, "q k v pk pv lasts most", "y nk nv", **_HEADS)
     graph = normalise(read_defined(model))
     assert graph.type_of("y").shape == (2, 1, 64)
     assert graph.type_of("nk").symbolic_dims
-    np.testing.assert_allclose(evaluate(graph, inputs)["nk"].shape, (2, 2, 9, 16))
+    np.testing.assert_allclose(evaluate(graph, inputs)["nk"].shape, (2, 2, 7, 16))
 
 
 _OPEN = {**_GROUPED, "most": np.array(9, np.int32), "e": floats(1, 1, 1, 9)}
@@ -206,6 +259,9 @@ _OPEN = {**_GROUPED, "most": np.array(9, np.int32), "e": floats(1, 1, 1, 9)}
         ),
         ("GroupQueryAttention", _OPEN, "q k v pk pv lasts most", {**_HEADS, "smooth_softmax": 1}),
         ("GroupQueryAttention", _OPEN, "q k v pk pv lasts most - - - e", _HEADS),
+        ("GroupQueryAttention", _OPEN, "q k v pk pv lasts most", {"num_heads": 4, "kv_num_heads": 3}),
+        ("GroupQueryAttention", _OPEN, "q k v pk pv lasts most", {"num_heads": 4}),
+        ("GroupQueryAttention", _OPEN, "q k - pk pv lasts most", _HEADS),
     ],
 )
 def test_attention_without_a_definition_is_named(

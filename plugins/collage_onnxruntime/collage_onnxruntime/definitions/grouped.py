@@ -44,41 +44,47 @@ def _group_query_attention(call: Call) -> str | None:
     these; cosines and sines by position; positions (B, S).
 
     A prompt, where S is all that there is, begins anew, whatever the past holds. Room that a row does not
-    need holds zeros.
+    need holds zeros. Queries behind the end of their row see all of it.
     """
     stated = call.attributes
     known = known_types(call, 0)
-    unusual = {k: v for k, v in stated.items() if k not in _KNOWN and v not in (0, "NONE")}
+    unusual = {k: v for k, v in stated.items() if k not in _KNOWN and v not in (0, -1, "NONE")}
     if call.opset < AXES_SINCE or known is None or not float_type(call) or unusual:
         return None
-    if any(call.given[10:]) or any(call.asked[3:]) or call.has(3) != call.has(4):
+    if (
+        any(call.given[10:])
+        or any(call.asked[3:])
+        or call.has(1) != call.has(2)
+        or call.has(3) != call.has(4)
+    ):
         return None
-    heads, shared = int(stated["num_heads"]), int(stated["kv_num_heads"])
-    _, count, width = known[0].shape if len(known[0].shape) == 3 else (0, None, None)
-    if not isinstance(count, int) or not isinstance(width, int):
+    heads, shared = (int(stated.get(key, 0)) for key in ("num_heads", "kv_num_heads"))
+    width = known[0].shape[-1] if len(known[0].shape) == 3 else None
+    if min(heads, shared) < 1 or heads % shared or not isinstance(width, int):
         return None
-    size = width // (heads if call.has(1) else heads + 2 * shared)
+    size, rest = divmod(width, heads if call.has(1) else heads + 2 * shared)
     turning = _turning(call, size)
-    if turning is None:
+    if not size or rest or turning is None:
         return None
     return function(
         "(queries, keys, values, past_keys, past_values, lasts, most, cosines, sines, positions)"
         " => (y, present_keys, present_values)",
-        *_numbers(count),
+        *_numbers(),
         *_by_position(call.has(1), heads, shared, size),
         *turning,
         *_places(call.has(3)),
         *_present("keys", "k_turned", shared, size, has_past=call.has(3)),
         *_present("values", "v", shared, size, has_past=call.has(3)),
-        *_attended(stated, count, heads, shared, size),
+        *_attended(stated, heads, shared, size),
     )
 
 
-def _numbers(count: int) -> list[str]:
+def _numbers() -> list[str]:
     """Scalars; of each row the position of its first query and where it ends, (B, 1); places, (B, S)."""
-    scalars = {"none": 0, "single": 1, "of_positions": 2, "count": count}
+    scalars = {"none": 0, "single": 1, "of_positions": 2}
     return [
         *(f"{name} = Constant <value_int = {value}> ()" for name, value in scalars.items()),
+        "whole_shape = Shape (queries) count = Gather (whole_shape, single)",
         integers("beside", -1, 1),
         "most_single = Squeeze (most) total = Cast <to: int = 7> (most_single)",
         "lasts_long = Cast <to: int = 7> (lasts) lasts_beside = Reshape (lasts_long, beside)",
@@ -111,14 +117,12 @@ def _turning(call: Call, size: int) -> list[str] | None:
     half = None if tables is None else tables[0].shape[-1]
     if not isinstance(half, int):
         return None
+    there = "there = Identity (places)"
     if call.has(9):
         # Of a prompt the first position alone is read.
         there = f"""{integers("in_line", -1)} positions_in_line = Reshape (positions, in_line)
           begin = Gather (positions_in_line, none) from_begin = Add (begin, row)
           there = Where (is_prompt, from_begin, positions)"""
-    else:
-        # Queries of a prompt behind the end of their row are turned as the second is.
-        there = "is_there = Less (places, ends) there = Where (is_there, places, single)"
     interleaved = bool(call.attributes.get("rotary_interleaved", 0))
     return [
         *turning_constants(half),
@@ -141,7 +145,7 @@ def _places(has_past: bool) -> list[str]:
         "later = Where (is_given, of_given, nowhere)",
         "is_old = Less (columns, begins) source = Where (is_old, columns, later)",
         integers("at_end", -1) + " source_beside = Unsqueeze (source, at_end)",
-        "whole_shape = Shape (queries)" + integers(" first", 0) + " rows = Gather (whole_shape, first)",
+        integers("first", 0) + " rows = Gather (whole_shape, first)",
         number("nothing", 0.0),
     ]
 
@@ -161,35 +165,37 @@ def _present(name: str, given: str, shared: int, size: int, *, has_past: bool) -
     ]
 
 
-def _attended(stated: Mapping[str, Any], count: int, heads: int, shared: int, size: int) -> list[str]:
+def _attended(stated: Mapping[str, Any], heads: int, shared: int, size: int) -> list[str]:
     """y (B, S, N H): each query with the keys up to its own, or the last `local_window_size` of these."""
     scale, most, window = (stated.get(key, 0) for key in ("scale", "softcap", "local_window_size"))
-    together = heads // shared * count
-    hidden = "hidden = Greater (columns, places_beside)"
+    hidden = "hidden = Or (is_later, is_beyond)"
     if window > 0:
         hidden = f"""window = Constant <value_int = {window}> () gone_at = Sub (places_beside, window)
-          is_gone = LessOrEqual (columns, gone_at) is_later = Greater (columns, places_beside)
-          hidden = Or (is_gone, is_later)"""
+          is_gone = LessOrEqual (columns, gone_at) is_outside = Or (is_later, is_beyond)
+          hidden = Or (is_gone, is_outside)"""
     capped = "scores = Identity (scaled)"
     if most > 0:
         capped = f"{number('cap', most)} part = Div (scaled, cap) bent = Tanh (part) scores = Mul (bent, cap)"
     return [
         "q_heads = Transpose <perm: ints = [0, 2, 1, 3]> (q_turned)",
-        integers("grouped", 0, shared, together, size) + " q_grouped = Reshape (q_heads, grouped)",
+        integers("grouped", 0, shared, -1, size) + " q_grouped = Reshape (q_heads, grouped)",
         "turned_keys = Transpose <perm: ints = [0, 1, 3, 2]> (present_keys)",
         "products = MatMul (q_grouped, turned_keys)",
         number("scale", scale or 1 / math.sqrt(size)) + " scaled = Mul (products, scale)",
         capped,
-        integers("by_query", 0, shared, heads // shared, count, -1),
+        integers("by_group", 0, shared, heads // shared) + integers(" remaining", -1),
+        integers("of_count", 1) + " counted = Gather (whole_shape, of_count)",
+        "by_query = Concat <axis: int = 0> (by_group, counted, remaining)",
         "scores_apart = Reshape (scores, by_query)",
-        "places_beside = Unsqueeze (places, at_end)",
+        "places_beside = Unsqueeze (places, at_end) is_later = Greater (columns, places_beside)",
+        "ends_beside = Unsqueeze (ends, at_end) is_beyond = GreaterOrEqual (columns, ends_beside)",
         hidden,
         integers("of_heads", 1, 2) + " hidden_beside = Unsqueeze (hidden, of_heads)",
         number("least", _LEAST) + " shown = Where (hidden_beside, least, scores_apart)",
         "weights = Softmax <axis: int = -1> (shown)",
-        integers("of_group", 0, shared, together, -1) + " weights_grouped = Reshape (weights, of_group)",
+        "scores_shape = Shape (scores) weights_grouped = Reshape (weights, scores_shape)",
         "context = MatMul (weights_grouped, present_values)",
-        integers("ungrouped", 0, heads, count, size) + " by_head = Reshape (context, ungrouped)",
+        integers("ungrouped", 0, heads, -1, size) + " by_head = Reshape (context, ungrouped)",
         "by_place = Transpose <perm: ints = [0, 2, 1, 3]> (by_head)",
         integers("flat", 0, 0, -1) + " y = Reshape (by_place, flat)",
     ]
