@@ -68,7 +68,7 @@ def test_each_fails_just_where_its_fault_is(name: str, tmp_path: Path) -> None:
     assert found["failed"] == [name], found["checks"]
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "failed"), [("rare", []), ("raremanners", ["manners"])])
 def test_one_that_takes_nothing_common_is_looked_at(name: str, failed: list[str], tmp_path: Path) -> None:
     found = _checked(name, tmp_path, "-k", "test_manners or test_end_to_end or (test_operator and Ceil)")

@@ -32,7 +32,7 @@ _PLUGINS = Path(__file__).parent / "plugins"
 _SUPPORT = Path(__file__).parents[1] / "support"
 _SHARED, _LAYERS = 2, 16
 _KILLS = 50
-_TIERS = {k: [pytest.mark.ci] for k in (9, 13, 15, 17)}
+_TIERS = {k: [pytest.mark.ci] for k in (9, 15)}
 """Those that are not for the nightly session alone."""
 _SEED = 20261120
 

@@ -101,7 +101,7 @@ def test_there_and_back_costs_what_it_costs_whoever_comes_first(order: list[str]
     assert found["hub"] > 0.01, "nobody has it all"
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_every_library_is_seen_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also beside those that would take all of the network."""
     monkeypatch.delenv("COLLAGE_CALIBRATION")

@@ -133,7 +133,7 @@ def test_a_library_that_dies_building_costs_only_those_groups(parse: Parse, tmp_
     assert {t["genome"][2] for t in tries if t["reason"]} == {"1"}
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.alone
 def test_a_library_that_takes_too_long_to_build_costs_only_that_group(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -146,7 +146,7 @@ def test_a_library_that_takes_too_long_to_build_costs_only_that_group(
     assert any("no answer within 12 s" in (t["reason"] or "") for t in tries)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.alone
 def test_a_library_that_takes_too_long_to_open_is_opened_once(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
