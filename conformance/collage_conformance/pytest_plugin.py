@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -137,7 +138,8 @@ class _Summary:
                 self._add(backend, report, 0)
         if not self.results:
             return
-        found = {backend: results.in_order(list(_expected())) for backend, results in self.results.items()}
+        expected = _expected()
+        found = {backend: results.in_order(list(expected)) for backend, results in self.results.items()}
         if (file := config.getoption("collage_json")) is not None:
             told = {backend: results.to_json() for backend, results in found.items()}
             Path(file).write_text(json.dumps(told, indent=1) + "\n")
@@ -146,7 +148,7 @@ class _Summary:
             for line in results.lines():
                 terminalreporter.write_line(line)
             if (file := config.getoption("collage_readme")) is not None:
-                terminalreporter.write_line(_written(Path(file), backend, results))
+                terminalreporter.write_line(_written(Path(file), backend, results, expected))
 
 
 def _split(nodeid: str) -> tuple[str, str, str]:
@@ -169,14 +171,14 @@ def _expected() -> dict[str, int]:
     return found
 
 
-def _written(file: Path, backend: str, results: Results) -> str:
-    """The block of that backend in the file, unless only a part of the kit has run."""
+def _written(file: Path, backend: str, results: Results, expected: Mapping[str, int]) -> str:
+    """The block of that backend in the file, unless fewer tests of the kit have run than are `expected`."""
     from collage_conformance.subject import described
     from collage_core.errors import CollageError
 
     if reason := _no_place(file, backend):
         return reason
-    left_out = [c for c, count in _expected().items() if results.ended.get(c, Counter()).total() < count]
+    left_out = [c for c, count in expected.items() if results.ended.get(c, Counter()).total() < count]
     if left_out:
         return f"{file} is left as it is, for these checks did not run as a whole: {', '.join(left_out)}"
     try:

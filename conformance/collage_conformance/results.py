@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,8 @@ from typing import Any
 __all__ = ["Results", "has_block", "write_block"]
 
 _OUTCOMES = ("passed", "failed", "skipped")
+_WIDTH = 120
+"""Of prose, in characters."""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,9 +82,9 @@ class Results:
                 "|---|---|---|---|---|---|",
                 *rows,
                 "",
-                f"{self._operators()}.",
+                _wrapped(f"{self._operators()}."),
                 "",
-                f"Samples of each operator: {cases}. {told}.",
+                _wrapped(f"Samples of each operator: {cases}. {told}."),
                 "",
             ]
         )
@@ -97,6 +100,10 @@ class Results:
     def _operators(self) -> str:
         names = ", ".join(sorted(self.taken)) or "none of those it was shown alone"
         return f"Operators that it takes ({len(self.taken)}): {names}"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def has_block(file: Path, backend: str) -> bool:

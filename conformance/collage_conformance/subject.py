@@ -7,8 +7,10 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from collage_benchmarks.evidence.machine import processor_json, title_of
+
 from collage_core.backend import Backend
-from collage_core.device import Target, cpuinfo, processor
+from collage_core.device import Target
 from collage_core.errors import BackendUnavailableError
 from collage_core.formats import CPU
 from collage_core.plugins import ENTRY_POINT_GROUP, Registry, default_registry
@@ -56,12 +58,10 @@ def described(name: str) -> Mapping[str, str]:
     """What results about the installed backend of that name hold for: versions, and the processor."""
     backend = default_registry().backend(name)
     info = backend.info()
-    facts = cpuinfo()
-    kind = ", ".join(f"{k.removeprefix('cpu ')} {facts[k]}" for k in ("cpu family", "model") if k in facts)
     return {
         "Backend": f"{info.version}, its library {info.library_version}",
         **{p: importlib.metadata.version(p) for p in ("collage-core", "collage-conformance")},
-        "processor": f"{processor().model}{f' ({kind})' if kind else ''}",
+        "processor": title_of(processor_json()),
         **{
             f"device {name}": default_registry().device(name).info().description
             for name in target_of(backend, 1).accelerators

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ _ASKED = "not (test_declines or test_operator) or Neg or Conv"
 
 
 def _kit(
-    folder: Path, *options: str, variables: dict[str, str] | None = None
+    folder: Path,
+    *options: str,
+    variables: dict[str, str] | None = None,
+    tests: Sequence[str] = ("--pyargs", "collage_conformance"),
 ) -> subprocess.CompletedProcess[str]:
     # This repository's own way of running tests waits for the test that calls this one.
-    command = [*(sys.executable, "-m", "pytest", "--noconftest", "-p", "no:cacheprovider"), "-q", "--pyargs"]
+    command = [*(sys.executable, "-m", "pytest", "--noconftest", "-p", "no:cacheprovider"), "-q"]
     return subprocess.run(
-        [*command, "collage_conformance", *options],
+        [*command, *tests, *options],
         env=variables,
         cwd=folder,
         capture_output=True,
@@ -45,9 +49,9 @@ def _checked(name: str, folder: Path, *options: str, path: Path | None = None) -
     told = ["--collage-backend", name, "--collage-cases", "1", "--collage-json", str(report)]
     done = _kit(folder, *told, "-k", _ASKED, *options, variables=variables)
     assert report.exists(), done.stdout + done.stderr
-    (told_of,) = json.loads(report.read_text()).items()
-    assert told_of[0] == name
-    found: dict[str, Any] = told_of[1]
+    told_of = json.loads(report.read_text())
+    assert list(told_of) == [name]
+    found: dict[str, Any] = told_of[name]
     assert (done.returncode != 0) == bool(found["failed"]), done.stdout
     return found
 
@@ -129,8 +133,8 @@ def test_each_backend_of_a_run_has_its_own_table(tmp_path: Path) -> None:
     (tmp_path / "test_several.py").write_text(source)
     report, asked = tmp_path / "report.json", "test_declarations or test_mine or (test_operator and Neg)"
     variables = {**os.environ, "COLLAGE_PLUGINS": "broken_backends", "PYTHONPATH": _path(_SUPPORT)}
-    command = [sys.executable, "-m", "pytest", "--noconftest", "-p", "no:cacheprovider", "test_several.py"]
-    subprocess.run([*command, "-k", asked, "--collage-json", report], cwd=tmp_path, env=variables)
+    told = ("-k", asked, "--collage-json", str(report))
+    _kit(tmp_path, *told, variables=variables, tests=["test_several.py"])
     found = json.loads(report.read_text())
     assert {name: told["failed"] for name, told in found.items()} == {"sound": ["mine"], "rare": []}
     assert [found["sound"]["checks"]["declarations"]["passed"], found["sound"]["cases"]] == [2, 2]

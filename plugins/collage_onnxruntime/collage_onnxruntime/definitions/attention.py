@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from collage_core.ir import Call
 from collage_onnxruntime.definitions.text import (
     AXES_SINCE,
+    LEAST,
     State,
     float_type,
     function,
@@ -26,7 +25,6 @@ from collage_onnxruntime.definitions.text import (
 __all__ = ["STATED"]
 
 _FILTER = -10000.0
-_LEAST = float(np.finfo(np.float32).min)
 
 
 def _attention(call: Call) -> str | None:
@@ -200,7 +198,7 @@ def _attended(call: Call, kept: Sequence[str], causal: bool, has_added: bool) ->
             "rows_shape = Shape (q) count = Gather (rows_shape, of_positions) end = Add (before, count)",
             integers("below", 1) + " row = Range (before, end, single) rows = Unsqueeze (row, below)",
             "is_later = Greater (columns, rows)",
-            number("least", _LEAST) + f" hidden = Where (is_later, least, {hidden})",
+            number("least", LEAST) + f" hidden = Where (is_later, least, {hidden})",
         ]
         hidden = "hidden"
     if kept or causal:

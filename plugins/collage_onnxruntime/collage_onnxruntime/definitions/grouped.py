@@ -10,12 +10,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from collage_core.ir import Call
 from collage_onnxruntime.definitions.rotary import turned, turning_constants
 from collage_onnxruntime.definitions.text import (
     AXES_SINCE,
+    LEAST,
     State,
     float_type,
     function,
@@ -35,7 +34,6 @@ _KNOWN = {
     "do_rotary",
     "rotary_interleaved",
 }
-_LEAST = float(np.finfo(np.float32).min)
 
 
 def _group_query_attention(call: Call) -> str | None:
@@ -168,11 +166,10 @@ def _present(name: str, given: str, shared: int, size: int, *, has_past: bool) -
 def _attended(stated: Mapping[str, Any], heads: int, shared: int, size: int) -> list[str]:
     """y (B, S, N H): each query with the keys up to its own, or the last `local_window_size` of these."""
     scale, most, window = (stated.get(key, 0) for key in ("scale", "softcap", "local_window_size"))
-    hidden = "hidden = Or (is_later, is_beyond)"
+    hidden = "hidden = Identity (is_outside)"
     if window > 0:
         hidden = f"""window = Constant <value_int = {window}> () gone_at = Sub (places_beside, window)
-          is_gone = LessOrEqual (columns, gone_at) is_outside = Or (is_later, is_beyond)
-          hidden = Or (is_gone, is_outside)"""
+          is_gone = LessOrEqual (columns, gone_at) hidden = Or (is_gone, is_outside)"""
     capped = "scores = Identity (scaled)"
     if most > 0:
         capped = f"{number('cap', most)} part = Div (scaled, cap) bent = Tanh (part) scores = Mul (bent, cap)"
@@ -189,9 +186,10 @@ def _attended(stated: Mapping[str, Any], heads: int, shared: int, size: int) -> 
         "scores_apart = Reshape (scores, by_query)",
         "places_beside = Unsqueeze (places, at_end) is_later = Greater (columns, places_beside)",
         "ends_beside = Unsqueeze (ends, at_end) is_beyond = GreaterOrEqual (columns, ends_beside)",
+        "is_outside = Or (is_later, is_beyond)",
         hidden,
         integers("of_heads", 1, 2) + " hidden_beside = Unsqueeze (hidden, of_heads)",
-        number("least", _LEAST) + " shown = Where (hidden_beside, least, scores_apart)",
+        number("least", LEAST) + " shown = Where (hidden_beside, least, scores_apart)",
         "weights = Softmax <axis: int = -1> (shown)",
         "scores_shape = Shape (scores) weights_grouped = Reshape (weights, scores_shape)",
         "context = MatMul (weights_grouped, present_values)",

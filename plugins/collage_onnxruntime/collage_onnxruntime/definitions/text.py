@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from collage_core.ir import UNKNOWN, Call, TensorType
 
 __all__ = [
     "AXES_SINCE",
+    "LEAST",
     "State",
     "attributes_text",
     "float_type",
@@ -26,6 +29,8 @@ State = Callable[[Call], str | None]
 
 AXES_SINCE = 13
 """The opset from which Softmax is of one axis, and Unsqueeze and Split are told axes and sizes by inputs."""
+LEAST = float(np.finfo(np.float32).min)
+"""Of float32: what hides a score from Softmax."""
 _COUNTED_SINCE = 18
 """The opset from which Split is told how many equal parts there are."""
 
