@@ -8,9 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from collage_command import BRIEFLY
+from weighted_bundle import bundle_of, weighted_graph
 
+from collage_core import save
 from collage_core.cli.main import main
 
 if TYPE_CHECKING:
@@ -75,3 +78,12 @@ def refused(collage: Collage) -> Refused:
         return lines[-1]
 
     return run
+
+
+@pytest.fixture
+def bundle(collage: Collage) -> Path:
+    """On the reference; an input for it lies beside it as x.npy."""
+    path = collage.folder / "m.collage"
+    save(bundle_of(weighted_graph()), path)
+    np.save(collage.folder / "x.npy", np.ones((2, 3), np.float32))
+    return path

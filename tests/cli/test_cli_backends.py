@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 import pytest
-from bad_models import relu_model
+from small_models import relu_model
 
 from collage_core import BackendError, Registry, UnknownBackendError, hookimpl, optimize
 from collage_core.backend import Backend, BackendInfo, BackendKind

@@ -1,4 +1,4 @@
-"""Bundles that are damaged, of another time, or of another machine; and what is given to them."""
+"""Bundles that are damaged, of another time, or of another machine."""
 
 from __future__ import annotations
 
@@ -13,29 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnx
 import pytest
-from bad_models import relu_model
 from mixed_bundle import save_mixed
+from weighted_bundle import bundle_of, weighted_graph
 
-from collage_core import (
-    Bundle,
-    BundleError,
-    CollageError,
-    Group,
-    InputError,
-    Placement,
-    Subgraph,
-    Target,
-    load,
-    plain_variant,
-    save,
-)
+from collage_core import Bundle, BundleError, CollageError, load, save
 from collage_core.cli.main import main
 from collage_core.device import processor
-from collage_core.formats import Array
-from collage_core.ir import Graph, from_model
 from collage_core.runtime import read
 
 if TYPE_CHECKING:
@@ -44,31 +29,6 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Mistake, Refused
 
 _FUZZED = Path(__file__).parents[1] / "support" / "fuzzed_files.py"
-
-
-def _placed(graph: Graph, backend: str = "reference") -> Bundle:
-    groups = [Group(backend, (n.id,), plain_variant(Subgraph(graph, [n.id]))) for n in graph.nodes]
-    return Bundle(graph, Placement(tuple(groups), (), Target("cpu", 1)), {"groups": []})
-
-
-def _weighted() -> Graph:
-    """y = Relu(x) + w, w large enough to lie in weights.bin."""
-    model = relu_model()
-    relu = model.graph.node[0]
-    relu.output[0] = "r"
-    model.graph.node.append(onnx.helper.make_node("Add", ["r", "w"], ["y"], name="sum"))
-    weights = np.arange(600, dtype=np.float32).reshape(100, 2, 3)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
-    model.graph.output[0].type.tensor_type.ClearField("shape")
-    return from_model(model)
-
-
-@pytest.fixture
-def bundle(collage: Collage) -> Path:
-    path = collage.folder / "m.collage"
-    save(_placed(_weighted()), path)
-    np.save(collage.folder / "x.npy", np.ones((2, 3), np.float32))
-    return path
 
 
 def _edited(source: Path, entry: str, edit: Callable[[bytes], bytes | None], compression: int = 0) -> Path:
@@ -106,7 +66,7 @@ def test_a_newer_format(bundle: Path, refused: Refused) -> None:
 
 def test_a_backend_that_is_not_here(bundle: Path, refused: Refused) -> None:
     path = bundle.with_name("other.collage")
-    save(_placed(_weighted(), "abacus"), path)
+    save(bundle_of(weighted_graph(), "abacus"), path)
     _both(path, refused, "its backend 'abacus' is not installed here; installed: ")
 
 
@@ -325,8 +285,8 @@ def test_edited_bundles_are_run_or_refused(count: int, seed: int, tmp_path: Path
 
 
 def test_single_libraries_to_compare_with(bundle: Path) -> None:
-    placed = _placed(_weighted())
-    singles = {"reference": placed.placement, "other": _placed(_weighted(), "other").placement}
+    placed = bundle_of(weighted_graph())
+    singles = {"reference": placed.placement, "other": bundle_of(weighted_graph(), "other").placement}
     save(Bundle(placed.graph, placed.placement, singles=singles), bundle)
     again = read(bundle)
     assert again.singles == singles
@@ -350,24 +310,11 @@ def test_single_libraries_to_compare_with(bundle: Path) -> None:
     ],
 )
 def test_single_libraries_that_make_no_sense(edit: Callable[[Any], Any], said: str, bundle: Path) -> None:
-    placed = _placed(_weighted())
+    placed = bundle_of(weighted_graph())
     save(Bundle(placed.graph, placed.placement, singles={"a": placed.placement}), bundle)
     edited = _edited(bundle, "singles.json", lambda data: json.dumps(edit(json.loads(data))).encode())
     with pytest.raises(BundleError, match=said):
         read(edited)
-
-
-def test_what_was_loaded_stays_whatever_becomes_of_the_file(bundle: Path) -> None:
-    x = np.ones((2, 3), np.float32)
-    whole, mapped = read(bundle, check_weights=True), read(bundle)
-    executable = load(bundle)
-    assert isinstance(mapped.graph.constants["w"], np.memmap)
-    assert not isinstance(whole.graph.constants["w"], np.memmap)
-    assert not whole.graph.constants["w"].flags.writeable
-    os.truncate(bundle, 10)
-    expected = 1 + np.arange(600, dtype=np.float32).reshape(100, 2, 3)
-    np.testing.assert_array_equal(executable(x)["y"], expected)
-    np.testing.assert_array_equal(whole.graph.constants["w"] + 1, expected)
 
 
 def test_terminals_are_told_nothing(bundle: Path, refused: Refused) -> None:
@@ -382,121 +329,3 @@ def test_terminals_are_told_nothing(bundle: Path, refused: Refused) -> None:
     assert "does not offer" in line
     assert line.isprintable()
     assert "\\x1b[31mred" in line
-
-
-def _arrays() -> dict[str, Array]:
-    x = np.arange(-3, 3, dtype=np.float32).reshape(2, 3)
-    padded = np.zeros((4, 7), np.float32)
-    padded[::2, 1::2] = x
-    frozen = x.copy()
-    frozen.flags.writeable = False
-    return {
-        "plain": x,
-        "column-major": np.asfortranarray(x),
-        "strided": padded[::2, 1::2],
-        "backwards": x[::-1, ::-1].copy()[::-1, ::-1],
-        "read-only": frozen,
-        "big-endian": x.astype(">f4"),
-        "repeated": np.broadcast_to(x[:1], (2, 3)),
-    }
-
-
-@pytest.mark.parametrize("kind", _arrays())
-def test_arrays_however_they_lie(kind: str, bundle: Path, collage: Collage) -> None:
-    x = _arrays()[kind]
-    expected = np.maximum(x, 0) + _weighted().constants["w"]
-    executable = load(bundle)
-    np.testing.assert_array_equal(executable(x)["y"], expected)
-    outputs = {"y": np.zeros((3, 2, 200), np.float32).T[::2]}  # neither dense nor row-major
-    executable.run({"x": x}, outputs)
-    np.testing.assert_array_equal(outputs["y"], expected)
-    if kind in ("column-major", "big-endian"):  # what a file can keep
-        np.save(collage.folder / "x.npy", x)
-        y = collage.folder / "y.npy"
-        collage.run("run", bundle, "--input", f"x={collage.folder}/x.npy", "--output", f"y={y}")
-        np.testing.assert_array_equal(np.load(y), expected)
-
-
-def test_wrong_inputs_from_python(bundle: Path) -> None:
-    executable = load(bundle)
-    x, y = np.zeros((2, 3), np.float32), np.zeros((100, 2, 3), np.float32)
-    wrong: list[tuple[Any, str]] = [
-        ({}, "input 'x' (float32[2,3]) is missing"),
-        ([], "0 inputs given; the model has 1: x"),
-        (None, "inputs are a NoneType, neither arrays by name nor in order; the model has 1: x"),
-        ([x, x], "2 inputs given; the model has 1: x"),
-        ({"x": x, "q": x}, "the model has no input 'q'; its inputs: x"),
-        ({"x": x.astype(np.float64)}, "input 'x' has dtype float64; the model's is float32"),
-        ({"x": x.astype(object)}, "input 'x' has dtype object; the model's is float32"),
-        ({"x": x[0]}, "input 'x' has shape [3]; the model's is [2, 3]"),
-        ({"x": x[0, 0]}, "input 'x' is a float32, not a numpy array"),
-        ({"x": x.tolist()}, "input 'x' is a list, not a numpy array"),
-    ]
-    for inputs, said in wrong:
-        with pytest.raises(InputError) as caught:
-            executable.run(inputs, {"y": y})
-        assert said in str(caught.value)
-    frozen = y.copy()
-    frozen.flags.writeable = False
-    wrong_outputs: list[tuple[Any, str]] = [
-        ({"q": y}, "the model has no output 'q'; its outputs: y"),
-        ({"y": y[0]}, "output 'y' has shape [2, 3]"),
-        ({"y": y.astype(np.float64)}, "output 'y' has dtype float64"),
-        ({"y": frozen}, "output 'y' is read-only"),
-    ]
-    for outputs, said in wrong_outputs:
-        with pytest.raises(InputError) as caught:
-            executable.run({"x": x}, outputs)
-        assert said in str(caught.value)
-    assert not y.any(), "nothing may have run"
-
-
-def test_wrong_input_files(bundle: Path, collage: Collage, refused: Refused, mistake: Mistake) -> None:
-    folder = collage.folder
-    np.save(folder / "long.npy", np.zeros((2, 4), np.float32))
-    np.save(folder / "double.npy", np.zeros((2, 3)))
-    np.save(folder / "scalar.npy", np.float32(1))
-    np.save(folder / "objects.npy", np.array([{}], object), allow_pickle=True)
-    np.savez(folder / "many.npz", x=np.zeros((2, 3), np.float32))
-    whole = (folder / "x.npy").read_bytes()
-    (folder / "short.npy").write_bytes(whole[:-4])
-    (folder / "header.npy").write_bytes(whole[:40])
-    (folder / "empty.npy").touch()
-    (folder / "zip.npy").write_bytes(b"PK\3\4junk")
-    (folder / "unclosed.npy").write_bytes(b"\x93NUMPY\1\0\x60\0" + b"{" * 0x60)
-    with (folder / "huge.npy").open("wb") as file:
-        header = {"descr": "<f4", "fortran_order": False, "shape": (1 << 40, 1 << 10)}
-        np.lib.format.write_array_header_1_0(file, header)
-    right, output = f"x={folder}/x.npy", folder / "y.npy"
-    output.write_bytes(b"what was there before")
-
-    def run(check: Mistake, *arguments: str) -> str:
-        return check("run", bundle, "--output", f"y={output}", *arguments)
-
-    shape = "input 'x' has shape [2, 4]; the model's is [2, 3]"
-    assert shape in run(refused, "--input", f"x={folder}/long.npy")
-    assert "dtype float64; the model's is float32" in run(refused, "--input", f"x={folder}/double.npy")
-    assert "no input 'q'; its inputs: x" in run(refused, "--input", right, "--input", f"q={folder}/x.npy")
-    assert "no such file" in run(refused, "--input", f"x={folder}/none.npy")
-    assert "input 'x' (float32[2,3]) is missing" in run(mistake)
-    assert "given twice" in run(mistake, "--input", right, "--input", right)
-    assert "has shape []" in run(mistake, "--input", f"x={folder}/scalar.npy")
-    for name in ("objects", "short", "header", "empty", "zip", "unclosed", "huge"):
-        assert "not a .npy file (" in run(mistake, "--input", f"x={folder}/{name}.npy")
-    assert "not a .npy file (" in run(mistake, "--input", f"x={folder}/many.npz")
-    assert output.read_bytes() == b"what was there before"
-    assert not list(folder.rglob("*.partial"))
-
-
-def test_scalars_and_unusual_names_of_files(collage: Collage) -> None:
-    model = relu_model()
-    for value in (model.graph.input[0], model.graph.output[0]):
-        del value.type.tensor_type.shape.dim[:]
-    save(_placed(from_model(model)), collage.folder / "m.collage")
-    np.save(collage.folder / "x.npy", np.float32(-1))
-    y = collage.folder / "y"  # numpy would make y.npy of it
-    collage.run(
-        "run", collage.folder / "m.collage", "--input", f"x={collage.folder}/x.npy", "--output", f"y={y}"
-    )
-    assert np.load(y) == 0
-    assert np.load(y).shape == ()

@@ -1,15 +1,13 @@
-"""Disks that are full, files that may not be written, readers that go away, and models of over 2 GB."""
+"""Disks that are full, files that may not be written, and models of over 2 GB."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import resource
-import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +16,8 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from bad_models import relu_model, vector
 from onnx import TensorProto, helper
+from small_models import relu_model, vector
 
 from collage_core import Bundle, BundleError, Group, Placement, Subgraph, Target, plain_variant, save
 from collage_core.cli.main import main
@@ -331,74 +329,6 @@ def test_progress_that_cannot_be_written_is_dropped(
     full.close()
     assert "saved as" in capsys.readouterr().out
     read(bundle)
-
-
-@pytest.mark.parametrize(
-    "arguments", [["backends"], ["--help"], ["--version"], ["costs", "export"], ["optimize", "--help"]]
-)
-@pytest.mark.parametrize("output", ["closed", "gone", "full"])
-def test_an_output_that_takes_nothing(arguments: list[str], output: str, collage: Collage) -> None:
-    with CostDatabase(collage.home / "costs.sqlite"):
-        pass
-    command = [
-        "bash",
-        "-c",
-        f"{Path(sys.executable).parent}/collage {' '.join(arguments)}"
-        + {
-            "closed": " >&-",
-            "full": " >/dev/full",
-            "gone": " | true; exit ${PIPESTATUS[0]}",
-        }[output],
-    ]
-    variables = {k: v for k, v in collage.environment.items() if k != "PYTHONUNBUFFERED"}
-    result = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=60)
-    assert result.returncode in (0, 1)
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    assert "Exception ignored" not in result.stderr
-    assert len(result.stderr.splitlines()) <= 1
-
-
-@pytest.mark.alone
-def test_interrupted_at_once(collage: Collage) -> None:
-    """Ctrl-C while Python imports what the command needs, at twelve moments of it."""
-    python_s = 0.0
-    for _ in range(5):  # the slowest: some starts take several times as long as others
-        start = time.monotonic()
-        subprocess.run([sys.executable, "-c", "pass"], check=True)
-        python_s = max(python_s, 2 * (time.monotonic() - start))
-    start = time.monotonic()
-    collage.run("--version")
-    whole_s = time.monotonic() - start
-    before = 0
-    for i in range(12):
-        process = collage.start("backends")
-        # Before the interpreter is up, nobody's program has begun.
-        time.sleep(python_s + i / 12 * max(0.0, whole_s - python_s))
-        number = (signal.SIGINT, signal.SIGTERM)[i % 2]
-        os.kill(process.pid, number)
-        out, err = process.communicate(timeout=30)
-        assert "collage_c" not in err, (i, err)  # a slow interpreter may have been interrupted itself
-        assert process.returncode in (0, 128 + number, -number), (i, out, err)
-        before += "collage: interrupted before anything had begun" in err
-        if process.returncode == 130:
-            assert "collage: interrupted" in err, (i, err)
-    assert before > 0, "most of the time goes into imports"
-
-
-def test_interrupts_that_are_ignored_stay_ignored(collage: Collage) -> None:
-    """As for what a script starts in the background."""
-    code = "import signal; import collage_cli, sys; sys.argv[1:] = ['--version']\n"
-    check = (
-        "import atexit; atexit.register(lambda: print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN))\n"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", f"{code}{check}collage_cli.main()"],
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
-    )
-    assert result.stdout.splitlines()[-1] == "True", result.stderr
 
 
 @pytest.mark.slow

@@ -1,15 +1,11 @@
-"""A user's mistakes: one clear line and exit code 1, or 2 where the usage is wrong."""
+"""A user's mistakes: one clear line and exit code 1."""
 
 from __future__ import annotations
 
-import argparse
 import errno
 import io
-import json
-import math
 import os
 import threading
-import warnings
 import zipfile
 from dataclasses import replace
 from functools import cache
@@ -20,13 +16,10 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from collage_run.command import _summary
 from processes import wait_until
 
 from collage_core import Bundle, Group, Placement, Subgraph, Target, plain_variant, save
-from collage_core.cli import commands
 from collage_core.cli.main import main
-from collage_core.cli.output import show
 from collage_core.costs import CostDatabase, CostKey, CostRecord, Policy
 from collage_core.formats import Array
 from collage_core.ir import from_model
@@ -321,35 +314,6 @@ def test_costs(junk: Path, tmp_path: Path, mistake: Mistake) -> None:
     assert "cannot be opened" in mistake("costs", "show", "--costs", junk)
 
 
-@pytest.mark.parametrize(
-    ("command", "said"), [("optimize", "interrupted; what was measured is kept"), ("run", "interrupted")]
-)
-def test_nothing_is_said_to_be_kept_where_nothing_is_measured(
-    command: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(args: argparse.Namespace) -> int:
-        raise KeyboardInterrupt
-
-    (module,) = (c for c in commands.ALL if command == c.NAME)
-    monkeypatch.setattr(module, "run", interrupted)
-    assert main([command, "m.onnx"]) == 130
-    assert capsys.readouterr().err == f"collage: {said}\n"
-
-
-def test_warnings_are_one_line_each(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def warned(args: argparse.Namespace) -> int:
-        warnings.simplefilter("default")
-        warnings.warn("this folder is not used:\nit is a link", stacklevel=1)
-        return 0
-
-    (module,) = (c for c in commands.ALL if c.NAME == "backends")
-    monkeypatch.setattr(module, "run", warned)
-    assert main(["backends"]) == 0
-    assert capsys.readouterr().err == "collage: note: this folder is not used: it is a link\n"
-
-
 @pytest.mark.parametrize("days", ["-5", "nan", "inf"])
 def test_days_that_mean_nothing_prune_nothing(days: str, tmp_path: Path, mistake: Mistake) -> None:
     key = CostKey("kernel", "k", "v", "a", {}, Policy())
@@ -391,26 +355,6 @@ def test_no_room_for_a_thread(model: Path, mistake: Mistake, monkeypatch: pytest
     assert said == "collage: out of memory or of processes: can't start new thread"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["improve"],
-        ["optimize"],
-        ["optimize", "m.onnx", "--threads", "many"],
-        ["bench", "m.onnx", "--rounds", "few"],
-        ["costs"],
-        ["costs", "prune", "--older-than", "long"],
-        ["run", "m.collage", "--fast"],
-    ],
-)
-def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
-    assert caught.value.code == 2
-    assert capsys.readouterr().err.startswith("usage: collage")
-
-
 def test_as_processes(collage: Collage, model: Path) -> None:
     process = collage.start("optimize", model, "--backends", "quick")
     out, err = process.communicate(timeout=60)
@@ -418,15 +362,3 @@ def test_as_processes(collage: Collage, model: Path) -> None:
     assert [line for line in err.splitlines() if line.startswith("collage: ")] == err.splitlines()[-1:]
     assert "Traceback" not in err
     collage.run("optimize", code=2)
-
-
-@pytest.mark.filterwarnings("error")
-def test_the_summary_of_an_output_with_both_infinities_warns_of_nothing() -> None:
-    said = _summary(np.array([np.inf, -np.inf, 1], np.float32), None)
-    assert (said["min"], said["max"]) == (-np.inf, np.inf)
-    assert np.isnan(said["mean"])
-
-
-def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
-    show({"a": [math.nan, 1.5, -math.inf], "b": (math.inf, "NaN")}, True, str)
-    assert json.loads(capsys.readouterr().out) == {"a": [None, 1.5, None], "b": [None, "NaN"]}

@@ -15,8 +15,9 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from bad_models import BAD_MODELS, relu_model, tensor, vector
+from bad_models import BAD_MODELS
 from onnx import TensorProto, helper, numpy_helper
+from small_models import relu_model, tensor, vector
 
 from collage_core import CollageError, ModelError, Target, load_model, normalise, optimize, require_static
 from collage_core.formats import Array

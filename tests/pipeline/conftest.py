@@ -14,6 +14,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from collage_core.formats import Array
+from collage_core.ir import Graph, from_model
 from collage_core.plugins import PLUGINS_VARIABLE, default_registry
 from collage_core.registration import clear_registered
 
@@ -65,6 +66,12 @@ def answer() -> Answer:
 
 
 @pytest.fixture
+def graph(parse: Parse) -> Graph:
+    """A chain of three operators."""
+    return from_model(parse("(float[8] x) => (float y) { [a] p = Relu(x) [b] q = Neg(p) [c] y = Abs(q) }"))
+
+
+@pytest.fixture
 def grudges(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The backends of plugins/ are installed, here and in workers."""
     monkeypatch.setenv(PLUGINS_VARIABLE, "pipeline_grudge_backends")
@@ -78,6 +85,16 @@ def grudges(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def halves(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The backend of plugins/ that stores float16 is installed, here and in workers."""
     monkeypatch.setenv(PLUGINS_VARIABLE, "pipeline_halves_backend")
+    default_registry.cache_clear()
+    yield
+    default_registry.cache_clear()
+
+
+@pytest.fixture
+def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The libraries of plugins/ are installed, ten times as fast, here and in workers."""
+    monkeypatch.setenv(PLUGINS_VARIABLE, "pipeline_library_backends")
+    monkeypatch.setenv("PIPELINE_PACE", "0.1")
     default_registry.cache_clear()
     yield
     default_registry.cache_clear()

@@ -5,235 +5,28 @@ the bounds and guesses are drawn from.
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from collage_benchmarks.recorded import RecordedCosts, recorded_ledger
+from bounded_problems import FAILED, KINDS, TARGET, Bounds, Problem, contents_of, ms_of, record_of
 from onnx import TensorProto, helper
 
-from collage_core import Target, Variant, plain_variant
-from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel
+from collage_core import plain_variant
 from collage_core.candidates import Candidate, CandidateSet
 from collage_core.costs.record import CostRecord
-from collage_core.errors import PlacementError, Refusal
-from collage_core.formats import Format, channels_last
-from collage_core.ir import Graph, Subgraph, TensorType, from_model
+from collage_core.errors import PlacementError
+from collage_core.ir import Graph, Subgraph, from_model
 from collage_core.measuring import calibration
-from collage_core.measuring.bounding import Known, search_placement
-from collage_core.measuring.costing import Converter, Costs
-from collage_core.measuring.in_place import KernelKey, conversion_key, kernel_key
+from collage_core.measuring.bounding import search_placement
+from collage_core.measuring.costing import Costs
+from collage_core.measuring.in_place import kernel_key
 from collage_core.pipeline.singles import measure_singles, single
-from collage_core.placement import Placement
 from collage_core.search import OpLevelSearch
-from collage_core.search.formulate import ConversionKey, needed_conversions
 from collage_core.search.searcher import SearchResult, SearchTask
-from collage_core.search.transitions import Transitions
 
-_TARGET = Target("cpu", 1)
 _PROBLEMS, _ORDINARY = 500, 75
-_UNARY = ("Relu", "Neg", "Abs", "Exp", "Sin", "Cos", "Tanh", "Floor", "Sigmoid", "Erf")
-_BINARY = ("Add", "Mul", "Sub", "Max")
-_KINDS = {
-    "red": BackendKind.OPERATOR,
-    "green": BackendKind.OPERATOR,
-    "blue": BackendKind.GRAPH,
-    "ref": BackendKind.REFERENCE,
-}
-_FAILED = CostRecord("failed", reason="it raised")
-
-
-class _Toy(Backend):
-    """Says what it is and what it converts; nobody builds anything of it."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def info(self) -> BackendInfo:
-        return BackendInfo(self.name, _KINDS[self.name], "1", None)
-
-    def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
-        raise NotImplementedError
-
-    def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
-        raise NotImplementedError
-
-    def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
-        return self.name != "green"
-
-
-@dataclass(slots=True)
-class _Bounds:
-    """In place of `Estimates`, of all kernels and conversions. guesses_ms: none guesses nothing."""
-
-    kernels_ms: Mapping[KernelKey, float]
-    converters_ms: Mapping[Converter, float]
-    guesses_ms: Mapping[KernelKey, float] = field(default_factory=dict)
-
-    def bound(self, costs: Costs, converters: Iterable[Converter], *, hopeful: bool = False) -> None:
-        costs.kernel_bounds_ms = {k: ms for k, ms in self.kernels_ms.items() if k not in costs.kernels}
-        costs.converter_bounds_ms = {c: self.converters_ms[c] for c in converters}
-
-    def guess(self, costs: Costs, converters: Iterable[Converter]) -> None:
-        self.bound(costs, converters)
-        costs.kernel_bounds_ms = {k: ms for k, ms in self.guesses_ms.items() if k not in costs.kernels}
-
-    def first_of(self, keys: Iterable[KernelKey], costs: Costs) -> list[KernelKey]:
-        """Never more than two at a time."""
-        return [*dict.fromkeys(keys)][:2]
-
-    def enough_ms(self, key: KernelKey) -> float:
-        return math.inf
-
-
-@dataclass
-class _Problem:
-    """A graph, what may run its parts, and the costs that nobody knows yet. share: by what the bound of a
-    cost is the cost.
-    """
-
-    candidates: CandidateSet
-    truth: Costs
-    share: Callable[[], float]
-    recorded: RecordedCosts = field(init=False)
-
-    @classmethod
-    def generated(
-        cls, seed: int, share: Callable[[random.Random], float] = lambda r: 1.0 - r.random()
-    ) -> _Problem:
-        rng = random.Random(seed)
-        graph = _graph(rng)
-        candidates = CandidateSet(graph, _TARGET, tuple(_candidates(graph, rng)), {}, _KINDS)
-        constants = Transitions({b: rng.random() for b in _KINDS}, {b: rng.random() for b in _KINDS})
-        transitions = rng.choice((Transitions(), constants))
-        truth = _truth(candidates, rng)
-        truth.transitions = transitions
-        return cls(candidates, truth, lambda: share(rng))
-
-    def full(self) -> SearchResult:
-        """With everything measured."""
-        return search_placement(self.candidates, self.truth, OpLevelSearch())
-
-    @contextmanager
-    def known(self, gap: float = 0.0, time_is_over: Callable[[], bool] = lambda: False) -> Iterator[Known]:
-        self.recorded = RecordedCosts(self.candidates.graph, self.truth)
-        backends = {name: _Toy(name) for name in _KINDS}
-        with recorded_ledger(self.candidates, backends, self.recorded, time_is_over) as ledger:
-            ledger.costs.transitions = self.truth.transitions
-            yield Known(ledger, OpLevelSearch(), gap, self.bounds())
-
-    def bounds(self) -> Any:
-        return _Bounds(
-            {key: self._bound_ms(record) for key, record in self.truth.kernels.items()},
-            {
-                (conversion, backend): self._bound_ms(record)
-                for conversion, records in self.truth.conversion_records.items()
-                for backend, record in records.items()
-            },
-        )
-
-    def _bound_ms(self, record: CostRecord) -> float:
-        return self.share() * (record.median_ms if record.median_ms is not None else 3.0)
-
-
-def _graph(rng: random.Random) -> Graph:
-    """Some nodes, each of which reads the model's input or nodes before it."""
-    values, nodes, read = ["x"], [], set()
-    for i in range(rng.randint(3, 8)):
-        count = rng.choice((1, 1, 2))
-        inputs = [rng.choice(values[-3:]) for _ in range(count)]
-        op = rng.choice(_UNARY if count == 1 else _BINARY)
-        nodes.append(helper.make_node(op, inputs, [f"v{i}"], f"n{i}"))
-        values.append(f"v{i}")
-        read |= set(inputs)
-    outputs = [v for v in values[1:] if v not in read or rng.random() < 0.1]
-    shape = [1, 4, 2, 2]
-    return from_model(
-        helper.make_model(
-            helper.make_graph(
-                nodes,
-                "generated",
-                [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-                [helper.make_tensor_value_info(v, TensorProto.FLOAT, shape) for v in outputs],
-            ),
-            opset_imports=[helper.make_opsetid("", 20)],
-            ir_version=10,
-        )
-    )
-
-
-def _candidates(graph: Graph, rng: random.Random) -> Iterator[Candidate]:
-    """Single nodes and groups of some that follow each other, row by row and channels last; the reference
-    has every node.
-    """
-    groups = [[n.id] for n in graph.nodes]
-    for n in graph.nodes:
-        group = [n.id]
-        while len(group) < 4 and rng.random() < 0.7:
-            followers = [c.id for v in graph.node(group[-1]).outputs for c in graph.consumers(v)]
-            if not followers:
-                break
-            group.append(rng.choice(followers))
-            groups.append(sorted(group, key=graph.positions.__getitem__))
-    for group in groups:
-        subgraph = Subgraph(graph, group)
-        plain = plain_variant(subgraph)
-        last = Variant(
-            tuple(
-                channels_last(f.dtype, graph.shape_of(v))
-                for v, f in zip(subgraph.inputs, plain.inputs, strict=True)
-            ),
-            tuple(
-                channels_last(f.dtype, graph.shape_of(v))
-                for v, f in zip(subgraph.outputs, plain.outputs, strict=True)
-            ),
-        )
-        for backend in ("red", "green", "blue"):
-            if rng.random() < 0.7:
-                yield Candidate(subgraph, backend, plain, "pattern")
-            if rng.random() < 0.4:
-                yield Candidate(subgraph, backend, last, "pattern")
-        if len(group) == 1:
-            yield Candidate(subgraph, "ref", plain, "pattern")
-
-
-def _truth(candidates: CandidateSet, rng: random.Random) -> Costs:
-    """A kernel takes what its nodes do, more or less, now and then much more; some fail."""
-    pace = {name: rng.uniform(0.5, 2.0) for name in _KINDS} | {"ref": 9.0}
-    kernels: dict[KernelKey, CostRecord] = {}
-    for c in candidates.candidates:
-        ms = (
-            len(c.subgraph.nodes)
-            * pace[c.backend]
-            * rng.choice((0.5, 0.8, 1.0, 1.2, 5.0))
-            * rng.uniform(0.8, 1.0)
-        )
-        fails = c.backend != "ref" and rng.random() < 0.1
-        kernels.setdefault(c.kernel_key, _FAILED if fails else _ok(ms))
-    conversions: dict[ConversionKey, dict[str, CostRecord]] = {}
-    for conversion in needed_conversions(candidates.graph, candidates.candidates):
-        conversions[conversion] = {
-            b: _FAILED if rng.random() < 0.1 else _ok(rng.uniform(0.0, 1.0)) for b in _KINDS if b != "green"
-        }
-    return Costs(kernels, conversions)
-
-
-def _ok(ms: float) -> CostRecord:
-    return CostRecord("ok", ms, 0.0, 20)
-
-
-def _ms(result: SearchResult) -> float:
-    assert result.placement.predicted_ms is not None
-    return result.placement.predicted_ms
-
-
-def _contents(graph: Graph, placement: Placement) -> tuple[set[KernelKey], set[Converter]]:
-    kernels = {kernel_key(graph, g) for g in placement.groups}
-    return kernels, {(conversion_key(graph, c), c.backend) for c in placement.conversions}
-
 
 _SEEDS = [
     pytest.param(range(_ORDINARY), id="some"),
@@ -246,14 +39,16 @@ def test_bounded_measuring_ends_at_the_placement_that_full_measuring_finds(seeds
     """Bounds are anything up to the cost itself. Some two thirds of the candidates are never measured."""
     offered = measured = 0
     for seed in seeds:
-        problem = _Problem.generated(seed)
+        problem = Problem.generated(seed)
         full = problem.full()
         assert full.placement.optimal
         with problem.known() as known:
             found = known.search()
             counts = known.ledger.counts()
-        assert _ms(found) == pytest.approx(_ms(full)), seed
-        assert _ms(found) == pytest.approx(_ms(replace(found, placement=known.priced(found.placement)))), seed
+        assert ms_of(found) == pytest.approx(ms_of(full)), seed
+        assert ms_of(found) == pytest.approx(
+            ms_of(replace(found, placement=known.priced(found.placement)))
+        ), seed
         assert not known.costs.kernel_bounds_ms
         assert not known.costs.converter_bounds_ms
         asked = problem.recorded
@@ -271,8 +66,8 @@ def test_bounded_measuring_ends_at_the_placement_that_full_measuring_finds(seeds
 def test_nothing_is_measured_that_no_placement_as_good_could_hold(seeds: range) -> None:
     """Held against a search of its own for each kernel that was measured."""
     for seed in seeds:
-        problem = _Problem.generated(seed)
-        best_ms = _ms(problem.full())
+        problem = Problem.generated(seed)
+        best_ms = ms_of(problem.full())
         with problem.known() as known:
             bounds = Costs({}, {}, transitions=problem.truth.transitions)
             assert known.estimates is not None
@@ -289,7 +84,7 @@ def test_nothing_is_measured_that_no_placement_as_good_could_hold(seeds: range) 
         assert all(ms <= best_ms * (1 + 1e-9) for ms in least_ms.values()), seed
 
 
-def _least_ms_with(candidate: Candidate, problem: _Problem, costs: Costs) -> float:
+def _least_ms_with(candidate: Candidate, problem: Problem, costs: Costs) -> float:
     nodes = candidate.subgraph.node_set
     rest = tuple(
         c
@@ -298,26 +93,26 @@ def _least_ms_with(candidate: Candidate, problem: _Problem, costs: Costs) -> flo
     )
     restricted = replace(problem.candidates, candidates=rest)
     try:
-        return _ms(search_placement(restricted, costs, OpLevelSearch()))
+        return ms_of(search_placement(restricted, costs, OpLevelSearch()))
     except PlacementError:
         return math.inf
 
 
 def test_where_bounds_are_costs_only_the_best_placement_is_measured() -> None:
     for seed in range(40):
-        problem = _Problem.generated(seed, lambda rng: 1.0)
+        problem = Problem.generated(seed, lambda rng: 1.0)
         problem.truth = _without_failures(problem.truth)
         with problem.known() as known:
             found = known.search()
         assert found.placement.optimal
-        assert (set(problem.recorded.kernels), set(problem.recorded.converters)) == _contents(
+        assert (set(problem.recorded.kernels), set(problem.recorded.converters)) == contents_of(
             problem.candidates.graph, found.placement
         ), seed
 
 
 def _without_failures(truth: Costs) -> Costs:
     def mended(record: CostRecord) -> CostRecord:
-        return record if record.ok else _ok(1.0)
+        return record if record.ok else record_of(1.0)
 
     return Costs(
         {k: mended(r) for k, r in truth.kernels.items()},
@@ -329,17 +124,17 @@ def test_a_gap_ends_it_sooner_and_within_it() -> None:
     measured = dict.fromkeys((0.0, 0.05, 0.3), 0)
     for seed in range(25):
         for gap in measured:
-            problem = _Problem.generated(seed, lambda rng: rng.uniform(0.6, 1.0))
-            best_ms = _ms(problem.full())
+            problem = Problem.generated(seed, lambda rng: rng.uniform(0.6, 1.0))
+            best_ms = ms_of(problem.full())
             with problem.known(gap) as known:
                 found = known.search()
-            assert best_ms <= _ms(found) * (1 + 1e-9)
-            assert _ms(found) <= best_ms * (1.0 + gap) * (1 + 1e-9), (seed, gap)
+            assert best_ms <= ms_of(found) * (1 + 1e-9)
+            assert ms_of(found) <= best_ms * (1.0 + gap) * (1 + 1e-9), (seed, gap)
             solution = found.solution
             assert solution is not None
             assert solution.lower_bound_ms is not None
             assert solution.lower_bound_ms <= best_ms * (1 + 1e-9), "what is said to be impossible is"
-            assert found.placement.optimal <= (_ms(found) <= best_ms * (1 + 1e-9))
+            assert found.placement.optimal <= (ms_of(found) <= best_ms * (1 + 1e-9))
             measured[gap] += len(problem.recorded.kernels)
     assert measured[0.3] < measured[0.05] < measured[0.0]
 
@@ -348,7 +143,7 @@ def _alone(graph: Graph, costs_ms: Mapping[str, float]) -> CandidateSet:
     """One node, and who runs it."""
     subgraph = Subgraph(graph, graph.all_nodes)
     candidates = tuple(Candidate(subgraph, b, plain_variant(subgraph), "pattern") for b in costs_ms)
-    return CandidateSet(graph, _TARGET, candidates, {}, _KINDS)
+    return CandidateSet(graph, TARGET, candidates, {}, KINDS)
 
 
 def _one_node() -> Graph:
@@ -364,11 +159,11 @@ def _found(
     """Of one node what the search finds, and which backends were measured. known: backends whose cost is."""
     candidates = _alone(_one_node(), costs_ms)
     costs = {c.kernel_key: costs_ms[c.backend] for c in candidates.candidates}
-    problem = _Problem(candidates, Costs({k: _ok(ms) for k, ms in costs.items()}, {}), lambda: 1.0)
+    problem = Problem(candidates, Costs({k: record_of(ms) for k, ms in costs.items()}, {}), lambda: 1.0)
     with problem.known(gap) as asked:
         asked.ledger.measure_kernels("known before", [k for k in costs if k[2] in known])
         problem.recorded.kernels.clear()
-        bounds: Any = _Bounds({k: bounds_ms[k[2]] for k in costs}, {})
+        bounds: Any = Bounds({k: bounds_ms[k[2]] for k in costs}, {})
         asked.estimates = bounds
         found = asked.search()
         return found, [backend for _, _, backend in problem.recorded.kernels]
@@ -381,19 +176,19 @@ def _found(
 def test_a_gap_is_of_the_bound(red_ms: float, found_ms: float, measured: list[str]) -> None:
     """Red looks better and is not; green will not take less than 1 ms, which 30 % more is enough for."""
     found, asked = _found({"red": red_ms, "green": 1.0}, {"red": 0.9, "green": 1.0}, gap=0.3)
-    assert (_ms(found), asked) == (found_ms, measured)
+    assert (ms_of(found), asked) == (found_ms, measured)
 
 
 def test_the_reference_is_for_what_nobody_else_can_run_here_too() -> None:
     """Its cost is known from before, and a few runs were fast."""
     found, asked = _found({"red": 2.0, "ref": 1.0}, {"red": 1.5, "ref": 1.0}, known=["ref"])
-    assert (_ms(found), asked) == (2.0, ["red"])
+    assert (ms_of(found), asked) == (2.0, ["red"])
 
 
 def test_what_is_proven_is_said_to_be() -> None:
     """Without a gap the best of what is measured is the best there is, whatever else has a bound."""
     for seed in range(25):
-        problem = _Problem.generated(seed)
+        problem = Problem.generated(seed)
         with problem.known() as known:
             found = known.search()
         assert _is_proven(found), seed
@@ -406,7 +201,7 @@ def _is_proven(found: SearchResult) -> bool:
     solution = found.solution
     assert solution is not None
     assert found.placement.optimal == solution.optimal
-    return solution.optimal and solution.lower_bound_ms == pytest.approx(_ms(found))
+    return solution.optimal and solution.lower_bound_ms == pytest.approx(ms_of(found))
 
 
 def test_where_time_is_short_the_likely_best_is_measured_first() -> None:
@@ -414,29 +209,29 @@ def test_where_time_is_short_the_likely_best_is_measured_first() -> None:
     costs_ms = {"red": 1.0, "green": 3.0}
     candidates = _alone(_one_node(), costs_ms)
     costs = {c.kernel_key: costs_ms[c.backend] for c in candidates.candidates}
-    truth = Costs({k: _ok(ms) for k, ms in costs.items()}, {})
+    truth = Costs({k: record_of(ms) for k, ms in costs.items()}, {})
     for guesses_ms, first in (({}, "green"), (costs, "red")):
-        problem = _Problem(candidates, truth, lambda: 1.0)
+        problem = Problem(candidates, truth, lambda: 1.0)
         with problem.known(time_is_over=lambda p=problem: bool(p.recorded.kernels)) as known:  # type: ignore[misc]
-            estimates: Any = _Bounds({k: 0.1 if k[2] == "green" else 0.9 for k in costs}, {}, guesses_ms)
+            estimates: Any = Bounds({k: 0.1 if k[2] == "green" else 0.9 for k in costs}, {}, guesses_ms)
             known.estimates = estimates
             found = known.search()
         assert [backend for _, _, backend in problem.recorded.kernels] == [first]
-        assert _ms(found) == costs_ms[first]
+        assert ms_of(found) == costs_ms[first]
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 5])
 def test_when_time_is_over_there_is_a_measured_placement(after: int) -> None:
     """As good as anything of what was measured until then, or the first that there is."""
     for seed in range(30):
-        problem = _Problem.generated(seed)
+        problem = Problem.generated(seed)
         with problem.known(time_is_over=lambda p=problem: len(p.recorded.kernels) >= after) as known:  # type: ignore[misc]
             found = known.search()
-            kernels, converters = _contents(problem.candidates.graph, found.placement)
+            kernels, converters = contents_of(problem.candidates.graph, found.placement)
             assert kernels <= set(problem.recorded.kernels), seed
             assert converters <= set(problem.recorded.converters), seed
             of_measured = search_placement(problem.candidates, known.costs, OpLevelSearch())
-            assert _ms(found) == pytest.approx(_ms(of_measured))
+            assert ms_of(found) == pytest.approx(ms_of(of_measured))
 
 
 def test_when_time_is_over_nothing_is_guessed_twice() -> None:
@@ -447,12 +242,12 @@ def test_when_time_is_over_nothing_is_guessed_twice() -> None:
             asked.append("")
             return super().search(task)
 
-    problem = _Problem.generated(3)
+    problem = Problem.generated(3)
     with problem.known(time_is_over=lambda: True) as known:
         bounds = problem.bounds()
         known.estimates = replace(bounds, guesses_ms=bounds.kernels_ms)
         known.searcher = Counted()
-        measure_singles([*_KINDS], known)
+        measure_singles([*KINDS], known)
         assert not asked, "it would only be done to measure"
         placed = single("ref", known)
         assert placed.placement is not None
@@ -462,10 +257,10 @@ def test_when_time_is_over_nothing_is_guessed_twice() -> None:
 
 def test_where_nobody_runs_a_node_all_that_might_was_tried() -> None:
     for seed in range(20):
-        problem = _Problem.generated(seed)
+        problem = Problem.generated(seed)
         node = problem.candidates.graph.nodes[-1].id
         doomed = {c.kernel_key for c in problem.candidates.candidates if node in c.subgraph.node_set}
-        kernels = {k: _FAILED if k in doomed else r for k, r in problem.truth.kernels.items()}
+        kernels = {k: FAILED if k in doomed else r for k, r in problem.truth.kernels.items()}
         problem.truth = replace(problem.truth, kernels=kernels)
         with problem.known() as known, pytest.raises(PlacementError):
             known.search()
@@ -475,7 +270,7 @@ def test_where_nobody_runs_a_node_all_that_might_was_tried() -> None:
 
 def test_a_second_search_measures_nothing() -> None:
     for seed in range(20):
-        problem = _Problem.generated(seed)
+        problem = Problem.generated(seed)
         with problem.known() as known:
             first = known.search()
             measured = known.ledger.counts()["measured"]
@@ -487,14 +282,14 @@ def test_calibration_places_what_runs_and_has_been_measured() -> None:
     """A kernel that was guessed to run and fails is out, and another one is looked for."""
     failed = 0
     for seed in range(2 * _ORDINARY):
-        problem = _Problem.generated(seed)
+        problem = Problem.generated(seed)
         guesses: Any = replace(problem.bounds(), guesses_ms=dict.fromkeys(problem.truth.kernels, 1.0))
         with problem.known() as known:
             known.estimates = guesses
             placements = calibration._placements(known, ["red", "green", "blue"])
             failed += sum(not r.ok for r in known.costs.kernels.values())
         for placement in placements:
-            kernels, converters = _contents(problem.candidates.graph, placement)
+            kernels, converters = contents_of(problem.candidates.graph, placement)
             assert all(problem.truth.kernels[k].ok for k in kernels)
             assert all(problem.truth.conversion_records[c][b].ok for c, b in converters)
             assert placement.predicted_ms is not None
@@ -503,14 +298,14 @@ def test_calibration_places_what_runs_and_has_been_measured() -> None:
 
 def test_what_was_seen_as_a_whole_need_not_be_measured() -> None:
     """It is at what it took; where time is over, it is an answer."""
-    problem = next(p for p in map(_Problem.generated, range(50)) if not p.full().placement.conversions)
+    problem = next(p for p in map(Problem.generated, range(50)) if not p.full().placement.conversions)
     best, graph = problem.full().placement, problem.candidates.graph
     with problem.known(time_is_over=lambda: True) as known:
         known.seen_ms.update({kernel_key(graph, g): g.cost_ms or 0.0 for g in best.groups})
         assert not known.measure(best, whatever=True, seen=False)
         found = known.search()
         assert found.placement.digest == best.digest
-        assert _ms(found) == pytest.approx(best.predicted_ms)
+        assert ms_of(found) == pytest.approx(best.predicted_ms)
         assert known.unknown_kernels(best) == len(best.groups)
         assert known.measure(best, whatever=True)
         assert not known.unknown_kernels(best)

@@ -1,130 +1,18 @@
-"""Never worse: what is slow or fails as a whole is not what one gets, however well its parts time."""
+"""The rules of the proof: which of the contenders is chosen, by what they were measured to take."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from pathlib import Path
-from statistics import median
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from simulated_sittings import details_of_ms
+from simulated_sittings import details_of_ms, record_of_ms
 
-from collage_core import Constraints, CostDatabase, CostRecord, Optimization, Placement, Target, optimize
+from collage_core import CostRecord, Placement, Target
 from collage_core.costs.sittings import SITTINGS, Sitting, Turn, sittings_to_json
-from collage_core.errors import BackendError
-from collage_core.measuring.comparison import Comparison, Plan
-from collage_core.measuring.entrants import Entrant
-from collage_core.pipeline.effort import NORMAL, THOROUGH, Effort
-from collage_core.pipeline.proof import (
-    COLLAGE,
-    CONFIRMING,
-    IN_PLACE,
-    LEFT_OUT,
-    MIX,
-    Proof,
-    Single,
-    prove,
-    prove_beside_left_out,
-)
-from collage_core.report.summary import optimization_json
-
-if TYPE_CHECKING:
-    from tests.pipeline.conftest import Parse
-
-_TARGET = Target("cpu", 1)
-_NO_REFERENCE = Constraints(excluded=(("reference", None),))
-_BOTH = "(float[8] x) => (float y) { [a] a = Relu(x) [b] y = Neg(a) }"
-_EACH_ITS_OWN = "(float[8] x) => (float y) { [a] a = Abs(x) [b] y = Exp(a) }"
-
-pytestmark = pytest.mark.usefixtures("grudges")
-
-
-def _optimize(parse: Parse, text: str, costs: Path, effort: Effort = NORMAL) -> Optimization:
-    return optimize(
-        parse(text),
-        backends=["left", "right"],
-        target=_TARGET,
-        costs=costs,
-        constraints=_NO_REFERENCE,
-        effort=effort,
-        rounds=4,
-    )
-
-
-@pytest.mark.ci
-@pytest.mark.alone
-def test_a_mix_that_times_well_in_parts_is_found_out_when_it_runs(parse: Parse, tmp_path: Path) -> None:
-    costs = tmp_path / "c.sqlite"
-    result = _optimize(parse, _BOTH, costs, THOROUGH)  # it takes three turns to learn it of every kernel
-    first, *_ = result.op_level.history["turns"]
-    assert first["predicted_ms"] < 10
-    assert first["took_ms"] > 30
-    (alone,) = result.mix.backends()
-    (other,) = {"left", "right"} - {alone}
-    assert result.chosen in (alone, other)
-    assert result.placement.backends() == (result.chosen,)
-
-    at_once, in_place, *_, choosing, confirming = (c.records for c in result.comparisons)
-    assert at_once.keys() <= {COLLAGE, alone, other}, "the first answer is a library"
-    with CostDatabase(costs) as database:
-        stored = [item.record for item in database.items()]
-    assert all(r in stored for r in (*in_place.values(), *choosing.values(), *confirming.values()))
-    assert {COLLAGE, alone, other} - {result.chosen} <= choosing.keys() | confirming.keys()
-    assert (in_place[MIX].median_ms or 0) > 30
-    report = optimization_json(result, "m.onnx")
-    told = {name: c["median_ms"] for name, c in report["contenders"].items()}
-    assert {name: told[name] for name in confirming} == {n: r.median_ms for n, r in confirming.items()}
-    assert told["collage"] == pytest.approx(4, rel=0.5)
-    assert report["contenders"]["collage"]["sittings"] == 2
-    assert report["chosen"] == result.chosen
-    assert report["predicted_ms"] == result.placement.predicted_ms
-
-    again = _optimize(parse, _BOTH, costs, THOROUGH)
-    assert again.placement == result.placement
-    assert not any(c.measured for c in again.comparisons)
-
-
-@pytest.mark.ci
-def test_a_mix_that_fails_as_a_whole_loses_too(
-    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLLAGE_TEST_GRUDGE", "fail")
-    result = _optimize(parse, _BOTH, tmp_path / "c.sqlite")
-    assert result.mix.backends() == ("left", "right")
-    assert result.chosen in ("left", "right")
-    assert result.comparison is not None
-    assert result.comparison.records["collage"].ok
-
-
-def test_a_placement_that_cannot_run_is_no_result(
-    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLLAGE_TEST_GRUDGE", "fail")
-    with pytest.raises(BackendError, match=r"runs as a whole: mix: .*failed with status 13"):
-        _optimize(parse, _EACH_ITS_OWN, tmp_path / "c.sqlite")
-
-
-@pytest.mark.ci
-def test_what_only_the_mix_can_run_is_kept(parse: Parse, tmp_path: Path) -> None:
-    result = _optimize(parse, _EACH_ITS_OWN, tmp_path / "c.sqlite")
-    assert result.chosen == "mix"
-    singles = {s.backend: s for s in result.singles}
-    assert singles.keys() == {"left", "right", "reference"}
-    assert all(s.placement is None for s in singles.values())
-    assert "no backend can run node 'b' (Exp)" in (singles["left"].reason or "")
-    assert singles["reference"].label == "reference"
-    assert result.comparison is not None
-    assert list(result.comparison.records) == ["collage"]
-
-
-def _record(turns_ms: Iterable[float]) -> CostRecord:
-    """Of as many sittings as turns."""
-    turns = [[float(ms)] for ms in turns_ms]
-    return CostRecord("ok", median(ms for (ms,) in turns), 1.0, len(turns), details=details_of_ms(turns))
+from collage_core.measuring.comparison import Comparison
+from collage_core.pipeline.proof import COLLAGE, MIX, Proof, Single, prove, prove_beside_left_out
 
 
 def _placements(count: int) -> list[Placement]:
@@ -153,7 +41,7 @@ def test_one_library_is_preferred_only_where_no_difference_can_be_told(
     def compare(
         title: str, placements: Mapping[str, Placement], timed: Collection[str], *, thorough: bool = False
     ) -> Comparison:
-        records = {label: _record(taken_ms[p.digest]) for label, p in placements.items()}
+        records = {label: record_of_ms(taken_ms[p.digest]) for label, p in placements.items()}
         return Comparison(records, measured=True)
 
     proof = prove({MIX: ours}, [Single("one", theirs, alone=True)], compare, lambda _: None)
@@ -188,7 +76,7 @@ def test_every_backend_runs_whose_run_takes_less_than_a_minute() -> None:
     ) -> Comparison:
         ran.append(set(placements))
         takes = {ours.digest: 1.0, near.digest: 1.1, far.digest: 5.0}
-        return Comparison({n: _record([takes[p.digest]] * 9) for n, p in placements.items()}, True)
+        return Comparison({n: record_of_ms([takes[p.digest]] * 9) for n, p in placements.items()}, True)
 
     singles = [Single(n, p, alone=False) for n, p in (("near", near), ("far", far), ("further", further))]
     prove({MIX: ours}, singles, compare, lambda _: None)
@@ -225,7 +113,7 @@ def test_what_is_slower_when_confirmed_is_measured_for_longer(
     ) -> Comparison:
         runs.append((title, thorough))
         taken = {ours.digest: (mix_ms[title] or 0.0) * np.linspace(0.99, 1.01, 9), theirs.digest: np.ones(9)}
-        return Comparison({label: _record(taken[p.digest]) for label, p in placements.items()}, True)
+        return Comparison({label: record_of_ms(taken[p.digest]) for label, p in placements.items()}, True)
 
     proof = prove({MIX: ours}, [Single("one", theirs, alone=True)], compare, notes.append)
     assert proof.label == chosen
@@ -249,7 +137,7 @@ def test_with_no_time_left_what_was_faster_last_is_chosen(confirmed: float, chos
         title: str, placements: Mapping[str, Placement], timed: Collection[str], *, thorough: bool = False
     ) -> Comparison:
         taken = {ours.digest: mix_ms[title] * np.linspace(0.99, 1.01, 9), theirs.digest: np.ones(9)}
-        return Comparison({label: _record(taken[p.digest]) for label, p in placements.items()}, True)
+        return Comparison({label: record_of_ms(taken[p.digest]) for label, p in placements.items()}, True)
 
     singles = [Single("one", theirs, alone=True)]
     proof = prove({MIX: ours}, singles, compare, notes.append, has_time=lambda _: False)
@@ -298,7 +186,7 @@ def test_of_few_sittings_the_simpler_is_chosen() -> None:
         title: str, placements: Mapping[str, Placement], timed: Collection[str], *, thorough: bool = False
     ) -> Comparison:
         takes = {ours.digest: [0.9, 0.94, 0.9, 0.86], theirs.digest: [1.0, 0.99, 1.0, 1.06]}
-        return Comparison({n: _record(takes[p.digest]) for n, p in placements.items()}, True)
+        return Comparison({n: record_of_ms(takes[p.digest]) for n, p in placements.items()}, True)
 
     notes: list[str] = []
     assert prove({MIX: ours}, [Single("one", theirs, alone=True)], compare, notes.append).label == "one"
@@ -339,7 +227,7 @@ def test_of_two_sittings_a_mix_that_gains_much_is_taken(mix: float, chosen: str)
         title: str, placements: Mapping[str, Placement], timed: Collection[str], *, thorough: bool = False
     ) -> Comparison:
         takes = {ours.digest: [mix, 1.02 * mix], theirs.digest: [1.0, 1.01]}
-        return Comparison({n: _record(takes[p.digest]) for n, p in placements.items()}, True)
+        return Comparison({n: record_of_ms(takes[p.digest]) for n, p in placements.items()}, True)
 
     singles = [Single("one", theirs, alone=True)]
     proof = prove({MIX: ours}, singles, compare, lambda _: None, confirms=False)
@@ -355,7 +243,7 @@ def test_what_fails_when_it_is_confirmed_is_not_chosen() -> None:
         title: str, placements: Mapping[str, Placement], timed: Collection[str], *, thorough: bool = False
     ) -> Comparison:
         takes = {ours.digest: 0.9, theirs.digest: 1.0}
-        records = {label: _record([takes[p.digest]] * 9) for label, p in placements.items()}
+        records = {label: record_of_ms([takes[p.digest]] * 9) for label, p in placements.items()}
         if title == "confirming" and placements[COLLAGE] is ours:
             records[COLLAGE] = CostRecord("failed", reason="it crashed")
         return Comparison(records, True)
@@ -375,7 +263,7 @@ def test_a_mix_that_is_one_library_is_as_simple_as_another() -> None:
     def compare(
         title: str, placements: Mapping[str, Placement], timed: Collection[str], *, thorough: bool = False
     ) -> Comparison:
-        return Comparison({label: _record(turns_ms[p.digest]) for label, p in placements.items()}, True)
+        return Comparison({label: record_of_ms(turns_ms[p.digest]) for label, p in placements.items()}, True)
 
     singles = [Single("one", ours, alone=True), Single("two", theirs, alone=True)]
     assert prove({MIX: ours}, singles, compare, lambda _: None).label == "one"
@@ -390,82 +278,10 @@ def test_what_was_left_out_sits_beside_a_mix_in_the_end(took_ms: float, beaten_b
         title: str, placements: Mapping[str, Placement], timed: Collection[str], *, thorough: bool = False
     ) -> Comparison:
         takes = {ours.digest: np.linspace(0.99, 1.01, 9), theirs.digest: np.full(9, took_ms)}
-        return Comparison({n: _record(takes[p.digest]) for n, p in placements.items()}, True)
+        return Comparison({n: record_of_ms(takes[p.digest]) for n, p in placements.items()}, True)
 
-    confirmed = Comparison({COLLAGE: _record([1.0] * 9)}, True)
+    confirmed = Comparison({COLLAGE: record_of_ms([1.0] * 9)}, True)
     proof = prove_beside_left_out(Proof(ours, MIX, (confirmed,)), {"one": theirs}, compare, notes.append)
     assert proof.beaten_by == beaten_by
     assert [set(c.records) for c in proof.comparisons] == [{COLLAGE, "one"}, {COLLAGE}]
     assert notes == ["one was left out when it was behind, and is faster after all"] * len(beaten_by)
-
-
-class _Compared:
-    """In place of `Contest`: everything takes what it takes, in as many sittings as a title has."""
-
-    def __init__(self) -> None:
-        self.ran: dict[str, list[str]] = {}
-
-    def __call__(self, title: str, entrants: Sequence[Entrant], plan: Plan) -> Any:
-        self.ran[title] = sorted(e.name for e in entrants)
-        sittings = 1 if title == IN_PLACE else 3 if title == LEFT_OUT else 9
-        takes = {e.name: 1.0 if e.name in (COLLAGE, MIX) else 1.3 for e in entrants}
-        records = {n: _record(np.linspace(ms, 1.01 * ms, sittings)) for n, ms in takes.items()}
-        return SimpleNamespace(title=title, recalled=lambda *_: Comparison(records, True))
-
-
-@pytest.mark.parametrize("has_time", [True, False])
-def test_a_second_call_has_those_sit_who_sat_in_the_first(
-    has_time: bool, parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`left` and `right` leave each operator of the other to the reference, and are behind at once."""
-    compared: list[dict[str, list[str]]] = []
-    for starting_s in (0.1 if has_time else 1e6, 0.1):
-        monkeypatch.setattr("collage_core.pipeline.found._STARTING_S", starting_s)
-        monkeypatch.setattr("collage_core.pipeline.runner.Contest", compare := _Compared())
-        result = optimize(
-            parse(_EACH_ITS_OWN), backends=["left", "right"], target=_TARGET, costs=tmp_path / "c.sqlite"
-        )
-        compared.append(compare.ran)
-        assert result.chosen == MIX
-        contenders = optimization_json(result, "m.onnx")["contenders"]
-        assert contenders[COLLAGE]["sittings"] == 9, "of the run that confirms"
-        assert contenders["left+reference"]["sittings"] == (3 if has_time else 1)
-    everybody = sorted([COLLAGE, "left+reference", "reference", "right+reference"])
-    assert [c.get(LEFT_OUT) for c in compared] == [everybody if has_time else None] * 2
-
-
-def test_a_call_that_ended_before_has_not_said_who_sits(
-    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What it found is recalled, and compared; with whom is for the next call to say."""
-
-    class Interrupted(_Compared):
-        def __call__(self, title: str, entrants: Sequence[Entrant], plan: Plan) -> Any:
-            if title == CONFIRMING:
-                raise KeyboardInterrupt
-            return super().__call__(title, entrants, plan)
-
-    def call() -> None:
-        optimize(
-            parse(_EACH_ITS_OWN), backends=["left", "right"], target=_TARGET, costs=tmp_path / "c.sqlite"
-        )
-
-    monkeypatch.setattr("collage_core.pipeline.found._STARTING_S", 0.1)
-    monkeypatch.setattr("collage_core.pipeline.runner.Contest", Interrupted())
-    with pytest.raises(KeyboardInterrupt):
-        call()
-    for _ in range(2):
-        monkeypatch.setattr("collage_core.pipeline.runner.Contest", compare := _Compared())
-        call()
-        assert compare.ran[LEFT_OUT] == sorted([COLLAGE, "left+reference", "reference", "right+reference"])
-
-
-def test_who_asks_for_so_many_rounds_has_no_more(
-    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("collage_core.pipeline.found._STARTING_S", 0.1)
-    monkeypatch.setattr("collage_core.pipeline.runner.Contest", compare := _Compared())
-    costs = tmp_path / "c.sqlite"
-    optimize(parse(_EACH_ITS_OWN), backends=["left", "right"], target=_TARGET, costs=costs, rounds=4)
-    assert CONFIRMING in compare.ran
-    assert LEFT_OUT not in compare.ran

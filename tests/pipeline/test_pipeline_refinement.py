@@ -8,26 +8,24 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
+from chain_placements import OK, TARGET, in_turn, key_of
 from simulated_sittings import details_of_ms
 
-from collage_core import Target, Variant, plain_variant
+from collage_core import plain_variant
 from collage_core.backend import BackendKind
 from collage_core.candidates import Candidate, CandidateSet
 from collage_core.costs.record import CostRecord
 from collage_core.errors import PlacementError
-from collage_core.formats import channels_last, plain
-from collage_core.ir import Graph, Subgraph, TensorType, from_model
+from collage_core.ir import Graph, Subgraph, from_model
 from collage_core.measuring.bounding import search_placement
 from collage_core.measuring.comparison import Comparison
 from collage_core.measuring.costing import Costs
 from collage_core.measuring.end_to_end import PARTS
-from collage_core.measuring.in_place import InPlace, Sightings, crossings
+from collage_core.measuring.in_place import InPlace
 from collage_core.pipeline.proof import IN_PLACE, MIX, Compare, Single
 from collage_core.pipeline.refinement import Refined, Refinement, anchor_of
-from collage_core.placement import VIEW, Conversion, Group, Placement
-from collage_core.search.formulate import terms_ms
+from collage_core.placement import Group, Placement
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.searcher import SearchResult
 from collage_core.search.transitions import Transitions
@@ -35,22 +33,9 @@ from collage_core.search.transitions import Transitions
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Parse
 
-_TARGET = Target("cpu", 1)
-_OK = CostRecord("ok", 2.0, 0.1, 30)
 _PREDICTED = {("near", "far", "far"): 10.0, ("near",) * 3: 24.0, ("far",) * 3: 26.0}
 Times = Mapping[tuple[str, str], float]
 """By backend and operator, in ms."""
-
-
-@pytest.fixture
-def graph(parse: Parse) -> Graph:
-    return from_model(parse("(float[8] x) => (float y) { [a] p = Relu(x) [b] q = Neg(p) [c] y = Abs(q) }"))
-
-
-def _key(graph: Graph, name: str, backend: str) -> tuple[str, str, str]:
-    (node,) = (n for n in graph.nodes if n.name == name)
-    subgraph = Subgraph(graph, [node.id])
-    return subgraph.key, str(plain_variant(subgraph)), backend
 
 
 @dataclass
@@ -83,7 +68,7 @@ class _Machine:
         subgraphs = [Subgraph(self.graph, [n.id]) for n in self.graph.nodes]
         candidates = CandidateSet(
             self.graph,
-            _TARGET,
+            TARGET,
             tuple(
                 Candidate(s, backend, plain_variant(s), "pattern")
                 for s in subgraphs
@@ -93,7 +78,7 @@ class _Machine:
             {"left": BackendKind.OPERATOR, "right": BackendKind.OPERATOR},
         )
         kernels = {
-            (c.subgraph.key, str(c.variant), c.backend): replace(_OK, median_ms=self._of(c, self.alone))
+            (c.subgraph.key, str(c.variant), c.backend): replace(OK, median_ms=self._of(c, self.alone))
             for c in candidates.candidates
         }
         self.costs = Costs(kernels, {}, transitions=transitions or Transitions())
@@ -157,7 +142,7 @@ def test_a_kernel_that_was_flattered_is_dropped(graph: Graph) -> None:
     assert [t["predicted_ms"] for t in result.history["turns"]] == pytest.approx([3.0, 4.0 + 2 / 3])
     assert [t["took_ms"] for t in result.history["turns"]] == pytest.approx([5.0, 4.0])
     assert len(machine.runs) == 2
-    assert machine.costs.kernels[_key(graph, "b", "right")].median_ms == 1.0, "what it costs alone is kept"
+    assert machine.costs.kernels[key_of(graph, "b", "right")].median_ms == 1.0, "what it costs alone is kept"
 
 
 def test_what_stands_is_run_once(graph: Graph) -> None:
@@ -277,7 +262,7 @@ def test_where_the_fastest_alone_fails_the_next_is_what_others_run_beside(
 
 
 def test_nothing_that_failed_is_measured_beside(graph: Graph) -> None:
-    mix, near, far = (replace(_in_turn(graph, *b), predicted_ms=ms) for b, ms in _PREDICTED.items())
+    mix, near, far = (replace(in_turn(graph, *b), predicted_ms=ms) for b, ms in _PREDICTED.items())
     singles = [Single("near", near, True), Single("far", far, True), Single("partly", None, False)]
     assert anchor_of(mix, singles) is near
     assert anchor_of(mix, singles, {near.digest}) is mix
@@ -351,114 +336,3 @@ def test_a_search_that_finds_nothing_leaves_what_was_run(graph: Graph) -> None:
     assert [g.backend for g in result.placement.groups] == ["left", "right", "right"]
     assert result.placement.predicted_ms == pytest.approx(5.0)
     assert len(machine.runs) == 1
-
-
-def _in_turn(graph: Graph, *backends: str) -> Placement:
-    groups = tuple(
-        Group(backend, (n.id,), plain_variant(Subgraph(graph, [n.id])), 1.0)
-        for n, backend in zip(graph.nodes, backends, strict=True)
-    )
-    return Placement(groups, (), _TARGET)
-
-
-def test_constants_of_groups_and_crossings_are_not_counted_twice(graph: Graph) -> None:
-    """A kernel's time in place has them in it; the search adds them again."""
-    transitions = Transitions({"left": 0.25}, {"left": 0.5, "right": 0.5})
-    sightings = Sightings(graph, transitions)
-    placement = _in_turn(graph, "left", "right", "left")
-    sightings.add(placement, [2.0, 3.0, 0.6], 1.0, fair=False)
-    found = sightings.in_place()
-    assert found.kernels_ms == pytest.approx(
-        {_key(graph, "a", "left"): 1.75, _key(graph, "b", "right"): 2.5, _key(graph, "c", "left"): 0.0}
-    )
-    assert found.pace == {}
-    costs = Costs(dict.fromkeys(found.kernels_ms, _OK), {}, in_place=found, transitions=transitions)
-    priced = costs.priced(graph, placement)
-    assert priced.terms_ms == {"kernels": 4.25, "conversions": 0.0, "groups": 0.5, "crossings": 1.0}
-    assert priced.predicted_ms == 5.75, "what it took, and what could not be less than nothing"
-
-
-def test_of_a_crossing_each_side_has_its_share(graph: Graph) -> None:
-    """Entering the slow one takes 0.5, leaving it 0.5: what runs behind it is no faster for that."""
-    transitions = Transitions({}, {"slow": 1.0})
-    sightings = Sightings(graph, transitions)
-    sightings.add(_in_turn(graph, "quick", "slow", "quick"), [2.0, 3.5, 0.75], 1.0, fair=False)
-    assert sightings.in_place().kernels_ms == pytest.approx(
-        {_key(graph, "a", "quick"): 2.0, _key(graph, "b", "slow"): 3.0, _key(graph, "c", "quick"): 0.25}
-    )
-
-
-def test_a_value_crosses_once_however_many_read_it(parse: Parse) -> None:
-    text = """(float[2, 3] x) => (float[2, 3] y)
-    { [a] p = Relu(x)  [b] q = Reshape(p, s)  [c] r = Sigmoid(q)  [d] t = Tanh(p)  [e] u = Reshape(r, z)
-      [f] v = Add(u, t) [g] y = Mul(v, t) }"""
-    graph = from_model(parse(text, s=np.array([6]), z=np.array([2, 3])))
-    placement = _in_turn(graph, "one", VIEW, "two", "two", VIEW, "one", "one")
-    left = {part.nodes: left for part, left in crossings(graph, placement) if isinstance(part, Group)}
-    assert left == {
-        (graph.nodes[0].id,): (),
-        (graph.nodes[2].id,): (),  # through a view
-        (graph.nodes[3].id,): ("one",),
-        (graph.nodes[5].id,): ("two",),  # one operand comes through a view
-        (graph.nodes[6].id,): (),  # has crossed before
-    }
-    found_ms = terms_ms(graph, placement, Transitions({"one": 0.25}, {"one": 1.0, "two": 3.0}))
-    assert found_ms == {"kernels": 7.0, "conversions": 0.0, "groups": 0.75, "crossings": 4.0}
-
-
-def test_where_a_part_has_no_cost_nothing_is_predicted(graph: Graph) -> None:
-    placement = replace(_in_turn(graph, "left", "left", "left"), predicted_ms=3.0)
-    keys = [_key(graph, name, "left") for name in "abc"]
-    known = {keys[0]: _OK, keys[1]: CostRecord("crashed", reason="it fell")}
-    priced = Costs(known, {}).priced(graph, placement)
-    assert [g.cost_ms for g in priced.groups] == [2.0, None, None]
-    assert priced.predicted_ms is None
-    known |= {keys[1]: _OK, keys[2]: _OK}
-    assert Costs(known, {}).priced(graph, priced).predicted_ms == 6.0
-
-
-def test_what_was_not_seen_goes_by_its_backends_pace(graph: Graph) -> None:
-    sightings = Sightings(graph, Transitions())
-    alone = Placement(
-        tuple(
-            Group("left", (n.id,), plain_variant(Subgraph(graph, [n.id])), ms)
-            for n, ms in zip(graph.nodes, (1.0, 2.0, 1.0), strict=True)
-        ),
-        (),
-        _TARGET,
-    )
-    sightings.add(alone, [1.5, 2.0, 1.5], 1.0, fair=True)
-    sightings.add(alone, [1.7, 2.0, 1.5], 1.0, fair=False)
-    found = sightings.in_place()
-    assert found.pace == {"left": 1.25}
-    seen, unseen = _key(graph, "a", "left"), ("something else", "", "left")
-    assert found.kernel(seen, _OK).median_ms == pytest.approx(1.6)
-    assert found.kernel(seen, _OK).spread_ms is None
-    assert found.kernel(unseen, _OK).median_ms == pytest.approx(2.5)
-    assert found.kernel(("something else", "", "right"), _OK).median_ms == pytest.approx(2.5)
-    wrong = CostRecord("wrong", reason="7 is not 8")
-    assert found.kernel(seen, wrong) is wrong
-    assert InPlace().kernel(seen, _OK) is _OK
-
-
-def test_conversions_are_seen_too(parse: Parse) -> None:
-    graph = from_model(parse("(float[1,2,4,4] x) => (float y) { [a] p = Relu(x) [b] y = Neg(p) }"))
-    flat, turned = plain("float32", (1, 2, 4, 4)), channels_last("float32", (1, 2, 4, 4))
-    placement = Placement(
-        (
-            Group("left", (graph.nodes[0].id,), Variant((flat,), (turned,)), 1.0),
-            Group("left", (graph.nodes[1].id,), Variant((flat,), (flat,)), 1.0),
-        ),
-        (Conversion("p", turned, flat, "right", 0.5),),
-        _TARGET,
-    )
-    sightings = Sightings(graph, Transitions())
-    sightings.add(placement, [1.0, 1.0, 0.75], 2.0, fair=True)
-    found = sightings.in_place()
-    key = TensorType("float32", (1, 2, 4, 4)), turned, flat
-    assert found.conversions_ms == {(key, "right"): 1.5}
-    assert found.pace == {"left": 2.0, "right": 3.0}
-    costs = Costs({}, {key: {"right": CostRecord("ok", 0.5, 0.0, 9), "left": CostRecord("ok", 0.7, 0.0, 9)}})
-    assert costs.converters() == {key: ("right", 0.5)}
-    costs.in_place = found
-    assert costs.converters() == {key: ("left", 1.4)}

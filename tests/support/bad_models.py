@@ -7,47 +7,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+from small_models import model_of, relu_model, tensor, vector
 
-__all__ = ["BAD_MODELS", "relu_model", "tensor", "vector"]
+__all__ = ["BAD_MODELS"]
 
 _node = helper.make_node
-
-
-def vector(
-    name: str, shape: Sequence[int | str] | None = (2, 3), type: int = TensorProto.FLOAT
-) -> ValueInfoProto:
-    return helper.make_tensor_value_info(name, type, shape)
-
-
-def tensor(
-    name: str, *, dims: Sequence[int] = (2, 3), bytes: int = 24, type: int = TensorProto.FLOAT
-) -> TensorProto:
-    return TensorProto(name=name, data_type=type, dims=dims, raw_data=b"\0" * bytes)
-
-
-def _model(
-    *nodes: NodeProto,
-    inputs: Sequence[ValueInfoProto] = (),
-    outputs: Sequence[ValueInfoProto] | None = None,
-    weights: Sequence[TensorProto] = (),
-    opset: int = 20,
-    domains: Sequence[tuple[str, int]] = (("com.acme", 1),),
-) -> onnx.ModelProto:
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [vector("x"), *inputs],
-        [vector("y", None)] if outputs is None else outputs,
-        weights,
-    )
-    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(*d) for d in domains)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
-
-
-def relu_model() -> onnx.ModelProto:
-    """y = Relu(x), float32[2,3]: a good one, to be spoilt."""
-    return _model(_node("Relu", ["x"], ["y"], name="relu"), outputs=[vector("y")])
 
 
 def _spoilt(spoil: Callable[[onnx.ModelProto], object]) -> onnx.ModelProto:
@@ -57,11 +22,11 @@ def _spoilt(spoil: Callable[[onnx.ModelProto], object]) -> onnx.ModelProto:
 
 
 def _with_weight(weight: TensorProto) -> onnx.ModelProto:
-    return _model(_node("Add", ["x", "w"], ["y"], name="sum"), weights=[weight])
+    return model_of(_node("Add", ["x", "w"], ["y"], name="sum"), weights=[weight])
 
 
 def _with_constant(**value: Any) -> onnx.ModelProto:
-    return _model(_node("Constant", [], ["c"], **value), _node("Add", ["x", "c"], ["y"]))
+    return model_of(_node("Constant", [], ["c"], **value), _node("Add", ["x", "c"], ["y"]))
 
 
 def _branch(
@@ -76,7 +41,7 @@ def _choice(then: onnx.GraphProto, otherwise: onnx.GraphProto | None = None) -> 
     """An If between a branch and Relu(x), or another."""
     otherwise = otherwise or _branch(_node("Relu", ["x"], ["z"], name="relu"))
     node = _node("If", ["c"], ["y"], name="choice", then_branch=then, else_branch=otherwise)
-    return _model(node, inputs=[vector("c", (), TensorProto.BOOL)])
+    return model_of(node, inputs=[vector("c", (), TensorProto.BOOL)])
 
 
 def _nested(inner: NodeProto) -> onnx.ModelProto:
@@ -92,12 +57,12 @@ def _loop(*inputs: str) -> onnx.ModelProto:
         [vector("i", (), TensorProto.INT64), vector("go", (), TensorProto.BOOL), vector("s")],
         [vector("go", (), TensorProto.BOOL), vector("r")],
     )
-    return _model(_node("Loop", inputs, ["y"], name="loop", body=body))
+    return model_of(_node("Loop", inputs, ["y"], name="loop", body=body))
 
 
 def _functions(**calls: str) -> onnx.ModelProto:
     """Functions by name, each of which calls another."""
-    model = _model(_node(next(iter(calls)), ["x"], ["y"], domain="com.acme"))
+    model = model_of(_node(next(iter(calls)), ["x"], ["y"], domain="com.acme"))
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.acme", 1)]
     for name, called in calls.items():
         body = [_node(called, ["a"], ["b"], domain="com.acme")]
@@ -107,11 +72,11 @@ def _functions(**calls: str) -> onnx.ModelProto:
 
 def _sequence_input() -> onnx.ModelProto:
     value = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, (2, 3))
-    return _model(_node("ConcatFromSequence", ["s"], ["y"], axis=0), inputs=[value])
+    return model_of(_node("ConcatFromSequence", ["s"], ["y"], axis=0), inputs=[value])
 
 
 def _sparse() -> onnx.ModelProto:
-    model = _model(_node("Add", ["x", "w"], ["y"]))
+    model = model_of(_node("Add", ["x", "w"], ["y"]))
     values = numpy_helper.from_array(np.ones(2, np.float32), "w")
     places = numpy_helper.from_array(np.array([0, 1]), "places")
     model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [6]))
@@ -120,30 +85,35 @@ def _sparse() -> onnx.ModelProto:
 
 def _conv(weights: Sequence[int], **attributes: Any) -> onnx.ModelProto:
     node = _node("Conv", ["image", "w"], ["y"], name="conv", **attributes)
-    return _model(node, inputs=[vector("image", (1, 3, 8, 8)), vector("w", weights)])
+    return model_of(node, inputs=[vector("image", (1, 3, 8, 8)), vector("w", weights)])
 
 
 BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     # order and names
     "cycle": (
-        lambda: _model(_node("Add", ["x", "b"], ["a"], name="one"), _node("Relu", ["a"], ["b"], name="two")),
+        lambda: model_of(
+            _node("Add", ["x", "b"], ["a"], name="one"), _node("Relu", ["a"], ["b"], name="two")
+        ),
         "node one (Add) reads 'b', which nothing before it computes: only two (Relu) does",
     ),
-    "reads itself": (lambda: _model(_node("Add", ["x", "y"], ["y"], name="one")), "node one (Add) reads 'y'"),
+    "reads itself": (
+        lambda: model_of(_node("Add", ["x", "y"], ["y"], name="one")),
+        "node one (Add) reads 'y'",
+    ),
     "missing initializer": (
-        lambda: _model(_node("Add", ["x", "w"], ["y"], name="one")),
+        lambda: model_of(_node("Add", ["x", "w"], ["y"], name="one")),
         "node one (Add) reads 'w', which nothing before it computes: nothing does",
     ),
     "value computed twice": (
-        lambda: _model(_node("Relu", ["x"], ["y"], name="one"), _node("Neg", ["x"], ["y"], name="two")),
+        lambda: model_of(_node("Relu", ["x"], ["y"], name="one"), _node("Neg", ["x"], ["y"], name="two")),
         "'y' is computed by 'two' and 'one'",
     ),
     "value computed over an input": (
-        lambda: _model(_node("Relu", ["x"], ["x"], name="one"), _node("Relu", ["x"], ["y"])),
+        lambda: model_of(_node("Relu", ["x"], ["x"], name="one"), _node("Relu", ["x"], ["y"])),
         "'x' is computed by 'one', and given",
     ),
     "constant computed twice": (
-        lambda: _model(
+        lambda: model_of(
             _node("Constant", [], ["w"], value_float=1.0),
             _node("Add", ["x", "w"], ["y"]),
             weights=[tensor("w")],
@@ -151,23 +121,23 @@ BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         "'w' is computed twice",
     ),
     "two inputs of a name": (
-        lambda: _model(_node("Relu", ["x"], ["y"]), inputs=[vector("x")]),
+        lambda: model_of(_node("Relu", ["x"], ["y"]), inputs=[vector("x")]),
         "the model has 2 inputs named 'x'",
     ),
     "two initializers of a name": (
-        lambda: _model(_node("Add", ["x", "w"], ["y"]), weights=[tensor("w"), tensor("w")]),
+        lambda: model_of(_node("Add", ["x", "w"], ["y"]), weights=[tensor("w"), tensor("w")]),
         "the model has 2 initializers named 'w'",
     ),
     "input without a name": (
-        lambda: _model(_node("Relu", ["x"], ["y"]), inputs=[vector("")]),
+        lambda: model_of(_node("Relu", ["x"], ["y"]), inputs=[vector("")]),
         "an input of the model has no name",
     ),
     "output that nobody makes": (
-        lambda: _model(_node("Relu", ["x"], ["y"]), outputs=[vector("q")]),
+        lambda: model_of(_node("Relu", ["x"], ["y"]), outputs=[vector("q")]),
         "the model returns 'q', which nothing computes",
     ),
-    "no outputs": (lambda: _model(_node("Relu", ["x"], ["y"]), outputs=[]), "the model returns nothing"),
-    "empty graph": (lambda: _model(outputs=[]), "no graph in it"),
+    "no outputs": (lambda: model_of(_node("Relu", ["x"], ["y"]), outputs=[]), "the model returns nothing"),
+    "empty graph": (lambda: model_of(outputs=[]), "no graph in it"),
     "empty model": (onnx.ModelProto, "no graph in it"),
     # types
     "unknown element type": (
@@ -179,7 +149,7 @@ BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         "the model does not say the element type of input 'x'",
     ),
     "texts": (
-        lambda: _model(_node("Identity", ["t"], ["y"]), inputs=[vector("t", (2,), TensorProto.STRING)]),
+        lambda: model_of(_node("Identity", ["t"], ["y"]), inputs=[vector("t", (2,), TensorProto.STRING)]),
         "'t' holds texts, which is not supported",
     ),
     "sequence": (_sequence_input, "value 's' is a sequence, not a tensor"),
@@ -188,19 +158,19 @@ BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         "the model does not say the shape of input 'x'; give it with --shape x=",
     ),
     "open dimension": (
-        lambda: _model(_node("Relu", ["q"], ["y"]), inputs=[vector("q", ("batch", 3))]),
+        lambda: model_of(_node("Relu", ["q"], ["y"]), inputs=[vector("q", ("batch", 3))]),
         "input 'q' has an open dimension 'batch' in its shape [batch,3]",
     ),
     "negative dimension": (
-        lambda: _model(_node("Relu", ["q"], ["y"]), inputs=[vector("q", (-1, 3))]),
+        lambda: model_of(_node("Relu", ["q"], ["y"]), inputs=[vector("q", (-1, 3))]),
         "input 'q' has an open dimension 'q_0' in its shape [q_0,3]",
     ),
     "too large for any memory": (
-        lambda: _model(_node("Relu", ["q"], ["y"]), inputs=[vector("q", (1 << 40, 1 << 40))]),
+        lambda: model_of(_node("Relu", ["q"], ["y"]), inputs=[vector("q", (1 << 40, 1 << 40))]),
         "more than this machine's memory",
     ),
     "shape of what is too large": (
-        lambda: _model(_node("Shape", ["q"], ["y"]), inputs=[vector("q", (1 << 40, 1 << 40))]),
+        lambda: model_of(_node("Shape", ["q"], ["y"]), inputs=[vector("q", (1 << 40, 1 << 40))]),
         "more than this machine's memory",
     ),
     "too large inside": (
@@ -236,55 +206,55 @@ BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     ),
     # operators
     "operator that does not exist": (
-        lambda: _model(_node("Frob", ["x"], ["y"], name="frob"), outputs=[vector("y")]),
+        lambda: model_of(_node("Frob", ["x"], ["y"], name="frob"), outputs=[vector("y")]),
         "node 'frob': there is no operator 'Frob' in ONNX",
     ),
     "operator of an unknown domain": (
-        lambda: _model(_node("Frob", ["x"], ["y"], name="frob", domain="com.acme")),
+        lambda: model_of(_node("Frob", ["x"], ["y"], name="frob", domain="com.acme")),
         "computed by 'frob' (com.acme.Frob), cannot be inferred: onnx does not know the operator",
     ),
     "operator of an unknown domain, typed": (
-        lambda: _model(_node("Frob", ["x"], ["y"], name="frob", domain="com.acme"), outputs=[vector("y")]),
+        lambda: model_of(_node("Frob", ["x"], ["y"], name="frob", domain="com.acme"), outputs=[vector("y")]),
         "no backend offers to run node 'frob' (com.acme.Frob)",
     ),
     "domain that is not imported": (
-        lambda: _model(_node("Frob", ["x"], ["y"], name="frob", domain="com.acme"), domains=()),
+        lambda: model_of(_node("Frob", ["x"], ["y"], name="frob", domain="com.acme"), domains=()),
         "node frob (com.acme.Frob): the model does not say which opset of com.acme it speaks",
     ),
     "no operator at all": (
-        lambda: _model(_node("", ["x"], ["y"], name="frob")),
+        lambda: model_of(_node("", ["x"], ["y"], name="frob")),
         "node 'frob': there is no operator '' in ONNX",
     ),
     "too few inputs": (
-        lambda: _model(_node("Relu", [], ["y"], name="relu")),
+        lambda: model_of(_node("Relu", [], ["y"], name="relu")),
         "node relu (Relu) is not valid",
     ),
     "too many inputs": (
-        lambda: _model(_node("Relu", ["x", "x"], ["y"], name="relu")),
+        lambda: model_of(_node("Relu", ["x", "x"], ["y"], name="relu")),
         "node relu (Relu) is not valid at opset 20",
     ),
     "too many outputs": (
-        lambda: _model(_node("Relu", ["x"], ["y", "z"], name="relu")),
+        lambda: model_of(_node("Relu", ["x"], ["y", "z"], name="relu")),
         "node relu (Relu) is not valid",
     ),
     "unknown attribute": (
-        lambda: _model(_node("Softmax", ["x"], ["y"], name="soft", axle=1)),
+        lambda: model_of(_node("Softmax", ["x"], ["y"], name="soft", axle=1)),
         "node soft (Softmax) is not valid at opset 20: Unrecognized attribute: axle",
     ),
     "attribute of another type": (
-        lambda: _model(_node("Softmax", ["x"], ["y"], name="soft", axis="one")),
+        lambda: model_of(_node("Softmax", ["x"], ["y"], name="soft", axis="one")),
         "node soft (Softmax) is not valid",
     ),
     "attribute that is missing": (
-        lambda: _model(_node("Cast", ["x"], ["y"], name="cast")),
+        lambda: model_of(_node("Cast", ["x"], ["y"], name="cast")),
         "node cast (Cast) is not valid at opset 20: Required attribute 'to' is missing",
     ),
     "attribute out of range": (
-        lambda: _model(_node("Softmax", ["x"], ["y"], name="soft", axis=9)),
+        lambda: model_of(_node("Softmax", ["x"], ["y"], name="soft", axis=9)),
         "computed by 'soft' (Softmax), cannot be inferred",
     ),
     "attribute that is no UTF-8": (
-        lambda: _model(_node("Gelu", ["x"], ["y"], name="gelu", approximate=b"\xff")),
+        lambda: model_of(_node("Gelu", ["x"], ["y"], name="gelu", approximate=b"\xff")),
         "node 'gelu': attribute 'approximate' is not UTF-8",
     ),
     # bodies of control flow
@@ -358,12 +328,12 @@ BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         "functions cannot be inlined: Cycle",
     ),
     "old operator with too few outputs": (
-        lambda: _model(_node("TopK", ["x"], ["y", "z"], name="top", k=-9, axis=5), opset=9),
+        lambda: model_of(_node("TopK", ["x"], ["y", "z"], name="top", k=-9, axis=5), opset=9),
         "computed by 'top' (TopK), cannot be inferred",
     ),
     # shapes that do not fit
     "sum of different shapes": (
-        lambda: _model(_node("Add", ["x", "z"], ["y"], name="sum"), inputs=[vector("z", (4, 5))]),
+        lambda: model_of(_node("Add", ["x", "z"], ["y"], name="sum"), inputs=[vector("z", (4, 5))]),
         "computed by 'sum' (Add), cannot be inferred: ",
     ),
     "kernel larger than the image": (
@@ -373,7 +343,7 @@ BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     "channels that do not fit": (lambda: _conv((4, 5, 3, 3)), "node conv (Conv) cannot be evaluated"),
     "no groups": (lambda: _conv((4, 3, 3, 3), group=0), "node conv (Conv) cannot be evaluated"),
     "reshape to another size": (
-        lambda: _model(
+        lambda: model_of(
             _node("Reshape", ["x", "shape"], ["y"], name="shape"),
             weights=[numpy_helper.from_array(np.array([7, 9]), "shape")],
         ),
@@ -381,7 +351,7 @@ BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     ),
     # versions
     "newer opset": (
-        lambda: _model(_node("Relu", ["x"], ["y"]), opset=999),
+        lambda: model_of(_node("Relu", ["x"], ["y"]), opset=999),
         "the model needs opset 999 of ONNX; the installed onnx",
     ),
     "newer format": (
@@ -392,9 +362,9 @@ BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         lambda: _spoilt(lambda m: m.ClearField("opset_import")),
         "node relu (Relu): the model does not say which opset of ONNX it speaks",
     ),
-    "opset zero": (lambda: _model(_node("Relu", ["x"], ["y"]), opset=0), "is not valid at opset 0"),
+    "opset zero": (lambda: model_of(_node("Relu", ["x"], ["y"]), opset=0), "is not valid at opset 0"),
     "two opsets": (
-        lambda: _model(_node("Relu", ["x"], ["y"]), domains=[("ai.onnx", 7)]),
+        lambda: model_of(_node("Relu", ["x"], ["y"]), domains=[("ai.onnx", 7)]),
         "the model imports two opsets of '': 20, 7",
     ),
 }

@@ -13,52 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 import onnx
+from model_edits import change_message, change_model
+from odd_values import INTEGERS, TEXTS
 
 __all__ = ["edited"]
 
 _NAMES = ("manifest.json", "placement.json", "singles.json", "model.onnx", "weights.bin")
-_INTEGERS = [-(2**63), -(2**31), -2, -1, 0, 1, 2, 3, 7, 64, 65, 1000, 2**16, 2**31 - 1, 2**31, 2**40, 2**62]
-_TEXTS = [
-    "",
-    "..",
-    "../../etc/passwd",
-    "/etc/passwd",
-    "weights.bin",
-    "none\0none",
-    "two\nlines",
-    "\x1b[31mred",
-    "x" * 1000,
-    "reference",
-    "tvm",
-    "dnnl",
-    "onnxruntime",
-    "openvino",
-    "os.system",
-    "float32",
-    "float64",
-    "1e400",
-    "99999999999999999999",
-    "-1",
-    "pragma_import_llvm",
-    "Tensorize",
-]
-_OPERATORS = [
-    "Relu",
-    "MatMul",
-    "Conv",
-    "Gemm",
-    "Softmax",
-    "Add",
-    "Reshape",
-    "Loop",
-    "Resize",
-    "MaxPool",
-    "Gather",
-    "Pad",
-    "Einsum",
-    "TopK",
-    "NoSuchThing",
-]
 
 
 def edited(data: bytes, seed: int) -> bytes:
@@ -153,9 +113,9 @@ def _change_json(data: Any, chance: random.Random) -> None:
 
 def _json_value(chance: random.Random, now: Any) -> Any:
     if isinstance(now, int) and not isinstance(now, bool) and chance.random() < 0.6:
-        return chance.choice([*_INTEGERS, now + 1, now - 1, 2 * now, -now])
+        return chance.choice([*INTEGERS, now + 1, now - 1, 2 * now, -now])
     if isinstance(now, str) and chance.random() < 0.6:
-        return chance.choice([*_TEXTS, now + "x", now[1:], now.upper()])
+        return chance.choice([*TEXTS, now + "x", now[1:], now.upper()])
     deep: Any = 0
     for _ in range(200):
         deep = [deep]
@@ -197,9 +157,9 @@ def _change_group(placement: Any, chance: random.Random) -> None:
         lambda: chance.shuffle(groups),
         lambda: group.update(backend=other.get("backend")),
         lambda: group.update(options=other.get("options")),
-        lambda: group.update(options={chance.choice(_TEXTS): chance.choice(_TEXTS)}),
+        lambda: group.update(options={chance.choice(TEXTS): chance.choice(TEXTS)}),
         lambda: group.update(options={"winograd": chance.choice(["63", "1", "-5", "x"]), "strip": "9999999"}),
-        lambda: group.update(options={"waiting": chance.choice(_TEXTS)}),
+        lambda: group.update(options={"waiting": chance.choice(TEXTS)}),
         lambda: group.update(inputs=other.get("inputs"), outputs=other.get("outputs")),
         lambda: placement.update(threads=chance.choice([-1, 0, 1, 2, 10**4, 2**62])),
     ]
@@ -266,114 +226,8 @@ def _change_instruction(trace: Any, chance: random.Random) -> None:
 def _model(members: Members, chance: random.Random) -> bytes:
     model = onnx.load_from_string(members["model.onnx"])
     for _ in _times(chance):
-        chance.choice([_change_message, _change_model])(model, chance)
+        chance.choice([change_message, change_model])(model, chance)
     return _packed({**members, "model.onnx": model.SerializeToString()})
-
-
-def _change_message(model: Any, chance: random.Random) -> None:
-    """One field somewhere inside becomes another value, or one of several is doubled, swapped or removed."""
-    places: list[tuple[Any, Any]] = []
-
-    def walk(message: Any) -> None:
-        for field, value in message.ListFields():
-            places.append((message, field))
-            if field.type == field.TYPE_MESSAGE:
-                for inner in value if field.label == field.LABEL_REPEATED else [value]:
-                    walk(inner)
-
-    walk(model)
-    message, field = chance.choice(places)
-    value = getattr(message, field.name)
-    if field.label == field.LABEL_REPEATED:
-        at = chance.randrange(len(value))
-        if field.type == field.TYPE_MESSAGE or chance.random() < 0.3:
-            if chance.random() < 0.5:
-                del value[at]
-            elif field.type == field.TYPE_MESSAGE:
-                value.add().CopyFrom(value[at])
-            else:
-                value.append(value[at])
-        else:
-            value[at] = _scalar(value[at], chance)
-    elif field.type != field.TYPE_MESSAGE:
-        try:
-            setattr(message, field.name, _scalar(value, chance))
-        except ValueError:  # out of its field's range
-            message.ClearField(field.name)
-    else:
-        message.ClearField(field.name)
-
-
-def _scalar(now: Any, chance: random.Random) -> Any:
-    if isinstance(now, bytes):
-        return chance.choice([b"", now[:-1], now + b"\0" * 8, now * 2, b"\xff" * len(now)])
-    if isinstance(now, str):
-        return chance.choice(_TEXTS)
-    if isinstance(now, float):
-        return chance.choice([0.0, -1.0, 1e38, float("inf"), float("nan")])
-    fitting = [i for i in (*_INTEGERS, now + 1, now - 1) if -(2**31) <= i < 2**31 or abs(now) >= 2**31]
-    return chance.choice(fitting + ([2**40, 2**62] if chance.random() < 0.3 else [5]))
-
-
-def _change_model(model: onnx.ModelProto, chance: random.Random) -> None:
-    graph = model.graph
-    if not graph.node or not graph.input or not graph.output:
-        return
-    node, other = chance.choice(graph.node), chance.choice(graph.node)
-    outside = [t for t in graph.initializer if t.external_data]
-    shaped = [v for v in (*graph.input, *graph.output, *graph.value_info) if v.type.tensor_type.shape.dim]
-    size = chance.choice(_INTEGERS)
-
-    def entry() -> None:
-        if outside:
-            data = chance.choice(chance.choice(outside).external_data)
-            numbers = [str(i) for i in (*_INTEGERS, 1, 2, 3, 5, 63)]
-            data.value = chance.choice(_TEXTS if data.key == "location" else [*numbers, *_TEXTS])
-
-    def dims() -> None:
-        tensor = chance.choice(graph.initializer)
-        if tensor.dims:
-            tensor.dims[chance.randrange(len(tensor.dims))] = size
-
-    def shape() -> None:
-        if shaped:
-            chance.choice(chance.choice(shaped).type.tensor_type.shape.dim).dim_value = size
-
-    def all_shapes() -> None:
-        for value in shaped:
-            for dim in value.type.tensor_type.shape.dim:
-                dim.dim_value = max(1, abs(size) % 2**20) if dim.dim_value > 1 else 1
-
-    def rewire() -> None:
-        if node.input and other.output:
-            node.input[chance.randrange(len(node.input))] = other.output[0]
-
-    def attribute() -> None:
-        name = chance.choice(
-            ["pads", "strides", "dilations", "kernel_shape", "group", "axis", "perm", "alpha"]
-        )
-        ints = [chance.choice(_INTEGERS) for _ in range(chance.choice([1, 2, 4]))]
-        node.attribute.append(onnx.helper.make_attribute(name, ints if len(ints) > 1 else ints[0]))
-
-    def ids() -> None:
-        for entry in node.metadata_props:
-            entry.value = str(size)
-
-    edits: list[Callable[[], object]] = [
-        entry,
-        entry,
-        dims,
-        shape,
-        all_shapes,
-        rewire,
-        attribute,
-        lambda: setattr(node, "op_type", chance.choice(_OPERATORS)),
-        lambda: setattr(chance.choice(graph.initializer), "data_type", chance.randrange(30)),
-        ids,
-        lambda: setattr(chance.choice(graph.input).type.tensor_type, "elem_type", chance.randrange(30)),
-        lambda: setattr(model.opset_import[0], "version", chance.choice([0, 1, 7, 13, 18, 21, 2**40])),
-    ]
-    chance.choice(edits)()
 
 
 def _archive(members: Members, chance: random.Random) -> bytes:

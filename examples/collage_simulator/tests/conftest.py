@@ -14,7 +14,7 @@ import pytest
 from collage_core.plugins import PLUGINS_VARIABLE, default_registry
 
 _HERE = Path(__file__).parent
-sys.path += [str(_HERE.parent), str(_HERE / "plugins")]
+sys.path += [str(_HERE.parent), str(_HERE / "plugins"), str(_HERE / "support")]
 
 Parse = Callable[[str], onnx.ModelProto]
 

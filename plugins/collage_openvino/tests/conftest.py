@@ -3,7 +3,9 @@ evaluator."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +17,8 @@ from collage_core.backend import Variant, rounded_to
 from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.testing import check_group, make_group
+
+sys.path.append(str(Path(__file__).parent / "support"))
 
 
 class CheckGroup(Protocol):

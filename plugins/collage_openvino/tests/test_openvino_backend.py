@@ -18,29 +18,21 @@ from collage_openvino.backend import OpenvinoBackend
 from collage_openvino.build import _check
 from collage_openvino.library import load
 from collage_openvino.settings import properties
-from collage_run.restoring import restore
 from onnx import TensorProto
+from openvino_groups import NOTHING, TARGET, f
 
-from collage_core import device, placement
+from collage_core import placement
 from collage_core.backend import BackendKind, Variant, plain_variant
-from collage_core.candidates import Taken, generate_candidates
-from collage_core.device import Processor, Target, processor
+from collage_core.device import Target
 from collage_core.devices import IMMEDIATE
 from collage_core.errors import BackendError, Refusal
-from collage_core.formats import Array, Format, channels_last, empty, plain
-from collage_core.ir import Subgraph, TensorType
+from collage_core.formats import Array, channels_last, empty, plain
+from collage_core.ir import Subgraph
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
 from collage_core.reference import evaluate
 from collage_core.runtime import build
 from collage_core.testing import make_group, node
-
-NOTHING = np.empty(0, np.uint8)
-TARGET = Target("cpu", 2)
-
-
-def f(*shape: int) -> Array:
-    return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
 
 
 def test_it_is_found_by_discovery() -> None:
@@ -335,68 +327,3 @@ def test_the_library_speaks_of_what_it_cannot_read(tmp_path: Any) -> None:
     path.write_bytes(b"nothing of the kind")
     with pytest.raises(Exception, match=r"OpenVINO: .*broken\.onnx"):
         load().compiled(path, {})
-
-
-_ROUNDING = Target("cpu", 2, ("bfloat16",))
-
-
-@pytest.mark.parametrize(
-    ("target", "instructions", "dtypes"),
-    [
-        (_ROUNDING, ("avx512_bf16",), {"float32", "bfloat16"}),
-        (_ROUNDING, ("avx512f",), {"float32"}),
-        (TARGET, ("avx512_bf16",), {"float32"}),
-        (Target("cpu", 2, ("float16",)), ("avx512_bf16",), {"float32"}),
-    ],
-)
-def test_bfloat16_is_offered_where_it_is_allowed_and_the_processor_multiplies_it(
-    target: Target, instructions: tuple[str, ...], dtypes: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(device, "processor", lambda: Processor("any", instructions))
-    group = make_group([node("MatMul", ["x", "w"], "o")], {"x": f(4, 8)}, {"w": f(8, 16)})
-    offered = OpenvinoBackend().variants(group, target)
-    assert not isinstance(offered, Refusal)
-    assert {t.dtype for v in offered for t in (*v.inputs, *v.outputs)} == dtypes
-
-
-@pytest.mark.skipif(not processor().multiplies_bfloat16, reason="the processor has no instructions for it")
-def test_the_whole_model_is_computed_in_bfloat16_between_two_conversions() -> None:
-    """Not only stored so: a weight of 1 + 2^-9 is 1 in bfloat16."""
-    x = np.array([[1, -1]], np.float32)
-    group = make_group(
-        [node("MatMul", ["x", "w"], "m"), node("MatMul", ["m", "e"], "o")],
-        {"x": x},
-        {"w": np.array([[1 + 2**-9, 0], [1, 0]], np.float32), "e": np.ones((2, 2), np.float32)},
-    )
-    taken = {"openvino": Taken(group.graph.all_nodes)}
-    found = generate_candidates(group.graph, [OpenvinoBackend()], _ROUNDING, taken=taken)
-    answers = {}
-    for c in found.candidates:
-        if len(c.subgraph.nodes) == 2:
-            kernel = OpenvinoBackend().build(c.subgraph, c.variant, _ROUNDING)
-            given, result = empty((1, 2), c.variant.inputs[0]), empty((1, 2), c.variant.outputs[0])
-            given[...] = x
-            kernel.bind([given], [result], NOTHING, IMMEDIATE)()
-            answers[result.dtype.name] = result.astype(np.float32).tolist()
-    assert answers == {"float32": [[2**-9, 2**-9]], "bfloat16": [[0.0, 0.0]]}
-
-
-@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1)])
-def test_conversions_to_and_from_bfloat16(order: tuple[int, ...]) -> None:
-    """On any processor, and as they are restored, too."""
-    type, backend = TensorType("float32", (1, 3, 5, 7)), OpenvinoBackend()
-    wide, narrow = (Format.of(t, type.static_shape, order) for t in ("float32", "bfloat16"))
-    for source, destination in ((wide, narrow), (narrow, wide)):
-        assert backend.converts(type, source, destination, TARGET)
-        kernel = backend.build_conversion(type, source, destination, TARGET)
-        stored = kernel.stored()
-        assert stored is not None
-        for built in (kernel, restore(stored)):
-            x, y = (empty(type.static_shape, t) for t in (source, destination))
-            x[...] = f(*type.static_shape)
-            built.bind([x], [y], NOTHING, IMMEDIATE)()
-            np.testing.assert_array_equal(y, x.astype(destination.dtype))
-    assert not backend.converts(type, wide, wide, TARGET)
-    assert not backend.converts(type, wide, Format("bfloat16", (0, 3, 1, 2)), TARGET)
-    nothing = TensorType("float32", (0, 3))
-    assert not backend.converts(nothing, plain("float32", (0, 3)), plain("bfloat16", (0, 3)), TARGET)

@@ -25,10 +25,11 @@ from collage_tvm.nest import Nest, assemble, sequence
 from collage_tvm.output import Output, beyond_caches, strides_of
 from collage_tvm.partial import partial_reduction
 from collage_tvm.pointwise import pointwise_nests
-from collage_tvm.rows import reductions_of, row_nests
+from collage_tvm.reductions import contraction_of, reductions_of
+from collage_tvm.rows import row_nests
 from collage_tvm.scan import scan_nests
 from collage_tvm.tensor import ARITHMETIC, Index, Memory, Scope, Tensor, buffer_dtype, linear, make
-from collage_tvm.tiles import contraction_nests, contraction_of
+from collage_tvm.tiles import contraction_nests
 from collage_tvm.tuning.records import TUNED
 from collage_tvm.vectors import fence, with_streams
 

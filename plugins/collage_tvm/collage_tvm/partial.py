@@ -10,7 +10,7 @@ from tvm import tirx
 
 from collage_tvm.lower.reduction import reduced
 from collage_tvm.output import Output
-from collage_tvm.rows import reductions_of
+from collage_tvm.reductions import reductions_of
 from collage_tvm.tensor import Index, Scope, Tensor, make
 
 __all__ = ["partial_reduction"]

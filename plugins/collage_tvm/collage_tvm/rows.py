@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from tvm import sym, tirx
 
-from collage_tvm.bits import is_nan
 from collage_tvm.nest import (
     Axis,
     Box,
@@ -30,226 +28,30 @@ from collage_tvm.nest import (
     loop,
     merge,
     nested,
-    new_scope,
     put,
     sequence,
     stride_of,
-    template,
     variable,
     vectorized,
 )
 from collage_tvm.output import Output
-from collage_tvm.pointwise import segments, stored_value
-from collage_tvm.tensor import Index, Reduction, Scope, Tensor, refine
+from collage_tvm.pointwise import segments
+from collage_tvm.reductions import combined, neutral, reduction, reductions_of
+from collage_tvm.stages import Direction, Stages
+from collage_tvm.tensor import Index, refine
 from collage_tvm.vectors import lines_ahead, vector_body
 
-__all__ = ["WIDE", "fill", "reductions_of", "row_groups", "row_nests"]
+__all__ = ["WIDE", "fill", "row_groups", "row_nests"]
 
 Expr = Any
 Stmt = Any
 
-_MAX_KEPT_ELEMENTS = 1 << 16
 WIDE = 4
 """Vectors in flight, so that a sum need not wait for its previous addition."""
 _PAGE = 1024
 """Elements."""
 _SHORT_ROW = 8
 """Rows shorter than this are not worth vectors of their own."""
-
-
-def tensors_below(root: Tensor) -> list[Tensor]:
-    """`root` and all it is computed from, each after its inputs."""
-    found: list[Tensor] = []
-    seen: set[int] = set()
-
-    def visit(x: Tensor) -> None:
-        if id(x) not in seen:
-            seen.add(id(x))
-            for y in x.inputs:
-                visit(y)
-            found.append(x)
-
-    visit(root)
-    return found
-
-
-def reductions_of(root: Tensor) -> list[Tensor]:
-    """All reductions below `root`, each after those it depends on."""
-    return [x for x in tensors_below(root) if x.reduction is not None]
-
-
-def _of(x: Tensor) -> Reduction:
-    assert x.reduction is not None
-    return x.reduction
-
-
-def _combine(how: str, a: Expr, b: Expr) -> Expr:
-    if how == "sum":
-        return a + b
-    if how == "prod":
-        return a * b
-    best = tirx.max(a, b) if how.startswith("max") else tirx.min(a, b)
-    if how in ("maximum", "minimum") and (dtype := a.ty.dtype).startswith("float"):
-        return tirx.Select(is_nan(a, dtype), a, best)  # a NaN in b is the larger and the smaller already
-    return best
-
-
-def _neutral(how: str, dtype: str) -> Expr:
-    if how in ("sum", "prod"):
-        return tirx.const(float(how == "prod") if dtype.startswith("float") else int(how == "prod"), dtype)
-    if dtype.startswith("float"):
-        return tirx.const(-math.inf if how.startswith("max") else math.inf, dtype)
-    limits = np.iinfo(dtype)
-    return tirx.const(int(limits.min if how.startswith("max") else limits.max), dtype)
-
-
-def _worth_keeping(reductions: list[Tensor], root: Tensor) -> set[int]:
-    """Ids of the values of the domain's shape that several stages need, and that cost more than loading them
-    again."""
-    domain = _of(reductions[0]).source.shape
-    stages: dict[int, set[int]] = {}
-    readers: dict[int, set[int]] = {}
-
-    def visit(x: Tensor, stage: int, reader: int) -> None:
-        if x.reduction is None:
-            readers.setdefault(id(x), set()).add(reader)
-            if stage not in stages.setdefault(id(x), set()):
-                stages[id(x)].add(stage)
-                for y in x.inputs:
-                    visit(y, stage, id(x))
-
-    for k, x in enumerate(reductions):
-        visit(_of(x).source, k, 0)
-    visit(root, len(reductions), 0)
-    cost: dict[int, int] = {}
-    for x in tensors_below(root):
-        cost[id(x)] = 0 if x.reduction else x.weight + sum(cost[id(y)] for y in x.inputs)
-    return {
-        id(x)
-        for x in tensors_below(root)
-        if x.reduction is None
-        and x.shape == domain
-        and cost[id(x)] > 1
-        and len(stages[id(x)]) > 1
-        and any(r == 0 or stages[r] != stages[id(x)] for r in readers[id(x)])
-    }
-
-
-@dataclass
-class _Direction:
-    """Where vectors run, and the widest of them. lane: the row within a vector of rows."""
-
-    along: bool
-    width: int
-    lane: Any
-
-    def row_buffer(self, name: str, dtype: str, count: int) -> Any:
-        return tirx.decl_buffer((count if self.along else count * self.width,), dtype, name=name)
-
-    def in_row(self, offset: Expr) -> Expr:
-        return offset if self.along else offset * integer(self.width) + self.lane
-
-    @property
-    def result_index(self) -> Expr:
-        return integer(0) if self.along else self.lane
-
-
-class _Stages:
-    """The bodies of all stages of a box of rows, written over one loop per digit."""
-
-    def __init__(
-        self, output: Output, reductions: list[Tensor], full: Index, reduced: list[Axis], analyzer: Any
-    ) -> None:
-        self._root = output.tensor
-        self.full_root = output.tensor.shape == _of(reductions[0]).source.shape
-        self.output = output
-        self._full = full
-        self._reduced = reduced
-        self._analyzer = analyzer
-        self._count = math.prod(a.extent for a in reduced)
-        self._kept_ids = _worth_keeping(reductions, output.tensor)
-        self._stored: dict[int, Callable[[Scope, Index], Expr]] = {}
-        self.reductions = reductions
-        self.buffers: list[Any] = []
-
-    def probe(self) -> Template:
-        """The first stage's loads, from which the direction of vectors is chosen."""
-        scope = new_scope(self._analyzer, [self._root])
-        scope.value(_of(self.reductions[0]).source, self._full)
-        return template(scope, [], [])
-
-    def write(self, direction: _Direction, position: Index) -> tuple[list[Template], list[Any]]:
-        """A template for each reduction, whose last store is the element, and the output's; and where the
-        reductions' results are."""
-        templates: list[Template] = []
-        results: list[Any] = []
-        for k, x in enumerate(self.reductions):
-            scope, stores, accesses = self._scope(direction)
-            value = scope.value(_of(x).source, self._full)
-            templates.append(template(scope, [*stores, (None, integer(0), value)], accesses))
-            result = tirx.decl_buffer((direction.width,), x.dtype, name=f"result{k}")
-            results.append(result)
-            load = tirx.BufferLoad(result, [direction.result_index])
-            self._stored[id(x)] = lambda s, i, load=load: load  # type: ignore[misc]  # the default binds the loop's value
-        scope, stores, accesses = self._scope(direction)
-        value = stored_value(scope.value(self._root, position), self._root.dtype)
-        offset = tirx.convert(self.output.offset(position))
-        stores.append((self.output.buffer, offset, value))
-        templates.append(template(scope, stores, [*accesses, offset]))
-        return templates, results
-
-    def _scope(self, direction: _Direction) -> tuple[Scope, list[tuple[Any, Expr, Expr]], list[Expr]]:
-        scope = new_scope(self._analyzer, [self._root])
-        stores: list[tuple[Any, Expr, Expr]] = []
-        accesses: list[Expr] = []
-
-        def stored(x: Tensor, index: Index) -> Expr:
-            return self._stored[id(x)](scope, index)
-
-        def keep(x: Tensor, index: Index) -> Expr:
-            if not self._is_full(index) or scope.guards:
-                return x.element(scope, index)
-            offset = self._row_offset()
-            accesses.append(offset)
-            buffer = direction.row_buffer(f"row{len(self.buffers)}", x.dtype, self._count)
-            self.buffers.append(buffer)
-            value = scope.let(x.element(scope, index))
-            stores.append((buffer, direction.in_row(offset), value))
-
-            def again(s: Scope, i: Index) -> Expr:
-                if not self._is_full(i):
-                    return x.element(s, i)
-                s.accesses.append(offset)
-                return tirx.BufferLoad(buffer, [direction.in_row(offset)])
-
-            self._stored[id(x)] = again
-            scope.stored[id(x)] = lambda i: value if self._is_full(i) else x.element(scope, i)
-            return value
-
-        for x in tensors_below(self._root):
-            if id(x) in self._stored:
-                scope.stored[id(x)] = lambda i, x=x: stored(x, i)  # type: ignore[misc]  # the default binds the loop's value
-            elif (
-                id(x) in self._kept_ids
-                and x.dtype != "bool"
-                and self._count * direction.width <= _MAX_KEPT_ELEMENTS
-            ):
-                scope.stored[id(x)] = lambda i, x=x: keep(x, i)  # type: ignore[misc]  # the default binds the loop's value
-        return scope, stores, accesses
-
-    def _is_full(self, index: Index) -> bool:
-        return all(
-            a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
-            for a, b in zip(index, self._full, strict=True)
-        )
-
-    def _row_offset(self) -> Expr:
-        total: Expr = integer(0)
-        stride = 1
-        for axis in reversed(self._reduced):
-            total = total + axis.var * integer(stride)
-            stride *= axis.extent
-        return total
 
 
 def _elements(box: Box) -> int:
@@ -261,7 +63,7 @@ def _elements(box: Box) -> int:
 def row_nests(output: Output, lanes: int) -> list[Nest]:
     """`lanes`: of a vector. The group must satisfy what `collage_tvm.groups` asks of one with reductions."""
     reductions = reductions_of(output.tensor)
-    first, root = _of(reductions[0]), output.tensor
+    first, root = reduction(reductions[0]), output.tensor
     domain, axes = first.source, first.axes
     kept = [d for d in range(len(domain.shape)) if d not in axes]
     full_root = root.shape == domain.shape
@@ -283,20 +85,36 @@ def row_nests(output: Output, lanes: int) -> list[Nest]:
         position = (
             full if full_root else tuple(full[back[k]] if k in back else 0 for k in range(len(root.shape)))
         )
-        stages = _Stages(output, reductions, full, reduced, analyzer)
+        stages = Stages(output, reductions, full, reduced, analyzer)
         nests += _emit(stages, rows, reduced, position, lanes)
     return nests
 
 
-def _emit(stages: _Stages, rows: list[Axis], reduced: list[Axis], position: Index, lanes: int) -> list[Nest]:
-    direction = _Direction(_runs_along(stages.probe(), rows, reduced), 1, variable("row"))
+@dataclass
+class _Written:
+    """The stages of a box of rows as written for one direction of vectors, with its loops joined.
+
+    templates: of each reduction, then of the output. results: where the reductions' are. replace: what the
+    loops that were joined are in those that are left.
+    """
+
+    templates: list[Template]
+    results: list[Any]
+    rows: list[Axis]
+    reduced: list[Axis]
+    replace: dict[Any, Expr]
+
+
+def _emit(stages: Stages, rows: list[Axis], reduced: list[Axis], position: Index, lanes: int) -> list[Nest]:
+    direction = Direction(_runs_along(stages.probe(), rows, reduced), 1, variable("row"))
     if not direction.along:
         direction.width = lanes * WIDE if rows else 1
     templates, results = stages.write(direction, position)
     (rows, reduced), replace = merge(templates, [rows, reduced])
+    written = _Written(templates, results, rows, reduced, replace)
     if direction.along:
-        return [_along(stages, templates, results, rows, reduced, replace, lanes)]
-    return _across(stages, templates, results, rows, reduced, replace, direction, lanes)
+        return [_along(stages, written, lanes)]
+    return _across(stages, written, direction, lanes)
 
 
 def _runs_along(first: Template, rows: list[Axis], reduced: list[Axis]) -> bool:
@@ -311,11 +129,11 @@ def _runs_along(first: Template, rows: list[Axis], reduced: list[Axis]) -> bool:
     return neighbours and merged[-1].extent >= _SHORT_ROW
 
 
-def _combined(stage: Template, how: str, accumulator: Any, lanes: Lanes) -> Template:
+def _element(stage: Template, how: str, accumulator: Any, lanes: Lanes) -> Template:
     """One element of a reduction, combined into accumulator[lane]."""
     *stores, (_, _, value) = stage.stores
-    combined = _combine(how, tirx.BufferLoad(accumulator, [lanes.lane]), value)
-    return dataclasses.replace(stage, stores=[*stores, (accumulator, lanes.lane, combined)])
+    total = combined(how, tirx.BufferLoad(accumulator, [lanes.lane]), value)
+    return dataclasses.replace(stage, stores=[*stores, (accumulator, lanes.lane, total)])
 
 
 def fill(buffer: Any, lanes: int, value: Expr) -> Stmt:
@@ -324,21 +142,14 @@ def fill(buffer: Any, lanes: int, value: Expr) -> Stmt:
     return vectorized(lane, lanes, tirx.BufferStore(buffer, value, [lane]))
 
 
-def _along(
-    stages: _Stages,
-    templates: list[Template],
-    results: list[Any],
-    rows: list[Axis],
-    reduced: list[Axis],
-    replace: dict[Any, Expr],
-    lanes: int,
-) -> Nest:
+def _along(stages: Stages, written: _Written, lanes: int) -> Nest:
+    templates, replace = written.templates, written.replace
     body: list[Stmt] = []
-    buffers = [*results, *stages.buffers]
-    *outer, inner = reduced or [Axis(variable("one"), 1)]
-    for x, stage, result in zip(stages.reductions, templates, results, strict=False):
-        how = _of(x).combine
-        neutral = _neutral(how, x.dtype)
+    buffers = [*written.results, *stages.buffers]
+    *outer, inner = written.reduced or [Axis(variable("one"), 1)]
+    for x, stage, result in zip(stages.reductions, templates, written.results, strict=False):
+        how = reduction(x).combine
+        first = neutral(how, x.dtype)
         parts = list(_row_parts(inner.extent, lanes))
         accumulators: list[tuple[Any, int]] = []
         steps: list[Stmt] = []
@@ -350,20 +161,20 @@ def _along(
                 accumulators.append((accumulator, width))
                 at = block * (width * unroll) + lane + (start + u * width)
                 own = Lanes(lane, width)
-                element, moved = _combined(stage, how, accumulator, own), put(replace, inner.var, at)
+                element, moved = _element(stage, how, accumulator, own), put(replace, inner.var, at)
                 if stage is templates[0]:  # later stages find what they read in the cache
                     several += lines_ahead(stage, moved, {lane: integer(0)})
                 several.append(vector_body(element, moved, own, lanes))
                 buffers += own.buffers
             steps.append(loop(block, blocks, sequence(several)))
-        body += [fill(a, w, neutral) for a, w in accumulators]
+        body += [fill(a, w, first) for a, w in accumulators]
         body.append(nested(outer, sequence(steps)))
         buffers += [a for a, _ in accumulators]
         body += _horizontal(how, accumulators, result)
     if not stages.full_root:
         own = Lanes(integer(0), 1)
         body.append(templates[-1].instantiate(replace, own))
-        return Nest(rows, sequence(body), buffers + own.buffers)
+        return Nest(written.rows, sequence(body), buffers + own.buffers)
     for start, blocks, width in segments(inner.extent, lanes):
         block, lane = variable("b"), variable("l")
         at = block * width + lane + start
@@ -371,7 +182,7 @@ def _along(
         final = vector_body(templates[-1], put(replace, inner.var, at), own, lanes, output=stages.output)
         buffers += own.buffers
         body.append(nested(outer, loop(block, blocks, final)))
-    return Nest(rows, sequence(body), buffers)
+    return Nest(written.rows, sequence(body), buffers)
 
 
 def _row_parts(extent: int, lanes: int) -> Iterator[tuple[int, int, int, int]]:
@@ -410,20 +221,13 @@ def _horizontal(how: str, accumulators: list[tuple[Any, int]], result: Any) -> l
 def _onto(how: str, buffer: Any, other: Any, lanes: int, start: int = 0) -> Stmt:
     """buffer[k] combined with other[start + k]."""
     lane = variable("l")
-    value = _combine(how, tirx.BufferLoad(buffer, [lane]), tirx.BufferLoad(other, [lane + start]))
+    value = combined(how, tirx.BufferLoad(buffer, [lane]), tirx.BufferLoad(other, [lane + start]))
     return vectorized(lane, lanes, tirx.BufferStore(buffer, value, [lane]))
 
 
-def _across(
-    stages: _Stages,
-    templates: list[Template],
-    results: list[Any],
-    rows: list[Axis],
-    reduced: list[Axis],
-    replace: dict[Any, Expr],
-    direction: _Direction,
-    lanes: int,
-) -> list[Nest]:
+def _across(stages: Stages, written: _Written, direction: Direction, lanes: int) -> list[Nest]:
+    templates, results, replace = written.templates, written.results, written.replace
+    rows, reduced = written.rows, written.reduced
     if rows and _apart(templates, rows[-1], replace):
         rows = [*rows, Axis(variable("one"), 1)]
     *outer, inner = rows or [Axis(variable("one"), 1)]
@@ -436,9 +240,9 @@ def _across(
         first = {**{a.var: integer(0) for a in reduced}, direction.lane: integer(0)}
         body = [line for stage in templates[:1] for line in lines_ahead(stage, moved, first)]
         for x, stage, result in zip(stages.reductions, templates, results, strict=False):
-            how = _of(x).combine
-            step = vector_body(_combined(stage, how, result, own), moved, own, lanes)
-            body += [fill(result, width, _neutral(how, x.dtype)), nested(reduced, step)]
+            how = reduction(x).combine
+            step = vector_body(_element(stage, how, result, own), moved, own, lanes)
+            body += [fill(result, width, neutral(how, x.dtype)), nested(reduced, step)]
         final = vector_body(templates[-1], moved, own, lanes, output=stages.output)
         body.append(nested(reduced, final) if stages.full_root else final)
         nests.append(

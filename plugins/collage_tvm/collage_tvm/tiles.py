@@ -37,10 +37,10 @@ from collage_tvm.nest import (
 from collage_tvm.operands import Columns, Hold, Operands, Positions, Tile
 from collage_tvm.output import Output
 from collage_tvm.pointwise import stored_value
-from collage_tvm.rows import tensors_below
+from collage_tvm.reductions import contraction_of, tensors_below
 from collage_tvm.tensor import Tensor
 
-__all__ = ["contraction_nests", "contraction_of"]
+__all__ = ["contraction_nests"]
 
 Expr = Any
 Stmt = Any
@@ -53,11 +53,6 @@ _MOST_AT_BORDERS = 256
 """Rows of pieces of tiles at borders, each of which has code of its own."""
 _CHEAP = 128
 """Cost of the arithmetic after a tile's sums up to which it is written out for each of them."""
-
-
-def contraction_of(root: Tensor) -> Tensor | None:
-    """The contraction that `root` is computed from."""
-    return next((x for x in tensors_below(root) if x.contraction is not None), None)
 
 
 def contraction_nests(output: Output, lanes: int, hold: Hold) -> list[Nest]:
@@ -353,11 +348,8 @@ class _Schedule:
                 for v, (stored, width) in enumerate(vectors):
                     lane = variable("l")
                     value = tirx.BufferLoad(self._sum_at(r, v, width), [lane])
-                    body.append(
-                        self._stored(
-                            tile, value, tile.first + r, self._operands.column_at(tile, v), lane, stored
-                        )
-                    )
+                    column = self._operands.column_at(tile, v)
+                    body.append(self._stored(tile, value, tile.first + r, column, lane, stored))
             return body
         return self._finish_in_loops(tile, vectors)
 

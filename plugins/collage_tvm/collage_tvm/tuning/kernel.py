@@ -24,7 +24,8 @@ from collage_core.ir import Subgraph
 from collage_tvm.library import Function, function_of, tvm_target
 from collage_tvm.nest import loop
 from collage_tvm.tuning.records import Schedule
-from collage_tvm.tuning.replay import REPACKING, replay
+from collage_tvm.tuning.replay import replay
+from collage_tvm.tuning.scheduled import REPACKING
 from collage_tvm.tuning.workload import Workload, workload_of
 
 __all__ = [

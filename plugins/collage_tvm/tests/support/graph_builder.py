@@ -7,116 +7,18 @@ Floats hold small integers until an operator rounds, and what is exact is tracke
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
+from drawn_values import FLOATS, INTEGERS, Draft, Value, broadcast, fit
 from hypothesis import strategies as st
 from onnx import helper
 
-from collage_core.formats import Array
-
-__all__ = ["FLOATS", "INTEGERS", "MAX_ELEMENTS", "SIZES", "Builder"]
-
-SIZES = (1, 2, 3, 1, 5, 7, 16, 17, 31, 33, 67)
-MAX_ELEMENTS = 12_000
-_EXACT_BOUND, _ROUNDED_BOUND = 2.0**20, 100.0
-INTEGERS, FLOATS = ("int32", "int64"), ("float32", "float64")
-
-Shape = tuple[int, ...]
+__all__ = ["Builder"]
 
 
-@dataclass(frozen=True)
-class _Value:
-    """bound: its largest magnitude. exact: no operator has rounded it."""
-
-    name: str
-    shape: Shape
-    dtype: str
-    bound: float = 3.0
-    exact: bool = True
-
-    @property
-    def floating(self) -> bool:
-        return self.dtype in FLOATS
-
-
-class Builder:
+class Builder(Draft):
     """Adds one random operator after the other; each method is one kind and says whether it found a place."""
-
-    def __init__(self, draw: st.DrawFn) -> None:
-        self._draw = draw
-        self._random = np.random.default_rng(draw(st.integers(0, 999)))
-        self.nodes: list[onnx.NodeProto] = []
-        self.inputs: dict[str, Array] = {}
-        self.constants: dict[str, Array] = {}
-        self.values: list[_Value] = []
-
-    def one(self, *choices: Any) -> Any:
-        return self._draw(st.sampled_from(choices))
-
-    def flag(self) -> bool:
-        return self._draw(st.booleans())
-
-    def count(self, low: int, high: int) -> int:
-        return self._draw(st.integers(low, high))
-
-    def leaf(self, shape: Shape, dtype: str, low: int = -3, *, constant: bool | None = None) -> _Value:
-        data = self._random.integers(0 if dtype == "bool" else low, 2 if dtype == "bool" else 4, shape)
-        constant = self.flag() if constant is None else constant
-        store = self.constants if constant else self.inputs
-        name = f"leaf{len(self.inputs) + len(self.constants)}"
-        store[name] = np.asarray(data).astype(dtype)
-        return _Value(name, shape, dtype, 1.0 if dtype == "bool" else 3.0)
-
-    def fixed(self, data: Any) -> str:
-        name = f"fixed{len(self.constants)}"
-        self.constants[name] = np.asarray(data)
-        return name
-
-    def some(self, wanted: Callable[[_Value], bool] = lambda v: True) -> _Value | None:
-        """One of the latest values, so that graphs grow deep and join again."""
-        found = [v for v in self.values if wanted(v)][-4:][::-1]
-        return self.one(*found[:1] * 3, *found) if found else None
-
-    def add(
-        self,
-        op: str,
-        inputs: Sequence[Any],
-        shape: Shape,
-        like: _Value,
-        bound: float | None = None,
-        *,
-        dtype: str | None = None,
-        rounds: bool = False,
-        **attributes: Any,
-    ) -> bool:
-        sources = [v for v in inputs if isinstance(v, _Value)]
-        dtype = dtype or like.dtype
-        exact = not rounds and all(v.exact for v in sources)
-        bound = max(v.bound for v in sources) if bound is None else bound
-        if bound > (_EXACT_BOUND if exact else _ROUNDED_BOUND) or math.prod(shape) > MAX_ELEMENTS:
-            return False
-        value = _Value(f"v{len(self.nodes)}", shape, dtype, bound, exact)
-        names = [v.name if isinstance(v, _Value) else v for v in inputs]
-        self.nodes.append(helper.make_node(op, names, [value.name], **attributes))
-        self.values.append(value)
-        return True
-
-    def partner(self, x: _Value, low: int = -3, exact: bool = False) -> _Value:
-        """Something of x's dtype that broadcasts with x, either way."""
-        if low < 0 and self.flag():
-            found = self.some(
-                lambda v: v.dtype == x.dtype and _fit(v.shape, x.shape) and (v.exact or not exact)
-            )
-            if found is not None:
-                return found
-        shape = [self.one(1, d) if d > 1 else self.one(1, 1, *SIZES) for d in x.shape]
-        if math.prod(_broadcast(tuple(shape), x.shape)) > MAX_ELEMENTS:
-            shape = list(x.shape)
-        return self.leaf(tuple(shape[self.count(0, len(shape)) :]), x.dtype, low)
 
     # -- arithmetic --
 
@@ -139,7 +41,7 @@ class Builder:
         assert x is not None
         y = self.partner(x)
         x, y = (y, x) if self.flag() else (x, y)
-        shape = _broadcast(x.shape, y.shape)
+        shape = broadcast(x.shape, y.shape)
         if x.dtype == "bool":
             return self.add(self.one("And", "Or", "Xor", "Equal"), [x, y], shape, x)
         op = self.one("Add", "Mul", "Sub", "Max", "Min")
@@ -152,7 +54,7 @@ class Builder:
             return False
         y = self.partner(x, low=1)
         op = "Div" if x.floating else self.one("Div", "Mod")
-        return self.add(op, [x, y], _broadcast(x.shape, y.shape), x, rounds=x.floating)
+        return self.add(op, [x, y], broadcast(x.shape, y.shape), x, rounds=x.floating)
 
     def compared(self) -> bool:
         x = self.some(lambda v: v.exact and v.dtype != "bool")
@@ -162,16 +64,16 @@ class Builder:
         op = self.one("Greater", "Less", "Equal", "GreaterOrEqual", "LessOrEqual")
         if op == "Equal" and x.dtype == "float64":
             op = "Less"
-        return self.add(op, [x, y], _broadcast(x.shape, y.shape), x, 1.0, dtype="bool")
+        return self.add(op, [x, y], broadcast(x.shape, y.shape), x, 1.0, dtype="bool")
 
     def where(self) -> bool:
         x = self.some()
         assert x is not None
         y = self.partner(x)
-        both = _broadcast(x.shape, y.shape)
-        condition = self.some(lambda v: v.dtype == "bool" and _fit(v.shape, both))
+        both = broadcast(x.shape, y.shape)
+        condition = self.some(lambda v: v.dtype == "bool" and fit(v.shape, both))
         condition = condition or self.leaf(tuple(self.one(1, d) for d in both), "bool")
-        return self.add("Where", [condition, x, y], _broadcast(condition.shape, both), x)
+        return self.add("Where", [condition, x, y], broadcast(condition.shape, both), x)
 
     def cast(self) -> bool:
         x = self.some()
@@ -193,17 +95,17 @@ class Builder:
             if not self.one(self.unary, self.binary, self.mirror)():
                 return False
         y = self.values[-1]
-        if y.dtype != x.dtype or not _fit(x.shape, y.shape):
+        if y.dtype != x.dtype or not fit(x.shape, y.shape):
             return False
-        op, shape = self.one("Add", "Sub", "Mul", "Max"), _broadcast(x.shape, y.shape)
+        op, shape = self.one("Add", "Sub", "Mul", "Max"), broadcast(x.shape, y.shape)
         bound = x.bound * y.bound if op == "Mul" else x.bound + y.bound
         return self.add(op, [x, y] if self.flag() else [y, x], shape, x, bound)
 
-    def join(self, a: _Value, b: _Value) -> bool:
-        if a.dtype != b.dtype or not _fit(a.shape, b.shape):
+    def join(self, a: Value, b: Value) -> bool:
+        if a.dtype != b.dtype or not fit(a.shape, b.shape):
             return False
         op = "Xor" if a.dtype == "bool" else self.one("Max", "Add")
-        return self.add(op, [a, b], _broadcast(a.shape, b.shape), a, a.bound + b.bound)
+        return self.add(op, [a, b], broadcast(a.shape, b.shape), a, a.bound + b.bound)
 
     # -- moving --
 
@@ -268,7 +170,7 @@ class Builder:
             return False
         axis = self.count(0, len(x.shape) - 1)
 
-        def beside(v: _Value) -> bool:
+        def beside(v: Value) -> bool:
             same = [a == b for k, (a, b) in enumerate(zip(v.shape, x.shape, strict=False)) if k != axis]
             return v.dtype == x.dtype and len(v.shape) == len(x.shape) and all(same)
 
@@ -342,7 +244,7 @@ class Builder:
             return False
         sizes = (1, x.shape[0] - 1)
         parts = [
-            _Value(f"v{len(self.nodes)}_{k}", (n, *x.shape[1:]), x.dtype, x.bound, x.exact)
+            Value(f"v{len(self.nodes)}_{k}", (n, *x.shape[1:]), x.dtype, x.bound, x.exact)
             for k, n in enumerate(sizes)
         ]
         names = [x.name, self.fixed(np.array(sizes))]
@@ -356,7 +258,7 @@ class Builder:
         x = self.some(lambda v: bool(v.shape) and v.dtype != "bool")
         return x is not None and self.reduced(x, self.flag())
 
-    def reduced(self, x: _Value, keep: bool) -> bool:
+    def reduced(self, x: Value, keep: bool) -> bool:
         axes = self._draw(st.lists(st.integers(0, len(x.shape) - 1), min_size=1, unique=True))
         count = math.prod(x.shape[a] for a in axes)
         shape = tuple(1 if k in axes else d for k, d in enumerate(x.shape) if keep or k not in axes)
@@ -421,12 +323,3 @@ class Builder:
         axis = self.count(0, len(x.shape) - 1)
         how: dict[str, Any] = {"exclusive": self.one(0, 1), "reverse": self.one(0, 1)}
         return self.add("CumSum", [x, self.fixed(np.int64(axis))], x.shape, x, x.bound * x.shape[axis], **how)
-
-
-def _fit(a: Shape, b: Shape) -> bool:
-    pairs = zip(reversed(a), reversed(b), strict=False)
-    return all(x == y or 1 in (x, y) for x, y in pairs) and math.prod(_broadcast(a, b)) <= MAX_ELEMENTS
-
-
-def _broadcast(a: Shape, b: Shape) -> Shape:
-    return np.broadcast_shapes(a, b)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import onnx
-from graph_builder import FLOATS, INTEGERS, MAX_ELEMENTS, SIZES, Builder
+from drawn_values import FLOATS, INTEGERS, MAX_ELEMENTS, SIZES
+from graph_builder import Builder
 from hypothesis import strategies as st
 from onnx import helper
 
