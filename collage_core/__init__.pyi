@@ -1,7 +1,7 @@
 # What `collage_core` offers. __init__.py reads this file, and imports each name when it is asked for.
 
 from .backend import Backend, BackendInfo, BackendKind, Kernel, Variant, plain_variant
-from .candidates import Candidate, CandidateSet, Constraints, generate_candidates
+from .candidates import Candidate, CandidateSet, Constraints, FixedGroup, generate_candidates
 from .cli.progress import ProgressBars
 from .costs.database import CostDatabase
 from .costs.record import CostRecord, Policy
@@ -71,6 +71,7 @@ from .search.op_level import OpLevelSearch
 from .search.problem import Problem, Solution
 from .search.searcher import Searcher, SearchResult, SearchTask
 from .search.transitions import Transitions
+from .steering import PlacementFile, placement_yaml, read_placement
 
 __all__ = [
     "Backend",
@@ -92,6 +93,7 @@ __all__ = [
     "Costs",
     "Effort",
     "Executable",
+    "FixedGroup",
     "Format",
     "Formulation",
     "Graph",
@@ -111,6 +113,7 @@ __all__ = [
     "PatternRule",
     "Placement",
     "PlacementError",
+    "PlacementFile",
     "Policy",
     "Problem",
     "ProgressBars",
@@ -165,10 +168,12 @@ __all__ = [
     "normalise",
     "optimize",
     "outputs",
+    "placement_yaml",
     "plain",
     "plain_variant",
     "quantise",
     "read",
+    "read_placement",
     "require_static",
     "save",
     "search_placement",

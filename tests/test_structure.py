@@ -76,13 +76,14 @@ _MAY_IMPORT: dict[str, set[str]] = {
         *("backend", "device", "devices", "errors", "folders", "formats", "ir", "placement"),
         *("plugins", "private_files", "sources"),
     },
+    "steering": {"candidates", "device", "errors", "formats", "ir", "placement", "plugins"},
     "measuring": {
         *("backend", "candidates", "costs", "device", "errors", "formats", "ir", "placement", "plugins"),
         *("rounding", "runtime", "search", "sources", "worker"),
     },
     "pipeline": {
         *("backend", "candidates", "costs", "device", "errors", "formats", "ir", "measuring", "placement"),
-        *("plugins", "rounding", "runtime", "search", "sources", "worker"),
+        *("plugins", "rounding", "runtime", "search", "sources", "steering", "worker"),
     },
     "onnx_backend": {
         *("backend", "candidates", "costs", "device", "errors", "formats", "ir", "measuring", "placement"),
@@ -95,7 +96,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
     },
     "cli": {
         *("candidates", "costs", "device", "doctor", "errors", "formats", "ir", "measuring"),
-        *("pipeline", "placement", "plugins", "report", "runtime", "worker"),
+        *("pipeline", "placement", "plugins", "report", "runtime", "steering", "worker"),
     },
 }
 """Packages and modules of core, and what each may import of core besides itself."""

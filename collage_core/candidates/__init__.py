@@ -1,16 +1,15 @@
 """Candidates: every way in which some backend offers to run some part of the graph."""
 
+from collage_core.candidates.constraints import Constraints, FixedGroup, Kept
 from collage_core.candidates.finding import (
-    Candidate,
     CandidateSet,
-    Constraints,
     Taken,
     generate_candidates,
-    offers_for,
     require_offers,
     tunable_candidates,
 )
 from collage_core.candidates.library_groups import ALL_TAKEN, connected_groups, library_groups
+from collage_core.candidates.offers import Candidate, offers_for
 from collage_core.candidates.offload import offloaded_groups
 
 __all__ = [
@@ -18,6 +17,8 @@ __all__ = [
     "Candidate",
     "CandidateSet",
     "Constraints",
+    "FixedGroup",
+    "Kept",
     "Taken",
     "connected_groups",
     "generate_candidates",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
-from collage_core.backend import Backend, BackendKind, Variant, rounded_to
+from collage_core.backend import Backend, BackendKind, Variant
+from collage_core.candidates.asked_for import asked_for, require_kept
+from collage_core.candidates.constraints import Constraints
 from collage_core.candidates.library_groups import library_groups
+from collage_core.candidates.offers import Candidate, answer_of, offers_for
 from collage_core.device import Target
 from collage_core.errors import PlacementError, Refusal
 from collage_core.formats import Format
@@ -17,60 +20,17 @@ from collage_core.ir.views import input_format, is_view, output_format
 from collage_core.patterns import BackendPattern, find_matches
 from collage_core.placement import VIEW
 from collage_core.registration import registered_patterns, registered_rules
-from collage_core.rounding import Site, rounded_sites, rounding_sites
 from collage_core.rules import PatternRule, generate
 
 __all__ = [
-    "Candidate",
     "CandidateSet",
-    "Constraints",
     "Taken",
     "generate_candidates",
-    "offers_for",
     "require_offers",
     "tunable_candidates",
 ]
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A part of the graph, the backend that would run it, in which formats, and the pattern or rule that
-    found it.
-    """
-
-    subgraph: Subgraph
-    backend: str
-    variant: Variant
-    origin: str
-
-    @cached_property
-    def kernel_key(self) -> tuple[str, str, str]:
-        """What it has in common with candidates that the same kernel serves: structural key, variant as text,
-        backend.
-        """
-        return self.subgraph.key, str(self.variant), self.backend
-
-    @cached_property
-    def rounded_to(self) -> frozenset[str]:
-        """The types in which values of other types are stored."""
-        return rounded_to(self.subgraph, self.variant)
-
-    @cached_property
-    def rounded_sites(self) -> frozenset[Site]:
-        """Where it rounds by itself."""
-        return rounded_sites(self.subgraph, self.variant)
-
-    @property
-    def rounding_sites(self) -> frozenset[Site]:
-        """Where it rounds, or has others round."""
-        return rounding_sites(self.subgraph, self.variant)
-
-    @property
-    def is_rounded(self) -> bool:
-        """Whether a value is stored in another type than its own."""
-        return bool(self.rounded_to)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +44,6 @@ class CandidateSet:
     candidates: tuple[Candidate, ...]
     refusals: Mapping[str, tuple[Refusal, ...]]
     kinds: Mapping[str, BackendKind]
-
-
-@dataclass(frozen=True, slots=True)
-class Constraints:
-    """What a person asks for: nodes pinned to backends (by node name), and (backend, op type or None for all)
-    excluded.
-    """
-
-    pins: Mapping[str, str] = field(default_factory=dict)
-    excluded: Sequence[tuple[str, str | None]] = ()
-
-    def allows(self, subgraph: Subgraph, backend: str) -> bool:
-        for n in subgraph.nodes:
-            if self.pins.get(n.name, backend).lower() != backend.lower():
-                return False
-            if any(b.lower() == backend.lower() and op in (None, n.op_type) for b, op in self.excluded):
-                return False
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +66,10 @@ def generate_candidates(
     name: see `measuring.libraries`).
 
     Reference backends are asked about single nodes only: they have no kernels worth fusing. Views need no
-    backend. CollageError if a pinned node does not exist, PlacementError if its backend does not offer to run
-    it.
+    backend. ModelError for a constraint on nodes that do not exist, PlacementError for one that nobody offers
+    to keep.
     """
-    constraints = constraints or Constraints()
-    for name in constraints.pins:
-        graph.node_named(name)
+    kept = (constraints or Constraints()).on(graph)
     found: list[Candidate] = []
     refusals: dict[str, tuple[Refusal, ...]] = {}
     backends = list(backends)
@@ -139,12 +79,13 @@ def generate_candidates(
     for backend in sorted(backends, key=lambda b: kinds[b.name] is BackendKind.GRAPH):
         kind = kinds[backend.name]
         offers, declined = _offers_of(graph, backend, kind, target, (taken or {}).get(backend.name), kernels)
-        found += [c for c in offers if constraints.allows(c.subgraph, backend.name)]
+        found += [c for c in offers if kept.allows(c.subgraph, c.backend, c.variant)]
         refusals[backend.name] = tuple(declined)
         if kind is BackendKind.OPERATOR:
             kernels |= {c.subgraph.node_set for c in offers}
-    found += [c for c in _views(graph, found) if constraints.allows(c.subgraph, VIEW)]
-    _require_pins(graph, constraints, found, refusals)
+    found += asked_for(kept, backends, target, found)
+    found += [c for c in _views(graph, found) if kept.allows(c.subgraph, VIEW, c.variant)]
+    require_kept(kept, found, refusals)
     return CandidateSet(graph, target, tuple(found), refusals, kinds)
 
 
@@ -159,7 +100,7 @@ def tunable_candidates(
     for backend in backends:
         offers: dict[NodeSet, tuple[Subgraph, list[Variant], str]] = {}
         for nodes, (subgraph, origin) in _groups_of(graph, backend)[0].items():
-            variants = _asked(backend.tunable, subgraph, backend, target)
+            variants = answer_of(backend.tunable, subgraph, backend, target)
             if isinstance(variants, Refusal):
                 refusals.append(variants)
             else:
@@ -188,45 +129,6 @@ def require_offers(candidates: CandidateSet) -> None:
         )
 
 
-def _require_pins(
-    graph: Graph,
-    constraints: Constraints,
-    candidates: Sequence[Candidate],
-    refusals: Mapping[str, Sequence[Refusal]],
-) -> None:
-    covered = {n.name for c in candidates for n in c.subgraph.nodes}
-    for name, backend in constraints.pins.items():
-        if name in covered:
-            continue
-        said = [r.reason for r in refusals.get(backend, ()) if r.node == name]
-        why = "which does not take part" if backend not in refusals else "which does not offer to run it"
-        raise PlacementError(
-            f"node {name!r} ({graph.node_named(name).op_type}) is pinned to {backend!r}, {why}"
-            + (f": {said[0]}" if said else "")
-        )
-
-
-def offers_for(
-    subgraph: Subgraph, origin: str, backend: Backend, target: Target
-) -> tuple[list[Candidate], list[Refusal]]:
-    """What a backend offers for a group, whoever has found it, and why not."""
-    variants = _asked(backend.variants, subgraph, backend, target)
-    if isinstance(variants, Refusal):
-        return [], [variants if variants.node else Refusal(variants.reason, subgraph.nodes[0].name)]
-    found: list[Candidate] = []
-    refusals: list[Refusal] = []
-    for variant in variants:
-        misfit = _misfit(subgraph, variant, target)
-        # What it is, is asked last: that takes longer than all the rest.
-        if misfit is None and not _row_major_at_the_ends(subgraph, variant) and _is_library(backend):
-            misfit = Refusal("not row-major at the model's ends", subgraph.nodes[0].name)
-        if misfit is not None:
-            refusals.append(misfit)
-        else:
-            found.append(Candidate(subgraph, backend.name, variant, origin))
-    return found, refusals
-
-
 def _offers_of(
     graph: Graph,
     backend: Backend,
@@ -250,26 +152,6 @@ def _offers_of(
         candidates += offered
         refusals += declined
     return candidates, refusals
-
-
-def _asked(
-    ask: Callable[[Subgraph, Target], Sequence[Variant] | Refusal],
-    subgraph: Subgraph,
-    backend: Backend,
-    target: Target,
-) -> list[Variant] | Refusal:
-    """What the backend answers, each variant once; a failure to do so is a refusal."""
-    try:
-        offered = ask(subgraph, target)
-        if isinstance(offered, Refusal):
-            return offered
-        variants = list(dict.fromkeys(offered))
-        for v in variants:
-            if not isinstance(v, Variant):
-                raise TypeError(f"{ask.__name__} returned {v!r}, which is no Variant")
-    except Exception as error:  # a plugin may raise anything; it costs this group
-        return Refusal(f"{backend.name} failed to say what it offers: {type(error).__name__}: {error}")
-    return variants
 
 
 def _groups_of(graph: Graph, backend: Backend) -> tuple[dict[NodeSet, tuple[Subgraph, str]], list[Refusal]]:
@@ -307,36 +189,6 @@ def _groups_of(graph: Graph, backend: Backend) -> tuple[dict[NodeSet, tuple[Subg
     for rule in (*(guarded("rules", backend.rules) or ()), *registered_rules(backend.name)):
         guarded(f"rule {rule.name}", partial(grow, rule))
     return groups, refusals
-
-
-def _is_library(backend: Backend) -> bool:
-    return backend.info().kind is BackendKind.GRAPH
-
-
-def _row_major_at_the_ends(subgraph: Subgraph, variant: Variant) -> bool:
-    """Whether the model's own inputs and outputs are laid out as they come and go: a library that sees them
-    lays them out itself, at least as well as a conversion before it. Rounding is left to a conversion.
-    """
-    graph = subgraph.graph
-    ends = [(v, f) for v, f in zip(subgraph.inputs, variant.inputs, strict=True) if v in graph.inputs]
-    ends += [(v, f) for v, f in zip(subgraph.outputs, variant.outputs, strict=True) if graph.is_output(v)]
-    return all(f.is_plain for _, f in ends)
-
-
-def _misfit(subgraph: Subgraph, variant: Variant, target: Target) -> Refusal | None:
-    offered = len(variant.inputs), len(variant.outputs)
-    wanted = len(subgraph.inputs), len(subgraph.outputs)
-    first = subgraph.nodes[0].name
-    if offered != wanted:
-        return Refusal(f"offered with formats for {offered} inputs and outputs; it has {wanted}", first)
-    values = zip((*subgraph.inputs, *subgraph.outputs), (*variant.inputs, *variant.outputs), strict=True)
-    if len({f.device for f in (*variant.inputs, *variant.outputs)}) > 1:
-        return Refusal("offered in the memory of several devices", first)
-    for value, format in values:
-        type = subgraph.graph.type_of(value)
-        if not target.stores(type.dtype, len(type.shape), format):
-            return Refusal(f"offered with {value!r}, which is {type}, as {format}", first)
-    return None
 
 
 def _views(graph: Graph, candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -84,14 +84,26 @@ def add_placing(parser: argparse.ArgumentParser) -> None:
         "(default: they are made up)",
     )
     parser.add_argument(
-        "--pin", action="append", default=[], metavar="NODE=BACKEND", help="run a node on this backend"
+        "--pin",
+        action="append",
+        default=[],
+        metavar="NODES=BACKEND",
+        help="run these nodes on this backend; NODES is here and below a node's name, a glob of names, or an "
+        "operator",
     )
     parser.add_argument(
         "--exclude",
         action="append",
         default=[],
-        metavar="BACKEND[:OP]",
-        help="keep a backend, or it from an operator, out",
+        metavar="BACKEND[:NODES]",
+        help="keep a backend, or it from these nodes, out",
+    )
+    parser.add_argument(
+        "--keep-together",
+        action="append",
+        default=[],
+        metavar="NODES[,NODES]",
+        help="run these nodes as one group, whoever does",
     )
     parser.add_argument(
         "--verify",
@@ -122,6 +134,7 @@ def add_placing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of what such a search leaves to chance (default: 0)"
     )
+    parser.set_defaults(placement=None)
 
 
 def add_rounds(parser: argparse.ArgumentParser, what: str) -> None:
@@ -138,9 +151,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     """What every command needs that measures kernels of a model: for what device, which model exactly, where
     costs are kept.
     """
-    parser.add_argument(
-        "--devices", metavar="cpu,A", default=CPU, help="devices that may take part (default: %(default)s)"
-    )
+    parser.add_argument("--devices", metavar="cpu,A", help=f"devices that may take part (default: {CPU})")
     parser.add_argument(
         "--precision",
         metavar="A,B",
@@ -167,13 +178,17 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def target_of(args: argparse.Namespace) -> Target:
-    """With devices that are here; CollageError says which are."""
-    threads = Target.default().threads if args.threads is None else args.threads
+def target_of(args: argparse.Namespace, default: Target | None = None) -> Target:
+    """With devices that are here; CollageError says which are. default: what holds where nothing is said."""
+    default = default or Target.default()
+    threads = default.threads if args.threads is None else args.threads
     registry = default_registry()
-    devices = [registry.device(name).name for name in names_of(args.devices) or ()]
-    precisions = [_PRECISIONS.get(name.lower(), name) for name in names_of(args.precision) or ()]
-    return Target(CPU, threads, tuple(precisions), tuple(name for name in devices if name != CPU))
+    named = default.accelerators if args.devices is None else names_of(args.devices) or ()
+    devices = [registry.device(name).name for name in named]
+    precisions = default.precisions
+    if args.precision is not None:
+        precisions = tuple(_PRECISIONS.get(name.lower(), name) for name in names_of(args.precision) or ())
+    return Target(CPU, threads, precisions, tuple(name for name in devices if name != CPU))
 
 
 def costs_of(args: argparse.Namespace, *, there: bool = False) -> str | None:
@@ -276,6 +291,7 @@ def constraints_of(args: argparse.Namespace, registry: Registry) -> Constraints:
     pins = {node: registry.backend(b).name for node, b in pairs_of("--pin", args.pin).items()}
     excluded = []
     for text in args.exclude:
-        backend, _, op = text.partition(":")
-        excluded.append((registry.backend(backend).name, op or None))
-    return Constraints(pins, tuple(excluded))
+        backend, _, nodes = text.partition(":")
+        excluded.append((registry.backend(backend).name, nodes or None))
+    together = [tuple(names_of(text) or ()) for text in args.keep_together]
+    return Constraints(pins, excluded, together)

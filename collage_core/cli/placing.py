@@ -15,11 +15,13 @@ from collage_core.cli.arguments import (
     shapes_of,
     target_of,
 )
+from collage_core.device import Target
 from collage_core.measuring.progress import Progress
 from collage_core.pipeline.effort import effort_named
 from collage_core.pipeline.optimize import Optimization, optimize
 from collage_core.pipeline.searches import search_named
 from collage_core.plugins import default_registry
+from collage_core.steering import read_placement
 
 __all__ = ["optimize_from"]
 
@@ -30,16 +32,20 @@ def optimize_from(
     rounds: int | None,
     on_best: Callable[[Optimization], object] = lambda best: None,
 ) -> Optimization:
-    """Optimise `args.model` as the options of `add_placing` say. on_best: see `optimize`."""
+    """Optimise `args.model` as the options of `add_placing` say, and `args.placement`, a file, where there is
+    one. on_best: see `optimize`.
+    """
     registry = default_registry()
+    placement = None if args.placement is None else read_placement(args.placement)
     return optimize(
         args.model,
         backends=names_of(args.backends),
-        target=target_of(args),
+        target=target_of(args, None if placement is None else placement.target(Target.default())),
         shapes=shapes_of(args),
         costs=costs_of(args),
         skip_passes=args.skip_pass,
         constraints=constraints_of(args, registry),
+        placement=placement,
         searcher=search_named(args.level, registry),
         budget_s=seconds_of("--budget", args.budget),
         seed=args.seed,

@@ -51,11 +51,13 @@ def offering(
 ) -> Callable[[str, NodeSet], Sequence[Candidate]]:
     """What a graph library, by name, offers for any nodes of those that it takes."""
 
+    kept = constraints.on(graph)
+
     def offer(name: str, nodes: NodeSet) -> Sequence[Candidate]:
         if name not in taken or not nodes <= taken[name].nodes:
             return ()
         offers, _ = offers_for(Subgraph(graph, nodes), "search", machine.backends[name], machine.target)
-        return [c for c in offers if constraints.allows(c.subgraph, name)]
+        return [c for c in offers if kept.allows(c.subgraph, name, c.variant)]
 
     return offer
 

@@ -160,14 +160,15 @@ def _whole(
     graph: Graph, backend: Backend, placement: Placement, constraints: Constraints
 ) -> Placement | Refusal:
     """The graph as one group, or why not. Whether the library takes it all, it says when it is built."""
-    whole, target = Subgraph(graph, graph.all_nodes), placement.target
-    if not constraints.allows(whole, backend.name):
-        return Refusal("it was kept out when it was made")
+    whole, target, kept = Subgraph(graph, graph.all_nodes), placement.target, constraints.on(graph)
     offers, refusals = offers_for(whole, "check", backend, target)
     # As it comes and goes: here are no conversions, nor transfers to another device.
     offers = [o for o in offers if o.variant.device == CPU and not o.is_rounded]
     if not offers:
         return next(iter(refusals), Refusal("it does not take the whole graph"))
+    offers = [o for o in offers if kept.allows(whole, backend.name, o.variant)]
+    if not offers:
+        return Refusal("it was kept out when it was made")
     nodes = tuple(n.id for n in graph.nodes)
     group = Group(backend.name, nodes, offers[0].variant)
     return Placement((group,), (), target, graph=structure_digest(graph))

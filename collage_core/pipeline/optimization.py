@@ -27,6 +27,7 @@ class Stage(enum.StrEnum):
     RUN = "the fastest of those that were run so far"
     CHOSEN = "chosen by a comparison; none has confirmed it"
     CONFIRMED = "confirmed by a comparison that did not choose it"
+    GIVEN = "given by hand, and compared with nothing else"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,8 @@ class Optimization:
     was. opinion: of the peer that was asked for one. seconds: by phase. counts: of
     kernels and conversions, what became of them. effort: its name. is_cut_short:
     whether the budget has ended it. is_recalled: whether an earlier one of the same had found it all.
-    constraints: what the search was asked to keep to. spent: of the error that was allowed, None where nobody
-    has limited it.
+    constraints: what the search was asked to keep to, and prices: what that costs, in ms, as far as it is
+    known (`prices_of`). spent: of the error that was allowed, None where nobody has limited it.
     """
 
     graph: Graph
@@ -69,6 +70,7 @@ class Optimization:
     is_cut_short: bool = False
     is_recalled: bool = False
     constraints: Constraints = field(default_factory=Constraints)
+    prices: Mapping[str, float | None] = field(default_factory=dict)
     original: OriginalCheck | None = None
     opinion: SecondOpinion | None = None
     spent: Spent | None = None

@@ -19,6 +19,7 @@ from collage_core.device import Target, processor
 from collage_core.errors import CollageError
 from collage_core.formats import BFLOAT16, Array
 from collage_core.ir import Graph
+from collage_core.ir.digests import structure_digest
 from collage_core.ir.randomness import drawing_nodes, random_values, seed_of
 from collage_core.ir.verify import require_static
 from collage_core.measuring.held_out import HeldOut
@@ -31,8 +32,10 @@ from collage_core.pipeline.budget import Budget
 from collage_core.pipeline.calibration import Samples, made_up, samples_of
 from collage_core.pipeline.effort import NORMAL, Effort
 from collage_core.pipeline.error_limit import ErrorLimit
+from collage_core.pipeline.given import run_given
 from collage_core.pipeline.optimization import Optimization
 from collage_core.pipeline.original import checked_workspace
+from collage_core.pipeline.prices import prices_of
 from collage_core.pipeline.proof import COLLAGE, MIX, Single
 from collage_core.pipeline.reading import read_model
 from collage_core.pipeline.run import run
@@ -40,6 +43,7 @@ from collage_core.pipeline.second_opinion import second_opinion
 from collage_core.plugins import Registry, default_registry
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.searcher import Searcher
+from collage_core.steering import PlacementFile
 
 __all__ = [
     "COLLAGE",
@@ -60,6 +64,7 @@ def optimize(
     skip_passes: Collection[str] = (),
     registry: Registry | None = None,
     constraints: Constraints | None = None,
+    placement: PlacementFile | None = None,
     searcher: Searcher | None = None,
     inputs: Mapping[str, Array] | None = None,
     max_error: float | None = None,
@@ -97,6 +102,9 @@ def optimize(
     most 6 of those that teach costs in place), 0 for none; as the effort has it where None. budget_s: seconds
     for all of it, the effort's own where None; inf for no limit.
 
+    constraints: what the placement has to keep to. placement: a file that says more of it. One that leaves
+    nothing open is built and run as it is: nothing else is measured or run.
+
     searcher: a further search after the op level, or the op level's own with other limits; seed: see
     `SearchTask`. verify: a peer that is asked what the model answers; DisagreementError where that is
     something else than the reference says.
@@ -114,7 +122,8 @@ def optimize(
     registry = registry or default_registry()
     timed = Timed(progress or Silent())
     budget = _budget(effort, budget_s, timed)
-    target = target or Target.default()
+    if target is None:
+        target = Target.default() if placement is None else placement.target(Target.default())
     if max_error is None and calibration is not None:
         raise CollageError("calibration says nothing without max_error")
     if max_error is None and metric is not None:
@@ -142,8 +151,8 @@ def optimize(
             workspace, check = opened.enter_context(checked)
         opinion = None
         for peer in verifiers:
-            given, modules = reading.original or reading.graph, registry.modules()
-            opinion = second_opinion(given, workspace.inputs, peer, target, timed, modules)
+            original, modules = reading.original or reading.graph, registry.modules()
+            opinion = second_opinion(original, workspace.inputs, peer, target, timed, modules)
         require_static(workspace.graph)
         _tell_randomness(workspace.graph, timed)
         limit = None
@@ -153,20 +162,29 @@ def optimize(
             )
             limit = ErrorLimit(max_error, opened.enter_context(closing(held_out)))
             held_out.check_metric(max_error)
+        asked, given = constraints or Constraints(), None
+        if placement is not None:
+            asked = placement.constraints(workspace.graph, registry, asked)
+            given = placement.placement(workspace.graph, asked, machine.target)
+            if placement.graph not in ("", structure_digest(workspace.graph)):
+                timed.note(f"{placement.path} was written for another graph; what it names is there, too")
         is_op_level = isinstance(searcher, OpLevelSearch)
         aim = Aim(
             machine,
             workspace,
             effort if rounds is None else effort.with_rounds(rounds),
             budget,
-            constraints or Constraints(),
+            asked,
             searcher if isinstance(searcher, OpLevelSearch) else OpLevelSearch(),
             timed,
             lambda best: on_best(replace(best, original=check, opinion=opinion)),
             limit,
         )
-        found = run(aim, None if is_op_level else searcher, seed)
-        return replace(found, original=check, opinion=opinion)
+        if given is not None:
+            found = run_given(aim, given)
+        else:
+            found = run(aim, None if is_op_level else searcher, seed)
+        return replace(found, original=check, opinion=opinion, prices=prices_of(aim))
 
 
 def _rounding_target(target: Target, max_error: float, below: float, progress: Progress) -> Target:

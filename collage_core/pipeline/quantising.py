@@ -23,6 +23,7 @@ from collage_core.ir import Graph, Node, NodeSet, Operator, OpKind, Subgraph, fr
 from collage_core.ir.bodies import free_name
 from collage_core.ir.passes import normalise
 from collage_core.ir.randomness import random_values
+from collage_core.ir.selecting import selected
 from collage_core.ir.stored import MODEL_FILE
 from collage_core.ir.verify import require_static
 from collage_core.measuring.progress import Progress, Silent
@@ -85,8 +86,9 @@ def quantise(
     least, is held out, to tell the error. output: the file to write, replaced as a whole.
 
     max_error: what the error may be there. Nodes that do most harm stay floats until it holds. Harm is
-    weighed on one sample more that no range comes from, where there are four. excluded: names of nodes that
-    stay floats anyway. quantizer: whose tool; that of the first that is available where None.
+    weighed on one sample more that no range comes from, where there are four. excluded: selectors of nodes
+    that stay floats anyway (`collage_core.ir.selecting`). quantizer: whose tool; that of the first that is
+    available where None.
 
     InputError for a calibration that does not fit. CollageError for a node that is not there, for a model
     that is quantised, where no tool is, and where the error cannot be held. RemoteError with what the tool
@@ -100,8 +102,7 @@ def quantise(
     require_static(graph)
     if whole := [n for n in graph.nodes if n.op_type in _WHOLE] or [*graph.dequantised.values()]:
         raise CollageError(f"it is quantised already: {whole[0]}")
-    if missing := sorted(set(excluded) - {n.name for n in graph.nodes}):
-        raise CollageError(f"--exclude {missing[0]}: no node of the normalised model has that name")
+    kept = frozenset(n.name for selector in excluded for n in selected(graph, selector))
     samples = samples_of(graph, calibration)
     drawn = (samples.chosen_by, *samples.held_out)
     count = max(1, len(drawn) // 4)
@@ -111,7 +112,7 @@ def quantise(
     folder = TemporaryFolder()
     try:
         trials = _Trials(tool.name, graph, seen, held_out, folder.path, registry, progress)
-        trial = trials.of(frozenset(excluded))
+        trial = trials.of(kept)
         if max_error is not None and trial.error > max_error:
             trial = _within(trials, trial, weighed, max_error)
         if not any(n.op_type == "QuantizeLinear" for n in trial.graph.nodes) and not trial.graph.dequantised:
@@ -121,7 +122,7 @@ def quantise(
     finally:
         folder.remove()
     quantised, products = _products(trial)
-    spared = tuple(sorted(trial.excluded - set(excluded)))
+    spared = tuple(sorted(trial.excluded - kept))
     sizes = before, os.path.getsize(output)
     told = len(seen), len(drawn) - len(seen) - count, count
     return Quantising(tool.info(), *told, trial.error, spared, quantised, products, *sizes)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from collage_core.candidates import Constraints
 from collage_core.costs.ratio import Ratio
 from collage_core.pipeline.proof import COLLAGE
 from collage_core.pipeline.verdicts import Facts, Made, Shown, Verdict, status_of
+from collage_core.report.constraints import constraints_from
 
 __all__ = ["check_json", "check_text", "made_from"]
 
@@ -29,7 +29,6 @@ def made_from(report: Mapping[str, Any], origin: Mapping[str, Any]) -> Made:
     ]
     alone_ms = report.get("search", {}).get("alone_ms", {})
     alone = _positive(alone_ms.get("chosen")), _positive(alone_ms.get("least"))
-    constraints = report.get("constraints", {})
     limit = report.get("error_limit") or {}
     return Made(
         _text(report.get("model")),
@@ -38,10 +37,7 @@ def made_from(report: Mapping[str, Any], origin: Mapping[str, Any]) -> Made:
         {str(n): _shown(contenders[n]) for n in labels if n in contenders and n != chosen},
         tuple(str(_text(s["backend"])) for s in report["singles"]) if "singles" in report else None,
         None if alone[0] is None or alone[1] is None else (alone[0], alone[1]),
-        Constraints(
-            {str(node): str(_text(name)) for node, name in constraints.get("pins", {}).items()},
-            [(str(_text(name)), _text(op)) for name, op in constraints.get("excluded", ())],
-        ),
+        constraints_from(report.get("constraints", {})),
         _positive(origin.get("made_at")),
         _positive(limit.get("most")) if limit.get("made_up_inputs") and not limit.get("metric") else None,
         bool(limit),

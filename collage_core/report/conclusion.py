@@ -12,6 +12,7 @@ from typing import Any
 from collage_run.printable import printable_line
 
 from collage_core.placement import VIEW
+from collage_core.report.constraints import prices_text
 from collage_core.report.rounding import limit_text
 from collage_core.report.tables import headline, table
 
@@ -157,6 +158,8 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     if standing:
         yield "; ".join(standing)
     yield _search(report)
+    if prices := prices_text(report.get("prices_ms") or {}):
+        yield prices
     if rejected := report.get("rejected"):
         more = f"; nor {len(rejected) - 1} more" if rejected[1:] else ""
         yield f"not chosen, {_shortened(rejected[0])}{more}"

@@ -21,6 +21,7 @@ from collage_core.pipeline.original import OriginalCheck
 from collage_core.pipeline.tuning import TaskResult, TuneTask, Tuning
 from collage_core.placement import VIEW, Placement
 from collage_core.plugins import Registry
+from collage_core.report.constraints import constraints_json
 from collage_core.report.contenders import contenders_of, faster_than_all
 from collage_core.report.rivals import rivals_of
 from collage_core.report.rounding import conversion_error, group_error, limit_json
@@ -198,10 +199,8 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
         "stage": str(o.stage),
         "is_cut_short": o.is_cut_short,
         "rejected": list(o.rejected),
-        "constraints": {
-            "pins": dict(o.constraints.pins),
-            "excluded": [list(e) for e in o.constraints.excluded],
-        },
+        "constraints": constraints_json(o.constraints),
+        "prices_ms": dict(o.prices),
         "errors": _errors(o.original) if o.original else [],
         "original": _original(o.original) if o.original else None,
         "second_opinion": asdict(o.opinion) if o.opinion else None,

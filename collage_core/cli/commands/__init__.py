@@ -10,6 +10,7 @@ from collage_core.cli.commands import (
     export,
     new_backend,
     optimize,
+    place,
     quantize,
     run,
     tune,
@@ -17,7 +18,10 @@ from collage_core.cli.commands import (
 
 __all__ = ["ALL", "MEASURING"]
 
-ALL = (backends, doctor, optimize, tune, quantize, run, bench, check, explain, export, costs, new_backend)
+ALL = (
+    *(backends, doctor, optimize, place, tune, quantize, run, bench, check, explain, export, costs),
+    new_backend,
+)
 
-MEASURING = (optimize, tune, bench, check)
+MEASURING = (optimize, place, tune, bench, check)
 """Whose costs are kept, whenever they end."""

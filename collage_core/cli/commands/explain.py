@@ -16,6 +16,7 @@ from collage_core.report.front import front_svg
 from collage_core.report.summary import placement_json
 from collage_core.report.text import explain_text
 from collage_core.runtime.bundle import read
+from collage_core.steering import placement_yaml
 
 NAME = "explain"
 SUMMARY = "Show a bundle's groups, conversions and costs, and why backends declined or failed."
@@ -28,24 +29,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.svg",
         help="draw time against error there, of what was tried to hold --max-error",
     )
+    parser.add_argument(
+        "--placement",
+        metavar="FILE.yaml",
+        help="write there who runs what, to be changed and given to `collage place`",
+    )
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    if args.front is not None:
-        require_writable(args.front)
+    for file in filter(None, (args.front, args.placement)):
+        require_writable(file)
     bundle = read(args.bundle)
     report = dict(bundle.report) or placement_json(bundle.graph, bundle.placement)
     try:
         text = "" if args.json else explain_text(report)
-        picture = "" if args.front is None else _front(report, args.bundle)
+        picture = None if args.front is None else _front(report, args.bundle)
     except CollageError:
         raise
     except Exception as error:  # anyone may have written the report
         raise BundleError(f"{args.bundle}: its report is damaged ({error!r})") from None
-    if args.front is not None:
-        with replacing(Path(args.front)) as file:
-            file.write_text(picture, encoding="utf-8")
+    placement = None if args.placement is None else placement_yaml(bundle.graph, bundle.placement)
+    for path, content in ((args.front, picture), (args.placement, placement)):
+        if content is not None:
+            with replacing(Path(path)) as file:
+                file.write_text(content, encoding="utf-8")
     show(report, args.json, lambda _: text)
 
 

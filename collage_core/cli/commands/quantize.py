@@ -36,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: everything is quantised)",
     )
     parser.add_argument(
-        "--exclude", action="append", default=[], metavar="NODE", help="leave a node as it is"
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="NODES",
+        help="leave these nodes as they are: a name, a glob, or an operator",
     )
     parser.add_argument(
         "--with", dest="quantizer", metavar="NAME", help="whose tool (default: the first that is available)"

@@ -1,0 +1,76 @@
+"""What is offered for what a person asks for, and whether all of that can be had."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from collage_core.backend import Backend
+from collage_core.candidates.constraints import FixedGroup, Kept
+from collage_core.candidates.offers import Candidate, is_library, offers_for
+from collage_core.device import Target
+from collage_core.errors import PlacementError, Refusal
+from collage_core.ir import NodeSet, Subgraph
+from collage_core.placement import VIEW
+
+__all__ = ["asked_for", "require_kept"]
+
+
+def asked_for(
+    kept: Kept, backends: Sequence[Backend], target: Target, found: Sequence[Candidate]
+) -> list[Candidate]:
+    """What is offered for groups that a person asks for, whether or not anybody would have proposed them."""
+    by_name = {b.name.lower(): b for b in backends}
+    asked: list[tuple[NodeSet, Backend, FixedGroup | None]] = []
+    for nodes, fixed in kept.groups:
+        if fixed.backend.lower() == VIEW:
+            continue
+        if (by := by_name.get(fixed.backend.lower())) is None:
+            raise PlacementError(f"{fixed}, which does not take part")
+        asked.append((nodes, by, fixed))
+    asked += [(t, b, None) for t in kept.together for b in backends if is_library(b)]
+    there = {(c.subgraph.node_set, c.backend, c.variant) for c in found}
+    more: list[Candidate] = []
+    for nodes, backend, group in asked:
+        subgraph = Subgraph(kept.graph, nodes)
+        if not subgraph.is_convex:
+            continue
+        offers, declined = offers_for(subgraph, "asked for", backend, target)
+        wanted = [c for c in offers if kept.allows(c.subgraph, c.backend, c.variant)]
+        if group is not None and not wanted:
+            raise PlacementError(f"{group}: {_why_not(group, offers, declined)}")
+        more += [c for c in wanted if (nodes, c.backend, c.variant) not in there]
+    return more
+
+
+def _why_not(group: FixedGroup, offers: Sequence[Candidate], declined: Sequence[Refusal]) -> str:
+    if any(group.accepts(c.variant) for c in offers):
+        return "a pin or an exclusion says otherwise"
+    if not offers:
+        return str(declined[0]) if declined else "it does not offer to run them"
+    variants = [str(c.variant) for c in offers]
+    more = f" and {len(variants) - 2} more" if len(variants) > 2 else ""
+    return f"not in these formats; it offers {'; '.join(variants[:2])}{more}"
+
+
+def require_kept(
+    kept: Kept, candidates: Sequence[Candidate], refusals: Mapping[str, Sequence[Refusal]]
+) -> None:
+    """PlacementError, with what its backend said, for a pin that no candidate keeps, and for nodes that are
+    to be together and cannot.
+    """
+    covered = {n.id for c in candidates for n in c.subgraph.nodes}
+    for i, (backend, selector) in kept.pins.items():
+        if i in covered:
+            continue
+        node = kept.graph.node(i)
+        said = [r.reason for r in refusals.get(backend, ()) if r.node == node.name]
+        why = "which does not take part" if backend not in refusals else "which does not offer to run it"
+        by = "" if selector == node.name else f" by {selector!r}"
+        raise PlacementError(
+            f"node {node.name!r} ({node.op_type}) is pinned to {backend!r}{by}, {why}"
+            + (f": {said[0]}" if said else "")
+        )
+    for nodes in kept.together:
+        if not nodes <= NodeSet(covered):
+            names = ", ".join(n.name for n in Subgraph(kept.graph, nodes).nodes)
+            raise PlacementError(f"no backend offers to run {names} as one group")
