@@ -19,6 +19,7 @@ from .errors import (
     WorkerError,
 )
 from .formats import Format, channels_last, plain
+from .inference import IOBinding, NodeArg, Session
 from .ir import Graph, Operator, OpKind, Subgraph, load_model
 from .ir.passes import normalise
 from .ir.verify import require_static
@@ -99,12 +100,14 @@ __all__ = [
     "Graph",
     "GraphLevelSearch",
     "Group",
+    "IOBinding",
     "InputError",
     "Kernel",
     "Machine",
     "Match",
     "ModelError",
     "NoMatch",
+    "NodeArg",
     "OpKind",
     "OpLevelSearch",
     "Operator",
@@ -123,6 +126,7 @@ __all__ = [
     "SearchResult",
     "SearchTask",
     "Searcher",
+    "Session",
     "Silent",
     "Solution",
     "Subgraph",

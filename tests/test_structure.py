@@ -76,6 +76,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
         *("backend", "device", "devices", "errors", "folders", "formats", "ir", "placement"),
         *("plugins", "private_files", "sources"),
     },
+    "inference": {"errors", "formats", "ir", "runtime"},
     "steering": {"candidates", "device", "errors", "formats", "ir", "placement", "plugins"},
     "measuring": {
         *("backend", "candidates", "costs", "device", "errors", "formats", "ir", "placement", "plugins"),

@@ -21,7 +21,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One kernel's: what it reads and writes, and its workspace (uint8). name: for people."""
+    """One kernel's: what it reads and writes, and its workspace (uint8). name: for people, its backend
+    in front.
+    """
 
     name: str
     reads: tuple[Place, ...]
