@@ -7,6 +7,8 @@ import math
 import os
 import zipfile
 import zlib
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from collage_core.ir.onnx_check import one_line
 from collage_core.measuring.metric import Metric, metric_in
 from collage_core.pipeline.effort import EFFORTS, NORMAL
 from collage_core.plugins import Registry, default_registry
+from collage_core.steering import SETTINGS, read_settings
 
 __all__ = [
     "add_costs",
@@ -27,6 +30,7 @@ __all__ = [
     "add_placing",
     "add_reading",
     "add_rounds",
+    "add_settings",
     "add_target",
     "calibration_of",
     "constraints_of",
@@ -36,13 +40,33 @@ __all__ = [
     "rounds_of",
     "samples_in",
     "seconds_of",
+    "settings_of",
     "shapes_of",
     "target_of",
 ]
 
 _MOST_ROUNDS = 10_000
+_OF_TARGET = ("devices", "precision", "threads", "skip-pass")
+"""Settings of every command that measures."""
 _PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def add_settings(parser: argparse.ArgumentParser, names: Collection[str]) -> None:
+    """Have files set these options of the command, by their names, where it is not told otherwise. What is
+    wrong with those files is raised by `settings_of`, when it is known which command is meant.
+    """
+    with suppress(CollageError):
+        found = read_settings()
+        set_ = {n.replace("-", "_"): s.value for n, s in found.items() if n in names}
+        parser.set_defaults(**set_)
+    parser.set_defaults(reads_settings=True)
+
+
+def settings_of(args: argparse.Namespace) -> None:
+    """CollageError, with file and line, where a file that sets options of this command is wrong."""
+    if getattr(args, "reads_settings", False):
+        read_settings()
 
 
 def add_costs(parser: argparse.ArgumentParser, default: str | None = None) -> None:
@@ -52,6 +76,8 @@ def add_costs(parser: argparse.ArgumentParser, default: str | None = None) -> No
         default=default,
         help="cost database, in a folder that is there (default: in the user's cache folder)",
     )
+    if default is None:
+        add_settings(parser, ["costs"])
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -135,6 +161,7 @@ def add_placing(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, default=0, metavar="N", help="of what such a search leaves to chance (default: 0)"
     )
     parser.set_defaults(placement=None)
+    add_settings(parser, SETTINGS)
 
 
 def add_rounds(parser: argparse.ArgumentParser, what: str) -> None:
@@ -162,6 +189,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     )
     add_reading(parser)
     add_costs(parser)
+    add_settings(parser, _OF_TARGET)
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:

@@ -19,6 +19,7 @@ from types import FrameType
 from typing import TextIO, cast
 
 from collage_core.cli import commands
+from collage_core.cli.arguments import settings_of
 from collage_core.cli.output import Dispensable, drop
 from collage_core.errors import CollageError
 from collage_core.worker import RemoteError
@@ -66,6 +67,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         if threading.current_thread() is threading.main_thread():
             # So that `with` blocks end and temporary folders go, as on Ctrl-C.
             signal.signal(signal.SIGTERM, _terminate)
+        settings_of(args)
         code: int | None = args.run(args)
         sys.stdout.flush()
     except CollageError as error:

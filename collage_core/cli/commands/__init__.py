@@ -4,6 +4,7 @@ from collage_core.cli.commands import (
     backends,
     bench,
     check,
+    config,
     costs,
     doctor,
     explain,
@@ -20,7 +21,7 @@ __all__ = ["ALL", "MEASURING"]
 
 ALL = (
     *(backends, doctor, optimize, place, tune, quantize, run, bench, check, explain, export, costs),
-    new_backend,
+    *(config, new_backend),
 )
 
 MEASURING = (optimize, place, tune, bench, check)

@@ -1,0 +1,113 @@
+"""Settings: files that stand in for options, and `collage config`, which says what they set."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from collage_core.cli.main import main
+
+if TYPE_CHECKING:
+    from collage_command import Optimised
+
+    from tests.cli.conftest import Mistake
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The one that commands run in; the user's settings would lie in its `user` folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
+    monkeypatch.delenv("COLLAGE_SETTINGS", raising=False)
+    (tmp_path / "user" / "collage").mkdir(parents=True)
+    return tmp_path
+
+
+def _config(capsys: pytest.CaptureFixture[str]) -> Any:
+    assert main(["config", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_nothing_is_set(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = _config(capsys)
+    assert set(report["settings"].values()) == {None}
+    assert [f["is_there"] for f in report["files"]] == [False, False]
+    assert main(["config"]) == 0
+    assert "the command's default" in capsys.readouterr().out
+
+
+def test_what_is_set_and_where(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    users = folder / "user" / "collage" / "collage.yaml"
+    users.write_text("threads: 1\neffort: quick\ncosts: mine.sqlite\n")
+    Path("collage.yaml").write_text(
+        "# here\neffort: thorough\nexclude: [tvm, 'dnnl:Conv']\nbackends: [a, b]\n"
+    )
+    settings = _config(capsys)["settings"]
+    assert settings["threads"] == {"value": 1, "where": f"{users}:1"}
+    assert settings["effort"] == {"value": "thorough", "where": "collage.yaml:2"}
+    assert settings["costs"] == {"value": str(users.parent / "mine.sqlite"), "where": f"{users}:3"}
+    assert settings["exclude"]["value"] == ["tvm", "dnnl:Conv"]
+    assert settings["backends"]["value"] == "a,b"
+    assert settings["pin"] is None
+    assert main(["config"]) == 0
+    assert "tvm, dnnl:Conv" in capsys.readouterr().out
+
+
+def test_another_file_or_none(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, mistake: Mistake
+) -> None:
+    Path("collage.yaml").write_text("effort: quick\n")
+    Path("other.yaml").write_text("effort: thorough\n")
+    monkeypatch.setenv("COLLAGE_SETTINGS", "other.yaml")
+    report = _config(capsys)
+    assert report["settings"]["effort"] == {"value": "thorough", "where": "other.yaml:1"}
+    assert report["environment"]["COLLAGE_SETTINGS"] == "other.yaml"
+    monkeypatch.setenv("COLLAGE_SETTINGS", "off")
+    assert _config(capsys)["settings"]["effort"] is None
+    monkeypatch.setenv("COLLAGE_SETTINGS", "none.yaml")
+    assert "cannot read none.yaml: no such file" in mistake("config")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("threads: two", "collage.yaml:1: 'threads' is 'two', and not a whole number"),
+        ("max-error: little", "collage.yaml:1: 'max-error' is 'little', and not a number"),
+        ("\nefort: quick", "collage.yaml:2: the file has no 'efort'; did you mean 'effort'?"),
+        ("metric: evil.py:f", "collage.yaml:1: the file has no 'metric'"),
+        ("effort: [quick]", "collage.yaml:1: 'effort' of the file is no text"),
+        ("effort: fast", "unknown effort 'fast'"),
+        ("threads: 0", "threads must be 1 to 1024, not 0"),
+        ("backends: nobody", "unknown backend 'nobody'"),
+    ],
+)
+def test_mistakes(folder: Path, mistake: Mistake, optimised: Optimised, text: str, said: str) -> None:
+    Path("collage.yaml").write_text(text)
+    assert said in mistake("optimize", optimised.model)
+
+
+def test_what_reads_no_settings_goes_on(folder: Path, optimised: Optimised) -> None:
+    Path("collage.yaml").write_text("what: ever")
+    assert main(["explain", str(optimised.bundle)]) == 0
+    assert main(["backends"]) == 0
+    with pytest.raises(SystemExit) as ended:
+        main(["optimize", "--help"])
+    assert ended.value.code == 0
+
+
+@pytest.mark.ci
+def test_settings_are_options(folder: Path, optimised: Optimised, capsys: pytest.CaptureFixture[str]) -> None:
+    costs = optimised.collage.home / "costs.sqlite"
+    Path("collage.yaml").write_text(
+        f"threads: 1\nrounds: 4\nbackends: [dnnl, tvm]\nexclude: [tvm]\ncosts: {costs}\n"
+    )
+    assert main(["optimize", str(optimised.model), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["threads"], report["constraints"]["excluded"]) == (1, [["tvm", None]])
+    assert main(["optimize", str(optimised.model), "--exclude", "dnnl:MaxPool", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["constraints"]["excluded"] == [["tvm", None], ["dnnl", "MaxPool"]]
+    assert not list(folder.glob("home/*.sqlite")), "the costs are where the file says"
