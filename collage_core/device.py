@@ -10,10 +10,14 @@ from collage_run.processor import Processor, cpuinfo, processor
 from collage_core.errors import CollageError
 from collage_core.formats import BFLOAT16, CPU, FLOATS, Format
 
-__all__ = ["Processor", "Target", "cpuinfo", "processor"]
+__all__ = ["PRECISIONS", "Processor", "Target", "cpuinfo", "processor"]
 
 _MOST_THREADS = 1024
 """No machine has many more, and libraries start as many as they are told."""
+
+
+PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
+"""What people call float types."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,9 +70,13 @@ class Session:
         self._executable = load(path, allow_code=allow_code, expect=expect, threads=threads)
         names = (call.name.partition(":")[0] for call in self._executable.program.calls)
         self._backends = tuple(dict.fromkeys(names))
-        self._free: list[Context] = []
         self._lock = threading.Lock()
-        self._executable.warm_up()
+        self._is_closed = False
+        first = self._executable.context()
+        for array in first.inputs.values():
+            array.fill(0)
+        first.execute()
+        self._free = [first]
 
     def __enter__(self) -> Session:
         return self
@@ -85,6 +89,7 @@ class Session:
     def close(self) -> None:
         """Let go of kernels and buffers. A call that is running ends well; another one is refused."""
         with self._lock:
+            self._is_closed = True
             self._free.clear()
             self._executable.close()
 
@@ -104,14 +109,17 @@ class Session:
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
     ) -> list[Array]:
         """The outputs that are named, in that order, as fresh row-major arrays; all in the model's order for
-        None or an empty list.
+        None or an empty list. One that is named twice is the same array twice.
 
         input_feed: arrays by name, of the model's shapes and dtypes. run_options: not read. InputError names
         what does not fit; BackendError the step that failed.
         """
-        outputs = {name: self._empty(name) for name in self._wanted(output_names)}
+        wanted = self._wanted(output_names)
+        if not isinstance(input_feed, Mapping):
+            raise InputError(f"input_feed is a {type(input_feed).__name__}, and not arrays by name")
+        outputs = {name: _empty(self._executable.outputs[name]) for name in wanted}
         self._run_into({name: np.asarray(value) for name, value in input_feed.items()}, outputs)
-        return [outputs[name] for name in self._wanted(output_names)]
+        return [outputs[name] for name in wanted]
 
     def io_binding(self) -> IOBinding:
         """For `run_with_iobinding`: inputs and outputs in memory of the caller's."""
@@ -119,7 +127,7 @@ class Session:
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
         """Run on what is bound; what is in the bound memory then is read, and outputs are written there.
-        Allocates nothing.
+        Allocates nothing, but for the first calls that run beside another.
         """
         self._run_into(iobinding.inputs, iobinding.outputs)
 
@@ -130,6 +138,8 @@ class Session:
     @contextmanager
     def _context(self) -> Iterator[Context]:
         with self._lock:
+            if self._is_closed:
+                raise CollageError("this session is closed")
             context = self._free.pop() if self._free else None
         context = context or self._executable.context()
         try:
@@ -143,17 +153,17 @@ class Session:
 
     def _keep(self, context: Context) -> None:
         with self._lock:
-            self._free.append(context)
+            if not self._is_closed:
+                self._free.append(context)
 
     def _wanted(self, names: Sequence[str] | None) -> Sequence[str]:
         known = self._executable.outputs
+        if isinstance(names, str):
+            raise InputError(f"output_names is {names!r}, and not a list of names")
         for name in names or ():
             if name not in known:
                 raise InputError(f"the model has no output {name!r}; its outputs: {', '.join(known)}")
         return names or list(known)
-
-    def _empty(self, name: str) -> Array:
-        return _empty(self._executable.outputs[name])
 
 
 class IOBinding:
@@ -235,8 +245,12 @@ def _at(
 ) -> Array:
     if device_type != "cpu":
         raise CollageError(f"{name!r} is bound on {device_type!r}; inputs and outputs lie on 'cpu'")
-    if (np.dtype(element_type), tuple(shape)) != (np.dtype(type.dtype), type.static_shape):
-        raise InputError(f"{name!r} is {type}, and was bound as {np.dtype(element_type)}{list(shape)}")
+    try:
+        given = np.dtype(element_type), tuple(shape)
+    except TypeError as error:
+        raise InputError(f"{name!r} is {type}: {error}") from None
+    if given != (np.dtype(type.dtype), type.static_shape):
+        raise InputError(f"{name!r} is {type}, and was bound as {given[0]}{list(shape)}")
     if not type.size:
         return _empty(type)
     buffer: Any = (ctypes.c_byte * type.size_bytes).from_address(address)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from collage_core.backend import Backend
 from collage_core.candidates.constraints import FixedGroup, Kept
@@ -25,20 +26,18 @@ def asked_for(
         if fixed.backend.lower() == VIEW:
             continue
         if (by := by_name.get(fixed.backend.lower())) is None:
-            raise PlacementError(f"{fixed}, which does not take part")
+            raise fixed.wrong(", which does not take part")
         asked.append((nodes, by, fixed))
     asked += [(t, b, None) for t in kept.together for b in backends if is_library(b)]
     there = {(c.subgraph.node_set, c.backend, c.variant) for c in found}
     more: list[Candidate] = []
     for nodes, backend, group in asked:
-        subgraph = Subgraph(kept.graph, nodes)
-        if not subgraph.is_convex:
-            continue
-        offers, declined = offers_for(subgraph, "asked for", backend, target)
+        offers, declined = offers_for(Subgraph(kept.graph, nodes), "asked for", backend, target)
         wanted = [c for c in offers if kept.allows(c.subgraph, c.backend, c.variant)]
         if group is not None and not wanted:
-            raise PlacementError(f"{group}: {_why_not(group, offers, declined)}")
+            raise group.wrong(f": {_why_not(group, offers, declined)}")
         more += [c for c in wanted if (nodes, c.backend, c.variant) not in there]
+        there |= {(nodes, c.backend, c.variant) for c in wanted}
     return more
 
 
@@ -47,16 +46,21 @@ def _why_not(group: FixedGroup, offers: Sequence[Candidate], declined: Sequence[
         return "a pin or an exclusion says otherwise"
     if not offers:
         return str(declined[0]) if declined else "it does not offer to run them"
+    is_about_options = any(replace(group, options=None).accepts(c.variant) for c in offers)
     variants = [str(c.variant) for c in offers]
     more = f" and {len(variants) - 2} more" if len(variants) > 2 else ""
-    return f"not in these formats; it offers {'; '.join(variants[:2])}{more}"
+    what = "with these options" if is_about_options else "in these formats"
+    return f"not {what}; it offers {'; '.join(variants[:2])}{more}"
 
 
 def require_kept(
-    kept: Kept, candidates: Sequence[Candidate], refusals: Mapping[str, Sequence[Refusal]]
+    kept: Kept,
+    candidates: Sequence[Candidate],
+    refusals: Mapping[str, Sequence[Refusal]],
+    offered: Collection[tuple[int, str]],
 ) -> None:
     """PlacementError, with what its backend said, for a pin that no candidate keeps, and for nodes that are
-    to be together and cannot.
+    to be together and cannot. offered: nodes, and the names of backends that offer to run them.
     """
     covered = {n.id for c in candidates for n in c.subgraph.nodes}
     for i, (backend, selector) in kept.pins.items():
@@ -65,6 +69,8 @@ def require_kept(
         node = kept.graph.node(i)
         said = [r.reason for r in refusals.get(backend, ()) if r.node == node.name]
         why = "which does not take part" if backend not in refusals else "which does not offer to run it"
+        if (i, backend.lower()) in offered:
+            why, said = "which offers to run it, but not as something else that was asked for wants it", []
         by = "" if selector == node.name else f" by {selector!r}"
         raise PlacementError(
             f"node {node.name!r} ({node.op_type}) is pinned to {backend!r}{by}, {why}"

@@ -29,7 +29,7 @@ class FixedGroup:
     inputs: tuple[Format, ...] | None = None
     outputs: tuple[Format, ...] | None = None
     options: tuple[tuple[str, str], ...] | None = None
-    where: str = ""
+    where: str = field(default="", compare=False)
 
     def accepts(self, variant: Variant) -> bool:
         """Whether that is how it is to run."""
@@ -47,8 +47,11 @@ class FixedGroup:
         return Variant(self.inputs, self.outputs, self.options or ())
 
     def __str__(self) -> str:
-        place = f"{self.where}: " if self.where else ""
-        return f"{place}{_named(self.nodes)} as one group of {self.backend}"
+        return f"{_named(self.nodes)} as one group of {self.backend}"
+
+    def wrong(self, why: str) -> PlacementError:
+        """The error that says why it cannot be had, with the place."""
+        return PlacementError(f"{self.where}: {self}{why}" if self.where else f"{self}{why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +109,18 @@ class Constraints:
 class Kept:
     """Constraints, of one graph.
 
-    groups: with their nodes' ids. together: sets of nodes that no group may divide.
+    groups: with their nodes' ids. together: sets of nodes that no group may divide; those that share a node
+    are one.
     """
 
     def __init__(self, graph: Graph, constraints: Constraints) -> None:
         self.graph = graph
         self.groups = [(_ids(graph, g.nodes), g) for g in constraints.groups]
-        self.together = [_ids(graph, selectors) for selectors in constraints.together]
+        self.together = _joined(_ids(graph, selectors) for selectors in constraints.together)
+        for nodes in self.together:
+            if not Subgraph(graph, nodes).is_convex:
+                names = ", ".join(graph.node(i).name for i in nodes)
+                raise PlacementError(f"{names} cannot be one group: a path leaves them and comes back")
         self.pins = _pins(graph, constraints.pins)
         self._excluded = [
             (backend.lower(), None if selector is None else _excluded(graph, selector))
@@ -123,9 +131,13 @@ class Kept:
             for i in nodes:
                 if (other := self._group_of.setdefault(i, number)) != number:
                     name, first = graph.node(i).name, self.groups[other][1]
-                    raise PlacementError(f"{group}: {name!r} is in another group already ({first})")
+                    raise group.wrong(f": {name!r} is in another group already ({first})")
             if not Subgraph(graph, nodes).is_convex:
-                raise PlacementError(f"{group}: a path leaves them and comes back, so no kernel can run them")
+                raise group.wrong(": a path leaves them and comes back, so no kernel can run them")
+
+    def excludes(self, backend: str) -> bool:
+        """Whether a backend is kept out altogether."""
+        return any(b == backend.lower() and of is None for b, of in self._excluded)
 
     def allows(self, subgraph: Subgraph, backend: str, variant: Variant) -> bool:
         """Whether a candidate may be used."""
@@ -145,6 +157,16 @@ class Kept:
 
 def _ids(graph: Graph, selectors: Sequence[str]) -> NodeSet:
     return NodeSet(n.id for selector in selectors for n in selected(graph, selector))
+
+
+def _joined(sets: Iterable[NodeSet]) -> list[NodeSet]:
+    found: list[NodeSet] = []
+    for nodes in sets:
+        for other in [f for f in found if not f.isdisjoint(nodes)]:
+            found.remove(other)
+            nodes = nodes | other
+        found.append(nodes)
+    return found
 
 
 def _pins(graph: Graph, pins: Mapping[str, str]) -> dict[int, tuple[str, str]]:

@@ -75,17 +75,20 @@ def generate_candidates(
     backends = list(backends)
     kinds = {b.name: b.info().kind for b in backends}
     kernels: set[NodeSet] = set()
+    offered: set[tuple[int, str]] = set()
     # Graph libraries last: they are also asked about what the others offer.
     for backend in sorted(backends, key=lambda b: kinds[b.name] is BackendKind.GRAPH):
         kind = kinds[backend.name]
         offers, declined = _offers_of(graph, backend, kind, target, (taken or {}).get(backend.name), kernels)
         found += [c for c in offers if kept.allows(c.subgraph, c.backend, c.variant)]
+        if kept.pins:
+            offered |= {(i, backend.name.lower()) for c in offers for i in c.subgraph.node_set}
         refusals[backend.name] = tuple(declined)
         if kind is BackendKind.OPERATOR:
             kernels |= {c.subgraph.node_set for c in offers}
     found += asked_for(kept, backends, target, found)
     found += [c for c in _views(graph, found) if kept.allows(c.subgraph, VIEW, c.variant)]
-    require_kept(kept, found, refusals)
+    require_kept(kept, found, refusals, offered)
     return CandidateSet(graph, target, tuple(found), refusals, kinds)
 
 

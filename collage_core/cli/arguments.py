@@ -7,22 +7,22 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 from collage_run.command import pairs_of
 
 from collage_core.candidates import Constraints
-from collage_core.device import Target
+from collage_core.device import PRECISIONS, Target
 from collage_core.errors import CollageError
 from collage_core.formats import CPU, Array
 from collage_core.ir.onnx_check import one_line
 from collage_core.measuring.metric import Metric, metric_in
 from collage_core.pipeline.effort import EFFORTS, NORMAL
 from collage_core.plugins import Registry, default_registry
-from collage_core.steering import SETTINGS, read_settings
+from collage_core.steering import SETTINGS, Setting, read_settings
 
 __all__ = [
     "add_costs",
@@ -35,12 +35,14 @@ __all__ = [
     "calibration_of",
     "constraints_of",
     "costs_of",
+    "forget_settings",
     "metric_of",
     "names_of",
+    "require_settings",
     "rounds_of",
     "samples_in",
     "seconds_of",
-    "settings_of",
+    "settings_text",
     "shapes_of",
     "target_of",
 ]
@@ -48,25 +50,47 @@ __all__ = [
 _MOST_ROUNDS = 10_000
 _OF_TARGET = ("devices", "precision", "threads", "skip-pass")
 """Settings of every command that measures."""
-_PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
+_DESTINATIONS = {"pin": "pins_set"}
+"""Where settings go that do not go where their options do."""
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@cache
+def _settings() -> tuple[Mapping[str, Setting], CollageError | None]:
+    try:
+        return read_settings(), None
+    except CollageError as error:
+        return {}, error
+
+
+def forget_settings() -> None:
+    """Read the files again when they are asked for next: once a command."""
+    _settings.cache_clear()
 
 
 def add_settings(parser: argparse.ArgumentParser, names: Collection[str]) -> None:
     """Have files set these options of the command, by their names, where it is not told otherwise. What is
-    wrong with those files is raised by `settings_of`, when it is known which command is meant.
+    wrong with those files is raised by `require_settings`, when it is known which command is meant.
     """
-    with suppress(CollageError):
-        found = read_settings()
-        set_ = {n.replace("-", "_"): s.value for n, s in found.items() if n in names}
-        parser.set_defaults(**set_)
-    parser.set_defaults(reads_settings=True)
+    found, _ = _settings()
+    mine = {name: setting for name, setting in found.items() if name in names}
+    # Pins that are given go before those that are set, one by one.
+    parser.set_defaults(**{_DESTINATIONS.get(n, n.replace("-", "_")): s.value for n, s in mine.items()})
+    earlier = parser.get_default("settings") or {}
+    parser.set_defaults(settings={**earlier, **{n: s.where for n, s in mine.items()}})
 
 
-def settings_of(args: argparse.Namespace) -> None:
+def require_settings(args: argparse.Namespace) -> None:
     """CollageError, with file and line, where a file that sets options of this command is wrong."""
-    if getattr(args, "reads_settings", False):
-        read_settings()
+    _, error = _settings()
+    if error is not None and getattr(args, "settings", None) is not None:
+        raise error
+
+
+def settings_text(args: argparse.Namespace) -> str:
+    """What is set for a command by files, for its message when it fails; "" where nothing is."""
+    told = ", ".join(f"{name} ({where})" for name, where in (getattr(args, "settings", None) or {}).items())
+    return f"; set by files: {told}" if told else ""
 
 
 def add_costs(parser: argparse.ArgumentParser, default: str | None = None) -> None:
@@ -84,12 +108,12 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
 
 
-def add_placing(parser: argparse.ArgumentParser) -> None:
-    """What `optimize` and `bench` need to place a model."""
+def add_placing(parser: argparse.ArgumentParser, settings: Collection[str] = SETTINGS) -> None:
+    """What `optimize` and `bench` need to place a model. settings: what files may set of it."""
     parser.add_argument(
         "--backends", metavar="A,B", help="backends that may take part (default: all that are available)"
     )
-    add_target(parser)
+    add_target(parser, settings)
     parser.add_argument(
         "--max-error",
         type=float,
@@ -160,8 +184,8 @@ def add_placing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of what such a search leaves to chance (default: 0)"
     )
-    parser.set_defaults(placement=None)
-    add_settings(parser, SETTINGS)
+    parser.set_defaults(placement=None, pins_set=[])
+    add_settings(parser, settings)
 
 
 def add_rounds(parser: argparse.ArgumentParser, what: str) -> None:
@@ -174,9 +198,9 @@ def add_rounds(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
-def add_target(parser: argparse.ArgumentParser) -> None:
+def add_target(parser: argparse.ArgumentParser, settings: Collection[str] = SETTINGS) -> None:
     """What every command needs that measures kernels of a model: for what device, which model exactly, where
-    costs are kept.
+    costs are kept. settings: see `add_placing`.
     """
     parser.add_argument("--devices", metavar="cpu,A", help=f"devices that may take part (default: {CPU})")
     parser.add_argument(
@@ -189,7 +213,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     )
     add_reading(parser)
     add_costs(parser)
-    add_settings(parser, _OF_TARGET)
+    add_settings(parser, {*_OF_TARGET} & {*settings})
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
@@ -215,7 +239,7 @@ def target_of(args: argparse.Namespace, default: Target | None = None) -> Target
     devices = [registry.device(name).name for name in named]
     precisions = default.precisions
     if args.precision is not None:
-        precisions = tuple(_PRECISIONS.get(name.lower(), name) for name in names_of(args.precision) or ())
+        precisions = tuple(PRECISIONS.get(name.lower(), name) for name in names_of(args.precision) or ())
     return Target(CPU, threads, precisions, tuple(name for name in devices if name != CPU))
 
 
@@ -316,7 +340,8 @@ def shapes_of(args: argparse.Namespace) -> dict[str, tuple[int, ...]]:
 
 
 def constraints_of(args: argparse.Namespace, registry: Registry) -> Constraints:
-    pins = {node: registry.backend(b).name for node, b in pairs_of("--pin", args.pin).items()}
+    pins = {**pairs_of("pin", args.pins_set), **pairs_of("--pin", args.pin)}
+    pins = {nodes: registry.backend(b).name for nodes, b in pins.items()}
     excluded = []
     for text in args.exclude:
         backend, _, nodes = text.partition(":")

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import TextIO, cast
 
 from collage_core.cli import commands
-from collage_core.cli.arguments import settings_of
+from collage_core.cli.arguments import forget_settings, require_settings, settings_text
 from collage_core.cli.output import Dispensable, drop
 from collage_core.errors import CollageError
 from collage_core.worker import RemoteError
@@ -63,15 +63,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     args = argparse.Namespace(measures=False)
     try:
+        forget_settings()
         args = _parser().parse_args(arguments)
         if threading.current_thread() is threading.main_thread():
             # So that `with` blocks end and temporary folders go, as on Ctrl-C.
             signal.signal(signal.SIGTERM, _terminate)
-        settings_of(args)
+        require_settings(args)
         code: int | None = args.run(args)
         sys.stdout.flush()
     except CollageError as error:
-        return _fail(_text(error))
+        return _fail(_text(error) + settings_text(args))
     except KeyboardInterrupt:
         _tell("interrupted; what was measured is kept" if args.measures else "interrupted")
         return _INTERRUPTED

@@ -15,7 +15,7 @@ from collage_run.printable import printable
 
 from collage_core.errors import CollageError
 
-__all__ = ["Dispensable", "drop", "require_writable", "show"]
+__all__ = ["Dispensable", "drop", "require_replaceable", "require_writable", "show"]
 
 
 def require_writable(output: str) -> Path:
@@ -37,6 +37,18 @@ def require_writable(output: str) -> Path:
     if not os.access(path.parent, os.W_OK):
         raise CollageError(f"cannot write {output}: its folder may not be written to")
     return path
+
+
+def require_replaceable(path: Path, output: str, begins: bytes, what: str) -> None:
+    """CollageError where there is a file already that does not begin as what is to be written does, and is
+    not empty. output: as a person named it.
+    """
+    try:
+        found = path.read_bytes()[: len(begins)] if path.exists() else b""
+    except OSError as error:
+        raise CollageError(f"cannot write {output}: {error.strerror or error}") from None
+    if found not in (b"", begins):
+        raise CollageError(f"cannot write {output}: there is a file that is no {what}")
 
 
 def drop(stream: TextIO) -> None:

@@ -11,7 +11,7 @@ from collage_core.measuring.known_costs import look_up
 from collage_core.pipeline.aim import Aim
 from collage_core.pipeline.optimization import Optimization, Stage
 from collage_core.pipeline.proof import COLLAGE
-from collage_core.placement import Placement
+from collage_core.placement import Placement, is_transfer
 from collage_core.runtime.plan import schedule
 from collage_core.search.searcher import SearchResult
 
@@ -22,15 +22,23 @@ GIVEN = "given"
 _TITLE = "the placement as it is given"
 
 
-def run_given(aim: Aim, placement: Placement) -> Optimization:
+def run_given(aim: Aim, placement: Placement, file: str) -> Optimization:
     """The placement itself, with what is known of its costs and what it takes as a whole.
 
-    PlacementError where it does not fit the graph, asks a backend for what it does not offer, contradicts
-    what was asked for beside it, or does not run.
+    PlacementError, with the file that it comes from, where it does not fit the graph, asks a backend for what
+    it does not offer, contradicts what was asked for beside it, or does not run.
     """
+    try:
+        return _ran(aim, placement)
+    except PlacementError as error:
+        said = str(error)
+        raise PlacementError(said if said.startswith(file) else f"{file}: {said}") from None
+
+
+def _ran(aim: Aim, placement: Placement) -> Optimization:
     machine, graph = aim.machine, aim.workspace.graph
     machine.progress.phase("looking up costs")
-    schedule(graph, placement)
+    _check_conversions(aim, placement)
     look_up(machine, graph, aim.constraints)
     known = look_up(machine, graph)
     known.costs.transitions, _ = calibrate(machine, measure=False)
@@ -53,15 +61,25 @@ def run_given(aim: Aim, placement: Placement) -> Optimization:
         seconds=aim.timed.seconds,
         effort=aim.effort.name,
         stage=Stage.GIVEN,
+        is_cut_short=any(c.is_cut_short for c in comparisons),
+        is_recalled=not any(c.measured for c in comparisons),
         constraints=aim.constraints,
     )
 
 
+def _check_conversions(aim: Aim, placement: Placement) -> None:
+    used = {step.what for step in schedule(aim.workspace.graph, placement)}
+    kept = aim.constraints.on(aim.workspace.graph)
+    for c in placement.conversions:
+        what = f"the conversion of {c.value!r} to {c.destination} by {c.backend}"
+        if c not in used:
+            raise PlacementError(f"{what} is read by nobody")
+        if not is_transfer(c.backend) and (c.backend not in aim.machine.backends or kept.excludes(c.backend)):
+            raise PlacementError(f"{what}, which does not take part")
+
+
 def _run(aim: Aim, placement: Placement) -> Comparison:
-    most_error = None if aim.limit is None else aim.limit.of_each_output
-    entrant = placement_entrant(
-        aim.workspace, COLLAGE, placement, aim.machine.registry, parts=True, most_error=most_error
-    )
+    entrant = placement_entrant(aim.workspace, COLLAGE, placement, aim.machine.registry, parts=True)
     contest = Contest(_TITLE, [entrant], aim.effort.confirming)
     limits = Limits(has_time=lambda seconds: aim.budget.left_s() > seconds)
     comparison = contest.recalled(aim.machine, aim.budget.limit_s) or contest.run(

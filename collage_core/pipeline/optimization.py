@@ -17,7 +17,7 @@ from collage_core.pipeline.second_opinion import SecondOpinion
 from collage_core.placement import Placement
 from collage_core.search.searcher import SearchResult
 
-__all__ = ["Optimization", "Stage"]
+__all__ = ["Optimization", "Price", "Stage"]
 
 
 class Stage(enum.StrEnum):
@@ -28,6 +28,17 @@ class Stage(enum.StrEnum):
     CHOSEN = "chosen by a comparison; none has confirmed it"
     CONFIRMED = "confirmed by a comparison that did not choose it"
     GIVEN = "given by hand, and compared with nothing else"
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """How much slower, in ms, something that was asked for makes the best placement; None where nobody knows.
+
+    is_least: whether it may be more, for not all that is ruled out was ever measured.
+    """
+
+    ms: float | None
+    is_least: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +57,8 @@ class Optimization:
     was. opinion: of the peer that was asked for one. seconds: by phase. counts: of
     kernels and conversions, what became of them. effort: its name. is_cut_short:
     whether the budget has ended it. is_recalled: whether an earlier one of the same had found it all.
-    constraints: what the search was asked to keep to, and prices: what that costs, in ms, as far as it is
-    known (`prices_of`). spent: of the error that was allowed, None where nobody has limited it.
+    constraints: what the search was asked to keep to, and prices: what that costs (`prices_of`). spent: of
+    the error that was allowed, None where nobody has limited it.
     """
 
     graph: Graph
@@ -70,7 +81,7 @@ class Optimization:
     is_cut_short: bool = False
     is_recalled: bool = False
     constraints: Constraints = field(default_factory=Constraints)
-    prices: Mapping[str, float | None] = field(default_factory=dict)
+    prices: Mapping[str, Price] = field(default_factory=dict)
     original: OriginalCheck | None = None
     opinion: SecondOpinion | None = None
     spent: Spent | None = None

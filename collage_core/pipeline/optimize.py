@@ -166,6 +166,11 @@ def optimize(
         if placement is not None:
             asked = placement.constraints(workspace.graph, registry, asked)
             given = placement.placement(workspace.graph, asked, machine.target)
+            if given is not None and max_error is not None:
+                raise CollageError(
+                    f"{placement.path} leaves nothing open that max_error could choose; what it rounds, "
+                    "its groups say"
+                )
             if placement.graph not in ("", structure_digest(workspace.graph)):
                 timed.note(f"{placement.path} was written for another graph; what it names is there, too")
         is_op_level = isinstance(searcher, OpLevelSearch)
@@ -180,11 +185,16 @@ def optimize(
             lambda best: on_best(replace(best, original=check, opinion=opinion)),
             limit,
         )
-        if given is not None:
-            found = run_given(aim, given)
-        else:
+        if given is None or placement is None:
             found = run(aim, None if is_op_level else searcher, seed)
-        return replace(found, original=check, opinion=opinion, prices=prices_of(aim))
+        else:
+            found = run_given(aim, given, placement.path)
+        if not asked:
+            return replace(found, original=check, opinion=opinion)
+        if not found.is_recalled:
+            aim.on_best(found)  # kept, should somebody not wait for the prices
+        prices = prices_of(aim)
+        return replace(found, original=check, opinion=opinion, prices=prices, total_s=budget.spent_s)
 
 
 def _rounding_target(target: Target, max_error: float, below: float, progress: Progress) -> Target:

@@ -158,7 +158,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     if standing:
         yield "; ".join(standing)
     yield _search(report)
-    if prices := prices_text(report.get("prices_ms") or {}):
+    if prices := prices_text(report.get("prices") or {}):
         yield prices
     if rejected := report.get("rejected"):
         more = f"; nor {len(rejected) - 1} more" if rejected[1:] else ""

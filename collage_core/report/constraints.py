@@ -49,13 +49,16 @@ def constraints_from(data: Mapping[str, Any]) -> Constraints:
     )
 
 
-def prices_text(prices_ms: Mapping[str, float | None]) -> str:
+def prices_text(prices: Mapping[str, Mapping[str, Any]]) -> str:
     """What it costs to keep to what was asked for; "" where nothing was."""
-    told = [
-        f"{what}: {'not known' if ms is None else f'{ms:.4f} ms' if ms else 'nothing'}"
-        for what, ms in prices_ms.items()
-    ]
+    told = [f"{what}: {_price_text(price['ms'], price['is_least'])}" for what, price in prices.items()]
     return f"what was asked for costs, by what is known: {'; '.join(told)}" if told else ""
+
+
+def _price_text(ms: float | None, is_least: bool) -> str:
+    if ms is None:
+        return "not known"
+    return f"{'at least ' if is_least else ''}{ms:.4f} ms" if ms else "nothing"
 
 
 def _formats_json(formats: Sequence[Format] | None) -> list[list[Any]] | None:

@@ -200,7 +200,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
         "is_cut_short": o.is_cut_short,
         "rejected": list(o.rejected),
         "constraints": constraints_json(o.constraints),
-        "prices_ms": dict(o.prices),
+        "prices": {what: {"ms": p.ms, "is_least": p.is_least} for what, p in o.prices.items()},
         "errors": _errors(o.original) if o.original else [],
         "original": _original(o.original) if o.original else None,
         "second_opinion": asdict(o.opinion) if o.opinion else None,

@@ -180,7 +180,7 @@ def _verdict(report: Mapping[str, Any]) -> str:
     if limit := report.get("error_limit"):
         lines.append(limit_text(limit, report["max_rel_error"]))
     lines += _against_original(report)
-    lines += [text for text in [prices_text(report.get("prices_ms") or {})] if text]
+    lines += [text for text in [prices_text(report.get("prices") or {})] if text]
     lines += [f"not chosen, {reason}" for reason in report.get("rejected", ())]
     if report.get("rejected"):
         lines.append("(`collage costs prune --failed` has the next run try it again)")

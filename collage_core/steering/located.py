@@ -19,8 +19,10 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """Only composed with: no tag makes an object, and an alias is the node that it stands for."""
 
 
-def read_yaml(path: str | Path) -> Located:
-    """The one document of a file. PlacementError, in one line with the place, where there is none."""
+def read_yaml(path: str | Path, *, empty: bool = False) -> Located:
+    """The one document of a file. PlacementError, in one line with the place, where there is none. empty:
+    whether a file of nothing but comments is one without keys.
+    """
     try:
         with open(path, "rb", opener=lambda p, flags: regular(p, flags | os.O_CLOEXEC)) as file:
             data = file.read(_MOST_BYTES + 1)
@@ -38,6 +40,8 @@ def read_yaml(path: str | Path) -> Located:
         raise PlacementError(f"{place}: not YAML: {error.problem or error}") from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise PlacementError(f"{path}: not YAML: {error}") from None
+    if node is None and empty:
+        node = yaml.MappingNode("", [])
     if node is None:
         raise PlacementError(f"{path}: nothing is in it")
     return Located(node, str(path), "the file")
@@ -81,15 +85,13 @@ class Located:
         """A mapping of texts, by key."""
         if not isinstance(self._node, yaml.MappingNode):
             raise self.wrong(f"{self._what} is no mapping")
-        return tuple(
-            sorted(
-                (
-                    Located(key, self._file, f"a key of {self._what}").text(),
-                    self._part(value).text(empty=True),
-                )
-                for key, value in self._node.value
-            )
-        )
+        found: dict[str, str] = {}
+        for key, value in self._node.value:
+            name = Located(key, self._file, f"a key of {self._what}")
+            if name.text() in found:
+                raise name.wrong(f"{name.text()!r} of {self._what} is given twice")
+            found[name.text()] = Located(value, self._file, f"a value of {self._what}").text(empty=True)
+        return tuple(sorted(found.items()))
 
     def parts(self, what: str) -> list[Located]:
         """Of a list."""
@@ -105,12 +107,12 @@ class Located:
             raise self.wrong(f"{self._what} is empty")
         return str(self._node.value)
 
-    def texts(self) -> tuple[str, ...]:
-        """A list of texts; of one, the text alone will do."""
+    def texts(self, *, empty: bool = False) -> tuple[str, ...]:
+        """A list of texts; of one, the text alone will do. empty: whether there may be none."""
         if isinstance(self._node, yaml.ScalarNode):
             return (self.text(),)
         found = tuple(part.text() for part in self.parts(f"an element of {self._what}"))
-        if not found:
+        if not found and not empty:
             raise self.wrong(f"{self._what} is empty")
         return found
 
@@ -120,9 +122,6 @@ class Located:
         if not text.isdecimal() or not text.isascii() or len(text) > 9 or not least <= int(text) <= most:
             raise self.wrong(f"{self._what} is {text!r}, and no whole number from {least} to {most}")
         return int(text)
-
-    def _part(self, node: yaml.Node) -> Located:
-        return Located(node, self._file, f"a value of {self._what}")
 
 
 def _listed(names: Collection[str]) -> str:

@@ -31,12 +31,13 @@ from typing import Any
 import yaml
 
 from collage_core.candidates import Constraints, FixedGroup
-from collage_core.device import Target
-from collage_core.errors import ModelError, PlacementError, UnknownBackendError
+from collage_core.device import PRECISIONS, Target
+from collage_core.errors import CollageError, ModelError, PlacementError, UnknownBackendError
 from collage_core.formats import CPU, Format
-from collage_core.ir import Graph, Node, NodeSet, Subgraph
+from collage_core.ir import Graph, Node, NodeSet, Subgraph, TensorType
 from collage_core.ir.digests import structure_digest
 from collage_core.ir.selecting import selected
+from collage_core.ir.views import is_view
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.plugins import Registry, default_registry
 from collage_core.steering.located import Located, read_yaml
@@ -44,7 +45,7 @@ from collage_core.steering.located import Located, read_yaml
 __all__ = ["PlacementFile", "placement_yaml", "read_placement"]
 
 _VERSION = 1
-_MOST_THREADS = 4096
+_MOST_THREADS = 1024
 _PIN = ("backend", "nodes")
 _CONVERSION = ("value", "from", "to", "backend")
 _KEYS = (
@@ -75,7 +76,11 @@ def placement_yaml(graph: Graph, placement: Placement) -> str:
         {"value": c.value, "from": str(c.source), "to": str(c.destination), "backend": c.backend}
         for c in placement.conversions
     ]
-    text: str = yaml.safe_dump(told, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
+    names = [n.name for n in graph.nodes] + list(graph.values)
+    # Of letters that a person cannot see YAML takes some for the end of a line.
+    is_readable = all(name.isprintable() for name in names)
+    form: dict[str, Any] = {"sort_keys": False, "default_flow_style": None, "width": 110}
+    text: str = yaml.safe_dump(told, allow_unicode=is_readable, **form)
     return text
 
 
@@ -137,7 +142,11 @@ class PlacementFile:
 
     def target(self, default: Target) -> Target:
         """What it was written for; `default`'s threads where it does not say."""
-        return Target(CPU, self.threads or default.threads, self.precisions, self.devices)
+        precisions = tuple(PRECISIONS.get(name.lower(), name) for name in self.precisions)
+        try:
+            return Target(CPU, self.threads or default.threads, precisions, self.devices)
+        except CollageError as error:
+            raise PlacementError(f"{self.path}: {error}") from None
 
     def constraints(
         self, graph: Graph, registry: Registry | None = None, beside: Constraints | None = None
@@ -166,12 +175,28 @@ class PlacementFile:
                     raise entry.at.wrong(f"{node!r} is in the group of {taken[node].where} already")
                 taken[node] = group
         together = [_selectors(part, graph) for part in self._together]
-        return Constraints(pins, excluded, [*beside.together, *together], [*beside.groups, *groups])
+        for entry in self._conversions or ():
+            _conversion(entry, graph, registry)
+        found = Constraints(pins, excluded, [*beside.together, *together], [*beside.groups, *groups])
+        try:
+            found.on(graph)
+        except PlacementError as error:
+            said = str(error)
+            raise PlacementError(said if said.startswith(self.path) else f"{self.path}: {said}") from None
+        return found
 
-    def placement(self, graph: Graph, constraints: Constraints, target: Target) -> Placement | None:
+    @property
+    def has_conversions(self) -> bool:
+        """Whether it says how values are brought from one format to another."""
+        return bool(self._conversions)
+
+    def placement(
+        self, graph: Graph, constraints: Constraints, target: Target, registry: Registry | None = None
+    ) -> Placement | None:
         """The one that it is; None where it leaves something open: nodes, formats or conversions.
-        constraints: what `constraints` made of it.
+        constraints: what `constraints` made of it. PlacementError, with the file, where nothing can be first.
         """
+        registry = registry or default_registry()
         named = {n.name: n.id for n in graph.nodes}
         covered = {node for group in constraints.groups for node in group.nodes}
         variants = [group.variant for group in constraints.groups]
@@ -182,8 +207,17 @@ class PlacementFile:
             for g, variant in zip(constraints.groups, variants, strict=True)
             if variant is not None
         ]
-        conversions = tuple(_conversion(entry, graph) for entry in self._conversions)
-        return Placement(_in_order(graph, groups), conversions, target, graph=structure_digest(graph))
+        conversions: dict[tuple[str, Format], Conversion] = {}
+        for entry in self._conversions:
+            c = _conversion(entry, graph, registry)
+            if (c.value, c.destination) in conversions:
+                raise entry.at.wrong(f"{c.value!r} is converted to {c.destination} already")
+            conversions[c.value, c.destination] = c
+        try:
+            ordered = _in_order(graph, groups)
+        except PlacementError as error:
+            raise PlacementError(f"{self.path}: {error}") from None
+        return Placement(ordered, tuple(conversions.values()), target, graph=structure_digest(graph))
 
 
 def _fixed(entry: _Entry, graph: Graph, registry: Registry) -> FixedGroup:
@@ -192,8 +226,10 @@ def _fixed(entry: _Entry, graph: Graph, registry: Registry) -> FixedGroup:
     name = VIEW if backend.lower() == VIEW else _backend(fields["backend"], registry)
     nodes = _names(fields["nodes"], graph)
     subgraph = Subgraph(graph, NodeSet(graph.node_named(n).id for n in nodes))
+    if name == VIEW and (len(nodes) > 1 or not is_view(graph, subgraph.nodes[0])):
+        raise fields["nodes"].wrong(f"{', '.join(nodes)} computes something, and is no view")
     formats = {
-        key: _formats(fields[key], graph, values) if key in fields else None
+        key: _formats(fields[key], graph, values, registry) if key in fields else None
         for key, values in (("inputs", subgraph.inputs), ("outputs", subgraph.outputs))
     }
     options = fields["options"].pairs() if "options" in fields else None
@@ -231,16 +267,16 @@ def _selected(field: Located, graph: Graph, selector: str) -> tuple[Node, ...]:
         raise field.wrong(str(error)) from None
 
 
-def _formats(field: Located, graph: Graph, values: tuple[str, ...]) -> tuple[Format, ...]:
+def _formats(field: Located, graph: Graph, values: tuple[str, ...], registry: Registry) -> tuple[Format, ...]:
     parts = field.parts("a format")
     if len(parts) != len(values):
         raise field.wrong(f"{len(parts)} formats, where the group has {len(values)}: {', '.join(values)}")
-    return tuple(_format(part, len(graph.type_of(v).shape)) for part, v in zip(parts, values, strict=True))
+    return tuple(_format(p, graph.type_of(v), registry) for p, v in zip(parts, values, strict=True))
 
 
-def _format(field: Located, rank: int) -> Format:
+def _format(field: Located, type: TensorType, registry: Registry) -> Format:
     """As `Format` is told: its dtype, the order of dimensions or `plain`, and the device behind an @."""
-    text = field.text()
+    text, rank = field.text(), len(type.shape)
     what, _, device = text.partition("@")
     dtype, _, order = what.partition(":")
     layout = tuple(range(rank)) if order == "plain" else tuple(int(c) for c in order if c.isdecimal())
@@ -249,17 +285,22 @@ def _format(field: Located, rank: int) -> Format:
             f"{text!r} is no format of a value of {rank} dimensions; one is float32:plain, "
             f"another float32:{''.join(map(str, reversed(range(rank)))) or 'plain'}"
         )
-    return Format(dtype, layout, device or CPU)
+    if device and device not in registry.devices:
+        raise field.wrong(f"{text!r}: unknown device {device!r}; installed: {', '.join(registry.devices)}")
+    found = Format(dtype, layout, device or CPU)
+    if not found.can_store(type.dtype, rank):
+        raise field.wrong(f"{text!r} cannot store {type}")
+    return found
 
 
-def _conversion(entry: _Entry, graph: Graph) -> Conversion:
+def _conversion(entry: _Entry, graph: Graph, registry: Registry) -> Conversion:
     fields = entry.fields
     value = fields["value"].text()
     if value not in graph.values or graph.is_constant(value):
         raise fields["value"].wrong(f"{value!r} is no value that the model computes or is given")
-    rank = len(graph.type_of(value).shape)
-    source, destination = _format(fields["from"], rank), _format(fields["to"], rank)
-    return Conversion(value, source, destination, fields["backend"].text())
+    type = graph.type_of(value)
+    source, destination = (_format(fields[key], type, registry) for key in ("from", "to"))
+    return Conversion(value, source, destination, _backend(fields["backend"], registry))
 
 
 def _in_order(graph: Graph, groups: list[Group]) -> tuple[Group, ...]:
@@ -280,5 +321,5 @@ def _in_order(graph: Graph, groups: list[Group]) -> tuple[Group, ...]:
             if not waits[reader]:
                 heapq.heappush(ready, reader)
     if len(found) < len(groups):
-        raise PlacementError("the file's groups wait for each other in a circle: none can be the first")
+        raise PlacementError("its groups wait for each other in a circle: none can be the first")
     return tuple(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,9 +64,11 @@ def settings_files() -> list[Path]:
     """
     named = os.environ.get("COLLAGE_SETTINGS")
     if named is not None:
-        return [] if named in ("", "off") else [Path(named).expanduser()]
-    config = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return [Path(config).expanduser() / "collage" / _FILE, Path(_FILE)]
+        return [] if named in ("", "off") else [Path(named)]
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config")
+    with suppress(RuntimeError):  # nobody whose home is known
+        return [config.expanduser() / "collage" / _FILE, Path(_FILE)]
+    return [Path(_FILE)]
 
 
 def read_settings(files: Sequence[Path] | None = None) -> dict[str, Setting]:
@@ -75,7 +78,7 @@ def read_settings(files: Sequence[Path] | None = None) -> dict[str, Setting]:
     found: dict[str, Setting] = {}
     for path in settings_files() if files is None else files:
         if path.exists() or (files is None and os.environ.get("COLLAGE_SETTINGS")):
-            for name, field in read_yaml(path).fields(SETTINGS).items():
+            for name, field in read_yaml(path, empty=True).fields(SETTINGS).items():
                 found[name] = Setting(_value(name, field, path), field.where)
     return found
 
@@ -85,13 +88,15 @@ def _value(name: str, field: Located, path: Path) -> str | int | float | list[st
     if kind is Kind.NAMES:
         return ",".join(field.texts())
     if kind is Kind.EACH:
-        return list(field.texts())
+        return list(field.texts(empty=True))
+    if kind is Kind.WHOLE:
+        return field.number(0, 999_999_999)
     text = field.text()
-    if kind is Kind.FILE:
-        return str(path.parent / Path(text).expanduser())
     if kind is Kind.TEXT:
         return text
     try:
-        return int(text) if kind is Kind.WHOLE else float(text)
+        return str(path.parent / Path(text).expanduser()) if kind is Kind.FILE else float(text)
+    except RuntimeError:
+        raise field.wrong(f"{name!r} is {text!r}, and there is no such home") from None
     except ValueError:
         raise field.wrong(f"{name!r} is {text!r}, and not {kind.value}") from None

@@ -28,6 +28,7 @@ Refused = Callable[..., str]
 def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLLAGE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLLAGE_LOCK", str(tmp_path / "lock"))
+    monkeypatch.setenv("COLLAGE_SETTINGS", "off")  # not the developer's own
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
 

@@ -56,6 +56,26 @@ def test_what_is_set_and_where(folder: Path, capsys: pytest.CaptureFixture[str])
     assert "tvm, dnnl:Conv" in capsys.readouterr().out
 
 
+def test_what_sets_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "user" / "collage" / "collage.yaml").write_text("exclude: [tvm]\n")
+    Path("collage.yaml").write_text("# nothing\n")
+    assert _config(capsys)["settings"]["exclude"]["value"] == ["tvm"]
+    Path("collage.yaml").write_text("exclude: []\n")
+    assert _config(capsys)["settings"]["exclude"]["value"] == []
+
+
+def test_nobodys_home(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setattr("pathlib.Path.expanduser", _no_home)
+    assert [f["path"] for f in _config(capsys)["files"]] == ["collage.yaml"]
+
+
+def _no_home(path: Path) -> Path:
+    raise RuntimeError("Could not determine home directory.")
+
+
 def test_another_file_or_none(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, mistake: Mistake
 ) -> None:
@@ -74,14 +94,17 @@ def test_another_file_or_none(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("threads: two", "collage.yaml:1: 'threads' is 'two', and not a whole number"),
+        ("threads: two", "collage.yaml:1: 'threads' of the file is 'two', and no whole number"),
+        ("seed: 1_0", "collage.yaml:1: 'seed' of the file is '1_0', and no whole number"),
+        ("costs: ~nosuchuser/x", "collage.yaml:1: 'costs' is '~nosuchuser/x', and there is no such home"),
         ("max-error: little", "collage.yaml:1: 'max-error' is 'little', and not a number"),
         ("\nefort: quick", "collage.yaml:2: the file has no 'efort'; did you mean 'effort'?"),
         ("metric: evil.py:f", "collage.yaml:1: the file has no 'metric'"),
         ("effort: [quick]", "collage.yaml:1: 'effort' of the file is no text"),
-        ("effort: fast", "unknown effort 'fast'"),
-        ("threads: 0", "threads must be 1 to 1024, not 0"),
+        ("effort: fast", "set by files: effort (collage.yaml:1)"),
+        ("# few\nthreads: 0", "threads must be 1 to 1024, not 0; set by files: threads (collage.yaml:2)"),
         ("backends: nobody", "unknown backend 'nobody'"),
+        ("pin: [foo]", "pin foo: expected NAME=VALUE"),
     ],
 )
 def test_mistakes(folder: Path, mistake: Mistake, optimised: Optimised, text: str, said: str) -> None:
@@ -110,4 +133,11 @@ def test_settings_are_options(folder: Path, optimised: Optimised, capsys: pytest
     assert main(["optimize", str(optimised.model), "--exclude", "dnnl:MaxPool", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["constraints"]["excluded"] == [["tvm", None], ["dnnl", "MaxPool"]]
+    node = "/maxpool/MaxPool"
+    Path("collage.yaml").write_text(
+        f"threads: 1\nrounds: 4\nbackends: dnnl\ncosts: {costs}\npin: ['{node}=dnnl']\n"
+    )
+    assert main(["optimize", str(optimised.model), "--pin", f"{node}=reference", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["constraints"]["pins"] == {node: "reference"}, "an option goes before"
     assert not list(folder.glob("home/*.sqlite")), "the costs are where the file says"

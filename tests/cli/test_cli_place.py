@@ -74,11 +74,14 @@ def test_a_bundle_is_placed_again_as_it_was(placing: Placing) -> None:
     assert report["chosen"] == "given"
     assert report["contenders"]["collage"]["median_ms"] > 0
     assert report["max_rel_error"] < 1e-4
-    assert set(report["prices_ms"]) == {f"the {len(before.groups)} groups that are given"} or len(
-        report["prices_ms"]
-    ) == len(before.groups)
+    assert len(before.groups) <= 16
+    assert len(report["prices"]) == len(before.groups) + 1
+    assert "all of these" in report["prices"]
+    assert not any(str(placing.file) in what for what in report["prices"])
     assert report["search"]["measured"] == 1, "the placement as a whole, and nothing else"
+    saved = placing.output.read_bytes()
     assert placing.place()["search"]["measured"] == 0
+    assert placing.output.read_bytes() == saved, "what is known is not written again"
     _assert_same_answers(placing.output, placing.bundle)
     assert main(["explain", str(placing.output)]) == 0
     assert main(["check", str(placing.output), *placing.options[:2]]) in (0, 3)
@@ -112,12 +115,35 @@ def test_what_is_left_open_is_found(placing: Placing) -> None:
     report = placing.place({"version": 1, "threads": 1, "pins": [pin]}, "--backends", "dnnl,tvm")
     (group,) = [g for g in report["groups"] if node in g["nodes"]]
     assert group["backend"] == "reference"
-    price_ms = report["prices_ms"][f"{node} on reference"]
-    assert price_ms is not None
-    assert price_ms > 0
+    price = report["prices"][f"{node} on reference"]
+    assert price["ms"] > 0
+    assert not price["is_least"], "all that it rules out was measured before"
     placing.place({"version": 1}, "--pin", f"{node}=reference", "--backends", "dnnl,tvm")
     assert main(["explain", str(placing.output)]) == 0
     assert f"{node} on reference: " in placing._capsys.readouterr().out
+
+
+@pytest.mark.ci
+def test_of_what_was_never_measured_the_price_is_not_known(
+    placing: Placing, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    costs = ["--costs", str(tmp_path / "empty.sqlite"), "--rounds", "2", "--threads", "1"]
+    pin = ["--pin", "/maxpool/MaxPool=reference", "--backends", "dnnl"]
+    assert main(["optimize", str(placing.model), *costs, *pin, "--json"]) == 0
+    (price,) = json.loads(capsys.readouterr().out)["prices"].values()
+    assert price["is_least"]
+    assert main(["optimize", str(placing.model), *costs, *pin]) == 0
+    said = capsys.readouterr().out
+    assert "/maxpool/MaxPool on reference: at least " in said or "on reference: not known" in said
+
+
+@pytest.mark.ci
+def test_a_pin_whose_globs_disagree_without_it(placing: Placing) -> None:
+    asked = {"version": 1, "threads": 1}
+    node = "/maxpool/MaxPool"
+    pins = ("--pin", "*MaxPool=dnnl", "--pin", "MaxPool=tvm", "--pin", f"{node}=reference")
+    report = placing.place(asked, "--backends", "dnnl,tvm", *pins)
+    assert report["prices"][f"{node} on reference"] == {"ms": None, "is_least": False}
 
 
 @pytest.mark.ci
@@ -128,7 +154,9 @@ def test_kept_together(placing: Placing) -> None:
     assert second in group["nodes"]
 
 
-def test_mistakes(optimised: Optimised, mistake: Mistake, tmp_path: Path) -> None:
+def test_mistakes(
+    optimised: Optimised, mistake: Mistake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "p.yaml"
 
     def said(text: str, *options: str) -> str:
@@ -144,6 +172,23 @@ def test_mistakes(optimised: Optimised, mistake: Mistake, tmp_path: Path) -> Non
         "version: 1\ngroups:\n- {backend: dnnl, nodes: /Flatten}"
     )
     assert f"{file}:3: no node is named 'conv1'" in said(fixed % "conv1")
+    whole = tmp_path / "whole.yaml"
+    assert main(["explain", str(optimised.bundle), "--placement", str(whole)]) == 0
+    capsys.readouterr()
+    assert f"{whole} leaves nothing open" in mistake(
+        "place", optimised.model, "--placement", whole, "--max-error", "1e-2"
+    )
+    asked = yaml.safe_load(whole.read_text(encoding="utf-8"))
+    (value,) = read(optimised.bundle).graph.inputs
+    unread = {"value": value, "from": "float32:plain", "to": "float32:3210", "backend": "dnnl"}
+    asked["conversions"].append(unread)
+    whole.write_text(yaml.safe_dump(asked), encoding="utf-8")
+    said_of_it = mistake("place", optimised.model, "--placement", whole)
+    assert f"{whole}: the conversion of {value!r} to float32:3210 by dnnl is read by nobody" in said_of_it
+    for file in (optimised.bundle, optimised.model):
+        assert "there is a file that is no placement" in mistake(
+            "explain", optimised.bundle, "--placement", file
+        )
     assert "cannot read" in mistake("place", optimised.model, "--placement", tmp_path / "none.yaml")
     assert "expected names separated by commas" in mistake(
         "optimize", optimised.model, "--keep-together", ","

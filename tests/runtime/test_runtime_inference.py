@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from collage_core import Bundle, InputError, Placement, Session, save
+from collage_core import Bundle, Context, Executable, InputError, Placement, Session, save
 from collage_core.backend import plain_variant
 from collage_core.device import Target
 from collage_core.errors import BackendError, CollageError
@@ -93,12 +93,20 @@ def test_run(session: Session) -> None:
         (None, {"x": np.zeros((3, 2), np.float32)}, "'x'"),
         (None, {"z": np.zeros(1)}, "the model has no input 'z'"),
         (None, {"x": None}, "'x'"),
+        ("x_out", {}, "output_names is 'x_out', and not a list of names"),
     ],
 )
 def test_mistakes(session: Session, names: list[str] | None, feed: dict[str, object], said: str) -> None:
     with pytest.raises(InputError, match=said):
         session.run(names, {**_FEED, **feed})
     assert session.run(["i_out"], _FEED)[0] == -7, "it goes on"
+
+
+def test_inputs_without_names(session: Session) -> None:
+    with pytest.raises(InputError, match="input_feed is a list, and not arrays by name"):
+        session.run(None, [_FEED["x"]])  # type: ignore[arg-type]  # the mistake
+    with pytest.raises(InputError, match="'x' is float32"):
+        session.io_binding().bind_input("x", "cpu", 0, np.float32, 6, 0)  # type: ignore[arg-type]
 
 
 def test_an_input_is_missing(session: Session) -> None:
@@ -173,6 +181,34 @@ def test_closed(session: Session) -> None:
     session.close()
     with pytest.raises(CollageError, match="closed"):
         session.run(None, _FEED)
+
+
+def test_closed_while_it_runs(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Context.run
+
+    def slow(*arguments: Any) -> None:
+        run(*arguments)
+        session.close()
+
+    monkeypatch.setattr(Context, "run", slow)
+    assert session.run(["i_out"], _FEED)[0] == -7, "what runs ends well"
+    with pytest.raises(CollageError, match="this session is closed"):
+        session.run(None, _FEED)
+
+
+def test_the_first_request_finds_its_buffers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Executable] = []
+    context = Executable.context
+
+    def counted(executable: Executable) -> Context:
+        made.append(executable)
+        return context(executable)
+
+    monkeypatch.setattr(Executable, "context", counted)
+    with Session(_bundle(tmp_path)) as session:
+        for _ in range(3):
+            session.run(None, _FEED)
+    assert len(made) == 1
 
 
 def test_a_model_is_no_bundle(tmp_path: Path) -> None:

@@ -101,6 +101,21 @@ def test_kept_together_by_a_library_that_would_not_have_proposed_it(registry: Re
         _candidates(registry, Constraints(together=[("a/*", "b/relu")], excluded=[("whole", None)]))
 
 
+def test_what_shares_a_node_is_kept_together_as_one(registry: Registry) -> None:
+    found = _candidates(registry, Constraints(together=[("a/relu", "a/neg"), ("a/neg", "b/relu")]))
+    assert {_names(c) for c in found if "a/neg" in _names(c)} == {("a/relu", "a/neg", "b/relu")}
+    twice = _candidates(registry, Constraints(together=[("a/*",), ("a/*",)]))
+    assert len(twice) == len(set(twice))
+    with pytest.raises(PlacementError, match="a/relu, b/relu cannot be one group: a path leaves them"):
+        _candidates(registry, Constraints(together=[("*relu",)]))
+
+
+def test_requests_that_are_in_each_others_way(registry: Registry) -> None:
+    said = "node 'a/relu' .* pinned to 'pairs', which offers to run it, but not as something else"
+    with pytest.raises(PlacementError, match=said):
+        _candidates(registry, Constraints(pins={"a/relu": "pairs"}, excluded=[("pairs", "Relu")]))
+
+
 def test_a_group_that_is_given(registry: Registry) -> None:
     group = FixedGroup(("a/relu", "a/neg"), "pairs", (_LAST,), (_LAST,))
     found = _candidates(registry, Constraints(groups=[group]))
@@ -129,6 +144,10 @@ def test_a_group_that_nobody_proposes(registry: Registry) -> None:
         ),
         ([FixedGroup(("a/*", "b/*"), "pairs")], "two nodes at most"),
         ([FixedGroup(("a/relu",), "singles", (_LAST,), (_LAST,))], "not in these formats; it offers "),
+        (
+            [FixedGroup(("a/relu",), "singles", (_PLAIN,), (_PLAIN,), (("tile", "4"),))],
+            "not with these options; it offers ",
+        ),
         (
             [FixedGroup(("a/*",), "pairs"), FixedGroup(("*relu",), "singles", where="p.yaml:7")],
             "p.yaml:7: *relu as one group of singles: 'a/relu' is in another group already (a/* as",
@@ -172,11 +191,14 @@ def test_what_is_left_keeps_to_it(asked: Constraints) -> None:
     except PlacementError:
         return
     selected = {s: _selected(s) for s in _all_selectors(asked)}
+    covered = {node for c in found for node in _names(c)}
+    assert covered >= {node for s in asked.pins for node in selected[s]}
     for c in found:
         names = {*_names(c)}
         for selector, backend in asked.pins.items():
-            if selector in _NAMES and selector in names:
-                assert c.backend == backend
+            by_name = {n: b for n, b in asked.pins.items() if n in _NAMES}
+            for node in names & selected[selector]:
+                assert c.backend == by_name.get(node, backend)
         for backend, of in asked.excluded:
             assert c.backend != backend or (of is not None and not names & selected[of])
         for selectors in asked.together:

@@ -62,6 +62,7 @@ class Collage:
             **os.environ,
             "COLLAGE_HOME": str(self.home),
             "COLLAGE_LOCK": str(self.folder / "lock"),  # not to wait for what others measure on this machine
+            "COLLAGE_SETTINGS": "off",
             "TMPDIR": str(self.temporary),
         }
         variables.pop("COLLAGE_PLUGINS", None)

@@ -10,7 +10,7 @@ from typing import Any
 from collage_run.files import replacing
 
 from collage_core.cli.arguments import add_json
-from collage_core.cli.output import require_writable, show
+from collage_core.cli.output import require_replaceable, require_writable, show
 from collage_core.errors import BundleError, CollageError
 from collage_core.report.front import front_svg
 from collage_core.report.summary import placement_json
@@ -38,8 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    for file in filter(None, (args.front, args.placement)):
-        require_writable(file)
+    for file, begins, what in ((args.front, b"<svg", "picture"), (args.placement, b"version:", "placement")):
+        if file is not None:
+            require_replaceable(require_writable(file), file, begins, what)
     bundle = read(args.bundle)
     report = dict(bundle.report) or placement_json(bundle.graph, bundle.placement)
     try:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from collage_core.cli.arguments import add_json, add_placing, add_rounds, rounds_of
-from collage_core.cli.output import require_writable, show
+from collage_core.cli.output import require_replaceable, require_writable, show
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
-from collage_core.errors import BundleError
+from collage_core.errors import CollageError
 from collage_core.pipeline.optimize import COLLAGE, Optimization
 from collage_core.report.summary import optimization_json
 from collage_core.report.text import optimization_text
 from collage_core.runtime.bundle import Bundle, holds, save
+from collage_core.steering import SETTINGS
 
 NAME = "optimize"
 SUMMARY = (
@@ -28,11 +30,12 @@ _ARCHIVE = b"PK\x03\x04"
 """How a bundle begins, as other ZIP archives."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser, settings: Collection[str] = SETTINGS) -> None:
+    """settings: see `add_placing`."""
     parser.add_argument("model", help="an ONNX file")
     parser.add_argument("-o", "--output", metavar="FILE", help="bundle to write (default: none)")
     add_rounds(parser, "each end-to-end comparison")
-    add_placing(parser)
+    add_placing(parser, settings)
     add_json(parser)
 
 
@@ -77,15 +80,5 @@ def _require_writable(output: str, model: str) -> None:
     """As `require_writable`; neither the model is replaced, nor anything that is no bundle."""
     path = require_writable(output)
     if path == Path(os.path.realpath(model)):
-        raise BundleError(f"cannot write {output}: it is the model")
-    if path.exists() and not _may_be_replaced(path):
-        raise BundleError(f"cannot write {output}: there is a file that is no bundle")
-
-
-def _may_be_replaced(path: Path) -> bool:
-    """Whether it is empty, or an archive as bundles are, whole or not. BundleError if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_ARCHIVE)) in (b"", _ARCHIVE)
-    except OSError as error:
-        raise BundleError(f"cannot write {path}: {error.strerror or error}") from None
+        raise CollageError(f"cannot write {output}: it is the model")
+    require_replaceable(path, output, _ARCHIVE, "bundle")  # whole or not

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from collage_core.cli.commands import optimize
+from collage_core.steering import SETTINGS
 
 NAME = "place"
 SUMMARY = (
@@ -13,8 +14,12 @@ SUMMARY = (
 )
 
 
+_THE_FILES_OWN = {"backends", "devices", "exclude", "keep-together", "pin", "precision", "threads"}
+"""Settings that say who runs what, as the placement does."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    optimize.add_arguments(parser)
+    optimize.add_arguments(parser, {*SETTINGS} - _THE_FILES_OWN)
     parser.add_argument(
         "--placement", metavar="FILE.yaml", required=True, help="who runs what, and what is left open"
     )
