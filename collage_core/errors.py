@@ -32,9 +32,14 @@ __all__ = [
     "PlacementError",
     "Refusal",
     "StepError",
+    "Terminated",
     "UnknownBackendError",
     "WorkerError",
 ]
+
+
+class Terminated(SystemExit):
+    """This process was asked to end (SIGTERM): no plugin's doing, whatever it was at."""
 
 
 class ModelError(CollageError):

@@ -16,10 +16,12 @@ from collage_core import hookspecs
 from collage_core.backend import CONTRACT, Backend, Peer
 from collage_core.device import Target
 from collage_core.devices import CpuDevice, Device
-from collage_core.errors import BackendError, CollageError, UnknownBackendError
+from collage_core.discovery import left_out
+from collage_core.errors import BackendError, CollageError, Terminated, UnknownBackendError
 from collage_core.ir import Definition
 from collage_core.placement import is_transfer, transfers_name
 from collage_core.quantizer import Quantizer
+from collage_core.standard_output import not_for_others
 from collage_core.transfers import Transfers
 
 __all__ = [
@@ -51,7 +53,8 @@ class Registry:
     """The backends, definitions of operators, devices, peers and quantizers of one process.
 
     Plugins are loaded from the entry points of installed packages, and from `extra` modules or objects
-    (tests, notebooks). A plugin whose import fails leaves the others alone. So do plugins that bring one
+    (tests, notebooks). A plugin whose import fails leaves the others alone, crashing too. So do plugins that
+    bring one
     name: which of them is meant nobody can know, and neither's counts. `failures` keeps what was wrong by
     the plugin's name, with its package and what to do.
     """
@@ -62,12 +65,21 @@ class Registry:
         self.failures: dict[str, str] = {}
         self._packages: dict[str, str] = {}
         if entry_points:
-            points = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
-            for point in sorted(points, key=lambda p: p.name):
+            found = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
+            points = sorted(found, key=lambda p: p.name)
+            reasons = left_out(points)
+            for point in points:
                 if point.dist is not None:
                     self._packages[point.name] = f"{point.dist.name} {point.dist.version}"
+                if point.name in reasons:
+                    self._fail(point.name, reasons[point.name])
+                    continue
                 try:
-                    self._manager.register(point.load(), name=point.name)
+                    with not_for_others():
+                        plugin = point.load()
+                    self._manager.register(plugin, name=point.name)
+                except Terminated:
+                    raise
                 except (Exception, SystemExit) as error:  # a foreign package may raise anything
                     self._fail(point.name, f"{type(error).__name__}: {error}")
         self._extra = tuple(extra)
@@ -147,14 +159,17 @@ class Registry:
         """The same, with each plugin's name; asked one by one: each may fail on its own."""
         for implementation in getattr(self._manager.hook, hook).get_hookimpls():
             try:
-                brought = list(implementation.function() or ())
-                for thing in brought:
-                    if not isinstance(thing, kind):
-                        raise TypeError(f"{hook} returned {thing!r}, which is no {kind.__name__}")
-                    if isinstance(thing, Backend):
-                        _require_contract(thing)
-                    if isinstance(thing, Backend | Device | Peer | Quantizer):
-                        thing.info()  # which everybody asks for, and which must not fail then
+                with not_for_others():
+                    brought = list(implementation.function() or ())
+                    for thing in brought:
+                        if not isinstance(thing, kind):
+                            raise TypeError(f"{hook} returned {thing!r}, which is no {kind.__name__}")
+                        if isinstance(thing, Backend):
+                            _require_contract(thing)
+                        if isinstance(thing, Backend | Device | Peer | Quantizer):
+                            thing.info()  # which everybody asks for, and which must not fail then
+            except Terminated:
+                raise
             except (Exception, SystemExit) as error:  # as at import: it must cost only itself
                 self._fail(implementation.plugin_name, f"{type(error).__name__}: {error}")
             else:
@@ -260,6 +275,8 @@ def default_registry() -> Registry:
     for name in filter(None, map(str.strip, os.environ.get(PLUGINS_VARIABLE, "").split(","))):
         try:
             module = importlib.import_module(name)
+        except Terminated:
+            raise
         except (Exception, SystemExit) as error:  # as for entry points: it must cost only itself
             registry.failures[name] = f"{type(error).__name__}: {error}"
         else:

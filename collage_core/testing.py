@@ -214,8 +214,8 @@ def check_group(
 
     Formats have the dtypes of the values, or such that the target allows. A kernel is called twice on the
     same inputs, with other bytes in outputs and workspace before each; both answers are right. So is one for
-    each output that may share the buffer of an input, lying there. It returns nothing truthy, and writes
-    neither an input (but that one) nor beside its buffers.
+    each output that may share the buffer of an input, lying there. So is each of two contexts, whose calls
+    take turns. It returns nothing truthy, and writes neither an input (but that one) nor beside its buffers.
 
     inputs: those of the graph, of which `subgraph` may be a part, row-major, by name. other_inputs: the same
     for a third call, which reads what the buffers hold then. expected: `subgraph`'s outputs for `inputs`, by
@@ -247,13 +247,11 @@ def check_group(
             except DeclinedError:
                 continue
             kernels[variant] = kernel
-            _check_calls(kernel, subgraph, variant, runs, tolerances or {}, repeatable)
-            _check_aliases(kernel, subgraph, variant, runs[0], tolerances or {})
+            _check_kernel(kernel, subgraph, variant, runs, tolerances or {}, repeatable)
             if (stored := backend.stored(kernel, subgraph, variant, target)) is not None:
                 with _naming("restored"):
                     again = restore(_read_again(stored))
-                    _check_calls(again, subgraph, variant, runs, tolerances or {}, repeatable)
-                    _check_aliases(again, subgraph, variant, runs[0], tolerances or {})
+                    _check_kernel(again, subgraph, variant, runs, tolerances or {}, repeatable)
     if not kernels:
         raise NothingBuiltError(f"{where}: every variant is declined when it is to be built")
     return kernels
@@ -299,7 +297,7 @@ def _check_formats(subgraph: Subgraph, variant: Variant, target: Target, run: _R
                 raise AssertionError(f"{what} {name!r} is {value.dtype}{list(value.shape)}, not {format}")
 
 
-def _check_calls(
+def _check_kernel(
     kernel: Kernel,
     subgraph: Subgraph,
     variant: Variant,
@@ -324,19 +322,19 @@ def _check_calls(
     fixed = [i for i, name in enumerate(subgraph.outputs) if name not in drawn]
     if repeatable and not all(_same(answers[0][i], answers[1][i]) for i in fixed):
         raise AssertionError("the second call answers otherwise than the first, on the same inputs")
-
-
-def _check_aliases(
-    kernel: Kernel, subgraph: Subgraph, variant: Variant, run: _Run, tolerances: Mapping[str, float]
-) -> None:
+    first = runs[0]
     for output, source in kernel.may_alias.items():
         # other shapes or formats are never made to share: core tells that by itself
         alike = variant.outputs[output] == variant.inputs[source]
-        if alike and run.outputs[output].shape == run.inputs[subgraph.inputs[source]].shape:
-            others = [i for i in range(len(run.inputs)) if i != source]
+        if alike and first.outputs[output].shape == first.inputs[subgraph.inputs[source]].shape:
+            others = [i for i in range(len(first.inputs)) if i != source]
             with _naming(f"output {output} in the buffer of input {source}"):
-                bound = bind(kernel, subgraph, variant, run.inputs, {output: source})
-                _call(bound, subgraph, run, others, tolerances)
+                bound = bind(kernel, subgraph, variant, first.inputs, {output: source})
+                _call(bound, subgraph, first, others, tolerances)
+    contexts = [(run, bind(kernel, subgraph, variant, run.inputs)) for run in (first, runs[-1])]
+    for run, bound in (contexts[1], contexts[0], contexts[1]):
+        with _naming("bound twice"):
+            _call(bound, subgraph, run, range(len(run.inputs)), tolerances)
 
 
 def _call(

@@ -55,9 +55,11 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "hookspecs": {"backend", "devices", "ir", "quantizer"},
     "placement": {"backend", "device", "errors", "formats"},
     "rounding": {"backend", "formats", "ir", "placement"},
+    "standard_output": set(),
+    "discovery": {"folders"},
     "plugins": {
-        *("backend", "device", "devices", "errors", "hookspecs", "ir", "placement", "quantizer"),
-        *("reference", "transfers"),
+        *("backend", "device", "devices", "discovery", "errors", "hookspecs", "ir", "placement"),
+        *("quantizer", "reference", "standard_output", "transfers"),
     },
     "registration": {"errors", "patterns", "plugins", "rules"},
     "reference": {"backend", "device", "devices", "errors", "formats", "ir", "operators"},
@@ -68,7 +70,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
     },
     "candidates": {
         *("backend", "device", "errors", "formats", "ir", "patterns", "placement", "registration"),
-        *("rounding", "rules"),
+        *("rounding", "rules", "standard_output"),
     },
     "search": {"backend", "candidates", "costs", "errors", "formats", "ir", "placement", "rounding"},
     "testing": {"backend", "costs", "device", "devices", "errors", "formats", "ir", "plugins", "reference"},

@@ -21,6 +21,7 @@ from collage_core.patterns import BackendPattern, find_matches
 from collage_core.placement import VIEW
 from collage_core.registration import registered_patterns, registered_rules
 from collage_core.rules import PatternRule, generate
+from collage_core.standard_output import not_for_others
 
 __all__ = [
     "CandidateSet",
@@ -79,7 +80,9 @@ def generate_candidates(
     # Graph libraries last: they are also asked about what the others offer.
     for backend in sorted(backends, key=lambda b: kinds[b.name] is BackendKind.GRAPH):
         kind = kinds[backend.name]
-        offers, declined = _offers_of(graph, backend, kind, target, (taken or {}).get(backend.name), kernels)
+        own = (taken or {}).get(backend.name)
+        with not_for_others():
+            offers, declined = _offers_of(graph, backend, kind, target, own, kernels)
         found += [c for c in offers if kept.allows(c.subgraph, c.backend, c.variant)]
         if kept.pins:
             offered |= {(i, backend.name.lower()) for c in offers for i in c.subgraph.node_set}

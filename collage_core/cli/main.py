@@ -7,6 +7,7 @@ line that says why; 2 wrong usage; others as the command says; 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import importlib.metadata
 import os
 import signal
@@ -21,7 +22,7 @@ from typing import TextIO, cast
 from collage_core.cli import commands
 from collage_core.cli.arguments import forget_settings, require_settings, settings_text
 from collage_core.cli.output import Dispensable, drop
-from collage_core.errors import CollageError
+from collage_core.errors import CollageError, Terminated
 from collage_core.worker import RemoteError
 from collage_core.worker.errors import is_own
 
@@ -46,12 +47,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+    raise Terminated(128 + number)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     # Whoever started us may have closed them; `print` would write what is for the one to the other.
+    if not faulthandler.is_enabled():
+        with suppress(OSError, ValueError, AttributeError):  # none, or no file
+            faulthandler.enable(
+                sys.stderr
+            )  # where a library takes this process down, what was called is told
     sys.stdout = sys.stdout or _nowhere()
     sys.stderr = sys.stderr or _nowhere()
     # No answer is lost for progress that cannot be written.

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from collage_core.costs.failures import may_do_now
-from collage_core.costs.record import DISTURBED, MOVED, CostKey, CostRecord, Policy
+from collage_core.costs.record import DISTURBED, MOVED, STATUSES, CostKey, CostRecord, Policy
 from collage_core.errors import CostDatabaseError
 from collage_core.folders import user_folder
 
@@ -35,6 +35,7 @@ _OURS = {"costs", "sqlite_autoindex_costs_1", "sqlite_stat1"}
 _NO_COST = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What reading something else as a cost raises."""
 _ENTRIES = frozenset(f.name for f in fields(CostRecord))
+_MAY_LACK = ("median_ms", "spread_ms", "error")
 _PUT = """
 INSERT INTO costs VALUES (:digest, :key, :record, :created_at)
 ON CONFLICT (digest) DO UPDATE SET key = excluded.key, record = excluded.record, created_at =
@@ -273,7 +274,17 @@ def _key_of(data: dict[str, Any]) -> CostKey:
 def _record_of(data: dict[str, Any]) -> CostRecord:
     if unknown := data.keys() - _ENTRIES:
         raise ValueError(f"unknown entries {sorted(unknown)}")
-    return CostRecord(**data)
+    record = CostRecord(**data)
+    if record.status not in STATUSES:
+        raise ValueError(f"status {record.status!r} is none; known: {', '.join(STATUSES)}")
+    if not isinstance(record.details, dict) or not isinstance(record.reason, str | None):
+        raise ValueError("details are no entries by name, or the reason is no text")
+    for name in ("median_ms", "spread_ms", "error", "seconds", "runs"):
+        value = getattr(record, name)
+        is_number = type(value) in (int, float) and value >= 0
+        if not is_number and not (value is None and name in _MAY_LACK):
+            raise ValueError(f"{name} is {value!r}, and no number from 0 on")
+    return record
 
 
 def _cause(error: Exception) -> str:

@@ -49,6 +49,8 @@ Status = str
 UNAVAILABLE: Status = "unavailable"
 """Nothing could be measured, for a reason that is not the candidate's: no worker, no library, no disk."""
 
+STATUSES = ("ok", "declined", "failed", "crashed", "timeout", "wrong", UNAVAILABLE)
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:

@@ -12,7 +12,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
-from collage_core.errors import CollageError, InputError
+from collage_core.errors import CollageError, InputError, Terminated
 from collage_core.formats import Array
 
 __all__ = ["Metric", "MetricFunction", "metric_in"]
@@ -50,6 +50,8 @@ class Metric:
         try:
             with redirect_stdout(sys.stderr):  # which is the report's alone
                 told = float(self.function(outputs, expected))
+        except Terminated:
+            raise
         except (Exception, SystemExit) as error:  # anything that a person may have written
             raise InputError(f"metric {self.name}: it fails: {type(error).__name__}: {error}") from error
         if told < 0.0:
@@ -70,6 +72,8 @@ def metric_in(place: str) -> Metric:
             function = runpy.run_path(file).get(name)
     except OSError as error:
         raise CollageError(f"metric {place}: {error.strerror or error}") from None
+    except Terminated:
+        raise
     except (Exception, SystemExit) as error:  # anything that a person may have written
         raise CollageError(f"metric {place}: {file} fails: {type(error).__name__}: {error}") from error
     finally:

@@ -16,6 +16,7 @@ from collage_core.errors import ModelError
 from collage_core.formats import Array
 from collage_core.ir import Graph, NodeSet, Subgraph, from_model
 from collage_core.ir.passes import normalise
+from collage_core.reference import evaluate
 from collage_core.testing import make_model, node
 
 __all__ = ["Group", "groups_of", "readable", "specimens"]
@@ -39,6 +40,22 @@ class Group:
     def inputs(self) -> Mapping[str, Array]:
         """The graph's, by name."""
         return self.sample.inputs
+
+
+def other_inputs(subgraph: Subgraph, inputs: Mapping[str, Array]) -> Mapping[str, Array] | None:
+    """The graph's inputs with their floats in reversed order, for a further call; None where nothing is other
+    then, or where the model makes something else of it: another shape, an error.
+    """
+    others = {v: a.ravel()[::-1].reshape(a.shape) if a.dtype.kind == "f" else a for v, a in inputs.items()}
+    if all(np.array_equal(a, inputs[v], equal_nan=a.dtype.kind == "f") for v, a in others.items()):
+        return None
+    graph, names = subgraph.graph, (*subgraph.inputs, *subgraph.outputs)
+    try:
+        with np.errstate(all="ignore"):
+            values = evaluate(graph, others, keep=names)
+    except Exception:  # what is computed may not be defined for them
+        return None
+    return others if all(values[v].shape == graph.shape_of(v) for v in names) else None
 
 
 def readable(sample: Sample) -> Graph | None:

@@ -11,6 +11,7 @@ import bz2
 import ctypes
 import gc
 import hashlib
+import itertools
 import json
 import locale
 import lzma
@@ -273,8 +274,17 @@ def _state() -> dict[str, object]:
         "NumPy's handling of errors": str(np.geterr()),
         "Python's random numbers": hash(random.getstate()),
         "NumPy's random numbers": np.random.get_state()[1].tobytes(),  # type: ignore[index]
-        "the environment": dict(os.environ),
+        "whether Python collects garbage": gc.isenabled(),
+        "the environment": {**os.environ, **_variables_of_c()},
     }
+
+
+def _variables_of_c() -> dict[str, str]:
+    """Those that a library has set, too, of which Python does not know."""
+    entries = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
+    set_ = itertools.takewhile(lambda entry: entry is not None, (entries[i] for i in itertools.count()))
+    pairs = (os.fsdecode(entry).partition("=") for entry in set_ if entry is not None)
+    return {name: value for name, _, value in pairs}
 
 
 def _signals(mask: str) -> int:

@@ -6,6 +6,7 @@ import functools
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,7 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from collage_conformance.groups import Group, groups_of, readable
+from collage_conformance.groups import Group, groups_of, other_inputs, readable
 from collage_conformance.samples import Sample, chains, samples_of
 from collage_conformance.subject import Subject
 from collage_core.backend import BackendKind, plain_variant
@@ -38,6 +39,10 @@ _NOTHING = "it builds nothing of what is at hand, or too slowly to tell"
 
 _LIMITS = ("==", "===", "~=", "<", "<=")
 """Signs that leave out versions that are not there yet."""
+
+_VARIABLES = dict(os.environ)
+_ALLOWED, _BLOCKED = os.sched_getaffinity(0), signal.pthread_sigmask(signal.SIG_BLOCK, ())
+"""As they are before any backend was asked for anything in this process, which may have changed them."""
 
 Record = Callable[[str, object], None]
 
@@ -210,6 +215,7 @@ class Conformance:
                     group.subgraph,
                     group.inputs,
                     subject.target,
+                    other_inputs=other_inputs(group.subgraph, group.inputs),
                     tolerances=self.tolerances,
                     repeatable=self.repeatable,
                 )
@@ -226,7 +232,7 @@ class Conformance:
         file = folder / f"{check}.json"
         file.unlink(missing_ok=True)
         arguments = [check, subject.backend.name, str(subject.target.threads), str(file)]
-        variables = {**os.environ, **subject.backend.environment(subject.target), "PYTHONHASHSEED": seed}
+        variables = {**_VARIABLES, **subject.backend.environment(subject.target), "PYTHONHASHSEED": seed}
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "collage_conformance.kernels", *arguments],
@@ -235,6 +241,7 @@ class Conformance:
                 text=True,
                 errors="replace",
                 timeout=_PROCESS_LIMIT_S,
+                preexec_fn=_as_at_first,
             )
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it hangs: {check} took more than {_PROCESS_LIMIT_S:g} s") from None
@@ -245,6 +252,11 @@ class Conformance:
         told = json.loads(file.read_text())
         _skip_unless(told is not None, _NOTHING)
         return list(told)
+
+
+def _as_at_first() -> None:
+    os.sched_setaffinity(0, _ALLOWED)
+    signal.pthread_sigmask(signal.SIG_SETMASK, _BLOCKED)
 
 
 @functools.cache

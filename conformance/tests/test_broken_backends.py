@@ -72,6 +72,27 @@ def test_each_fails_just_where_its_fault_is(name: str, tmp_path: Path) -> None:
     assert found["failed"] == [name], found["checks"]
 
 
+@pytest.mark.ci
+@pytest.mark.parametrize(("name", "call"), [("remembers", "call 3"), ("onecontext", "bound twice")])
+def test_what_is_right_for_the_first_inputs_only(name: str, call: str, tmp_path: Path) -> None:
+    found = _checked(name, tmp_path, "-k", "test_operator and Neg")
+    assert found["failed"] == ["operator"]
+    assert all(f": {call}: output 'y'" in fault for fault in found["checks"]["operator"]["faults"])
+
+
+@pytest.mark.ci
+def test_what_it_has_changed_before_is_seen(tmp_path: Path) -> None:
+    """In the process of the kit, whose children would have it from the start."""
+    found = _checked("setsvariables", tmp_path, "-k", "(test_operator and Neg) or test_manners")
+    assert found["failed"] == ["manners"]
+    (fault,) = found["checks"]["manners"]["faults"]
+    assert fault.splitlines() == [
+        "it changes the processors that may be used",
+        "it sets the variable BROKEN_BY_C",
+        "it sets the variable BROKEN_BY_PYTHON",
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "failed"), [("rare", []), ("raremanners", ["manners"])])
 def test_one_that_takes_nothing_common_is_looked_at(name: str, failed: list[str], tmp_path: Path) -> None:

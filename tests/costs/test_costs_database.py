@@ -146,7 +146,24 @@ def test_a_bad_line_imports_nothing(tmp_path: Path) -> None:
     with CostDatabase(tmp_path / "a") as a, CostDatabase(tmp_path / "b") as b:
         a.put(key(), CostRecord("ok", 1.0))
         good = next(a.export())
-        for bad in ("{", "[]", "{}", "1", good.replace("created_at", "when"), good.replace("runs", "laps")):
+        rubbish = [
+            ("median_ms", "x"),
+            ("median_ms", -1.0),
+            ("median_ms", True),
+            ("spread_ms", []),
+            ("runs", "a"),
+            ("runs", None),
+            ("seconds", None),
+            ("error", "x"),
+            ("status", "weird"),
+            ("reason", 5),
+            ("details", []),
+            ("details", "s"),
+        ]
+        whole = json.loads(good)
+        spoilt = [json.dumps({**whole, "record": {**whole["record"], k: v}}) for k, v in rubbish]
+        renamed = good.replace("created_at", "when"), good.replace("runs", "laps")
+        for bad in ("{", "[]", "{}", "1", *renamed, *spoilt):
             with pytest.raises(CostDatabaseError, match=r"^line 2 is no exported cost") as caught:
                 b.import_([good, bad])
             assert "\n" not in str(caught.value)

@@ -114,6 +114,8 @@ def ask(data: bytes, inputs: Mapping[str, Array]) -> Opinions:
     try:
         graph = from_model(model)
         reference = evaluate(graph, inputs)
+    except MemoryError as error:  # of a machine, and no fault: nothing can be said there
+        return Opinions(None, None, refusal=f"out of memory: {error}", untold=untold)
     except CollageError as error:
         return Opinions(runtime, None, refusal=f"{type(error).__name__}: {error}", untold=untold)
     except Exception:

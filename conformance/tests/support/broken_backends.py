@@ -188,6 +188,61 @@ class Manners(Sound):
         return super().build(subgraph, variant, target)
 
 
+class Remembers(Sound):
+    """The first answer, whatever is asked next."""
+
+    name = "remembers"
+
+    def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+        return RememberingKernel(_FUNCTIONS[subgraph.nodes[0].op_type])
+
+
+class RememberingKernel(Kernel):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
+        known: list[Array] = []
+
+        def call() -> None:
+            if not known:
+                known.append(self._function(inputs[0], out=np.empty_like(inputs[0])))
+            np.copyto(outputs[0], known[0])
+
+        return call
+
+
+class OneContext(Sound):
+    """Every context reads the inputs of the one that was bound first."""
+
+    name = "onecontext"
+
+    def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+        return OneContextKernel(_FUNCTIONS[subgraph.nodes[0].op_type], self.call)
+
+
+class OneContextKernel(ElementwiseKernel):
+    def bind(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
+    ) -> Bound:
+        self._first = getattr(self, "_first", inputs)
+        return lambda: self._call(self._function, self._first[0], outputs[0])
+
+
+class SetsVariables(Sound):
+    """In whatever process it builds: Python's own, and the C library's beside Python."""
+
+    name = "setsvariables"
+
+    def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+        os.environ["BROKEN_BY_PYTHON"] = "1"
+        ctypes.CDLL(None).setenv(b"BROKEN_BY_C", b"1", 1)
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        return super().build(subgraph, variant, target)
+
+
 class Rare(Sound):
     """Takes what is in none of the common models."""
 
@@ -253,4 +308,5 @@ FAULTY = (
 
 @hookimpl
 def collage_backends() -> Sequence[Backend]:
-    return [Sound(), Rare(), RareManners(), Unable(), Crashing(), *(kind() for kind in FAULTY)]
+    subtly = Remembers(), OneContext(), SetsVariables()
+    return [Sound(), *subtly, Rare(), RareManners(), Unable(), Crashing(), *(kind() for kind in FAULTY)]

@@ -236,6 +236,14 @@ def test_a_network_of_many_layers_is_defined_to_its_end(opset: int) -> None:
     ("op", "inputs", "operands", "outputs", "attributes"),
     [
         ("SkipLayerNormalization", _NORM, "x skip gamma beta b", "y mean - -", {}),
+        ("SkipLayerNormalization", {**_NORM, "x": _NORM["x"][:1]}, "x skip gamma", "y", {}),
+        (
+            "GroupQueryAttention",
+            {"x": floats(2, 5, 24)},
+            "x x x - - lasts most",
+            "y - -",
+            {"num_heads": 2, "kv_num_heads": 2, "local_window_size": 0},
+        ),
         ("RotaryEmbedding", {"x": floats(2, 5, 24)}, "x p c s", "y", {"scale": 2.0}),
         ("RotaryEmbedding", {"x": floats(2, 3, 5, 12)}, "x p c s", "y", {}),
         ("RotaryEmbedding", {"x": floats(2, 5, 48)}, "x p c s", "y", {"num_heads": 3}),
@@ -248,6 +256,7 @@ def test_what_has_no_definition_is_named(
     op: str, inputs: Operands, operands: str, outputs: str, attributes: dict[str, Any]
 ) -> None:
     constants = {"c": floats(7, 4), "s": floats(7, 4), "p": np.zeros((2, 5), np.int64)}
+    constants |= {"lasts": np.full((2,), 4, np.int32), "most": np.array(5, np.int32)}
     model = one_node(op, inputs, operands, outputs, constants=constants, **attributes)
     with pytest.raises(ModelError, match=rf"implements no com\.microsoft\.{op}"):
         evaluate(read_defined(model), inputs)

@@ -49,6 +49,8 @@ def _group_query_attention(call: Call) -> str | None:
     unusual = {k: v for k, v in stated.items() if k not in _KNOWN and v not in (0, -1, "NONE")}
     if call.opset < AXES_SINCE or known is None or not float_type(call) or unusual:
         return None
+    if stated.get("local_window_size", -1) == 0:  # nothing is attended to: nobody means that
+        return None
     if (
         any(call.given[10:])
         or any(call.asked[3:])

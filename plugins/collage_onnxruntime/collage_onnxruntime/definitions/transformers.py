@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 
-from collage_core.ir import Call
+from collage_core.ir import Call, TensorType
 from collage_onnxruntime.definitions.text import (
     AXES_SINCE,
     State,
     float_type,
     function,
     integers,
+    known_types,
     number,
 )
 
@@ -86,12 +87,19 @@ def _skip_rms_norm(call: Call) -> str | None:
 
 
 def _skip_norm(call: Call, head: str, bias: int) -> str | None:
-    if call.asks(1) or call.asks(2):
+    known = known_types(call, 0, 1)
+    if call.asks(1) or call.asks(2) or (known is not None and _is_wider(known[1], known[0])):
         return None
     added = "both = Add (x, skip) sum = Add (both, bias)" if call.has(bias) else "sum = Add (x, skip)"
     beta = "beta" if bias == 4 and call.has(3) else ""
     norm = _layer_norm(call, "sum", beta) if bias == 4 else _rms_norm(call, "sum")
     return _function(head, norm, added)
+
+
+def _is_wider(skip: TensorType, x: TensorType) -> bool:
+    """Whether what is added would make x larger, which the operator does not allow."""
+    pairs = zip(reversed(skip.shape), reversed(x.shape), strict=False)
+    return len(skip.shape) > len(x.shape) or any(a not in (1, b) for a, b in pairs if isinstance(a, int))
 
 
 def _layer_norm(call: Call, x: str, beta: str) -> list[str] | None:
