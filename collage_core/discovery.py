@@ -136,7 +136,7 @@ def _main(group: str, told_fd: int, names: Sequence[str]) -> None:
                 for thing in getattr(plugin, hook, list)() or ():
                     for ask in ("info", "patterns", "rules"):
                         getattr(thing, ask, list)()
-        except Exception:  # whoever asks it hears it
+        except (Exception, SystemExit):  # whoever asks it hears it
             pass
         except BaseException as error:
             os.write(told_fd, f"raised raises {type(error).__name__}\n".encode())

@@ -279,8 +279,9 @@ def test_edited_bundles_are_run_or_refused(count: int, seed: int, tmp_path: Path
     _, megabytes, _, good = result.stdout.split()[-4:]
     assert count / 10 < int(good) < count / 2, "some edits change nothing that matters, most do"
     assert int(megabytes) < _MOST_MEGABYTES
-    kernels = {folders["home"] / "kernels", folders["home"] / "tvm" / "objects"}
-    left = [p for p in tmp_path.rglob("*") if p.is_file() and kernels.isdisjoint(p.parents)]
+    kept = {folders["home"] / "kernels", folders["home"] / "tvm" / "objects"}
+    kept.add(folders["user"] / ".cache" / "collage" / "discovered")
+    left = [p for p in tmp_path.rglob("*") if p.is_file() and kept.isdisjoint(p.parents)]
     assert sorted(left) == [path, path.with_name("variant")]
 
 
