@@ -76,9 +76,10 @@ def placement_yaml(graph: Graph, placement: Placement) -> str:
         {"value": c.value, "from": str(c.source), "to": str(c.destination), "backend": c.backend}
         for c in placement.conversions
     ]
-    names = [n.name for n in graph.nodes] + list(graph.values)
+    texts = {*(n.name for n in graph.nodes), *graph.values}
+    texts |= {text for g in placement.groups for option in g.variant.options for text in option}
     # Of letters that a person cannot see YAML takes some for the end of a line.
-    is_readable = all(name.isprintable() for name in names)
+    is_readable = all(text.isprintable() for text in texts)
     form: dict[str, Any] = {"sort_keys": False, "default_flow_style": None, "width": 110}
     text: str = yaml.safe_dump(told, allow_unicode=is_readable, **form)
     return text

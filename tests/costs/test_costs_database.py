@@ -40,14 +40,15 @@ keys = st.builds(
     environment=st.dictionaries(st.sampled_from(["cpu", "threads"]), st.text(max_size=3)),
     policy=policies,
 )
+amounts = st.floats(0, allow_nan=False, allow_infinity=False)
 records = st.builds(
     CostRecord,
     status=st.sampled_from(["ok", "failed", "crashed"]),
-    median_ms=st.none() | floats,
-    spread_ms=st.none() | floats,
+    median_ms=st.none() | amounts,
+    spread_ms=st.none() | amounts,
     runs=st.integers(0, 100),
-    error=st.none() | floats,
-    seconds=floats,
+    error=st.none() | amounts,
+    seconds=amounts,
     reason=st.none() | st.text(),
     details=st.dictionaries(st.text(), json_values | st.lists(json_values)),
 )
