@@ -172,7 +172,8 @@ class CostDatabase:
                 continue
             try:
                 data = json.loads(line)
-                rows.append(_row(_key_of(data["key"]), _record_of(data["record"]), float(data["created_at"])))
+                key, record = _key_of(data["key"]), _checked(_record_of(data["record"]))
+                rows.append(_row(key, record, float(data["created_at"])))
             except _NO_COST as error:
                 said = f"it has no {error}" if isinstance(error, KeyError) else str(error)
                 raise CostDatabaseError(f"line {number} is no exported cost: {said}") from None
@@ -274,7 +275,11 @@ def _key_of(data: dict[str, Any]) -> CostKey:
 def _record_of(data: dict[str, Any]) -> CostRecord:
     if unknown := data.keys() - _ENTRIES:
         raise ValueError(f"unknown entries {sorted(unknown)}")
-    record = CostRecord(**data)
+    return CostRecord(**data)
+
+
+def _checked(record: CostRecord) -> CostRecord:
+    """The same. ValueError where somebody else has written what no measurement says."""
     if record.status not in STATUSES:
         raise ValueError(f"status {record.status!r} is none; known: {', '.join(STATUSES)}")
     if not isinstance(record.details, dict) or not isinstance(record.reason, str | None):
