@@ -38,41 +38,53 @@ def left_out(points: Sequence[EntryPoint]) -> dict[str, str]:
     Those that could be asked before are not asked again: by package, version, interpreter and core's version.
     A plugin that raises an ordinary exception can be asked: whoever does so hears it.
     """
-    known = _known()
-    unseen = [p for p in points if p.name not in known and not _seen(p).exists()]
-    found = {p.name: known[p.name] for p in points if p.name in known}
+    if (told := os.environ.get(LEFT_OUT_VARIABLE)) is not None:
+        return _reasons(told)
+    unseen = [p for p in points if not _is_seen(p)]
+    found: dict[str, str] = {}
+    are_remembered = True
     while unseen and sys.executable:
         asked, reason = _ask(unseen[0].group, [p.name for p in unseen])
         for point in unseen[:asked]:
-            _remember(point)
+            are_remembered &= _remember(point)
         if reason is None:
             break
         found[unseen[asked].name] = reason
         unseen = unseen[asked + 1 :]
-    if found:
-        os.environ[LEFT_OUT_VARIABLE] = json.dumps({**known, **found})
+    if found or not are_remembered:
+        os.environ[LEFT_OUT_VARIABLE] = json.dumps(found)
     return found
 
 
-def _known() -> dict[str, str]:
+def _reasons(told: str) -> dict[str, str]:
     with suppress(ValueError, AttributeError):
-        return {str(k): str(v) for k, v in json.loads(os.environ.get(LEFT_OUT_VARIABLE, "{}")).items()}
+        return {str(name): str(reason) for name, reason in json.loads(told).items()}
     return {}
 
 
-def _seen(point: EntryPoint) -> Path:
-    """A file that is there where it could be asked."""
+def _mark(point: EntryPoint) -> Path:
+    """A file that is there where it could be asked. RuntimeError where nobody's home is known."""
     package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
     facts = [point.name, point.value, package, platform.python_version(), sys.prefix, version("collage-core")]
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
     return cache_folder() / "discovered" / digest
 
 
-def _remember(point: EntryPoint) -> None:
-    path = _seen(point)
-    with suppress(OSError):  # asked again next time
+def _is_seen(point: EntryPoint) -> bool:
+    with suppress(OSError, RuntimeError):
+        return _mark(point).exists()
+    return False
+
+
+def _remember(point: EntryPoint) -> bool:
+    """Whether that is possible: it is asked again otherwise."""
+    try:
+        path = _mark(point)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
+    except (OSError, RuntimeError):
+        return False
+    return True
 
 
 def _ask(group: str, names: Sequence[str]) -> tuple[int, str | None]:

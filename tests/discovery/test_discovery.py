@@ -105,6 +105,17 @@ def test_what_was_asked_is_not_asked_again(site: Site) -> None:
 
 
 @pytest.mark.ci
+def test_where_nothing_can_be_remembered(site: Site) -> None:
+    """Each command asks, and its own children do not."""
+    log = site.folder / "log"
+    site.install("acme", f"with open({str(log)!r}, 'a') as f:\n    f.write('asked ')")
+    (site.folder / "cache").write_text("no folder")
+    for count in (2, 4):
+        assert "acme" not in site.backends()
+        assert log.read_text() == "asked " * count
+
+
+@pytest.mark.ci
 def test_what_it_writes_is_no_report(site: Site) -> None:
     source = "import os\nprint('hello')\nos.write(1, b'hello')\nos.system('echo hello')\n"
     site.install("acme", source)
