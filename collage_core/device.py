@@ -10,9 +10,9 @@ from collage_run.processor import Processor, cpuinfo, processor
 from collage_core.errors import CollageError
 from collage_core.formats import BFLOAT16, CPU, FLOATS, Format
 
-__all__ = ["PRECISIONS", "Processor", "Target", "cpuinfo", "processor"]
+__all__ = ["MOST_THREADS", "PRECISIONS", "Processor", "Target", "cpuinfo", "processor"]
 
-_MOST_THREADS = 1024
+MOST_THREADS = 1024
 """No machine has many more, and libraries start as many as they are told."""
 
 
@@ -39,8 +39,8 @@ class Target:
             raise CollageError(
                 f"device {self.device!r} is not supported; the host is {CPU!r}, others are accelerators"
             )
-        if type(self.threads) is not int or not 1 <= self.threads <= _MOST_THREADS:
-            raise CollageError(f"threads must be 1 to {_MOST_THREADS}, not {self.threads!r}")
+        if type(self.threads) is not int or not 1 <= self.threads <= MOST_THREADS:
+            raise CollageError(f"threads must be 1 to {MOST_THREADS}, not {self.threads!r}")
         if not isinstance(self.precisions, tuple | list | set | frozenset):
             raise CollageError(f"precisions is a tuple of float types, not {self.precisions!r}")
         for dtype in self.precisions:
@@ -60,7 +60,7 @@ class Target:
     @classmethod
     def default(cls) -> Target:
         """The CPU with as many threads as this process may use."""
-        return cls(CPU, min(len(os.sched_getaffinity(0)), _MOST_THREADS))
+        return cls(CPU, min(len(os.sched_getaffinity(0)), MOST_THREADS))
 
     def __str__(self) -> str:
         beside = [f"+ {name}" for name in self.accelerators]

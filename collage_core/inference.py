@@ -73,9 +73,7 @@ class Session:
         self._lock = threading.Lock()
         self._is_closed = False
         first = self._executable.context()
-        for array in first.inputs.values():
-            array.fill(0)
-        first.execute()
+        first.warm_up()
         self._free = [first]
 
     def __enter__(self) -> Session:

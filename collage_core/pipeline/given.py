@@ -22,20 +22,12 @@ GIVEN = "given"
 _TITLE = "the placement as it is given"
 
 
-def run_given(aim: Aim, placement: Placement, file: str) -> Optimization:
+def run_given(aim: Aim, placement: Placement) -> Optimization:
     """The placement itself, with what is known of its costs and what it takes as a whole.
 
-    PlacementError, with the file that it comes from, where it does not fit the graph, asks a backend for what
-    it does not offer, contradicts what was asked for beside it, or does not run.
+    PlacementError where it does not fit the graph, asks a backend for what it does not offer, contradicts
+    what was asked for beside it, or does not run.
     """
-    try:
-        return _ran(aim, placement)
-    except PlacementError as error:
-        said = str(error)
-        raise PlacementError(said if said.startswith(file) else f"{file}: {said}") from None
-
-
-def _ran(aim: Aim, placement: Placement) -> Optimization:
     machine, graph = aim.machine, aim.workspace.graph
     machine.progress.phase("looking up costs")
     _check_conversions(aim, placement)

@@ -188,7 +188,8 @@ def optimize(
         if given is None or placement is None:
             found = run(aim, None if is_op_level else searcher, seed)
         else:
-            found = run_given(aim, given, placement.path)
+            with placement.naming():
+                found = run_given(aim, given)
         if not asked:
             return replace(found, original=check, opinion=opinion)
         if not found.is_recalled:

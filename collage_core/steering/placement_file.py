@@ -23,7 +23,8 @@ any other the search fills in the rest.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from typing import Any
 import yaml
 
 from collage_core.candidates import Constraints, FixedGroup
-from collage_core.device import PRECISIONS, Target
+from collage_core.device import MOST_THREADS, PRECISIONS, Target
 from collage_core.errors import CollageError, ModelError, PlacementError, UnknownBackendError
 from collage_core.formats import CPU, Format
 from collage_core.ir import Graph, Node, NodeSet, Subgraph, TensorType
@@ -45,7 +46,6 @@ from collage_core.steering.located import Located, read_yaml
 __all__ = ["PlacementFile", "placement_yaml", "read_placement"]
 
 _VERSION = 1
-_MOST_THREADS = 1024
 _PIN = ("backend", "nodes")
 _CONVERSION = ("value", "from", "to", "backend")
 _KEYS = (
@@ -103,7 +103,7 @@ def read_placement(path: str | Path) -> PlacementFile:
     return PlacementFile(
         str(path),
         fields["graph"].text() if "graph" in fields else "",
-        fields["threads"].number(1, _MOST_THREADS) if "threads" in fields else None,
+        fields["threads"].number(1, MOST_THREADS) if "threads" in fields else None,
         fields["devices"].texts() if "devices" in fields else (),
         fields["precisions"].texts() if "precisions" in fields else (),
         groups,
@@ -140,6 +140,15 @@ class PlacementFile:
     _pins: tuple[_Entry, ...]
     _excluded: tuple[_Entry, ...]
     _together: tuple[Located, ...]
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """A PlacementError within it names the file, where it does not do so already."""
+        try:
+            yield
+        except PlacementError as error:
+            said = str(error)
+            raise PlacementError(said if said.startswith(self.path) else f"{self.path}: {said}") from None
 
     def target(self, default: Target) -> Target:
         """What it was written for; `default`'s threads where it does not say."""
@@ -179,17 +188,9 @@ class PlacementFile:
         for entry in self._conversions or ():
             _conversion(entry, graph, registry)
         found = Constraints(pins, excluded, [*beside.together, *together], [*beside.groups, *groups])
-        try:
+        with self.naming():
             found.on(graph)
-        except PlacementError as error:
-            said = str(error)
-            raise PlacementError(said if said.startswith(self.path) else f"{self.path}: {said}") from None
         return found
-
-    @property
-    def has_conversions(self) -> bool:
-        """Whether it says how values are brought from one format to another."""
-        return bool(self._conversions)
 
     def placement(
         self, graph: Graph, constraints: Constraints, target: Target, registry: Registry | None = None
@@ -214,10 +215,8 @@ class PlacementFile:
             if (c.value, c.destination) in conversions:
                 raise entry.at.wrong(f"{c.value!r} is converted to {c.destination} already")
             conversions[c.value, c.destination] = c
-        try:
+        with self.naming():
             ordered = _in_order(graph, groups)
-        except PlacementError as error:
-            raise PlacementError(f"{self.path}: {error}") from None
         return Placement(ordered, tuple(conversions.values()), target, graph=structure_digest(graph))
 
 

@@ -91,6 +91,12 @@ class Context:
             self._execute()
             return {name: np.array(array, order="C") for name, array in self.outputs.items()}
 
+    def warm_up(self) -> None:
+        """Run once on zeros: memory is touched, threads are started."""
+        for array in self.inputs.values():
+            array.fill(0)
+        self.execute()
+
     def execute(self) -> None:
         """Run once on what `inputs` hold; `outputs` hold the answer then. Copies nothing."""
         with self._alone:
@@ -273,11 +279,8 @@ class Executable:
         self.kernels, self._own = (), None
 
     def warm_up(self) -> None:
-        """Run once on zeros, on the executable's own context: memory is touched, threads are started."""
-        context = self._context()
-        for array in context.inputs.values():
-            array.fill(0)
-        context.execute()
+        """As `Context.warm_up`, on the executable's own context."""
+        self._context().warm_up()
 
     def context(self) -> Context:
         """New buffers, bound to the same kernels: one per thread. CollageError if it is closed."""
