@@ -115,6 +115,7 @@ def _undisturbed(times_ms: list[float], preempted_ms: list[float]) -> Samples:
 def _run_ns(queue: Queue, bound: Bound, batch: int) -> float:
     """Mean time of `batch` runs."""
     mark = queue.mark
+    queue.hold()
     if batch == 1:
         before = mark()
         code = bound()

@@ -112,6 +112,7 @@ class Context:
             for i, (call, bound) in enumerate(zip(calls, self._bound, strict=True)):
                 with self._naming(i):
                     queue = self._queues[call.device]
+                    queue.hold()
                     before = queue.mark()
                     status = bound()
                     marks.append((queue, before, queue.mark()))

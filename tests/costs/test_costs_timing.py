@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from collage_run.devices.cpu import CpuDevice
+from collage_run.devices.cpu import CpuDevice, CpuQueue
 from collage_run.devices.guarded import GuardedBuffers
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +47,26 @@ def test_it_measures_what_the_clock_says(policy: Policy) -> None:
     assert 2.0 <= min(samples.times_ms) < 2.5
     assert policy.min_runs <= samples.runs + samples.preempted
     assert samples.runs <= policy.max_runs
+
+
+class _Slow(CpuQueue):
+    """A queue whose device would wait for the host, if it were not held."""
+
+    def __init__(self, told: list[str]) -> None:
+        self.hold = lambda: told.append("hold")  # type: ignore[method-assign]
+        self.mark = lambda: told.append("mark") or 0  # type: ignore[func-returns-value]
+        self.synchronize = lambda: told.append("wait")  # type: ignore[method-assign]
+
+    def elapsed_ms(self, first: int, last: int) -> float:
+        return 1.0
+
+
+def test_a_device_is_held_until_all_that_is_timed_is_queued() -> None:
+    told: list[str] = []
+    policy = Policy(warmup_runs=1, min_runs=1, max_runs=1)
+    samples = time_bound(lambda: told.append("run"), policy, queue=_Slow(told))
+    assert samples.times_ms == (1.0,)
+    assert told == ["hold", "mark", "run", "mark", "wait"] * 2
 
 
 def test_threads_that_waited_for_a_processor_tell_of_others(

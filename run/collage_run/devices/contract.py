@@ -116,6 +116,11 @@ class Queue(ABC):
         mark.
         """
 
+    def hold(self) -> None:  # noqa: B027  # nothing is needed where a launch costs the host next to nothing
+        """Queue what keeps the device busy for longer than a launch costs the host, and its caches as they
+        are. What is queued behind it is there when it ends: between two marks lies the device's time alone.
+        """
+
     def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object] | None:
         """One call that queues what all of these would, which are of this queue, in their order; None where
         the device cannot, and the same if it raises: they are called one by one then. They have not been
