@@ -18,7 +18,7 @@ META = Path("meta")
 # Read and tested where they lie.
 EXAMPLES = sorted(p.parent.relative_to(ROOT) for p in ROOT.glob("examples/*/pyproject.toml"))
 # What the tests need beyond what a package cannot do without.
-EXTRAS = {"collage_tvm": "[tune]"}
+EXTRAS = {"collage_cuda": "[gpu]", "collage_tvm": "[tune]"}
 DEMO = [
     Path("."),
     Path("run"),

@@ -192,6 +192,8 @@ def test_the_ir_stands_at_the_bottom() -> None:
 
 
 _PLUGIN_MODULES = sorted((_ROOT / "plugins").glob("*/collage_*/**/*.py"))
+_SHARED = "collage_cuda"
+"""The device that backends for NVIDIA's GPUs share; docs/adr/0043."""
 
 
 @pytest.mark.parametrize("path", _PLUGIN_MODULES, ids=_relative)
@@ -199,7 +201,7 @@ def test_plugins_import_core_and_themselves_only(path: Path) -> None:
     own = path.relative_to(_ROOT / "plugins").parts[1]
     for name in _imports_of(path):
         package = name.split(".")[0]
-        known = ("collage_core", "collage_run", own)
+        known = ("collage_core", "collage_run", _SHARED, own)
         assert not package.startswith("collage_") or package in known, f"{own} imports {name}"
 
 
@@ -269,7 +271,9 @@ def test_packages_ask_for_each_other_as_they_are(name: str) -> None:
 def test_the_meta_package_brings_the_others() -> None:
     brought = {Requirement(r).name for r in _PACKAGES["collage-cpu"][1]["dependencies"]}
     plugins = {name for name, (folder, _) in _PACKAGES.items() if folder.parent.name == "plugins"}
-    assert brought == {"collage-core", *plugins} - {"collage-mkl"}, "which takes 1 GB"
+    too_large = {"collage-mkl"}  # 1 GB
+    for_gpus = {name for name in plugins if name.startswith("collage-cu")}
+    assert brought == {"collage-core", *plugins} - too_large - for_gpus
 
 
 def _imports_of(path: Path) -> list[str]:

@@ -1,0 +1,58 @@
+"""Where there is no GPU; and the device's tests once more, on a driver that needs none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from collage_cuda import support
+from collage_cuda.device import CudaDevice
+from collage_cuda.support import missing
+
+_HERE = Path(__file__).parent
+
+
+def test_a_machine_without_one_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support, "_CONTROL", ("/nowhere",))
+    info = CudaDevice().info()
+    assert info.reason == "no NVIDIA GPU is here (there is no /nowhere)"
+    assert CudaDevice().fingerprint() == {}
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support, "_CONTROL", ("/dev/null",))
+    told = missing(["nothing_of_that_name", "nor.this"], "collage-cublas")
+    assert told is not None
+    assert told.endswith("nothing_of_that_name, nor.this is not installed: pip install 'collage-cublas[gpu]'")
+
+
+def test_importing_loads_no_driver() -> None:
+    code = "import sys, collage_cuda.device as d; d.DEVICE.info(); print('cuda' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "False"
+
+
+def test_the_contract_holds_on_a_driver_without_a_gpu(fake_driver: dict[str, str]) -> None:
+    tests = str(_HERE / "test_cuda_device.py")
+    told = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", tests],
+        env=fake_driver,
+        capture_output=True,
+        text=True,
+        cwd=_HERE.parent,
+        check=False,
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "skipped" not in told.stdout
+    assert "passed" in told.stdout
+
+
+def test_a_driver_that_fails_is_told(fake_driver: dict[str, str]) -> None:
+    code = "from collage_cuda.device import DEVICE\nDEVICE.allocate(4096)"
+    environment = {**fake_driver, "FAKE_CUDA_BYTES": "1024"}
+    told = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert "the GPU has no 0.0 MiB left: the CUDA driver: CUDA_ERROR_OUT_OF_MEMORY" in told.stderr
