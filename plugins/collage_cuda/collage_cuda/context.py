@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from collage_core.errors import BackendError, CollageError
+from collage_cuda.clocks import Clocks
 
 if TYPE_CHECKING:
     from collage_cuda.hold import Hold
@@ -45,6 +46,10 @@ class Context:
 
         self.current()
         return Hold()
+
+    @cached_property
+    def clocks(self) -> Clocks:
+        return Clocks(self.library.pci_bus_id(self.device))
 
     @cached_property
     def l2_bytes(self) -> int:

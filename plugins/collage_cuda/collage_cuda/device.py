@@ -66,6 +66,10 @@ class CudaDevice(Device):
         assert isinstance(queue, CudaQueue)
         queue.download(source, destination)
 
+    def disturbances(self) -> int:
+        """Its clock was lowered: by heat, or by the power that it may take."""
+        return context().clocks.slowed()
+
     def evict(self, size_bytes: int, queue: Queue) -> None:
         """By writing as much, and no less than twice the L2 cache."""
         assert isinstance(queue, CudaQueue)

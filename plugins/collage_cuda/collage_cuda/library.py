@@ -41,6 +41,7 @@ __all__ = [
     "memory_bytes",
     "model",
     "open_device",
+    "pci_bus_id",
     "record_event",
     "retain_context",
     "set_bytes",
@@ -84,6 +85,11 @@ def attribute(device: Any, name: str) -> int:
     """By the name that the driver gives it, without CU_DEVICE_ATTRIBUTE_."""
     which = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
     return int(_checked(driver.cuDeviceGetAttribute(which, device)))
+
+
+def pci_bus_id(device: Any) -> str:
+    told: bytes = _checked(driver.cuDeviceGetPCIBusId(_NAME_BYTES, device))
+    return told.split(b"\0")[0].decode()
 
 
 def compute_capability(device: Any) -> tuple[int, int]:

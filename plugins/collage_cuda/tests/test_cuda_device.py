@@ -181,6 +181,11 @@ def test_caches_are_left_as_by_others(device: CudaDevice) -> None:
     assert np.array_equal(found, _numbers())
 
 
+def test_its_clock_is_asked_for(device: CudaDevice) -> None:
+    first = device.disturbances()
+    assert 0 <= first <= device.disturbances()
+
+
 def test_the_fingerprint_says_which_gpu(device: CudaDevice) -> None:
     facts = device.fingerprint()
     assert set(facts) == {"model", "compute_capability", "memory_mib", "multiprocessors", "driver_cuda"}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from collage_cuda import support
+from collage_cuda.clocks import Clocks
 from collage_cuda.device import CudaDevice
 from collage_cuda.support import missing
 
@@ -26,6 +27,28 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     told = missing(["nothing_of_that_name", "nor.this"], "collage-cublas")
     assert told is not None
     assert told.endswith("nothing_of_that_name, nor.this is not installed: pip install 'collage-cublas[gpu]'")
+
+
+class _Told:
+    """The management library, which says these, one after the other."""
+
+    def __init__(self, *reasons: int) -> None:
+        self._reasons = iter(reasons)
+        self.nvmlInit = lambda: None
+        self.nvmlDeviceGetHandleByPciBusId = lambda bus: bus
+        self.nvmlDeviceGetCurrentClocksEventReasons = lambda handle: next(self._reasons)
+
+
+def test_a_clock_that_is_lowered_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    idle, capped, settings, hot = 0x1, 0x4, 0x2, 0x40
+    monkeypatch.setitem(sys.modules, "pynvml", _Told(0, idle, capped, settings, hot | idle))
+    clocks = Clocks("0000:01:00.0")
+    assert [clocks.slowed() for _ in range(4)] == [0, 1, 1, 2]
+
+
+def test_without_the_management_library_nothing_is_slowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert Clocks("0000:01:00.0").slowed() == 0
 
 
 def test_importing_loads_no_driver() -> None:

@@ -94,6 +94,7 @@ int cuInit(unsigned flags) { return flags ? INVALID_VALUE : OK; }
 int cuDriverGetVersion(int *v) { return *v = 13000, OK; }
 int cuDeviceGet(int *d, int ordinal) { return ordinal ? INVALID_VALUE : (*d = 0, OK); }
 int cuDeviceGetName(char *name, int size, int d) { return snprintf(name, size, "Fake GPU"), OK; }
+int cuDeviceGetPCIBusId(char *id, int size, int d) { return snprintf(id, size, "0000:01:00.0"), OK; }
 int cuDeviceTotalMem_v2(size_t *bytes, int d) { return *bytes = (size_t)8 << 30, OK; }
 int cuDeviceGetAttribute(int *value, int which, int d) {
     *value = which == 75 ? 9 : which == 76 ? 0 : which == 38 ? 1 << 20 : which == 16 ? 4 : 0;

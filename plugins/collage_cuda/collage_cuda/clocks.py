@@ -1,0 +1,38 @@
+"""Whether the GPU runs slower than it could: NVIDIA's management library is asked
+(https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Clocks"]
+
+_POWER_CAP, _SLOWDOWN, _HEAT, _HARDWARE_HEAT, _POWER_BRAKE = 0x4, 0x8, 0x20, 0x40, 0x80
+_SLOWER = _POWER_CAP | _SLOWDOWN | _HEAT | _HARDWARE_HEAT | _POWER_BRAKE
+
+
+class Clocks:
+    """Of the GPU at a PCI address. Without the library, or where it does not say, nothing is ever slowed."""
+
+    def __init__(self, pci_bus_id: str) -> None:
+        self._slowed = 0
+        self._library: Any = None
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
+            pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
+            self._library = pynvml
+        except (
+            Exception
+        ):  # not installed, no such library, or one that is older: they differ in what they raise
+            return
+
+    def slowed(self) -> int:
+        """How often, so far, it was found slowed down when this was called."""
+        if self._library is not None:
+            reasons: int = self._library.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
+            self._slowed += bool(reasons & _SLOWER)
+        return self._slowed
