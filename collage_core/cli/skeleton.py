@@ -22,7 +22,7 @@ _ANY = "any"
 """What all kinds have."""
 _SUFFIX = ".tmpl"
 _PACKAGE = "package"
-_NAME = re.compile(r"[a-z]([a-z0-9_]{0,62}[a-z0-9])?")
+_NAME = re.compile(r"(?=.{1,64}$)[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _TAKEN = {VIEW, "benchmarks", "cli", "conformance", "core", "run"}
 
 
@@ -34,8 +34,8 @@ def write_skeleton(name: str, kind: str, folder: Path, registry: Registry) -> li
     """
     if not _NAME.fullmatch(name):
         raise CollageError(
-            f"{name!r} is no name for a backend: at most 64 lower-case letters, digits and _, a letter "
-            "first, no _ last"
+            f"{name!r} is no name for a backend: at most 64 lower-case letters, digits and single _, "
+            "a letter first, no _ last"
         )
     if keyword.iskeyword(name):
         raise CollageError(f"{name!r} is no name for a backend: Python has that word")

@@ -325,6 +325,27 @@ def test_days_that_mean_nothing_prune_nothing(days: str, tmp_path: Path, mistake
     assert main(["costs", "--costs", str(tmp_path / "costs"), "prune", "--older-than", "0"]) == 0
 
 
+@pytest.mark.parametrize("name", ["", "nobody"])
+def test_a_backend_of_which_nothing_is_known_prunes_nothing(
+    name: str, tmp_path: Path, mistake: Mistake
+) -> None:
+    with CostDatabase(tmp_path / "costs"):
+        pass
+    said = mistake("costs", "--costs", tmp_path / "costs", "prune", "--backend", name)
+    assert f"--backend {name!r}: costs are known of none" in said
+    assert main(["costs", "--costs", str(tmp_path / "costs"), "prune", "--backend", "reference"]) == 0
+
+
+def test_costs_are_exported_to_standard_output_by_its_usual_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with CostDatabase(tmp_path / "costs"):
+        pass
+    assert main(["costs", "--costs", str(tmp_path / "costs"), "export", "-"]) == 0
+    assert not (tmp_path / "-").exists()
+
+
 @pytest.mark.parametrize("action", [["show"], ["export"], ["prune", "--failed"]])
 def test_a_mistyped_database_is_not_made(action: list[str], tmp_path: Path, mistake: Mistake) -> None:
     for name, said in (("typo", "no such file"), ("none/costs", "there is no such folder")):

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show = actions.add_parser("show", help="what is in it, by kind, backend and status")
     show.add_argument("--json", action="store_true", help="print JSON on standard output")
     export = actions.add_parser("export", help="write all costs as JSON lines")
-    export.add_argument("file", nargs="?", help="where to (default: standard output)")
+    export.add_argument("file", nargs="?", help="where to (default, and -: standard output)")
     import_ = actions.add_parser("import", help="merge JSON lines in; the newer cost wins")
     import_.add_argument("file", help="a file that `collage costs export` wrote")
     prune = actions.add_parser("prune", help="remove costs")
@@ -88,7 +88,7 @@ def _counted(report: Mapping[str, Any]) -> str:
 
 def _export(args: argparse.Namespace, database: CostDatabase) -> None:
     lines = (line + "\n" for line in database.export())
-    if args.file is None:
+    if args.file in (None, "-"):
         sys.stdout.writelines(lines)
         return
     try:
@@ -162,6 +162,11 @@ def _prune(args: argparse.Namespace, database: CostDatabase) -> None:
     if args.backend is None and args.older_than is None and not flags:
         what = "--backend, --failed, --disturbed, --stale or --older-than"
         raise CostDatabaseError(f"say what to prune: {what}")
+    if args.backend is not None:
+        known = {c.key.backend for c in database.items()} - {""}  # some are of no backend
+        if args.backend not in known | default_registry().backends.keys():
+            listed = ", ".join(sorted(known)) or "none"
+            raise CostDatabaseError(f"--backend {args.backend!r}: costs are known of {listed}")
     if args.older_than is not None and not 0 <= args.older_than < math.inf:
         raise CostDatabaseError(f"--older-than {args.older_than:g}: expected a number of days, 0 or more")
     older_than_s = None if args.older_than is None else args.older_than * 86400
