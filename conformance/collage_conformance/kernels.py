@@ -129,8 +129,12 @@ def quiet(name: str, threads: int) -> list[str]:
 
 
 def manners(name: str, threads: int) -> list[str]:
-    """A kernel that is built and run leaves the process as it was."""
+    """A kernel that is built and run leaves the process as it was, but for what its device has changed when
+    it was opened: that is the driver's.
+    """
     subject = Subject.named(name, threads)
+    for device in subject.target.accelerators:
+        default_registry().device(device).queue().synchronize()
     state, declared = _state(), subject.backend.environment(subject.target)
     for build, _ in _builders(name, threads):
         call = build()
@@ -292,6 +296,14 @@ def _signals(mask: str) -> int:
     return int(mask, 16) & ~(0b11 << 31)
 
 
+def _which(before: object, after: object) -> str:
+    """The numbers of signals that have changed."""
+    if type(before) is not int or type(after) is not int:
+        return ""
+    changed = before ^ after
+    return f" ({', '.join(str(n + 1) for n in range(changed.bit_length()) if changed >> n & 1)})"
+
+
 def _changes(before: Mapping[str, object], declared: Mapping[str, str]) -> list[str]:
     after = _state()
     was, now = before["the environment"], after["the environment"]
@@ -299,7 +311,9 @@ def _changes(before: Mapping[str, object], declared: Mapping[str, str]) -> list[
     assert isinstance(now, dict)
     variables = [k for k in {*was, *now} if was.get(k) != now.get(k) and k not in declared]
     faults = [
-        f"it changes {what}" for what in before if what != "the environment" and before[what] != after[what]
+        f"it changes {what}{_which(before[what], after[what])}"
+        for what in before
+        if what != "the environment" and before[what] != after[what]
     ]
     return faults + [f"it sets the variable {v}" for v in sorted(variables)]
 

@@ -63,7 +63,8 @@ def _described() -> str:
     try:
         import cudnn
 
-        return bytes(cudnn.create_device_properties(0).serialize()).decode()
+        told = cudnn.create_device_properties(0).serialize()
+        return told if isinstance(told, str) else bytes(told).decode()
     except Exception as error:  # a library that is not here, or has no GPU
         return f"{type(error).__name__}: {error}"
 

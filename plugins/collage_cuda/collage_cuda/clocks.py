@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 __all__ = ["Clocks"]
 
 _POWER_CAP, _SLOWDOWN, _HEAT, _HARDWARE_HEAT, _POWER_BRAKE = 0x4, 0x8, 0x20, 0x40, 0x80
+_PAUSE_S = 0.1
+"""It takes the library 5 ms to say: asked around each run, it would take longer than all runs."""
 _SLOWER = _POWER_CAP | _SLOWDOWN | _HEAT | _HARDWARE_HEAT | _POWER_BRAKE
 
 
@@ -17,6 +20,7 @@ class Clocks:
 
     def __init__(self, pci_bus_id: str) -> None:
         self._slowed = 0
+        self._asked_s = -_PAUSE_S
         self._library: Any = None
         try:
             import pynvml
@@ -31,8 +35,10 @@ class Clocks:
             return
 
     def slowed(self) -> int:
-        """How often, so far, it was found slowed down when this was called."""
-        if self._library is not None:
+        """How often, so far, it was found slowed down. It is looked at ten times a second at most."""
+        now_s = time.monotonic()
+        if self._library is not None and now_s - self._asked_s >= _PAUSE_S:
+            self._asked_s = now_s
             reasons: int = self._library.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
             self._slowed += bool(reasons & _SLOWER)
         return self._slowed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,10 @@ class _Told:
 def test_a_clock_that_is_lowered_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     idle, capped, settings, hot = 0x1, 0x4, 0x2, 0x40
     monkeypatch.setitem(sys.modules, "pynvml", _Told(0, idle, capped, settings, hot | idle))
+    now_s = iter([0.0, 0.2, 0.25, 0.4, 0.6])
+    monkeypatch.setattr(time, "monotonic", lambda: next(now_s))
     clocks = Clocks("0000:01:00.0")
-    assert [clocks.slowed() for _ in range(4)] == [0, 1, 1, 2]
+    assert [clocks.slowed() for _ in range(5)] == [0, 1, 1, 1, 2]
 
 
 def test_without_the_management_library_nothing_is_slowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +55,7 @@ def test_without_the_management_library_nothing_is_slowed(monkeypatch: pytest.Mo
 
 
 def test_importing_loads_no_driver() -> None:
-    code = "import sys, collage_cuda.device as d; d.DEVICE.info(); print('cuda' in sys.modules)"
+    code = "import sys, collage_cuda.device as d; d.DEVICE.info(); print('cuda.bindings' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "False"
 
