@@ -17,7 +17,6 @@ import onnx
 from collage_benchmarks.gpu.steps import Step, run_steps
 from collage_benchmarks.networks import NETWORKS
 
-_ROOT = Path(__file__).parents[1]
 _PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _PYTHON = (sys.executable,)
 _COLLAGE = "import sys, collage_cli; sys.exit(collage_cli.main())"
@@ -31,6 +30,7 @@ def main() -> int:
     parser.add_argument("--devices", default="cpu,cuda")
     parser.add_argument("--backends", default="cublas,cudnn,tvm-cuda")
     parser.add_argument("--kits", default="", help="backends whose kit is run first")
+    parser.add_argument("--kit-s", type=float, default=120, help="seconds for each kit")
     parser.add_argument("--ways", default="eager,graph,compile", help="of PyTorch; none: no comparison")
     parser.add_argument("--effort", default="quick")
     parser.add_argument("--place-s", type=float, default=90, help="seconds for each placement")
@@ -42,11 +42,11 @@ def main() -> int:
 
 def _steps(args: argparse.Namespace) -> Iterator[Step]:
     yield Step("machine", (*_PYTHON, "-m", "collage_benchmarks.gpu.machine"), 60)
-    pytest = (*_PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "4", "--dist", "load")
+    # -v: of what is cut off it is known what had failed. No plugin of that name may run in several processes.
+    pytest = (*_PYTHON, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:benchmark", "-n", "auto")
     for name in filter(None, args.kits.split(",")):
-        folder = _ROOT / "plugins" / f"collage_{name.partition('-')[0]}" / "tests"
-        kit = folder / f"test_{name.replace('-', '_')}_kit.py"
-        yield Step(f"kit-{name}", (*pytest, str(kit)), 150)
+        kit = ("--pyargs", "collage_conformance", f"--collage-backend={name}", "--collage-cases=1")
+        yield Step(f"kit-{name}", (*pytest, *kit), args.kit_s)
     for name in filter(None, args.networks.split(",")):
         for precision in args.precisions.split(","):
             yield from _network(name, precision, args)

@@ -21,6 +21,8 @@ from collage_simulator.operators import BINARY, UNARY
 __all__ = ["SimBackend", "SimKernel"]
 
 _STORED = ("float32", "float16")
+_INPUTS = {**dict.fromkeys(UNARY, 1), **dict.fromkeys(BINARY, 2)}
+"""How many, by operator: ONNX's Max and Min take any number."""
 _ATTRIBUTES = {"LeakyRelu": ("alpha",), "Softmax": ("axis",)}
 
 
@@ -31,13 +33,17 @@ class SimBackend(Backend):
         return BackendInfo(self.name, BackendKind.OPERATOR, __version__, __version__, (NAME,))
 
     def patterns(self) -> Sequence[BackendPattern]:
-        unary = [BackendPattern(op, is_op(op)(wildcard())) for op in UNARY]
-        return [*unary, *(BackendPattern(op, is_op(op)(wildcard(), wildcard())) for op in BINARY)]
+        unary = [is_op(op)(wildcard()) for op in UNARY]
+        binary = [is_op(op)(wildcard(), wildcard()) for op in BINARY]
+        return [BackendPattern(self.name, pattern) for pattern in (*unary, *binary)]
 
     def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
         graph, values = subgraph.graph, (*subgraph.inputs, *subgraph.outputs)
         if NAME not in target.accelerators:
             return Refusal(f"device {NAME!r} does not take part")
+        node = subgraph.nodes[0]
+        if len(subgraph.nodes) > 1 or len(node.inputs) != _INPUTS.get(node.qualified_op):
+            return Refusal("it computes single operators of one or two inputs, and not this one", node.name)
         if any(graph.type_of(v).dtype != "float32" for v in (*values, *subgraph.constants)):
             return Refusal("it computes float32 only")
         allowed = [dtype for dtype in _STORED if dtype == "float32" or dtype in target.precisions]
