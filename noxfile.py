@@ -19,6 +19,13 @@ META = Path("meta")
 EXAMPLES = sorted(p.parent.relative_to(ROOT) for p in ROOT.glob("examples/*/pyproject.toml"))
 # What the tests need beyond what a package cannot do without.
 EXTRAS = {"collage_cuda": "[gpu]", "collage_tvm": "[tune]"}
+# What plugins need to ask NVIDIA's libraries.
+GPU_EXTRAS = {
+    "collage_cuda": "[gpu]",
+    "collage_cublas": "[gpu]",
+    "collage_cudnn": "[gpu]",
+    "collage_tvm": "[cuda]",
+}
 DEMO = [
     Path("."),
     Path("run"),
@@ -57,6 +64,20 @@ def nightly(session: nox.Session) -> None:
     session.notify("fuzz", [])  # first: it runs whatever the tests say
     _install_editable(session, *TEST_TOOLS, *DOCS_TOOLS)
     session.run("pytest", *IN_PROCESSES, "--hypothesis-profile=exploring", *session.posargs)
+
+
+@nox.session
+def gpu_offline(session: nox.Session) -> None:
+    """What NVIDIA's real libraries can be asked without a GPU: plugins' tests, then the table of networks in
+    docs/results/gpu-offline, written anew. It installs 1.5 GB; arguments go to benchmarks/gpu_offline.py.
+    """
+    folders = [Path("plugins", name) for name in GPU_EXTRAS]
+    packages = [Path("."), Path("run"), *folders, Path("benchmarks"), Path("conformance")]
+    extras = (f"./{p}{GPU_EXTRAS.get(p.name, '')}" for p in packages)
+    session.install(*(argument for p in extras for argument in ("-e", p)), *TEST_TOOLS)
+    of_tvm = map(str, sorted(Path("plugins/collage_tvm/tests").glob("test_tvm_cuda*.py")))
+    session.run("pytest", *IN_PROCESSES, *(f"{folder}/tests" for folder in folders[:-1]), *of_tvm)
+    session.run("python", "benchmarks/gpu_offline.py", "--out", "docs/results/gpu-offline", *session.posargs)
 
 
 @nox.session

@@ -23,7 +23,7 @@ from collage_cudnn.description import Call, Description
 from collage_cudnn.library import Library, load
 from collage_cudnn.planning.planner import plan
 
-__all__ = ["Report", "groups", "main", "report"]
+__all__ = ["Report", "built", "groups", "main", "report"]
 
 
 @dataclass
@@ -68,13 +68,13 @@ def report(library: Library, candidates: Iterable[Subgraph], target: Target) -> 
             continue
         for variant in offered:
             try:
-                found.accepted.append((group, variant, _built(library, group, variant)))
+                found.accepted.append((group, variant, built(library, group, variant)))
             except BackendError as error:
                 found.declined.append((group, variant, str(error)))
     return found
 
 
-def _built(library: Library, group: Subgraph, variant: Variant) -> str:
+def built(library: Library, group: Subgraph, variant: Variant) -> str:
     """The first plan of each way to ask that can be built; BackendError with the first reason if none can."""
     found, reasons = [], []
     for asked in plan(group, variant):
