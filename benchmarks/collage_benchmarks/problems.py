@@ -117,6 +117,7 @@ def load_problem(path: Path) -> Problem:
         {(v, p, q): ms for v, p, q, ms in data["conversion_ms"]},
         {int(b): ms for b, ms in data["group_ms"].items()},
         {int(b): ms for b, ms in data["crossing_ms"].items()},
+        {(v, p, q): before for v, p, q, before in data.get("ways", ())},
     )
 
 
@@ -131,6 +132,7 @@ def _to_json(problem: Problem) -> dict[str, Any]:
         "conversion_ms": [[*key, round(ms, 6)] for key, ms in problem.conversion_ms.items()],
         "group_ms": dict(problem.group_ms),
         "crossing_ms": dict(problem.crossing_ms),
+        "ways": [[*key, before] for key, before in problem.ways.items()],
     }
 
 

@@ -15,8 +15,8 @@ __all__ = ["ConversionStep", "CostBreakdown", "breakdown", "check_problem", "nod
 
 @dataclass(frozen=True, slots=True)
 class ConversionStep:
-    """Value `value` is converted once from format `source`, in which it is produced or arrives, to
-    `destination`.
+    """Value `value` is converted once from format `source`, in which it is produced, arrives, or has been
+    converted before, to `destination`.
     """
 
     value: int
@@ -92,13 +92,11 @@ def breakdown(problem: Problem, choices: Sequence[int]) -> CostBreakdown:
         )
         if source is None:
             raise PlacementError(f"value {v} is a model input without a format")
-        for destination in sorted(needed - {source}):
-            cost = problem.conversion_ms.get((v, source, destination), math.inf)
-            if math.isinf(cost):
-                raise PlacementError(
-                    f"nobody converts value {v} from format {source} to format {destination}"
-                )
-            conversions.append(ConversionStep(v, source, destination, cost))
+        made = {source}
+        for destination in sorted(needed):
+            steps = _steps(problem, v, source, destination, made)
+            conversions += steps
+            made.update(step.destination for step in steps)
         if producer is not None:
             backends = {problem.choices[r].backend for r in readers} - {NO_BACKEND}
             home = problem.choices[producer].backend
@@ -113,6 +111,20 @@ def breakdown(problem: Problem, choices: Sequence[int]) -> CostBreakdown:
         crossings=tuple(crossings),
         crossing_ms=math.fsum(crossings.values()),
     )
+
+
+def _steps(problem: Problem, v: int, source: int, destination: int, made: set[int]) -> list[ConversionStep]:
+    """The hops that still have to be made, where some formats are there already, in their order."""
+    found: list[ConversionStep] = []
+    while destination not in made:
+        way = v, source, destination
+        cost_ms = problem.conversion_ms.get(way, math.inf)
+        if math.isinf(cost_ms):
+            raise PlacementError(f"nobody converts value {v} from format {source} to format {destination}")
+        before = problem.ways.get(way, source)
+        found.insert(0, ConversionStep(v, before, destination, cost_ms))
+        destination = before
+    return found
 
 
 def group_constant_ms(problem: Problem, choice: Choice) -> float:
@@ -144,6 +156,8 @@ def check_problem(problem: Problem) -> None:
             raise PlacementError(f"value {v} is read before node {value.producer} has produced it")
         for n in set(nodes):
             touching[n].append(v)
+    for v, source, destination in problem.ways:
+        _check_way(problem, v, source, destination)
     covered = 0
     borders: dict[int, tuple[set[int], set[int], set[int]]] = {}
     for c, choice in enumerate(problem.choices):
@@ -171,6 +185,17 @@ def check_problem(problem: Problem) -> None:
     if covered != (1 << count) - 1:
         missing = next(n for n in range(count) if not covered >> n & 1)
         raise PlacementError(f"no choice covers node {missing}")
+
+
+def _check_way(problem: Problem, v: int, source: int, destination: int) -> None:
+    seen, at = {source}, destination
+    while at not in seen:
+        seen.add(at)
+        at = problem.ways.get((v, source, at), source)
+        if at != source and (v, source, at) not in problem.conversion_ms:
+            raise PlacementError(f"a way of value {v} goes by format {at}, to which none leads from {source}")
+    if at != source:
+        raise PlacementError(f"the way of value {v} from format {source} to {destination} is a circle")
 
 
 def _border(problem: Problem, nodes: int, touching: list[list[int]]) -> tuple[set[int], set[int], set[int]]:

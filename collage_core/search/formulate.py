@@ -67,7 +67,7 @@ def _hops(source: Format, destination: Format) -> Iterator[tuple[Format, Format]
 @dataclass(frozen=True, slots=True)
 class Formulation:
     """A problem and what its numbers stand for. `choices[i]` is the candidate behind choice i of the
-    problem; `routes[v]` are the ways of value v from one format to another.
+    problem.
     """
 
     candidates: CandidateSet
@@ -77,7 +77,6 @@ class Formulation:
     value_names: tuple[str, ...]
     formats: tuple[Format, ...]
     converters: Mapping[ConversionKey, tuple[str, float]]
-    routes: Sequence[Routes]
 
     def placement(self, solution: Solution) -> Placement:
         """The solution with names, formats and costs."""
@@ -95,16 +94,15 @@ class Formulation:
                     record.spread_ms if record else 0.0,
                 )
             )
-        conversions: dict[tuple[str, Format], Conversion] = {}
+        conversions = []
         for c in parts.conversions:
             value = self.value_names[c.value]
-            for hop in self.routes[c.value][c.source, c.destination][1]:
-                source, destination = (self.formats[f] for f in hop)
-                backend, cost_ms = self.converters[graph.type_of(value), source, destination]
-                conversions[value, destination] = Conversion(value, source, destination, backend, cost_ms)
+            source, destination = self.formats[c.source], self.formats[c.destination]
+            backend, cost_ms = self.converters[graph.type_of(value), source, destination]
+            conversions.append(Conversion(value, source, destination, backend, cost_ms))
         return Placement(
             tuple(groups),
-            tuple(conversions.values()),
+            tuple(conversions),
             self.candidates.target,
             solution.total_ms,
             solution.optimal,
@@ -167,16 +165,14 @@ def formulate(
     hops_ms = {v: by_type.get(graph.type_of(v), _NO_HOPS) for v in builder.values}
     if penalties is not None:
         hops_ms = {v: _penalised(graph, v, hops, penalties) for v, hops in hops_ms.items()}
-    problem, routes = builder.problem(hops_ms)
     return Formulation(
         candidates,
-        problem,
+        builder.problem(hops_ms),
         tuple(c for c, _ in feasible),
         tuple(record for _, record in feasible),
         tuple(builder.values),
         tuple(builder.formats),
         converters,
-        routes,
     )
 
 
@@ -202,7 +198,7 @@ def terms_ms(graph: Graph, placement: Placement, transitions: Transitions) -> di
         hops_ms.setdefault(c.value, {})[c.source, c.destination] = in_place_ms
         for format in (c.source, c.destination):  # of a route, whose formats none of the groups may have
             builder.number(format)
-    problem, _ = builder.problem(hops_ms, as_told=True)
+    problem = builder.problem(hops_ms, as_told=True)
     return breakdown(problem, range(len(builder.choices))).terms_ms
 
 
@@ -230,31 +226,34 @@ class _Builder:
         writes = self._numbered(c.subgraph.outputs, c.variant.outputs)
         self.choices.append(Choice(self._masks[nodes], backend, reads, writes, cost_ms))
 
-    def problem(
-        self, hops_ms: Mapping[str, _HopsMs], *, as_told: bool = False
-    ) -> tuple[Problem, tuple[Routes, ...]]:
-        """Of what it has been told, and each value's routes. hops_ms: by value, conversions that may be had;
-        values that are alike should have the same mapping. as_told: whether the hops are a placement's, which
-        may round on the way.
+    def problem(self, hops_ms: Mapping[str, _HopsMs], *, as_told: bool = False) -> Problem:
+        """Of what it has been told. hops_ms: by value, conversions that may be had; values that are alike
+        should have the same mapping. as_told: whether the hops are a placement's, which may round on the way.
         """
         values = tuple(map(self._value, self.values))
         routes_of: dict[int, Routes] = {}
-        routes: list[Routes] = []
-        for v in self.values:
-            hops = hops_ms.get(v, _NO_HOPS)
+        named = list(self.formats)
+        conversion_ms: dict[tuple[int, int, int], float] = {}
+        ways: dict[tuple[int, int, int], int] = {}
+        for v, name in enumerate(self.values):
+            hops = hops_ms.get(name, _NO_HOPS)
             if id(hops) not in routes_of:
                 routes_of[id(hops)] = self._routes(hops, as_told)
-            routes.append(routes_of[id(hops)])
+            for (source, destination), (_, route) in routes_of[id(hops)].items():
+                before = route[-1][0]
+                conversion_ms[v, source, destination] = hops[named[before], named[destination]]
+                if before != source:
+                    ways[v, source, destination] = before
         group_ms, crossing_ms = self._transitions.group_ms, self._transitions.crossing_ms
-        problem = Problem(
+        return Problem(
             len(self._graph.nodes),
             values,
             tuple(self.choices),
-            {(v, *ends): ms for v, of in enumerate(routes) for ends, (ms, _) in of.items()},
+            conversion_ms,
             {index: group_ms.get(name, 0.0) for name, index in self._backends.items()},
             {index: crossing_ms.get(name, 0.0) for name, index in self._backends.items()},
+            ways,
         )
-        return problem, tuple(routes)
 
     def _routes(self, hops_ms: _HopsMs, as_told: bool) -> Routes:
         """By way of formats that have a number: those that somebody reads or writes."""

@@ -52,8 +52,10 @@ class Problem:
     (`search.cost.total_ms`).
 
     nodes are 0..node_count-1, topologically ordered (a value's producer is smaller than its consumers).
-    conversion_ms[(value, from, to)]: cost of the cheapest route (`search.routes`), each for itself, whatever
-    hops they share; a pair that is missing is impossible. Conversions belong to no backend's crossing.
+    conversion_ms[(value, from, to)]: what the last hop costs on the way of a value that is produced in the
+    first format to the second; a pair that is missing is impossible. ways[(value, from, to)]: the format from
+    which that hop goes, where it is another one than `from`; to that one leads a way of its own. Hops that
+    ways share are made, and paid, once. Conversions belong to no backend's crossing.
     group_ms[backend]: constant per group of a backend.
     crossing_ms[backend]: once per value that this backend produces and of which some consumer's backend is
     another one (neither being NO_BACKEND; model inputs and outputs belong to NO_BACKEND).
@@ -65,6 +67,7 @@ class Problem:
     conversion_ms: Mapping[tuple[int, int, int], float]
     group_ms: Mapping[int, float] = field(default_factory=dict)
     crossing_ms: Mapping[int, float] = field(default_factory=dict)
+    ways: Mapping[tuple[int, int, int], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

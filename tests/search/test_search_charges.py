@@ -39,16 +39,31 @@ class Life:
         )
         np.fill_diagonal(conversion_ms, 0.0)
         self.conversion_ms = conversion_ms
+        self.ways = [self._tree(rng, p, formats) for p in range(formats)]
+        if seed % 2:
+            self.ways = [[1 << q for q in range(formats)] for _ in range(formats)]
         self.space = code_space(
             self.readings,
             self.writings,
-            formats,
+            tuple(map(tuple, self.ways)),
             self.output_format,
             None,
             CONSUMERS,
             any(self.crossing_ms.values()),
         )
         self.tables = ChargeTables(self.space, conversion_ms, self.output_format, True, self.crossing_ms)
+
+    @staticmethod
+    def _tree(rng: random.Random, source: int, formats: int) -> list[int]:
+        """What is made on the way to each format: some ways go by what others make."""
+        ways = [0] * formats
+        ways[source] = 1 << source
+        done: list[int] = []
+        for q in rng.sample(range(formats), formats):
+            if q != source:
+                ways[q] = 1 << q | (ways[rng.choice(done)] if done and rng.random() < 0.6 else 0)
+                done.append(q)
+        return ways
 
     def pending(self, before: tuple[int, ...]) -> int:
         code = 0
@@ -79,7 +94,11 @@ class Life:
             needed.add(self.output_format)
         others = {self.readings[r][1] for r in readers} - {home, NO_BACKEND}
         crossing_ms = self.crossing_ms[home] if others and home != NO_BACKEND else 0.0
-        return crossing_ms + math.fsum(float(self.conversion_ms[source, q]) for q in needed)
+        made = 0
+        for q in needed:
+            made |= self.ways[source][q]
+        hops_ms = (float(ms) for f, ms in enumerate(self.conversion_ms[source]) if made >> f & 1)
+        return crossing_ms + math.fsum(hops_ms)
 
     def sequences(self, longest: int) -> list[tuple[int, ...]]:
         return [s for n in range(longest + 1) for s in product(range(len(self.readings)), repeat=n)]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from collage_core.errors import PlacementError
 from collage_core.search import NO_BACKEND, Choice, ConversionStep, Problem, ProblemValue, breakdown, total_ms
+from collage_core.search.cost import check_problem
 
 # Node 0 reads the input, 1 and 2 read 0's value, 3 joins them; the values of 0 and 3 are returned.
 DIAMOND = (
@@ -134,3 +135,45 @@ def test_refusals(choices: tuple[Choice, ...], which: list[int], reason: str) ->
     for order in permutations(which):
         with pytest.raises(PlacementError, match=reason):
             total_ms(problem, order)
+
+
+def _chain(ways: dict[tuple[int, int, int], int]) -> Problem:
+    """One value in format 0, read in formats 2 and 3 and returned in 1."""
+    values = (ProblemValue(0, (1, 2), None, 1), ProblemValue(None, (0,), 0))
+    choices = (
+        Choice(0b001, 0, {1: 0}, {0: 0}, 1.0),
+        Choice(0b010, 0, {0: 2}, {}, 1.0),
+        Choice(0b100, 0, {0: 3}, {}, 1.0),
+    )
+    conversion_ms = {(0, 0, 1): 0.5, (0, 0, 2): 0.25, (0, 0, 3): 0.125}
+    return Problem(3, values, choices, conversion_ms, {}, {}, ways)
+
+
+@pytest.mark.parametrize(
+    ("ways", "hops"),
+    [
+        ({}, [(0, 1), (0, 2), (0, 3)]),
+        ({(0, 0, 3): 2}, [(0, 1), (0, 2), (2, 3)]),
+        ({(0, 0, 2): 3, (0, 0, 1): 2}, [(0, 3), (3, 2), (2, 1)]),
+    ],
+)
+def test_hops_that_ways_share_are_made_once(
+    ways: dict[tuple[int, int, int], int], hops: list[tuple[int, int]]
+) -> None:
+    problem = _chain(ways)
+    check_problem(problem)
+    parts = breakdown(problem, (0, 1, 2))
+    assert [(c.source, c.destination) for c in parts.conversions] == hops
+    assert parts.conversions_ms == 0.875
+
+
+@pytest.mark.parametrize(
+    ("ways", "said"),
+    [
+        ({(0, 0, 3): 2, (0, 0, 2): 3}, "is a circle"),
+        ({(0, 0, 3): 4}, "goes by format 4, to which none leads"),
+    ],
+)
+def test_a_way_that_does_not_arrive_is_told(ways: dict[tuple[int, int, int], int], said: str) -> None:
+    with pytest.raises(PlacementError, match=said):
+        check_problem(_chain(ways))

@@ -72,12 +72,17 @@ class _Program:
         converted: dict[int, list[cp_model.IntVar]] = defaultdict(list)
         for p in sources:
             assert p is not None
+            hops: dict[int, cp_model.IntVar] = {}
             for q in {q for (w, source, q) in self.conversions[v] if source == p}:
                 y = self.model.new_bool_var(f"y{v}_{p}_{q}")
                 if value.producer is not None:
                     self.model.add(sum(self.chosen[c] for c in produced[p]) >= y)
+                hops[q] = y
                 converted[q].append(y)
                 self.terms.append((y, problem.conversion_ms[v, p, q]))
+            for q, y in hops.items():  # a hop needs what it begins with
+                if (v, p, q) in problem.ways:
+                    self.model.add_implication(y, hops[problem.ways[v, p, q]])
 
         def available(q: int) -> cp_model.LinearExprT:
             made = sum(self.chosen[c] for c in produced[q]) if value.producer is not None else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 from collage_core.search import NO_BACKEND, Choice, Problem, ProblemValue
 
@@ -49,6 +50,7 @@ def random_problem(seed: int, nodes: int, formats: int, backends: int) -> Proble
         for q in range(formats)
         if p != q and rng.random() < convertible
     }
+    ways = _ways(random.Random(seed), conversion_ms, formats) if seed % 2 else {}
     masks = [1 << n for n in range(nodes) if rng.random() < 0.98]
     for _ in range(rng.randint(0, 2 * nodes)):
         picked = rng.sample(range(nodes), min(nodes, rng.choice((2, 2, 3, 4))))
@@ -75,4 +77,18 @@ def random_problem(seed: int, nodes: int, formats: int, backends: int) -> Proble
         conversion_ms,
         {b: cost(1.0) for b in range(backends)},
         {b: rng.choice((0.0, 0.3, cost(2.0), cost(2.0))) for b in range(backends)},
+        ways,
     )
+
+
+def _ways(
+    rng: random.Random, conversion_ms: Mapping[tuple[int, int, int], float], formats: int
+) -> dict[tuple[int, int, int], int]:
+    """From each source a tree of hops, some of which share what comes before."""
+    found = {}
+    for v, p in sorted({(v, p) for v, p, _ in conversion_ms}):
+        there = [q for q in rng.sample(range(formats), formats) if (v, p, q) in conversion_ms]
+        for i, q in enumerate(there):
+            if i and rng.random() < 0.6:
+                found[v, p, q] = rng.choice(there[:i])
+    return found

@@ -18,7 +18,8 @@ Floats = npt.NDArray[np.float64]
 class ChargeTables:
     """Charges of one value in milliseconds, over the axes of its `CodeSpace`.
 
-    conversion_ms[F, F]: from, to; inf where nobody converts. output_format: in which the model returns it,
+    conversion_ms[F, F]: the last hop on the way from one format to another; inf where none leads there. All
+    other hops of it are in the space's `ways`. output_format: in which the model returns it,
     paid when it is produced or arrives. has_producer: False for a model input, which crosses between no
     backends. crossing_ms: by the backend that produces it.
     """
@@ -33,7 +34,13 @@ class ChargeTables:
     ) -> None:
         self.space = space
         # What nobody can ask for costs nothing; otherwise it would count as a difference between two codes.
-        self._conversion_ms = np.where(space.asked, conversion_ms, 0.0)
+        self._hop_ms = np.where(space.asked, conversion_ms, 0.0)
+        self._way_ms = np.where(space.ways, self._hop_ms[:, None, :], 0.0).sum(axis=2)
+        self._is_direct = bool((space.ways.sum(axis=2) == 1).all())
+        self._needed = np.zeros(len(conversion_ms), bool)
+        self._needed[[q for q, _ in space.readings]] = True
+        if output_format is not None:
+            self._needed[output_format] = True
         self._output_format = output_format
         self._has_producer = has_producer
         # Of what a live value's code stands for [L], and of each way to write it [W].
@@ -50,8 +57,16 @@ class ChargeTables:
 
     @cached_property
     def _owed_ms(self) -> Floats:
-        """[L, F]: what a format that does not exist yet costs."""
-        return np.where(self.space.made, 0.0, self._conversion_ms[self.space.source])
+        """[L, F]: what a format costs, with those on the way that do not exist yet."""
+        space = self.space
+        owed = np.where(space.made, 0.0, self._hop_ms[space.source])
+        return self._along(space.ways[space.source], owed)
+
+    @staticmethod
+    def _along(ways: Bools, hop_ms: Floats) -> Floats:
+        """[..., F, F], [..., F] -> [..., F]: hops added up along the way to each format."""
+        found: Floats = np.where(ways, hop_ms[..., None, :], 0.0).sum(axis=-1)
+        return found
 
     @cached_property
     def produce_ms(self) -> Floats:
@@ -61,8 +76,9 @@ class ChargeTables:
         wanted = self.space.wanted.copy()
         if self._output_format is not None:
             wanted[:, self._output_format] = True
-        owed = self._conversion_ms[self.space.writing_formats]
-        converted = np.where(wanted[:, None, :], owed, 0.0).sum(axis=2)
+        sources = self.space.writing_formats
+        made = (wanted[:, None, :, None] & self.space.ways[sources]).any(axis=2)
+        converted = np.where(made, self._hop_ms[sources], 0.0).sum(axis=2)
         charge: Floats = converted + np.where(self.space.crosses_out, self._writing_ms, 0.0)
         return charge
 
@@ -70,14 +86,33 @@ class ChargeTables:
         """[L, L]: the most that code s can cost beyond code t, whatever up to `readers_left` further readers
         ask for.
         """
-        readers_left = min(readers_left, len(self._conversion_ms))
+        readers_left = min(readers_left, len(self._hop_ms))
         if readers_left not in self._live_slack_ms:
-            extra = _positive_part(self._owed_ms[:, None, :], self._owed_ms[None, :, :])
-            extra.sort(axis=2)
-            most = extra[:, :, extra.shape[2] - readers_left :].sum(axis=2)
+            if self._is_direct:
+                extra = _positive_part(self._owed_ms[:, None, :], self._owed_ms[None, :, :])
+                extra.sort(axis=2)
+                most = extra[:, :, extra.shape[2] - readers_left :].sum(axis=2)
+            else:
+                most = self._shared_slack_ms if readers_left else np.zeros(2 * (len(self.space.source),))
             crosses_ms = np.where(self.space.homes_differ, self._home_ms[:, None], 0.0)
             self._live_slack_ms[readers_left] = most + crosses_ms
         return self._live_slack_ms[readers_left]
+
+    @cached_property
+    def _shared_slack_ms(self) -> Floats:
+        """[L, L]: the same where ways share hops, whatever is asked for. Of one source both make the same:
+        what s has to make, and t has made. Of two sources: all that s has to make for what t can be asked.
+        """
+        space, source = self.space, self.space.source
+        missing_ms = np.where(space.made, 0.0, self._hop_ms[source])
+        askable = self._needed & np.isfinite(self._owed_ms)
+        made = np.einsum("tq,sqf->stf", askable, space.ways[source]) > 0
+        others_ms = np.where(made, missing_ms[:, None, :], 0.0).sum(axis=2)
+        on_way = np.asarray((self._needed[:, None] & space.ways[source]).any(axis=1))
+        alike = on_way[:, None, :] & space.made[None, :, :]
+        same_ms = np.where(alike, missing_ms[:, None, :], 0.0).sum(axis=2)
+        slack_ms: Floats = np.where(source[:, None] == source, same_ms, others_ms)
+        return slack_ms
 
     @cached_property
     def pending_slack_ms(self) -> Floats:
@@ -94,7 +129,7 @@ class ChargeTables:
         else equal.
         """
         formats = self.space.reading_formats
-        worst_ms = self._conversion_ms[self.space.writing_formats].max(axis=0, initial=0.0)
+        worst_ms = self._way_ms[self.space.writing_formats].max(axis=0, initial=0.0)
         extra = np.where(formats[:, None] != formats, worst_ms[formats][:, None], 0.0)
         if not self._has_producer:
             return extra
@@ -105,8 +140,15 @@ class ChargeTables:
         """[W, W]: the most that a group that writes by signature s can cost beyond one that writes by t, all
         else equal.
         """
-        owed = self._conversion_ms[self.space.writing_formats]
-        extra: Floats = _positive_part(owed[:, None, :], owed[None, :, :]).sum(axis=2)
+        sources = self.space.writing_formats
+        way_ms = self._way_ms[sources]
+        if self._is_direct:
+            extra: Floats = _positive_part(way_ms[:, None, :], way_ms[None, :, :]).sum(axis=2)
+        else:
+            askable = self._needed & np.isfinite(way_ms)
+            made = np.einsum("tq,sqf->stf", askable, self.space.ways[sources]) > 0
+            extra = np.where(made, self._hop_ms[sources][:, None, :], 0.0).sum(axis=2)
+            extra[sources[:, None] == sources] = 0.0
         if not self.space.readings:
             return extra
         return extra + np.where(self.space.writings_differ, self._writing_ms[:, None], 0.0)
@@ -117,7 +159,7 @@ class ChargeTables:
         """
         extra = np.zeros(wanted.shape[:-1])
         for source in {p for p, _ in self.space.writings}:
-            extra = np.maximum(extra, np.where(wanted, self._conversion_ms[source], 0.0).sum(axis=-1))
+            extra = np.maximum(extra, np.where(wanted, self._way_ms[source], 0.0).sum(axis=-1))
         return extra
 
 

@@ -45,7 +45,8 @@ class CodeSpace:
     R]: a reader joins a pending value. produced[P, W]: the producer is chosen, giving a live code;
     crosses_out[P, W] likewise. Successors are 0 where no reader can be left. source[L], made[L, F], home[L]
     and wanted[P, F], who[P] are what the codes stand for. arrival: live code of a model input. asked[F]:
-    formats that anybody may ever ask for.
+    formats that anybody may ever ask for, or that lie on a way there. ways[F, F, F]: from the first format to
+    the second, which formats are made.
     """
 
     readings: tuple[Signature, ...]
@@ -62,6 +63,7 @@ class CodeSpace:
     who: Ints
     arrival: int
     asked: Bools
+    ways: Bools
     bits: int
 
     @cached_property
@@ -105,16 +107,17 @@ def _differ(backend: Ints) -> Bools:
 def code_space(
     readings: tuple[Signature, ...],
     writings: tuple[Signature, ...],
-    formats: int,
+    ways: tuple[tuple[int, ...], ...],
     output_format: int | None,
     input_format: int | None,
     consumers: int,
     crossings_cost: bool,
 ) -> CodeSpace:
     """Enumerate the codes that up to `consumers` readers can reach. A model input has one writing, by
-    NO_BACKEND.
+    NO_BACKEND. ways[F][F]: from, to; the formats that are made on the way, as bits, the last among them.
     """
-    rules = _Rules(readings, output_format, crossings_cost)
+    formats = len(ways)
+    rules = _Rules(readings, writings, ways, output_format, crossings_cost)
     pending = _reach({(0, NO_BACKEND): 0}, rules.need, readings, 0 if input_format is not None else consumers)
     starts: dict[_Live, int] = {}
     for state, depth in pending.items():
@@ -146,6 +149,7 @@ def code_space(
         who=np.array([w for _, w in pending], np.int64),
         arrival=int(after_produced[0, 0]) if input_format is not None else 0,
         asked=_bits_of([rules.asked], formats)[0],
+        ways=np.array([_bits_of(row, formats) for row in ways], bool).reshape(3 * (formats,)),
         bits=(max(len(live), len(pending)) - 1).bit_length(),
     )
 
@@ -154,25 +158,37 @@ class _Rules:
     """How the state of a value changes; second in a result is whether the change pays the crossing."""
 
     def __init__(
-        self, readings: Sequence[Signature], output_format: int | None, crossings_cost: bool
+        self,
+        readings: Sequence[Signature],
+        writings: Sequence[Signature],
+        ways: Sequence[Sequence[int]],
+        output_format: int | None,
+        crossings_cost: bool,
     ) -> None:
         self.returned = 0 if output_format is None else 1 << output_format
         self.crossings_cost = crossings_cost
-        self.asked = self.returned
+        self._ways = ways
+        needed = self.returned
         for q, _ in readings:
-            self.asked |= 1 << q
+            needed |= 1 << q
+        # By source: all that may ever have to be made.
+        self._makable = {p: self._made(p, needed) for p, _ in writings}
+        self.asked = needed
+        for made in self._makable.values():
+            self.asked |= made
 
     def produce(self, state: _Pending, writing: Signature) -> tuple[_Live, bool]:
         (wanted, who), (source, backend) = state, writing
         crosses = NO_BACKEND not in (backend, who) and who != backend
-        return self._live(
-            source, wanted | self.returned | 1 << source, NO_BACKEND if crosses else backend
-        ), crosses
+        made = self._made(source, wanted | self.returned) | 1 << source
+        return self._live(source, made, NO_BACKEND if crosses else backend), crosses
 
     def consume(self, state: _Live, reading: Signature) -> tuple[_Live, bool]:
         (source, made, home), (wanted, backend) = state, reading
         crosses = NO_BACKEND not in (home, backend) and home != backend
-        return self._live(source, made | 1 << wanted, NO_BACKEND if crosses else home), crosses
+        if source != _FORGOTTEN:
+            made |= self._ways[source][wanted]
+        return self._live(source, made, NO_BACKEND if crosses else home), crosses
 
     def need(self, state: _Pending, reading: Signature) -> _Pending:
         (wanted, who), (more, backend) = state, reading
@@ -182,12 +198,20 @@ class _Rules:
 
     def _live(self, source: int, made: int, backend: int) -> _Live:
         """The one form of all live states with the same future."""
-        made &= self.asked
-        return (
-            _FORGOTTEN if made == self.asked else source,
-            made,
-            backend if self.crossings_cost else NO_BACKEND,
-        )
+        home = backend if self.crossings_cost else NO_BACKEND
+        if source != _FORGOTTEN:
+            made &= self._makable[source]
+            if made != self._makable[source]:
+                return source, made, home
+        return _FORGOTTEN, self.asked, home
+
+    def _made(self, source: int, needed: int) -> int:
+        """What is made of a value of format `source` where these are needed."""
+        made = 0
+        for q, way in enumerate(self._ways[source]):
+            if needed >> q & 1:
+                made |= way
+        return made
 
 
 def _reach(

@@ -149,15 +149,22 @@ def _tables(
     formats = {f for f, _ in (*readings, *writings)}
     if value.output_format is not None:
         formats.add(value.output_format)
+    for source in {f for f, _ in writings}:
+        for destination in tuple(formats):
+            formats.update(_on_the_way(problem, v, source, destination))
     number = {f: i for i, f in enumerate(sorted(formats))}
     conversion_ms = [
         0.0 if p == q else problem.conversion_ms.get((v, p, q), math.inf) for p in number for q in number
     ]
+    ways = tuple(
+        tuple(sum(1 << number[f] for f in _on_the_way(problem, v, p, q) & number.keys()) for q in number)
+        for p in number
+    )
     output_format = None if value.output_format is None else number[value.output_format]
     space = code_space(
         tuple((number[f], b) for f, b in readings),
         tuple((number[f], b) for f, b in writings),
-        len(number),
+        ways,
         output_format,
         None if value.input_format is None else number[value.input_format],
         len(value.consumers),
@@ -169,6 +176,15 @@ def _tables(
         square = np.array(conversion_ms).reshape(len(number), len(number))
         known[key] = ChargeTables(space, square, output_format, has_producer, problem.crossing_ms)
     return known[key]
+
+
+def _on_the_way(problem: Problem, v: int, source: int, destination: int) -> set[int]:
+    """The formats that are made of a value on its way from one to another, the last among them."""
+    found, at = {destination}, destination
+    while (before := problem.ways.get((v, source, at), source)) != source:
+        found.add(before)
+        at = before
+    return found
 
 
 def _assign(lanes: Sequence[Lane]) -> tuple[tuple[Lane, ...], int]:

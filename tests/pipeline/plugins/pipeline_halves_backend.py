@@ -1,4 +1,4 @@
-"""A backend on NumPy that stores what it computes as float16, or bfloat16 where that is allowed, and is fast then.
+"""A backend on NumPy that stores its results as float16, or bfloat16 where that is allowed, and is fast then.
 
 Its Exp is off by 5 % in float16 and by 20 % in bfloat16, which is more than even those allow.
 """
