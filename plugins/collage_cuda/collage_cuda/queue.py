@@ -56,7 +56,8 @@ class CudaQueue(Queue):
         self._context.hold.queue(_HOLD_NS, self.stream)
 
     def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object] | None:
-        """As a CUDA graph. They are called once before: what libraries load at first cannot be captured.
+        """As a CUDA graph, which holds them: what it launches is theirs. They are called once before: what
+        libraries load at first cannot be captured.
         https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-graphs
         """
         self._context.current()
@@ -71,7 +72,7 @@ class CudaQueue(Queue):
         launchable = self._library.instantiate(graph)
         launch, stream, current = self._library.launch_graph, self.stream, self._context.current
 
-        def replay() -> None:
+        def replay(_held: Sequence[Callable[[], object]] = tuple(calls)) -> None:
             current()
             launch(launchable, stream)
 

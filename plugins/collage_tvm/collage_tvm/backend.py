@@ -23,7 +23,7 @@ from collage_tvm.tuning.groups import tunable_variants, tuned_variants, untunabl
 from collage_tvm.tuning.records import TUNED
 from collage_tvm.variants import group_variants
 
-__all__ = ["TvmBackend"]
+__all__ = ["TvmBackend", "tvm_missing"]
 
 _TVM = "0.27."
 _FFI = "0.1.14"
@@ -31,8 +31,8 @@ _OPENMP_FOUND: list[bool] = []
 """Once it has been: `find_library` runs another program, which takes 2 ms, and this is often asked."""
 
 
-def _unavailable() -> str | None:
-    """Why TVM cannot be used here."""
+def tvm_missing() -> str | None:
+    """Why TVM cannot be loaded here."""
     tvm, ffi = installed_version("apache-tvm"), installed_version("apache-tvm-ffi")
     if tvm is None:
         return "apache-tvm is not installed: pip install apache-tvm==0.27.0 apache-tvm-ffi==0.1.14.post1"
@@ -44,6 +44,13 @@ def _unavailable() -> str | None:
         )
     if not ffi.startswith(_FFI):
         return f"apache-tvm {tvm} crashes with apache-tvm-ffi {ffi}: pip install apache-tvm-ffi==0.1.14.post1"
+    return None
+
+
+def _unavailable() -> str | None:
+    """Why there are no kernels for the CPU."""
+    if (reason := tvm_missing()) is not None:
+        return reason
     if installed_version("llvmlite") is None:
         return "llvmlite is not installed: pip install llvmlite"
     return _without_openmp()

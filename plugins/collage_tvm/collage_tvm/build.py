@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 from collage_run.machine_code import MachineCodeKernel
 from tvm import tirx
 
 from collage_core.backend import Kernel, Variant
 from collage_core.device import Target
-from collage_core.errors import BackendError
-from collage_core.formats import BFLOAT16, Array, Format, Layout, own
+from collage_core.formats import Array, Format, own
 from collage_core.ir import OpKind, Subgraph, TensorType, op_kind
-from collage_tvm.bits import narrowed, widened
 from collage_tvm.groups import POOLS
-from collage_tvm.library import Function, function_of, vector_lanes
-from collage_tvm.lower import LOWERINGS, LoweringContext
+from collage_tvm.host import vector_lanes
+from collage_tvm.library import Function, function_of
 from collage_tvm.nest import Nest, assemble, sequence
-from collage_tvm.output import Output, beyond_caches, strides_of
+from collage_tvm.output import Output
+from collage_tvm.parameters import Parameters, lowered
 from collage_tvm.partial import partial_reduction
 from collage_tvm.pointwise import pointwise_nests
 from collage_tvm.reductions import contraction_of, reductions_of
 from collage_tvm.rows import row_nests
 from collage_tvm.scan import scan_nests
-from collage_tvm.tensor import ARITHMETIC, Index, Memory, Scope, Tensor, buffer_dtype, linear, make
 from collage_tvm.tiles import contraction_nests
 from collage_tvm.tuning.records import TUNED
 from collage_tvm.vectors import fence, with_streams
@@ -37,90 +32,6 @@ __all__ = ["build_copy", "build_kernel", "compile_kernel_ahead"]
 
 _ALONE_BYTES = 16 << 10
 """A kernel that moves less than this runs on one thread: sharing it out takes about a microsecond."""
-
-
-class _Parameters:
-    """The flat buffers that a kernel is handed."""
-
-    def __init__(self) -> None:
-        self.inputs: list[Any] = []
-        self.outputs: list[Any] = []
-        self.held: list[Any] = []
-        self.constants: list[Callable[[], Array]] = []
-        self.constant_bytes = 0
-
-    def input(self, name: str, shape: tuple[int, ...], format: Format) -> Tensor:
-        buffer = _buffer(f"in{len(self.inputs)}", shape, format.dtype)
-        self.inputs.append(buffer)
-        if format.dtype != BFLOAT16:
-            return _argument(buffer, shape, format.dtype, format.layout)
-        bits = _argument(buffer, shape, buffer_dtype(BFLOAT16), format.layout)
-        return make(shape, "float32", [bits], lambda s, i: widened(s.value(bits, i)), weight=ARITHMETIC)
-
-    def hold(self, data: Array) -> Tensor:
-        """A constant as a parameter that the kernel itself hands over."""
-        return self.hold_made(data.shape, str(data.dtype), lambda: data)
-
-    def hold_made(self, shape: tuple[int, ...], dtype: str, make: Callable[[], Array]) -> Tensor:
-        """As `hold`, of what is made when a kernel is: what is only compiled needs no weights."""
-        buffer = _buffer(f"held{len(self.held)}", shape, dtype)
-        self.held.append(buffer)
-        self.constants.append(make)
-        self.constant_bytes += math.prod(shape) * np.dtype(dtype).itemsize
-        return _argument(buffer, shape, dtype, tuple(range(len(shape))))
-
-    def output(self, tensor: Tensor, format: Format) -> Output:
-        buffer = _buffer(f"out{len(self.outputs)}", tensor.shape, format.dtype)
-        self.outputs.append(buffer)
-        if format.dtype == BFLOAT16:
-            return Output(_rounded(tensor), buffer, format.layout, streams=False)
-        streams = contraction_of(tensor) is None and tensor.scan is None  # their schedules store plainly
-        streams = streams and beyond_caches(math.prod(tensor.shape), tensor.dtype)
-        return Output(tensor, buffer, format.layout, streams)
-
-    def all(self) -> list[Any]:
-        return [*self.inputs, *self.held, *self.outputs]
-
-
-def _buffer(name: str, shape: tuple[int, ...], dtype: str) -> Any:
-    return tirx.decl_buffer((max(1, math.prod(shape)),), buffer_dtype(dtype), name=name)
-
-
-def _rounded(tensor: Tensor) -> Tensor:
-    """The bits of a float32 value in bfloat16."""
-
-    def element(s: Scope, i: Index) -> Any:
-        return narrowed(s.value(tensor, i))
-
-    digits = {"factors": tensor.factors, "cuts": tensor.cuts}
-    return make(tensor.shape, buffer_dtype(BFLOAT16), [tensor], element, weight=ARITHMETIC, **digits)
-
-
-def _argument(buffer: Any, shape: tuple[int, ...], dtype: str, layout: Layout) -> Tensor:
-    strides = strides_of(shape, layout)
-
-    def element(s: Scope, i: Index) -> Any:
-        return s.load(buffer, linear(i, strides), dtype)
-
-    return make(shape, dtype, [], element, memory=Memory(buffer, strides))
-
-
-def lowered(subgraph: Subgraph, variant: Variant, parameters: _Parameters) -> dict[str, Tensor]:
-    """Every value of the subgraph as an index expression."""
-    graph = subgraph.graph
-    values = {
-        v: parameters.input(v, graph.shape_of(v), f)
-        for v, f in zip(subgraph.inputs, variant.inputs, strict=True)
-    }
-    for node in subgraph.nodes:
-        results = LOWERINGS[node.op_type](LoweringContext(graph, node, values, parameters.hold))
-        for name, tensor in zip(node.outputs, results, strict=False):
-            if name and tensor.shape != graph.shape_of(name):
-                raise BackendError(
-                    f"{node.name}: lowered to {tensor.shape}, the graph says {graph.shape_of(name)}"
-                )
-            values[name] = tensor
-    return values
 
 
 @dataclass(frozen=True)
@@ -160,7 +71,7 @@ def _lowered_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> _Lo
     known = _latest.get(subgraph)
     if known is not None and known[:2] == (variant, target):
         return known[2]
-    parameters = _Parameters()
+    parameters = Parameters()
     values = lowered(subgraph, variant, parameters)
     outputs = [
         parameters.output(values[v], f) for v, f in zip(subgraph.outputs, variant.outputs, strict=True)
@@ -177,14 +88,14 @@ def _lowered_kernel(subgraph: Subgraph, variant: Variant, target: Target) -> _Lo
 
 def build_copy(type: TensorType, source: Format, destination: Format, target: Target) -> MachineCodeKernel:
     """The kernel that stores a value in another layout, or rounded, or no more so."""
-    parameters = _Parameters()
+    parameters = Parameters()
     output = parameters.output(parameters.input("x", type.static_shape, source), destination)
     function = _function(parameters, [output], 2 * type.size_bytes, target)
     return MachineCodeKernel(function.compiled(), [source.layout], [destination.layout], [], {})
 
 
 def _function(
-    parameters: _Parameters, outputs: list[Output], moved_bytes: int, target: Target, slp: bool = True
+    parameters: Parameters, outputs: list[Output], moved_bytes: int, target: Target, slp: bool = True
 ) -> Function:
     """moved_bytes: without what the kernel holds itself. slp: see `tvm_target`."""
     steps = [partial for o in outputs if (partial := partial_reduction(o.tensor)) is not None]
@@ -202,7 +113,7 @@ def _function(
     return function_of(parameters.all(), body, target, slp=slp)
 
 
-def _nests(output: Output, parameters: _Parameters) -> list[Nest]:
+def _nests(output: Output, parameters: Parameters) -> list[Nest]:
     lanes = vector_lanes()
     if contraction_of(output.tensor) is not None:
         return contraction_nests(output, lanes, parameters.hold_made)

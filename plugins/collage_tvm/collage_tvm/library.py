@@ -16,40 +16,21 @@ import tvm_ffi
 from collage_run import image
 from collage_run.image import Image
 from tvm import ir, tirx
-from tvm.target import Target as TvmTarget
 
 from collage_core.device import Target
 from collage_core.folders import user_folder
 from collage_tvm import linking, openmp
+from collage_tvm.host import tvm_target
 from collage_tvm.linking import link
 from collage_tvm.objects import ObjectCache
 from collage_tvm.openmp import FILLED, runtime_object
 
-__all__ = ["Function", "function_of", "tvm_target", "vector_lanes"]
+__all__ = ["Function", "function_of", "tvm_target"]
 
 _CPU = 1
 """DLPack's kDLCPU."""
 _ENTRY = "collage_kernel"
 """What the function of an object file is called."""
-
-
-@cache
-def _host_cpu() -> str:
-    return str(tvm.target.codegen.llvm_get_system_cpu())
-
-
-@cache
-def tvm_target(threads: int, slp: bool = True) -> Any:
-    """slp: whether LLVM looks for scalars that could become a vector."""
-    options = {} if slp else {"cl-opt": ["-vectorize-slp:bool=false"]}
-    return TvmTarget({"kind": "llvm", "mcpu": _host_cpu(), "num-cores": threads, **options})
-
-
-@cache
-def vector_lanes() -> int:
-    """float32 elements of a vector register of this processor."""
-    with tvm_target(1):
-        return 16 if tvm.target.codegen.target_has_features("avx512f") else 8
 
 
 @dataclass(frozen=True)

@@ -13,5 +13,6 @@ __all__ = ["collage_backends"]
 @hookimpl
 def collage_backends() -> Sequence[Backend]:
     from collage_tvm.backend import TvmBackend
+    from collage_tvm.cuda.backend import TvmCudaBackend
 
-    return [TvmBackend()]
+    return [TvmBackend(), TvmCudaBackend()]

@@ -41,7 +41,7 @@ from collage_tvm.stages import Direction, Stages
 from collage_tvm.tensor import Index, refine
 from collage_tvm.vectors import lines_ahead, vector_body
 
-__all__ = ["WIDE", "fill", "row_groups", "row_nests"]
+__all__ = ["WIDE", "fill", "row_groups", "row_nests", "runs_along"]
 
 Expr = Any
 Stmt = Any
@@ -106,7 +106,7 @@ class _Written:
 
 
 def _emit(stages: Stages, rows: list[Axis], reduced: list[Axis], position: Index, lanes: int) -> list[Nest]:
-    direction = Direction(_runs_along(stages.probe(), rows, reduced), 1, variable("row"))
+    direction = Direction(runs_along(stages.probe(), rows, reduced), 1, variable("row"))
     if not direction.along:
         direction.width = lanes * WIDE if rows else 1
     templates, results = stages.write(direction, position)
@@ -117,7 +117,7 @@ def _emit(stages: Stages, rows: list[Axis], reduced: list[Axis], position: Index
     return _across(stages, written, direction, lanes)
 
 
-def _runs_along(first: Template, rows: list[Axis], reduced: list[Axis]) -> bool:
+def runs_along(first: Template, rows: list[Axis], reduced: list[Axis]) -> bool:
     """Whether a row's elements are neighbours, and the row is long enough for vectors of its own."""
     if not reduced:
         return False

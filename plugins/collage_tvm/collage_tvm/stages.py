@@ -62,6 +62,9 @@ class Direction:
     width: int
     lane: Any
 
+    def result_buffer(self, name: str, dtype: str) -> Any:
+        return tirx.decl_buffer((self.width,), dtype, name=name)
+
     def row_buffer(self, name: str, dtype: str, count: int) -> Any:
         return tirx.decl_buffer((count if self.along else count * self.width,), dtype, name=name)
 
@@ -77,8 +80,16 @@ class Stages:
     """The bodies of all stages of a box of rows, written over one loop per digit."""
 
     def __init__(
-        self, output: Output, reductions: list[Tensor], full: Index, reduced: list[Axis], analyzer: Any
+        self,
+        output: Output,
+        reductions: list[Tensor],
+        full: Index,
+        reduced: list[Axis],
+        analyzer: Any,
+        *,
+        keep: bool = True,
     ) -> None:
+        """keep: whether what several stages need is kept."""
         self._root = output.tensor
         self.full_root = output.tensor.shape == reduction(reductions[0]).source.shape
         self.output = output
@@ -86,7 +97,7 @@ class Stages:
         self._reduced = reduced
         self._analyzer = analyzer
         self._count = math.prod(a.extent for a in reduced)
-        self._kept_ids = _worth_keeping(reductions, output.tensor)
+        self._kept_ids = _worth_keeping(reductions, output.tensor) if keep else set()
         self._stored: dict[int, Callable[[Scope, Index], Expr]] = {}
         self.reductions = reductions
         self.buffers: list[Any] = []
@@ -106,7 +117,7 @@ class Stages:
             scope, stores, accesses = self._scope(direction)
             value = scope.value(reduction(x).source, self._full)
             templates.append(template(scope, [*stores, (None, integer(0), value)], accesses))
-            result = tirx.decl_buffer((direction.width,), x.dtype, name=f"result{k}")
+            result = direction.result_buffer(f"result{k}", x.dtype)
             results.append(result)
             load = tirx.BufferLoad(result, [direction.result_index])
             self._stored[id(x)] = lambda s, i, load=load: load  # type: ignore[misc]  # the default binds the loop's value

@@ -10,7 +10,7 @@ from collage_core.ir import OpKind, Subgraph, op_kind
 from collage_tvm.groups import check_group
 from collage_tvm.operand_layouts import contraction_variants
 
-__all__ = ["group_variants"]
+__all__ = ["channels_last_variant", "group_variants"]
 
 _KEEPS_DIMENSIONS = frozenset(
     [
@@ -50,7 +50,7 @@ def group_variants(subgraph: Subgraph, target: Target) -> list[Variant] | Refusa
     if (contractions := contraction_variants(subgraph)) is not None:
         return contractions
     variants = [plain_variant(subgraph)]
-    last = _channels_last(subgraph)
+    last = channels_last_variant(subgraph)
     if last is not None and last not in variants:
         variants.append(last)
     sums_up = any(n.op_type == "CumSum" for n in subgraph.nodes)  # its schedule stores nothing but sums
@@ -62,7 +62,7 @@ def group_variants(subgraph: Subgraph, target: Target) -> list[Variant] | Refusa
     return variants
 
 
-def _channels_last(subgraph: Subgraph) -> Variant | None:
+def channels_last_variant(subgraph: Subgraph) -> Variant | None:
     graph = subgraph.graph
     rank = len(graph.shape_of(subgraph.outputs[0]))
     if rank not in (4, 5):

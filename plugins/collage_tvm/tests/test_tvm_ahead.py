@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from collage_run.image import Image
-from collage_tvm import build, library
+from collage_tvm import build, library, parameters
 from collage_tvm.backend import TvmBackend
 from collage_tvm.objects import ObjectCache
 from collage_tvm.operands import Operands
@@ -123,7 +123,7 @@ def test_a_twin_is_lowered_once_and_has_constants_of_its_own(monkeypatch: pytest
         lowered.append(subgraph)
         return original(subgraph, *others)
 
-    original = build.lowered
+    original = parameters.lowered
     monkeypatch.setattr(build, "lowered", counted)
     group, variant = _product()
     kernels = [TvmBackend().build(group, variant, _TARGET) for _ in range(2)]

@@ -40,7 +40,7 @@ from collage_core.ir import Subgraph
 from collage_core.ir import from_model
 from collage_core.rules import generate
 from collage_tvm.plugin import collage_backends
-[tvm] = collage_backends()
+tvm, _ = collage_backends()
 x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 5])
 o = helper.make_tensor_value_info("o", TensorProto.FLOAT, [4, 5])
 node = helper.make_node("Softmax", ["x"], ["o"])

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import tvm
 from collage_tvm.backend import TvmBackend
-from collage_tvm.library import Function, function_of, vector_lanes
+from collage_tvm.host import vector_lanes
+from collage_tvm.library import Function, function_of
 from onnx import TensorProto
 
 from collage_core.device import Target

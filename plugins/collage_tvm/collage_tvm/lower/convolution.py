@@ -6,7 +6,7 @@ import numpy as np
 
 from collage_core.formats import Array
 from collage_tvm.contraction import Contraction, Inside, Kept, Summed
-from collage_tvm.library import vector_lanes
+from collage_tvm.host import vector_lanes
 from collage_tvm.lower.context import LoweringContext, lowering
 from collage_tvm.lower.product import contracted, operand
 from collage_tvm.lower.reduction import elementwise

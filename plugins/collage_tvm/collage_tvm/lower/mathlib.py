@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import tirx
+from tvm.target import Target as TvmTarget
 
 from collage_tvm.bits import is_nan, without_zero
 from collage_tvm.tensor import Scope
@@ -75,7 +76,10 @@ def _nan_first(scope: Scope, x: Expr, y: Expr, choose: Callable[[Expr, Expr], Ex
 
 
 def round_even(x: Expr, dtype: str) -> Expr:
-    """LLVM's own function: TVM writes nearbyint lane by lane, which loses variables."""
+    """LLVM's own function: TVM writes nearbyint lane by lane, which loses variables. Or CUDA's."""
+    target = TvmTarget.current()
+    if target is not None and target.kind.name == "cuda":
+        return tirx.call_pure_extern(dtype, {"float32": "rintf", "float64": "rint"}[dtype], x)
     return tirx.call_llvm_pure_intrin(dtype, "llvm.roundeven", x)
 
 

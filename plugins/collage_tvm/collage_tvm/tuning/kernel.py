@@ -21,7 +21,8 @@ from collage_core.device import Target
 from collage_core.errors import BackendError
 from collage_core.formats import empty, own, plain
 from collage_core.ir import Subgraph
-from collage_tvm.library import Function, function_of, tvm_target
+from collage_tvm.host import tvm_target
+from collage_tvm.library import Function, function_of
 from collage_tvm.nest import loop
 from collage_tvm.tuning.records import Schedule
 from collage_tvm.tuning.replay import replay

@@ -17,7 +17,7 @@ from collage_core.backend import Tuned, Variant
 from collage_core.device import Target
 from collage_core.errors import BackendError
 from collage_core.ir import Subgraph
-from collage_tvm.library import tvm_target
+from collage_tvm.host import tvm_target
 from collage_tvm.tuning.kernel import module_of, workload_hash
 from collage_tvm.tuning.records import BEST, Best, Schedule, read_best, write_best
 from collage_tvm.tuning.trial import Trials
