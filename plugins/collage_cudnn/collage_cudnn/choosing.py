@@ -99,8 +99,7 @@ class Trial:
         """
         try:
             return self._milliseconds(index, budget_ms, best_ms)
-        except Exception:  # whatever the library raises; a capture may have been broken off
-            self._queue = self._device.queue()
+        except Exception:  # whatever the library raises
             return math.inf
 
     def _milliseconds(self, index: int, budget_ms: float, best_ms: float) -> float:
@@ -110,8 +109,10 @@ class Trial:
         once_ms = _timed(queue, call)
         if once_ms > _HOPELESS * best_ms + _OVERHEAD_MS:
             return once_ms
-        replay = queue.capture([call] * _CALLS)
-        if replay is None:
+        try:
+            replay = queue.capture([call] * _CALLS)
+        except Exception:  # the library's, or the driver's: it runs all the same, call by call
+            self._queue = self._device.queue()  # whose capture was broken off
             return once_ms
         found: list[float] = []
         spent_ms = 0.0
