@@ -15,7 +15,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from collage_core.errors import ModelError
-from collage_core.operators.windows import Windows, transposed_output
+from collage_core.operators.windows import TransposedWindows, Windows
 
 __all__ = ["inferred", "is_doubtful"]
 
@@ -80,7 +80,8 @@ def _mended(found: onnx.ModelProto, node: onnx.NodeProto, shapes: Shapes) -> lis
     stated = _attributes(node)
     auto_pad = stated.pop("auto_pad", b"").decode()
     if weights:
-        sizes = transposed_output(x[2:], weights[0][2:], auto_pad=auto_pad, **_known(stated, _TRANSPOSED))
+        transposed = TransposedWindows(auto_pad=auto_pad, **_known(stated, _TRANSPOSED))
+        _, sizes, _ = transposed.extent(x[2:], weights[0][2:])
         right = [x[0], weights[0][1] * stated.get("group", 1), *sizes]
     else:
         windows = Windows.of(

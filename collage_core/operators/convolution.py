@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 
-from collage_core.operators.windows import Tensor, Windows, accumulator, inner, strided, transposed_extent
+from collage_core.operators.windows import Tensor, TransposedWindows, Windows, accumulator, inner, strided
 
 __all__ = ["Conv", "ConvTranspose", "with_bias"]
 
@@ -66,9 +66,15 @@ class ConvTranspose(OpRun):
         size, kernel = x.shape[2:], w.shape[2:]
         strides = strides or [1] * len(size)
         dilations = dilations or [1] * len(size)
-        head, output, full = transposed_extent(
-            size, kernel, strides, dilations, output_padding, auto_pad, output_shape, pads
+        windows = TransposedWindows(
+            strides=strides,
+            dilations=dilations,
+            pads=pads,
+            auto_pad=auto_pad,
+            output_padding=output_padding,
+            output_shape=output_shape,
         )
+        head, output, full = windows.extent(size, kernel)
 
         wide = accumulator(x.dtype)
         per_group = w.shape[1]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Tensor", "Windows", "accumulator", "inner", "strided", "transposed_extent", "transposed_output"]
+__all__ = ["Tensor", "TransposedWindows", "Windows", "accumulator", "inner", "strided"]
 
 Tensor = npt.NDArray[Any]
 
@@ -117,49 +117,35 @@ def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype.itemsize < 4 and dtype.kind not in "iub" else dtype
 
 
-def transposed_output(
-    size: Sequence[int],
-    kernel: Sequence[int],
-    *,
-    auto_pad: str | None = None,
-    dilations: Sequence[int] | None = None,
-    output_padding: Sequence[int] | None = None,
-    output_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> list[int]:
-    """Spatial sizes of ConvTranspose's output; the attributes are the node's, None where it has none."""
-    ones = [1] * len(size)
-    return transposed_extent(
-        size, kernel, strides or ones, dilations or ones, output_padding, auto_pad, output_shape, pads
-    )[1]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransposedWindows:
+    """How ConvTranspose's windows lie: the node's attributes, None where it has none."""
 
+    strides: Sequence[int] | None = None
+    dilations: Sequence[int] | None = None
+    pads: Sequence[int] | None = None
+    auto_pad: str | None = None
+    output_padding: Sequence[int] | None = None
+    output_shape: Sequence[int] | None = None
 
-def transposed_extent(
-    size: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    output_padding: Sequence[int] | None,
-    auto_pad: str | None,
-    output_shape: Sequence[int] | None,
-    pads: Sequence[int] | None,
-) -> tuple[list[int], list[int], list[int]]:
-    """Elements cut off before each dimension, the dimension's size, and what all taps cover."""
-    rank = len(size)
-    extra = output_padding or [0] * rank
-    span = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    full = [(n - 1) * s + e for n, s, e in zip(size, strides, span, strict=True)]
-    same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
-    if output_shape is None and not same:
-        pads = pads if pads and auto_pad != "VALID" else [0] * (2 * rank)
-        sizes = [f + a - h - t for f, a, h, t in zip(full, extra, pads[:rank], pads[rank:], strict=True)]
-        return list(pads[:rank]), sizes, full
-    whole = [f + a for f, a in zip(full, extra, strict=True)]
-    if output_shape is None:
-        # Where the stride is larger than the kernel, no padding of 0 or more makes it input * stride.
-        output = [min(w, n * s) for w, n, s in zip(whole, size, strides, strict=True)]
-    else:
-        output = list(output_shape)[-rank:]
-    total = [max(0, w - o) for w, o in zip(whole, output, strict=True)]
-    return [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in total], output, full
+    def extent(self, size: Sequence[int], kernel: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+        """Of spatial sizes: elements cut off before each dimension, the dimension's size, and what all taps
+        cover.
+        """
+        rank = len(size)
+        strides, dilations = (given or [1] * rank for given in (self.strides, self.dilations))
+        extra = self.output_padding or [0] * rank
+        span = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+        full = [(n - 1) * s + e for n, s, e in zip(size, strides, span, strict=True)]
+        if self.output_shape is None and self.auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
+            pads = self.pads if self.pads and self.auto_pad != "VALID" else [0] * (2 * rank)
+            sizes = [f + a - h - t for f, a, h, t in zip(full, extra, pads[:rank], pads[rank:], strict=True)]
+            return list(pads[:rank]), sizes, full
+        whole = [f + a for f, a in zip(full, extra, strict=True)]
+        if self.output_shape is None:
+            # Where the stride is larger than the kernel, no padding of 0 or more makes it input * stride.
+            output = [min(w, n * s) for w, n, s in zip(whole, size, strides, strict=True)]
+        else:
+            output = list(self.output_shape)[-rank:]
+        total = [max(0, w - o) for w, o in zip(whole, output, strict=True)]
+        return [t // 2 if self.auto_pad == "SAME_UPPER" else t - t // 2 for t in total], output, full
