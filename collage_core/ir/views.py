@@ -12,7 +12,7 @@ from collage_core.formats import Array, Format, view
 from collage_core.ir.graph import Graph
 from collage_core.ir.types import Node
 
-__all__ = ["VIEW_OPS", "input_format", "is_view", "output_format"]
+__all__ = ["VIEW_OPS", "input_format", "is_view", "output_format", "transposed_for", "transposed_from"]
 
 VIEW_OPS = frozenset(["Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"])
 
@@ -44,6 +44,37 @@ def input_format(graph: Graph, node: Node, destination: Format) -> Format | None
         inverse = np.argsort(_permutation(graph, node))
         return _format_of(_stored(shape_out, destination).transpose(inverse), destination)
     return _reshaped(shape_out, shape_in, destination)
+
+
+def transposed_from(graph: Graph, name: str) -> Format | None:
+    """The format that a value has if the Transposes that lead to it are views of a plain value; None where
+    none leads to it.
+    """
+    producer = graph.producer(name)
+    if producer is None or not _transposes(graph, producer):
+        return None
+    x = producer.inputs[0]
+    return output_format(graph, producer, transposed_from(graph, x) or graph.plain_format(x))
+
+
+def transposed_for(graph: Graph, name: str) -> Format | None:
+    """The format in which a value must lie for a Transpose that reads it to be a view that yields a plain
+    one; None where none reads it.
+    """
+    for node in graph.consumers(name):
+        if _transposes(graph, node):
+            return input_format(graph, node, graph.plain_format(node.outputs[0]))
+    return None
+
+
+def _transposes(graph: Graph, node: Node) -> bool:
+    """Whether it is a Transpose of a computed value whose types are known."""
+    if node.op_type != "Transpose" or not is_view(graph, node):
+        return False
+    types = [graph.type_of(v) for v in (node.inputs[0], node.outputs[0])]
+    rank = len(types[0].shape)
+    known = all(t.dtype and not t.symbolic_dims for t in types)
+    return known and sorted(node.attributes.get("perm", range(rank))) == list(range(rank))
 
 
 def _permutation(graph: Graph, node: Node) -> tuple[int, ...]:

@@ -13,8 +13,8 @@ from collage_core.backend import Variant
 from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import Format
-from collage_core.ir import Graph, Node, Subgraph
-from collage_core.ir.views import input_format, is_view, output_format
+from collage_core.ir import Graph, Subgraph
+from collage_core.ir.views import transposed_for, transposed_from
 from collage_cublas.chain import Chain, parse
 from collage_cublas.planning import plan
 from collage_cublas.product import NARROW
@@ -30,9 +30,12 @@ def variants(subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
     if isinstance(chain, Refusal):
         return chain
     graph = chain.graph
-    ends = (chain.left, _given(graph, chain.left)), (chain.right, _given(graph, chain.right))
+    ends = (
+        (chain.left, transposed_from(graph, chain.left)),
+        (chain.right, transposed_from(graph, chain.right)),
+    )
     choices = [
-        _formats(graph, v, other) for v, other in (*ends, (chain.output, _wanted(graph, chain.output)))
+        _formats(graph, v, other) for v, other in (*ends, (chain.output, transposed_for(graph, chain.output)))
     ]
     offered: list[Variant] = []
     refused = Refusal("no layout of its values suits the library", chain.anchor.name)
@@ -79,32 +82,3 @@ def _formats(graph: Graph, name: str, other: Format | None) -> list[Format]:
     """A constant's is the kernel's affair."""
     plain = graph.plain_format(name)
     return [plain] if other is None or other == plain else [plain, other]
-
-
-def _transposes(graph: Graph, node: Node) -> bool:
-    """Whether it is a Transpose of a computed value whose types are known."""
-    if node.op_type != "Transpose" or not is_view(graph, node):
-        return False
-    types = [graph.type_of(v) for v in (node.inputs[0], node.outputs[0])]
-    rank = len(types[0].shape)
-    known = all(t.dtype and not t.symbolic_dims for t in types)
-    return known and sorted(node.attributes.get("perm", range(rank))) == list(range(rank))
-
-
-def _given(graph: Graph, name: str) -> Format | None:
-    """The format that a value has if the Transposes that lead to it are views of a plain value."""
-    producer = graph.producer(name)
-    if producer is None or not _transposes(graph, producer):
-        return None
-    source = producer.inputs[0]
-    return output_format(graph, producer, _given(graph, source) or graph.plain_format(source))
-
-
-def _wanted(graph: Graph, name: str) -> Format | None:
-    """The format in which a value must lie for a Transpose that reads it to be a view that yields a plain
-    one.
-    """
-    for node in graph.consumers(name):
-        if _transposes(graph, node):
-            return input_format(graph, node, graph.plain_format(node.outputs[0]))
-    return None

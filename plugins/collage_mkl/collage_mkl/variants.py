@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from collage_core.backend import Variant
 from collage_core.errors import Refusal
 from collage_core.formats import Format
-from collage_core.ir import Graph, Node, Subgraph
-from collage_core.ir.views import input_format, is_view, output_format
+from collage_core.ir import Graph, Subgraph
+from collage_core.ir.views import transposed_for, transposed_from
 from collage_mkl.planning import plan
 from collage_mkl.support import addend, refusal
 
@@ -28,7 +28,11 @@ def variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
     if not subgraph.outputs:
         return Refusal("nothing reads what the group computes", node.name)
     a, b, out = *node.inputs[:2], node.outputs[0]
-    choices = ((a, _given(graph, a)), (b, _given(graph, b)), (out, _wanted(graph, out)))
+    choices = (
+        (a, transposed_from(graph, a)),
+        (b, transposed_from(graph, b)),
+        (out, transposed_for(graph, out)),
+    )
     offered = []
     for of_a, of_b, of_out in itertools.product(*(_formats(graph, v, other) for v, other in choices)):
         if a == b and of_a != of_b:
@@ -45,32 +49,3 @@ def variants(subgraph: Subgraph) -> Sequence[Variant] | Refusal:
 
 def _formats(graph: Graph, name: str, other: Format | None) -> list[Format]:
     return [graph.plain_format(name), *([] if other is None else [other])]
-
-
-def _transposes(graph: Graph, node: Node) -> bool:
-    """Whether it is a Transpose of a computed value whose types are known."""
-    if node.op_type != "Transpose" or not is_view(graph, node):
-        return False
-    types = [graph.type_of(v) for v in (node.inputs[0], node.outputs[0])]
-    rank = len(types[0].shape)
-    perm = node.attributes.get("perm", range(rank))
-    return sorted(perm) == list(range(rank)) and not any(not t.dtype or t.symbolic_dims for t in types)
-
-
-def _given(graph: Graph, name: str) -> Format | None:
-    """The format that a value has if the Transposes that lead to it are views of a plain value."""
-    producer = graph.producer(name)
-    if producer is None or not _transposes(graph, producer):
-        return None
-    x = producer.inputs[0]
-    return output_format(graph, producer, _given(graph, x) or graph.plain_format(x))
-
-
-def _wanted(graph: Graph, name: str) -> Format | None:
-    """The format in which a value must lie for a Transpose that reads it to be a view that yields a plain
-    one.
-    """
-    for node in graph.consumers(name):
-        if _transposes(graph, node):
-            return input_format(graph, node, graph.plain_format(node.outputs[0]))
-    return None
