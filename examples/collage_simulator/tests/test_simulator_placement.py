@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from collage_simulator.costs import VARIABLE
+from collage_simulator.costs import VARIABLE, declared
 from collage_simulator.device import SimQueue
 from simulated_chain import CHAIN, ONLY_SIM, declare, devices_of, optimized
 
-from collage_core import Constraints, Target, build
+from collage_core import Constraints, Optimization, Target, build
 from collage_core.errors import CollageError
 from collage_core.measuring.progress import Silent
 from collage_core.pipeline.effort import NORMAL
@@ -76,6 +78,57 @@ def test_the_border_moves_with_the_cost_of_the_way(
         found = optimized(model, tmp_path, backends=["sim", "reference"])
         shares.append(devices_of(found.placement).count("sim"))
     assert shares[0] == 3 > shares[1]
+
+
+_SIDES = {"a": 32, "b": 160, "c": 800}
+
+
+def test_the_border_is_where_declared_and_recorded_costs_put_it(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three operators beside each other, on ever larger values: the dearer the way, the fewer go there."""
+    shapes = {v: f"float[{side},{side}]" for v, side in _SIDES.items()}
+    given, returned = (", ".join(f"{t} {v}{end}" for v, t in shapes.items()) for end in ("", "y"))
+    model = parse(f"({given}) => ({returned}) {{ {' '.join(f'[{v}] {v}y = Exp({v})' for v in shapes)} }}")
+
+    def placed(transfer_us: float) -> Optimization:
+        declare(monkeypatch, transfer_us=transfer_us, link_bytes_per_us=1e6, launch_us=0.5)
+        return optimized(model, tmp_path, backends=["sim", "reference"])
+
+    def saved_us(found: Optimization) -> dict[str, float]:
+        """By value: how much less the operator takes there, by what is recorded here and declared there."""
+        here = {
+            c.subgraph.inputs[0]: found.costs.kernels[c.kernel_key].median_ms or 0.0
+            for c in found.candidates.candidates
+            if c.backend == "reference"
+        }
+        return {v: here[v] * 1e3 - declared().launch_us - _there_us(_SIDES[v]) for v in _SIDES}
+
+    def declared_way_us(value: str) -> float:
+        return declared().copy_us(4 * _SIDES[value] ** 2)
+
+    saved = saved_us(placed(500.0))
+    bytes_us = {v: declared_way_us(v) - declared().transfer_us for v in _SIDES}
+    limits_us = sorted(saved[v] / 2 - bytes_us[v] for v in _SIDES)  # of what each transfer may take beside
+    assert limits_us[0] > 0, "each is faster there"
+    between = [limits_us[0] / 2, *(math.sqrt(p * q) for p, q in pairwise(limits_us)), 2 * limits_us[-1]]
+    counts = []
+    for transfer_us in between:
+        found = placed(transfer_us)
+        groups = zip(found.placement.groups, devices_of(found.placement), strict=True)
+        there = {group.nodes[0] for group, device in groups if device == "sim"}
+        values = {n.inputs[0] for n in found.graph.nodes if n.id in there}
+        assert values == {v for v, us in saved_us(found).items() if us > 2 * declared_way_us(v)}
+        counts.append(len(values))
+        for transfer in found.placement.conversions:
+            way_us = declared_way_us(transfer.value.removesuffix("y"))
+            assert transfer.cost_ms == pytest.approx(way_us / 1e3, rel=0.02)
+    assert counts == [3, 2, 1, 0]
+
+
+def _there_us(side: int) -> float:
+    """One operation for each element, which is read and written."""
+    return declared().run_us(side**2, 2 * 4 * side**2)
 
 
 def test_each_runs_what_it_is_good_at(parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
