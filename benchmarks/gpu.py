@@ -1,8 +1,7 @@
 """`python benchmarks/gpu.py --out FOLDER`: everything to be asked of a machine with a GPU, in one run.
 
-First what the machine is, then whether the device and each backend answer right (the kit), then networks:
-placed, and compared with PyTorch in one process. Answers are kept step by step; the same command goes on from
-there.
+First what the machine is, then what the kit says of the backends that `--kits` names, then networks: placed,
+and compared with PyTorch in one process. Answers are kept step by step; the same command goes on from there.
 `--devices cpu,sim --backends sim` rehearses all of it but PyTorch on the simulated accelerator.
 """
 

@@ -73,7 +73,10 @@ def test_structures_are_counted_once_and_flops_where_they_lie() -> None:
 
 
 def test_the_table_says_who_declines_what() -> None:
-    told = table([{"network": "net", "library": "toy", "seconds": 1.0, **_answer()}], "the command")
+    told = table(
+        [{"network": "net", "library": "toy", "precisions": "fp32", "seconds": 1.0, **_answer()}],
+        "the command",
+    )
     assert "| net | toy | 2 | 1 | 88.9% | 50.0% | 1 |" in told
     assert "| toy | no / Relu here | 1 |" in told
     assert "the command" in told

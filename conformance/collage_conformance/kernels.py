@@ -311,7 +311,7 @@ def _changes(before: Mapping[str, object], declared: Mapping[str, str]) -> list[
     assert isinstance(now, dict)
     variables = [k for k in {*was, *now} if was.get(k) != now.get(k) and k not in declared]
     faults = [
-        f"it changes {what}{_which(before[what], after[what])}"
+        f"it changes {what}{_which(before[what], after[what]) if 'signals' in what else ''}"
         for what in before
         if what != "the environment" and before[what] != after[what]
     ]

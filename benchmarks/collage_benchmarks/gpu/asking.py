@@ -85,7 +85,6 @@ def ask(graph: Graph, backend: Backend, asked: _Ask, target: Target) -> dict[str
     accepted = [c for c in own if reasons[c.subgraph.key, str(c.variant)] is None]
     flops = {n.id: work_of(Subgraph(graph, [n.id])).flops for n in graph.nodes if n.op_type in _MULTIPLYING}
     covered = {i for c in accepted for i in c.subgraph.node_set}
-    single = {n.id for n in graph.nodes}
     return {
         "offered": len(reasons),
         "accepted": sum(reason is None for reason in reasons.values()),
@@ -94,7 +93,7 @@ def ask(graph: Graph, backend: Backend, asked: _Ask, target: Target) -> dict[str
             Counter(r.reason for r in candidates.refusals.get(backend.name, ())).most_common(12)
         ),
         "flops_share": sum(f for i, f in flops.items() if i in covered) / max(sum(flops.values()), 1),
-        "nodes_share": len(covered & single) / max(len(single), 1),
+        "nodes_share": len(covered) / max(len(graph.nodes), 1),
     }
 
 

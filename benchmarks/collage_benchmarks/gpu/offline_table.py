@@ -14,7 +14,8 @@ Each structure in each variant that a plugin offers, once. cuDNN has validated i
 description of an H200. NVRTC has compiled what TVM's plugin writes, for sm_80 and sm_90. cuBLASLt does not
 answer without a driver: there the plugin alone has planned.
 
-Shares: of the flops of convolutions and products, and of nodes, what is in some accepted group.
+Values are stored as {}. Shares: of the flops of convolutions and products, and of nodes, what is in some
+accepted group.
 """
 _COMMAND = """The command:
 
@@ -34,13 +35,18 @@ def table(answers: Sequence[Mapping[str, Any]], command: str) -> str:
     reasons: dict[tuple[str, str], int] = {}
     for a in answers:
         for reason, count in a["declined"].items():
-            key = a["library"], reason[:_LONGEST].replace("|", "/").replace("\n", " ")
+            key = a["library"], reason.replace("|", "/").replace("\n", " ")
             reasons[key] = reasons.get(key, 0) + count
-    declined = [f"| {library} | {reason} | {n} |" for (library, reason), n in sorted(reasons.items())]
+    declined = [f"| {library} | {_short(reason)} | {n} |" for (library, reason), n in sorted(reasons.items())]
+    asked = " and ".join(sorted({p for a in answers for p in a["precisions"].split(",")}))
     counts = (
         "| network | library | offered | accepted | flops | nodes | seconds |\n|---|---|---|---|---|---|---|"
     )
     heads = "| declined by | reason | times |\n|---|---|---|"
-    return "\n".join(
-        [_HEAD, counts, *rows, "", heads, *(declined or ["| nobody | | 0 |"]), "", _COMMAND.format(command)]
-    )
+    reasons_or_none = declined or ["| nobody | | 0 |"]
+    command_text = _COMMAND.format(command)
+    return "\n".join([_HEAD.format(asked), counts, *rows, "", heads, *reasons_or_none, "", command_text])
+
+
+def _short(reason: str) -> str:
+    return reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}..."

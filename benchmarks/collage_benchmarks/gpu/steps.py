@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,11 @@ __all__ = ["Step", "run_steps"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """command: what is run. limit_s: seconds after which it is ended. is_repeated: even if it is done."""
+    """command: what is run. limit_s: seconds after which it is ended."""
 
     name: str
     command: tuple[str, ...]
     limit_s: float
-    is_repeated: bool = False
 
 
 def run_steps(steps: Sequence[Step], folder: Path, budget_s: float) -> int:
@@ -33,7 +33,7 @@ def run_steps(steps: Sequence[Step], folder: Path, budget_s: float) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     begun_s, failed = time.monotonic(), 0
     for step in steps:
-        if not step.is_repeated and _is_done(folder, step):
+        if _is_done(folder, step):
             print(f"{step.name}: done before", flush=True)
             continue
         left_s = budget_s - (time.monotonic() - begun_s)
@@ -72,9 +72,9 @@ def _run(step: Step, folder: Path, limit_s: float) -> dict[str, Any]:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """With all that it has started; what it has saved by then stays. First it is asked."""
-    os.killpg(process.pid, signal.SIGTERM)
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+        os.killpg(process.pid, signal.SIGKILL)  # of its children, whoever did not listen
+    process.wait()

@@ -132,6 +132,8 @@ def _layer_norm(graph: Graph, node: Node, given: _Arguments) -> str:
 
 
 def _clip(graph: Graph, node: Node, given: _Arguments) -> str:
+    if not all(graph.is_constant(v) for v in node.inputs[1:] if v):
+        raise CollageError(f"{node.name} has limits that are computed")
     limits = [float(graph.constants[v]) if v else None for v in node.inputs[1:]]
     return f"torch.clamp({', '.join([given[0], *map(repr, limits)])})"
 

@@ -35,7 +35,7 @@ class ChargeTables:
         self.space = space
         # What nobody can ask for costs nothing; otherwise it would count as a difference between two codes.
         self._hop_ms = np.where(space.asked, conversion_ms, 0.0)
-        self._way_ms = np.where(space.ways, self._hop_ms[:, None, :], 0.0).sum(axis=2)
+        self._way_ms = _along(space.ways, self._hop_ms)
         self._is_direct = bool((space.ways.sum(axis=2) == 1).all())
         self._needed = np.zeros(len(conversion_ms), bool)
         self._needed[[q for q, _ in space.readings]] = True
@@ -60,13 +60,7 @@ class ChargeTables:
         """[L, F]: what a format costs, with those on the way that do not exist yet."""
         space = self.space
         owed = np.where(space.made, 0.0, self._hop_ms[space.source])
-        return self._along(space.ways[space.source], owed)
-
-    @staticmethod
-    def _along(ways: Bools, hop_ms: Floats) -> Floats:
-        """[..., F, F], [..., F] -> [..., F]: hops added up along the way to each format."""
-        found: Floats = np.where(ways, hop_ms[..., None, :], 0.0).sum(axis=-1)
-        return found
+        return _along(space.ways[space.source], owed)
 
     @cached_property
     def produce_ms(self) -> Floats:
@@ -161,6 +155,12 @@ class ChargeTables:
         for source in {p for p, _ in self.space.writings}:
             extra = np.maximum(extra, np.where(wanted, self._way_ms[source], 0.0).sum(axis=-1))
         return extra
+
+
+def _along(ways: Bools, hop_ms: Floats) -> Floats:
+    """[..., F, F], [..., F] -> [..., F]: hops added up along the way to each format."""
+    found: Floats = np.where(ways, hop_ms[..., None, :], 0.0).sum(axis=-1)
+    return found
 
 
 def _positive_part(minuend: Floats, subtrahend: Floats) -> Floats:

@@ -20,6 +20,7 @@ class Clocks:
 
     def __init__(self, pci_bus_id: str) -> None:
         self._slowed = 0
+        self._is_slowed = False
         self._asked_s = -_PAUSE_S
         self._library: Any = None
         try:
@@ -35,10 +36,20 @@ class Clocks:
             return
 
     def slowed(self) -> int:
-        """How often, so far, it was found slowed down. It is looked at ten times a second at most."""
+        """How often, so far, it was slowed down when this was called. The library is asked ten times a second
+        at most; in between its last answer holds.
+        """
         now_s = time.monotonic()
         if self._library is not None and now_s - self._asked_s >= _PAUSE_S:
             self._asked_s = now_s
-            reasons: int = self._library.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
-            self._slowed += bool(reasons & _SLOWER)
+            self._is_slowed = bool(self._reasons() & _SLOWER)
+        self._slowed += self._is_slowed
         return self._slowed
+
+    def _reasons(self) -> int:
+        """0 from a library that has ceased to answer, and is not asked any more."""
+        try:
+            return int(self._library.nvmlDeviceGetCurrentClocksEventReasons(self._handle))
+        except Exception:  # an NVMLError, which belongs to the library
+            self._library = None
+            return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Context", "context"]
 
+_NO_ROOM = "OUT_OF_MEMORY"
 _ORDINAL = 0
 """Among those that CUDA_VISIBLE_DEVICES leaves."""
 
@@ -31,7 +32,7 @@ class Context:
         self.device = library.open_device(_ORDINAL)
         self._context = library.retain_context(self.device)
         self._capturing = threading.local()
-        self._given_up: list[int] = []
+        self._pending: list[tuple[Callable[[Any], object], Any]] = []
         library.make_current(self._context)
         self.stream = library.create_stream()
         """For what is waited for at once."""
@@ -58,23 +59,27 @@ class Context:
     def allocate(self, size_bytes: int) -> int:
         """An address; CollageError where there is no room."""
         self.current()
-        self._free_given_up()
+        self._release_pending()
         try:
             return self.library.allocate(max(size_bytes, 1))
         except BackendError as error:
+            if _NO_ROOM not in str(error):
+                raise
             raise CollageError(f"the GPU has no {size_bytes / 2**20:.1f} MiB left: {error}") from None
 
-    def give_up(self, address: int) -> None:
-        """Nobody holds it any more. It is freed now, unless this thread captures: that would end it."""
-        self._given_up.append(address)
-        if not getattr(self._capturing, "now", False):
-            with contextlib.suppress(BackendError):  # the process may be ending, the context be dead
-                self.current()
-                self._free_given_up()
+    def release(self, function: Callable[[Any], object], handle: Any) -> None:
+        """Nobody holds it any more. It goes now, or, if this thread captures, when that is over: it would end
+        the capture.
+        """
+        self._pending.append((function, handle))
+        with contextlib.suppress(BackendError):  # the process may be ending, the context be dead
+            self.current()
+            self._release_pending()
 
-    def _free_given_up(self) -> None:
-        while self._given_up:
-            self.library.free(self._given_up.pop())
+    def _release_pending(self) -> None:
+        while self._pending and not getattr(self._capturing, "now", False):
+            function, handle = self._pending.pop()
+            function(handle)
 
     @contextlib.contextmanager
     def capturing(self) -> Iterator[None]:

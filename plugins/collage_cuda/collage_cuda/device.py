@@ -28,8 +28,7 @@ class CudaDevice(Device):
 
     def info(self) -> DeviceInfo:
         reason = missing([])
-        model = "" if reason else facts()["model"]
-        return DeviceInfo(self.name, __version__, model, reason)
+        return DeviceInfo(self.name, __version__, "" if reason else facts()["model"], reason)
 
     def fingerprint(self) -> Mapping[str, str]:
         return {} if missing([]) else facts()
@@ -74,6 +73,7 @@ class CudaDevice(Device):
         """By writing as much, and no less than twice the L2 cache."""
         assert isinstance(queue, CudaQueue)
         opened = context()
+        opened.current()
         needed_bytes = max(size_bytes, 2 * opened.l2_bytes)
         if self._scratch is None or self._scratch.size_bytes < needed_bytes:
             self._scratch = CudaMemory(opened, needed_bytes)

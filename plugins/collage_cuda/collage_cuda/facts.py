@@ -15,21 +15,43 @@ from collage_core.errors import CollageError
 from collage_core.folders import user_folder
 from collage_core.private_files import PrivateFiles
 
-__all__ = ["facts"]
+__all__ = ["facts", "failure"]
 
 _LIMIT_S = 120
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _VARIABLES = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES"
+_DRIVER = Path("/proc/driver/nvidia/version")
 _MOST_BYTES = 1 << 16
 
 
-@cache
 def facts() -> Mapping[str, str]:
-    """Its model, compute capability, memory, multiprocessors, and the newest CUDA of the driver.
+    """Its model, compute capability, memory and multiprocessors, the driver, and the newest CUDA of that.
 
     A process of its own asks the driver, which this one need not load. The answer is kept until the machine
-    starts again. CollageError where that process fails.
+    starts again, or has another driver. CollageError where that process fails.
     """
+    found = _found()
+    if isinstance(found, str):
+        raise CollageError(found)
+    return found
+
+
+def failure() -> str | None:
+    """Why there are no facts; None if there are."""
+    found = _found()
+    return found if isinstance(found, str) else None
+
+
+@cache
+def _found() -> Mapping[str, str] | str:
+    """A failure is kept for this process alone: it may be mended."""
+    try:
+        return {**_kept_or_asked(), "driver": _driver()}
+    except (CollageError, OSError, ValueError, subprocess.SubprocessError) as error:
+        return f"the NVIDIA driver does not answer: {error}"
+
+
+def _kept_or_asked() -> Mapping[str, str]:
     kept = PrivateFiles(user_folder() / "cuda", ".json", _MOST_BYTES)
     key = _key()
     if (file := kept.open(key)) is not None:
@@ -55,7 +77,7 @@ def _ask() -> bytes:
     )
     if told.returncode:
         last = told.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise CollageError(f"the NVIDIA driver does not answer: {''.join(last) or told.returncode}")
+        raise CollageError("".join(last) or f"exit code {told.returncode}")
     return told.stdout
 
 
@@ -68,8 +90,16 @@ def _read(text: bytes) -> Mapping[str, str]:
 
 
 def _key() -> str:
-    """Another one after a start, with other GPUs, or with other ones to be seen."""
+    """Another one after a start, with another driver, other GPUs, or other ones to be seen."""
     boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
     nodes = sorted(f"{p.name} {p.stat().st_rdev}" for p in Path("/dev").glob("nvidia[0-9]*"))
     chosen = [f"{name}={os.environ.get(name)}" for name in _VARIABLES]
-    return hashlib.sha256("\n".join([boot, *nodes, *chosen]).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join([boot, _driver(), *nodes, *chosen]).encode()).hexdigest()[:16]
+
+
+def _driver() -> str:
+    """As its kernel module says, where it does: of one machine and one CUDA there may be several."""
+    try:
+        return _DRIVER.read_text().partition("\n")[0].strip()
+    except OSError:
+        return ""

@@ -24,15 +24,15 @@ __all__ = [
     "create_event",
     "create_stream",
     "destroy_event",
-    "destroy_graph",
+    "destroy_launchable",
     "destroy_stream",
     "driver_version",
+    "drop_capture",
     "elapsed_ms",
     "end_capture",
     "free",
     "free_pinned",
     "function",
-    "graph_nodes",
     "instantiate",
     "launch_graph",
     "launch_kernel",
@@ -45,8 +45,6 @@ __all__ = [
     "record_event",
     "retain_context",
     "set_bytes",
-    "synchronize_context",
-    "synchronize_event",
     "synchronize_stream",
 ]
 
@@ -106,10 +104,6 @@ def make_current(context: Any) -> None:
     _checked(driver.cuCtxSetCurrent(context))
 
 
-def synchronize_context() -> None:
-    _checked(driver.cuCtxSynchronize())
-
-
 def allocate(size_bytes: int) -> int:
     """An address in the device's memory, aligned to at least 256 bytes."""
     return int(_checked(driver.cuMemAlloc(size_bytes)))
@@ -165,10 +159,6 @@ def record_event(event: Any, stream: Any) -> None:
     _checked(driver.cuEventRecord(event, stream))
 
 
-def synchronize_event(event: Any) -> None:
-    _checked(driver.cuEventSynchronize(event))
-
-
 def elapsed_ms(first: Any, last: Any) -> float:
     """With a resolution of about half a microsecond."""
     return float(_checked(driver.cuEventElapsedTime(first, last)))
@@ -185,28 +175,26 @@ def end_capture(stream: Any) -> Any:
     return _checked(driver.cuStreamEndCapture(stream))
 
 
-def graph_nodes(graph: Any) -> int:
-    """How many kernels, copies and the like it holds."""
-    return int(_checked_last(driver.cuGraphGetNodes(graph)))
-
-
-def _checked_last(result: tuple[Any, ...]) -> Any:
-    _checked(result[:1])
-    return result[-1]
+def drop_capture(stream: Any) -> None:
+    """Whatever has been queued since, or however it was broken off."""
+    status, graph = driver.cuStreamEndCapture(stream)
+    if status == driver.CUresult.CUDA_SUCCESS:
+        driver.cuGraphDestroy(graph)
 
 
 def instantiate(graph: Any) -> Any:
-    """What can be launched; the graph itself is not needed any more."""
-    launchable = _checked(driver.cuGraphInstantiate(graph, 0))
-    _checked(driver.cuGraphDestroy(graph))
-    return launchable
+    """What can be launched; the graph itself is gone then."""
+    try:
+        return _checked(driver.cuGraphInstantiate(graph, 0))
+    finally:
+        driver.cuGraphDestroy(graph)
 
 
 def launch_graph(launchable: Any, stream: Any) -> None:
     _checked(driver.cuGraphLaunch(launchable, stream))
 
 
-def destroy_graph(launchable: Any) -> None:
+def destroy_launchable(launchable: Any) -> None:
     _checked(driver.cuGraphExecDestroy(launchable))
 
 

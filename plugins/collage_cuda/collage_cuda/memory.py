@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import weakref
 from collections.abc import Sequence
 
 from collage_core.devices import Buffers, DeviceArray, Memory
-from collage_core.errors import BackendError
 from collage_core.formats import Format
 from collage_cuda.context import Context
 
@@ -26,7 +24,7 @@ class CudaMemory(Memory):
     def __init__(self, context: Context, size_bytes: int) -> None:
         self.size_bytes = size_bytes
         self.address = context.allocate(size_bytes)
-        weakref.finalize(self, context.give_up, self.address)
+        weakref.finalize(self, context.release, context.library.free, self.address)
 
     def array(self, offset: int, shape: Sequence[int], format: Format) -> DeviceArray:
         return DeviceArray.of(self.address + offset, shape, format, DLPACK_DEVICE, self)
@@ -62,16 +60,10 @@ class Pinned:
         context.current()
         self.size_bytes = size_bytes
         self.address = context.library.allocate_pinned(size_bytes)
-        weakref.finalize(self, _free_pinned, context, self.address)
+        weakref.finalize(self, context.release, context.library.free_pinned, self.address)
 
     def write(self, source_address: int) -> None:
         ctypes.memmove(self.address, source_address, self.size_bytes)
 
     def read(self, destination_address: int) -> None:
         ctypes.memmove(destination_address, self.address, self.size_bytes)
-
-
-def _free_pinned(context: Context, address: int) -> None:
-    with contextlib.suppress(BackendError):  # the process may be ending, the context be dead
-        context.current()
-        context.library.free_pinned(address)

@@ -121,6 +121,49 @@ def test_many_calls_are_one_launch(device: CudaDevice) -> None:
     assert context().read(second.address, 64) == b"\2" * 64
 
 
+def test_a_captured_stretch_outlives_what_it_was_made_of(device: CudaDevice) -> None:
+    memory = device.allocate(64)
+    queue = device.queue()
+    replay = queue.capture([_setter(queue, memory, 4)])
+    assert replay is not None
+    stream = queue.stream
+    del queue
+    gc.collect()
+    replay()
+    context().library.synchronize_stream(stream)
+    assert context().read(memory.address, 64) == b"\4" * 64
+
+
+def test_one_value_is_brought_to_two_places(device: CudaDevice) -> None:
+    queue, there = device.queue(), _there(device.allocate(840))
+    found = [np.empty(SHAPE, np.float32) for _ in range(4)]
+    for times, into in enumerate(found):
+        device.upload(_numbers() * times, there, queue)
+        device.download(there, into, queue)
+    queue.synchronize()
+    for times, into in enumerate(found):
+        assert np.array_equal(into, _numbers() * times)
+
+
+def test_another_thread_times_what_this_one_opened(device: CudaDevice) -> None:
+    queue, failed = device.queue(), []
+
+    def work() -> None:
+        try:
+            queue.hold()
+            marks = queue.mark(), queue.mark()
+            device.evict(1 << 20, queue)
+            queue.synchronize()
+            queue.elapsed_ms(*marks)
+        except CollageError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert not failed
+
+
 def test_what_waits_cannot_be_captured_and_the_queue_goes_on(device: CudaDevice) -> None:
     queue = device.queue()
     memory = device.allocate(64)
@@ -188,6 +231,7 @@ def test_its_clock_is_asked_for(device: CudaDevice) -> None:
 
 def test_the_fingerprint_says_which_gpu(device: CudaDevice) -> None:
     facts = device.fingerprint()
-    assert set(facts) == {"model", "compute_capability", "memory_mib", "multiprocessors", "driver_cuda"}
+    told = {"model", "compute_capability", "memory_mib", "multiprocessors", "driver", "driver_cuda"}
+    assert set(facts) == told
     assert device.info().description == facts["model"]
     assert facts["compute_capability"] == ".".join(map(str, device.compute_capability))

@@ -8,10 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-from collage_cuda import support
+from collage_cuda import facts, support
 from collage_cuda.clocks import Clocks
 from collage_cuda.device import CudaDevice
 from collage_cuda.support import missing
+
+from collage_core.errors import CollageError
 
 _HERE = Path(__file__).parent
 
@@ -42,16 +44,35 @@ class _Told:
 
 def test_a_clock_that_is_lowered_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     idle, capped, settings, hot = 0x1, 0x4, 0x2, 0x40
-    monkeypatch.setitem(sys.modules, "pynvml", _Told(0, idle, capped, settings, hot | idle))
-    now_s = iter([0.0, 0.2, 0.25, 0.4, 0.6])
+    monkeypatch.setitem(sys.modules, "pynvml", _Told(0, idle, capped, settings, hot | idle))  # then no more
+    now_s = iter([0.0, 0.2, 0.25, 0.4, 0.6, 0.8])
     monkeypatch.setattr(time, "monotonic", lambda: next(now_s))
     clocks = Clocks("0000:01:00.0")
-    assert [clocks.slowed() for _ in range(5)] == [0, 1, 1, 1, 2]
+    # While it was slowed at the last look, every run is one that was disturbed.
+    assert [clocks.slowed() for _ in range(6)] == [0, 1, 2, 2, 3, 3]
 
 
 def test_without_the_management_library_nothing_is_slowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert Clocks("0000:01:00.0").slowed() == 0
+
+
+def test_a_driver_that_does_not_answer_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("cuda.bindings", reason="pip install 'collage-cuda[gpu]'")
+    monkeypatch.setattr(support, "_CONTROL", ("/dev/null",))
+    monkeypatch.setenv("COLLAGE_HOME", str(tmp_path))
+    monkeypatch.setattr(facts, "_ask", _no_driver)
+    facts._found.cache_clear()
+    try:
+        assert CudaDevice().info().reason == "the NVIDIA driver does not answer: it is on holiday"
+        assert missing([]) == CudaDevice().info().reason
+        assert CudaDevice().fingerprint() == {}
+    finally:
+        facts._found.cache_clear()
+
+
+def _no_driver() -> bytes:
+    raise CollageError("it is on holiday")
 
 
 def test_importing_loads_no_driver() -> None:

@@ -25,7 +25,7 @@ from collage_tvm.linking import link
 from collage_tvm.objects import ObjectCache
 from collage_tvm.openmp import FILLED, runtime_object
 
-__all__ = ["Function", "function_of", "tvm_target"]
+__all__ = ["Function", "function_of"]
 
 _CPU = 1
 """DLPack's kDLCPU."""

@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500, UNSUPPORTED = 900 };
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500 };
+enum { UNSUPPORTED = 900 };
 enum { COPY, SET, RECORD, KERNEL, GRAPH };
 
 typedef struct { int kind; uint64_t to, from, size; } Work;
@@ -21,7 +22,8 @@ typedef struct { double ms; int recorded; Stream *on; } Event;
 
 static double now_ms = 1.0;
 static uint64_t held_bytes;
-static void *current; /* one thread's would do */
+static __thread void *current;
+static __thread int captures; /* so many streams of this thread: none of its memory may come or go meanwhile */
 #define MOST 100000
 static struct { uint64_t address, size; int pinned; } known[MOST];
 static size_t known_count;
@@ -37,6 +39,7 @@ static int find(uint64_t address, uint64_t size, int pinned) {
 static int take(uint64_t *address, size_t size, int pinned) {
     const char *limit = getenv("FAKE_CUDA_BYTES");
     if (!current) return INVALID_CONTEXT;
+    if (captures) return UNSUPPORTED;
     if (!pinned && limit && held_bytes + size > strtoull(limit, 0, 10)) return OUT_OF_MEMORY;
     if (known_count == MOST || size > (size_t)8 << 30) return OUT_OF_MEMORY;
     void *made = aligned_alloc(256, (size + 255) / 256 * 256);
@@ -49,6 +52,7 @@ static int take(uint64_t *address, size_t size, int pinned) {
 }
 
 static int drop(uint64_t address, int pinned) {
+    if (captures) return UNSUPPORTED;
     for (size_t i = 0; i < known_count; i++)
         if (known[i].address == address && known[i].pinned == pinned) {
             if (!pinned) held_bytes -= known[i].size;
@@ -102,7 +106,6 @@ int cuDeviceGetAttribute(int *value, int which, int d) {
 }
 int cuDevicePrimaryCtxRetain(void **c, int d) { return *c = &now_ms, OK; }
 int cuCtxSetCurrent(void *c) { return current = c, OK; }
-int cuCtxSynchronize(void) { return OK; }
 int cuMemAlloc_v2(uint64_t *a, size_t size) { return size ? take(a, size, 0) : INVALID_VALUE; }
 int cuMemFree_v2(uint64_t a) { return drop(a, 0); }
 int cuMemHostAlloc(void **a, size_t size, unsigned flags) { return take((uint64_t *)a, size, 1); }
@@ -128,10 +131,11 @@ int cuMemsetD8Async(uint64_t a, unsigned char byte, size_t n, Stream *s) {
 int cuStreamCreate(Stream **s, unsigned flags) { return *s = calloc(1, sizeof(Stream)), OK; }
 int cuStreamDestroy_v2(Stream *s) { return free(s->work), free(s), OK; }
 int cuStreamSynchronize(Stream *s) { return finish(s); }
-int cuEventCreate(Event **e, unsigned flags) { return *e = calloc(1, sizeof(Event)), OK; }
+int cuEventCreate(Event **e, unsigned flags) {
+    return current ? (*e = calloc(1, sizeof(Event)), OK) : INVALID_CONTEXT;
+}
 int cuEventDestroy_v2(Event *e) { return free(e), OK; }
 int cuEventRecord(Event *e, Stream *s) { return e->on = s, queue(s, (Work){RECORD, (uint64_t)e, 0, 0}); }
-int cuEventSynchronize(Event *e) { return e->on ? finish(e->on) : OK; }
 int cuEventElapsedTime_v2(float *ms, Event *a, Event *b) {
     return a->recorded && b->recorded ? (*ms = (float)(b->ms - a->ms), OK) : INVALID_VALUE;
 }
@@ -139,17 +143,17 @@ int cuEventElapsedTime(float *ms, Event *a, Event *b) { return cuEventElapsedTim
 
 int cuStreamBeginCapture_v2(Stream *s, int mode) {
     if (s->capturing || finish(s)) return UNSUPPORTED;
-    return s->capturing = 1, OK;
+    return captures++, s->capturing = 1, OK;
 }
 int cuStreamEndCapture(Stream *s, Stream **graph) {
     if (!s->capturing) return INVALID_VALUE;
+    captures--;
     *graph = calloc(1, sizeof(Stream));
     **graph = *s;
     (*graph)->capturing = 0;
     memset(s, 0, sizeof(Stream));
     return OK;
 }
-int cuGraphGetNodes(Stream *graph, void *nodes, size_t *count) { return *count = graph->count, OK; }
 int cuGraphInstantiateWithFlags(Stream **exec, Stream *graph, unsigned long long flags) {
     *exec = calloc(1, sizeof(Stream));
     for (size_t i = 0; i < graph->count; i++) push(*exec, graph->work[i]);
@@ -182,7 +186,8 @@ int cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t fl
             snprintf(full, sizeof full, "%s%s", name, suffixes[i]);
             *found = dlsym(self, full);
         }
-        if (!*found && self && !strcmp(name, "cuGraphInstantiate")) *found = dlsym(self, "cuGraphInstantiateWithFlags");
+        if (!*found && self && !strcmp(name, "cuGraphInstantiate"))
+            *found = dlsym(self, "cuGraphInstantiateWithFlags");
     }
     if (status) *status = *found ? 0 : 1;
     return *found ? OK : NOT_FOUND;
