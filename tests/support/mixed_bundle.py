@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import tvm.s_tir.meta_schedule as ms
-from collage_tvm.library import tvm_target
+from collage_tvm.host import tvm_target
 from collage_tvm.tuning.kernel import module_of, workload_hash
 from collage_tvm.tuning.records import TUNED, Schedule
 from collage_tvm.tuning.workload import workload_of
