@@ -122,8 +122,8 @@ def test_what_is_written_is_a_file_or_takes_it_at_once(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--backends", "quick,dnnl"], "unknown backend 'quick'; installed: dnnl, "),
-        (["--exclude", "quick:Conv"], "unknown backend 'quick'; installed: dnnl, "),
+        (["--backends", "quick,dnnl"], "unknown backend 'quick'; installed: cublas, "),
+        (["--exclude", "quick:Conv"], "unknown backend 'quick'; installed: cublas, "),
         (["--devices", "cpu,abacus"], "unknown device 'abacus'"),
         (["--threads", "0"], "threads must be 1 to 1024, not 0"),
         (["--rounds", "0"], "--rounds must be 1 to 10000"),
