@@ -306,7 +306,7 @@ def test_bounds_rule_nothing_out_that_the_device_could_do_faster(
 
 
 def test_a_device_that_is_not_here_is_named(parse: Parse, tmp_path: Path) -> None:
-    with pytest.raises(CollageError, match="unknown device 'abacus'; installed: cpu, sim"):
+    with pytest.raises(CollageError, match=r"unknown device 'abacus'; installed: cpu, .*sim"):
         optimized(parse(CHAIN), tmp_path, target=Target("cpu", 1, (), ("abacus",)))
 
 
