@@ -51,6 +51,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "transfers": {"backend", "device", "devices", "errors", "formats", "ir", "placement"},
     "graph_library": {"backend", "errors", "formats", "ir"},
     "resizing": {"ir"},
+    "strided": {"formats"},
     "quantizer": {"backend", "formats"},
     "hookspecs": {"backend", "devices", "ir", "quantizer"},
     "placement": {"backend", "device", "errors", "formats"},

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from collage_core.errors import PlacementError
 from collage_core.search.problem import NO_BACKEND, Choice, Problem
 
-__all__ = ["ConversionStep", "CostBreakdown", "breakdown", "check_problem", "node_indices", "total_ms"]
+__all__ = [
+    "ConversionStep",
+    "CostBreakdown",
+    "breakdown",
+    "check_problem",
+    "hops_back",
+    "node_indices",
+    "total_ms",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +124,22 @@ def breakdown(problem: Problem, choices: Sequence[int]) -> CostBreakdown:
 def _steps(problem: Problem, v: int, source: int, destination: int, made: set[int]) -> list[ConversionStep]:
     """The hops that still have to be made, where some formats are there already, in their order."""
     found: list[ConversionStep] = []
-    while destination not in made:
-        way = v, source, destination
-        cost_ms = problem.conversion_ms.get(way, math.inf)
+    for before, after in hops_back(problem, v, source, destination):
+        if after in made:
+            break
+        cost_ms = problem.conversion_ms.get((v, source, after), math.inf)
         if math.isinf(cost_ms):
-            raise PlacementError(f"nobody converts value {v} from format {source} to format {destination}")
-        before = problem.ways.get(way, source)
-        found.insert(0, ConversionStep(v, before, destination, cost_ms))
-        destination = before
+            raise PlacementError(f"nobody converts value {v} from format {source} to format {after}")
+        found.insert(0, ConversionStep(v, before, after, cost_ms))
     return found
+
+
+def hops_back(problem: Problem, v: int, source: int, destination: int) -> Iterator[tuple[int, int]]:
+    """The way of a value from one format to another, its last hop first."""
+    while destination != source:
+        before = problem.ways.get((v, source, destination), source)
+        yield before, destination
+        destination = before
 
 
 def group_constant_ms(problem: Problem, choice: Choice) -> float:

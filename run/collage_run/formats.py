@@ -27,6 +27,7 @@ __all__ = [
     "canonical_layout",
     "channels_last",
     "device_of",
+    "element_strides",
     "empty",
     "own",
     "plain",
@@ -138,8 +139,14 @@ def device_of(formats: Iterable[Format]) -> str:
 
 def byte_strides(shape: Sequence[int], format: Format) -> tuple[int, ...]:
     """From each element to the next, by logical dimension, as NumPy counts."""
-    strides, step = [0] * len(shape), np.dtype(format.dtype).itemsize
-    for d in reversed(format.layout):
+    size = np.dtype(format.dtype).itemsize
+    return tuple(size * stride for stride in element_strides(shape, format.layout))
+
+
+def element_strides(shape: Sequence[int], layout: Sequence[int]) -> tuple[int, ...]:
+    """The same in elements, of what is dense in that order of its dimensions, outermost first."""
+    strides, step = [0] * len(shape), 1
+    for d in reversed(layout):
         strides[d] = step
         step *= shape[d]
     return tuple(strides)

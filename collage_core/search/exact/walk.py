@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from collage_core.search.cost import node_indices
+from collage_core.search.cost import hops_back, node_indices
 from collage_core.search.exact.charges import ChargeTables
 from collage_core.search.exact.codes import Signature, code_space
 from collage_core.search.problem import NO_BACKEND, Problem
@@ -180,11 +180,7 @@ def _tables(
 
 def _on_the_way(problem: Problem, v: int, source: int, destination: int) -> set[int]:
     """The formats that are made of a value on its way from one to another, the last among them."""
-    found, at = {destination}, destination
-    while (before := problem.ways.get((v, source, at), source)) != source:
-        found.add(before)
-        at = before
-    return found
+    return {destination, *(after for _, after in hops_back(problem, v, source, destination))}
 
 
 def _assign(lanes: Sequence[Lane]) -> tuple[tuple[Lane, ...], int]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from collage_core.errors import Refusal
+from collage_core.strided import Strided
 from collage_cublas.chain import Addend
 from collage_cublas.operation import Constant, Operand
-from collage_cublas.strided import Strided
 
 __all__ = ["Added", "Term", "added"]
 

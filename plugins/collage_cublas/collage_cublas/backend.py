@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Sequence
 
 from collage_cuda import NAME
@@ -13,6 +12,7 @@ from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import Subgraph
 from collage_core.patterns import BackendPattern
+from collage_core.shared_library import installed_version
 from collage_cublas import __version__
 from collage_cublas.patterns import patterns
 from collage_cublas.variants import variants
@@ -54,9 +54,4 @@ class CublasBackend(Backend):
 
 def _library_version() -> str | None:
     """Of the wheel that brings the library; None where it is no wheel."""
-    for package in _PACKAGES:
-        try:
-            return importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None
+    return next(filter(None, map(installed_version, _PACKAGES)), None)

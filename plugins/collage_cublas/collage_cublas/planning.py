@@ -22,17 +22,18 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from collage_core.backend import Variant
 from collage_core.errors import Refusal
 from collage_core.formats import Format
 from collage_core.ir import Subgraph
+from collage_core.strided import Strided
 from collage_cublas.addends import Added, Term, added
 from collage_cublas.chain import Chain, parse
 from collage_cublas.operation import Constant, Operand, Operation
 from collage_cublas.product import NARROW, Matrix, Product
-from collage_cublas.strided import Strided, merged_batches
 
 __all__ = ["MOST_CALLS", "plan"]
 
@@ -246,7 +247,7 @@ def _batches(
     """The largest dimension of the batch as one strided batch (its size, and strides of A, B, C and D), and
     where each call's begins in them for all the others.
     """
-    merged = merged_batches(dims, strides)
+    merged = _merged_batches(dims, strides)
     if not merged:
         return (1, (0, 0, 0, 0)), ((0, 0, 0, 0),)
     largest = max(range(len(merged)), key=lambda i: merged[i][0])
@@ -256,3 +257,21 @@ def _batches(
         offsets = [sum(i * steps[t] for i, (_, steps) in zip(indices, merged, strict=True)) for t in range(4)]
         starts.append((offsets[0], offsets[1], offsets[2], offsets[3]))
     return batch, tuple(starts)
+
+
+def _merged_batches(
+    dims: Sequence[int], strides: Sequence[Sequence[int]]
+) -> list[tuple[int, tuple[int, ...]]]:
+    """The fewest dimensions that batches of `dims` are, outermost first: the size of each, and its stride in
+    every tensor. strides: those of each tensor.
+    """
+    merged: list[tuple[int, tuple[int, ...]]] = []
+    for size, steps in zip(dims, zip(*strides, strict=True), strict=True):
+        if size == 1:
+            continue
+        outer = merged[-1] if merged else None
+        if outer is not None and all(o == size * s for o, s in zip(outer[1], steps, strict=True)):
+            merged[-1] = (outer[0] * size, steps)
+        else:
+            merged.append((size, steps))
+    return merged

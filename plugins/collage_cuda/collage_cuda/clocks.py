@@ -30,9 +30,7 @@ class Clocks:
             self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
             pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
             self._library = pynvml
-        except (
-            Exception
-        ):  # not installed, no such library, or one that is older: they differ in what they raise
+        except Exception:  # not installed, no such library, an older one: each raises another
             return
 
     def slowed(self) -> int:

@@ -68,8 +68,8 @@ class Context:
             raise CollageError(f"the GPU has no {size_bytes / 2**20:.1f} MiB left: {error}") from None
 
     def release(self, function: Callable[[Any], object], handle: Any) -> None:
-        """Nobody holds it any more. It goes now, or, if this thread captures, when that is over: it would end
-        the capture.
+        """Nobody holds it any more. It goes now, or, if this thread captures, with what goes next: it would
+        end the capture.
         """
         self._pending.append((function, handle))
         with contextlib.suppress(BackendError):  # the process may be ending, the context be dead
@@ -77,8 +77,11 @@ class Context:
             self._release_pending()
 
     def _release_pending(self) -> None:
-        while self._pending and not getattr(self._capturing, "now", False):
-            function, handle = self._pending.pop()
+        while not getattr(self._capturing, "now", False):
+            try:
+                function, handle = self._pending.pop()
+            except IndexError:  # another thread may have taken the last
+                return
             function(handle)
 
     @contextlib.contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 from collage_core.formats import Array
 
-__all__ = ["Builder", "Call", "Description", "Step", "Tensor", "dense_strides"]
+__all__ = ["Builder", "Call", "Description", "Step", "Tensor"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +80,6 @@ _KEEP_NAN = frozenset(
     ["add", "conv_dgrad", "conv_fprop", "div", "identity", "layernorm", "matmul", "mul", "neg", "sdpa", "sub"]
 )
 """Kinds of steps that are sums and products, whoever computes them."""
-
-
-def dense_strides(dims: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a dense tensor whose dimensions lie in `order`, outermost first."""
-    strides, step = [0] * len(dims), 1
-    for d in reversed(order):
-        strides[d] = step
-        step *= dims[d]
-    return tuple(strides)
 
 
 class Builder:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from collage_core.errors import BackendError
-from collage_core.formats import Array, Format, Layout
-from collage_cudnn.description import Tensor, dense_strides
+from collage_core.formats import Array, Format, Layout, element_strides
+from collage_cudnn.description import Tensor
 
 __all__ = ["Place", "collapsed", "image_order", "image_place", "operand_format", "rows_place"]
 
@@ -44,7 +44,7 @@ class Place:
             if size not in (1, math.prod(self.shape[d] for d in group)):
                 raise BackendError(f"{tuple(shape)} varies over a part of what is merged of {self.shape}")
             dims.append(size)
-        return Tensor(tuple(dims), dense_strides(dims, self.order), dtype)
+        return Tensor(tuple(dims), element_strides(dims, self.order), dtype)
 
     def elements(self, data: Array) -> Array:
         """A constant that broadcasts to the output, as it is to lie in memory."""

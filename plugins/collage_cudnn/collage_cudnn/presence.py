@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import os
 
 from collage_cuda.support import missing
+
+from collage_core.shared_library import installed_version
 
 __all__ = ["DESCRIPTION_VARIABLE", "described_device", "library_version", "missing_reason"]
 
@@ -20,12 +20,7 @@ _PACKAGES = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
 
 
 def library_version() -> str | None:
-    for package in _PACKAGES:
-        try:
-            return importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None
+    return next(filter(None, map(installed_version, _PACKAGES)), None)
 
 
 def described_device() -> str | None:

@@ -21,7 +21,7 @@ from cudnn_on_host import HostCall, HostDevice, HostGraph, HostLibrary
 from collage_core.backend import Kernel
 from collage_core.errors import DeclinedError, Refusal
 from collage_core.formats import Array, Format
-from collage_core.ir import TensorType
+from collage_core.ir import Subgraph, TensorType
 from collage_core.reference import evaluate
 from collage_core.testing import make_group, node
 
@@ -143,17 +143,22 @@ def test_the_plan_that_was_taken_is_taken_again(
     assert [graph.chosen for graph in library.graphs][-1] == 2
 
 
+def _built(backend: CudnnBackend, group: Subgraph) -> Kernel:
+    """The kernel of the first variant that is offered."""
+    offered = backend.variants(group, TARGET)
+    assert not isinstance(offered, Refusal)
+    return backend.build(group, offered[0], TARGET)
+
+
 def test_a_plan_that_is_gone_is_chosen_anew(
     backend: CudnnBackend, device: HostDevice, library: HostLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = make_group([node("Exp", ["x"], "y")], {"x": _random(3, 8)})
-    offered = backend.variants(group, TARGET)
-    assert not isinstance(offered, Refusal)
-    backend.build(group, offered[0], TARGET)
+    _built(backend, group)
     monkeypatch.setattr(HostGraph, "plan_name", lambda self, index: f"new {index}")
-    backend.build(group, offered[0], TARGET)
+    _built(backend, group)
     monkeypatch.setattr(building, "in_order", None)
-    backend.build(group, offered[0], TARGET)
+    _built(backend, group)
 
 
 def test_no_plan_keeps_nan(
@@ -161,10 +166,8 @@ def test_no_plan_keeps_nan(
 ) -> None:
     monkeypatch.setattr(HostGraph, "count", 2)
     group = make_group([node("Relu", ["x"], "y")], {"x": _random(3, 8)})
-    offered = backend.variants(group, TARGET)
-    assert not isinstance(offered, Refusal)
     with pytest.raises(DeclinedError, match="what is none"):
-        backend.build(group, offered[0], TARGET)
+        _built(backend, group)
 
 
 def test_no_plan_is_built(
@@ -172,24 +175,20 @@ def test_no_plan_is_built(
 ) -> None:
     monkeypatch.setattr(HostGraph, "count", 1)
     group = make_group([node("Exp", ["x"], "y")], {"x": _random(3, 8)})
-    offered = backend.variants(group, TARGET)
-    assert not isinstance(offered, Refusal)
     with pytest.raises(DeclinedError, match="builds none"):
-        backend.build(group, offered[0], TARGET)
+        _built(backend, group)
 
 
 def test_call_that_the_library_refuses(
     backend: CudnnBackend, device: HostDevice, library: HostLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = make_group([node("Softmax", ["x"], "y")], {"x": _random(3, 8)})
-    offered = backend.variants(group, TARGET)
-    assert not isinstance(offered, Refusal)
     monkeypatch.setattr(HostCall, "runner", lambda *arguments: lambda: 3000)
     with pytest.raises(DeclinedError, match="softmax returns 3000"):
-        backend.build(group, offered[0], TARGET)
+        _built(backend, group)
     monkeypatch.setattr(HostCall, "runner", lambda *arguments: lambda: 0)
     with pytest.raises(DeclinedError, match="makes a number"):
-        backend.build(group, offered[0], TARGET)
+        _built(backend, group)
 
 
 class _Counted:

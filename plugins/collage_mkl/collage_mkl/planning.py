@@ -3,62 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from collage_core.backend import Variant
 from collage_core.errors import Refusal
-from collage_core.formats import Layout
 from collage_core.ir import Subgraph
+from collage_core.strided import Strided
 from collage_mkl.product import Matrix, Product
 from collage_mkl.support import addend
 
 __all__ = ["plan"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Strided:
-    """Sizes and strides (in elements) of the dimensions; the last two are a matrix. Strides of dimensions of
-    size 1 say nothing.
-    """
-
-    dims: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    def with_dimension(self, position: int) -> _Strided:
-        """With a dimension of size 1 put in at `position`."""
-        dims, strides = list(self.dims), list(self.strides)
-        dims.insert(position, 1)
-        strides.insert(position, 0)
-        return _Strided(tuple(dims), tuple(strides))
-
-    def swapped(self) -> _Strided:
-        """The transposed matrices."""
-        return _Strided(
-            (*self.dims[:-2], *reversed(self.dims[-2:])), (*self.strides[:-2], *reversed(self.strides[-2:]))
-        )
-
-    def with_merged_rows(self) -> _Strided | None:
-        """One matrix whose rows are those of the whole batch in turn; None where strides forbid it."""
-        size, stride = 1, 0
-        for d, s in zip(reversed(self.dims[:-1]), reversed(self.strides[:-1]), strict=True):
-            if d == 1:
-                continue
-            if size > 1 and s != size * stride:
-                return None
-            size, stride = size * d, stride if size > 1 else s
-        return _Strided((size, self.dims[-1]), (stride, self.strides[-1]))
-
-
-def _dense(shape: Sequence[int], layout: Layout) -> _Strided:
-    strides = [0] * len(shape)
-    stride = 1
-    for d in reversed(layout):
-        strides[d] = stride
-        stride *= shape[d]
-    return _Strided(tuple(shape), tuple(strides))
 
 
 def plan(subgraph: Subgraph, variant: Variant) -> Product | Refusal:
@@ -68,9 +23,9 @@ def plan(subgraph: Subgraph, variant: Variant) -> Product | Refusal:
         zip((*subgraph.inputs, *subgraph.outputs), (*variant.inputs, *variant.outputs), strict=True)
     )
 
-    def stored(name: str) -> _Strided:
+    def stored(name: str) -> Strided:
         shape = graph.shape_of(name)
-        return _dense(shape, formats[name].layout if name in formats else tuple(range(len(shape))))
+        return Strided.dense(shape, formats[name].layout if name in formats else tuple(range(len(shape))))
 
     left, right, out = (stored(v) for v in (*node.inputs[:2], node.outputs[0]))
     alpha, beta = 1.0, 0.0
@@ -86,7 +41,7 @@ def plan(subgraph: Subgraph, variant: Variant) -> Product | Refusal:
     if math.prod(right.dims[:-2]) == 1:
         rows, merged = left.with_merged_rows(), out.with_merged_rows()
         if rows is not None and merged is not None:
-            left, right, out = rows, _Strided(right.dims[-2:], right.strides[-2:]), merged
+            left, right, out = rows, Strided(right.dims[-2:], right.strides[-2:]), merged
     found = _matrices(left, right, out)
     if found is None:
         return Refusal("a matrix has neither its rows nor its columns in one piece", node.name)
@@ -97,7 +52,7 @@ def plan(subgraph: Subgraph, variant: Variant) -> Product | Refusal:
 
 
 def _matrices(
-    left: _Strided, right: _Strided, out: _Strided
+    left: Strided, right: Strided, out: Strided
 ) -> tuple[bool, tuple[Matrix, Matrix, Matrix]] | None:
     """Whether the order is column-major, and the three; None where one of them is no matrix to GEMM."""
     batch = out.dims[:-2]
@@ -109,7 +64,7 @@ def _matrices(
     return None if a is None or b is None or c is None else (column_major, (a, b, c))
 
 
-def _matrix(tensor: _Strided, batch: tuple[int, ...]) -> Matrix | None:
+def _matrix(tensor: Strided, batch: tuple[int, ...]) -> Matrix | None:
     """As stored row by row, or transposed. What is dense has lines that do not overlap: the stride between
     them is at least their length.
     """
@@ -122,7 +77,7 @@ def _matrix(tensor: _Strided, batch: tuple[int, ...]) -> Matrix | None:
     return None
 
 
-def _offsets(tensor: _Strided, batch: tuple[int, ...]) -> tuple[int, ...]:
+def _offsets(tensor: Strided, batch: tuple[int, ...]) -> tuple[int, ...]:
     """Where each matrix begins, the tensor's batch dimensions broadcast to `batch`."""
     offsets = np.zeros(batch, np.int64)
     dims, strides = tensor.dims[:-2], tensor.strides[:-2]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collage_core.backend import Variant
-from collage_core.formats import Format
+from collage_core.formats import Format, element_strides
 from collage_core.ir import Subgraph
 from collage_cudnn.attention import Attention
-from collage_cudnn.description import Builder, Description, Tensor, dense_strides
+from collage_cudnn.description import Builder, Description, Tensor
 
 __all__ = ["plan_attention"]
 
@@ -19,7 +19,7 @@ def plan_attention(subgraph: Subgraph, variant: Variant, attention: Attention) -
 
     def tensor(name: str, format: Format, is_transposed: bool = False) -> Tensor:
         shape = graph.shape_of(name)
-        strides = dense_strides(shape, format.layout)
+        strides = element_strides(shape, format.layout)
         order = (0, 1, 3, 2) if is_transposed else (0, 1, 2, 3)
         return Tensor(tuple(shape[d] for d in order), tuple(strides[d] for d in order), format.dtype)
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from collage_core.errors import BackendError, Refusal
+from collage_core.formats import element_strides
 from collage_core.ir import Node, Operator
-from collage_cudnn.description import Description, Tensor, dense_strides
+from collage_cudnn.description import Description, Tensor
 from collage_cudnn.geometry import Window, conv_window, deconv_window
 from collage_cudnn.place import Place, image_place, rows_place
 from collage_cudnn.planning.site import Site
@@ -78,7 +79,7 @@ def plan_product(site: Site, node: Node) -> Description:
         rows = site.value(a, of_rows.tensor(of_rows.shape, site.dtype))
         data = np.asarray(graph.constants[b])
         dims = (columns, depth, 1, 1)
-        filters = Tensor(dims, dense_strides(dims, (0, 2, 3, 1)), site.dtype)
+        filters = Tensor(dims, element_strides(dims, (0, 2, 3, 1)), site.dtype)
         weights = site.constant(np.ascontiguousarray(data if is_transposed else data.T), filters)
         place = rows_place(chain.shape)
         out = place.tensor(chain.shape, site.dtype).dims

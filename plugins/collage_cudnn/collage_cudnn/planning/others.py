@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from collage_core.errors import BackendError, Refusal
-from collage_core.formats import Format
+from collage_core.formats import Format, element_strides
 from collage_core.ir import Node, Operator, TensorType
-from collage_cudnn.description import Builder, Call, Description, Tensor, dense_strides
+from collage_cudnn.description import Builder, Call, Description, Tensor
 from collage_cudnn.geometry import pool_window
 from collage_cudnn.place import Place, collapsed, image_place
 from collage_cudnn.planning.contractions import is_channels_last
@@ -46,7 +46,7 @@ def plan_softmax(site: Site, node: Node) -> Call:
     at = layout.index(axis)
     outer, inner = (math.prod(shape[d] for d in part) for part in (layout[:at], layout[at + 1 :]))
     dims = (outer, shape[axis], inner, 1)
-    tensor = Tensor(dims, dense_strides(dims, (0, 1, 2, 3)), site.dtype)
+    tensor = Tensor(dims, element_strides(dims, (0, 1, 2, 3)), site.dtype)
     return Call("softmax", tensor, tensor, {"is_log": node.op_type == "LogSoftmax"})
 
 
@@ -69,7 +69,7 @@ def plan_reduction(site: Site, node: Node) -> Call:
     left = [1 if group[0] in axes else size for group, size in zip(merged, dims, strict=True)]
     missing = [1] * (4 - len(dims))
     source, result = ((*missing, *sizes) for sizes in (dims, left))
-    before, after = (Tensor(s, dense_strides(s, range(len(s))), site.dtype) for s in (source, result))
+    before, after = (Tensor(s, element_strides(s, range(len(s))), site.dtype) for s in (source, result))
     return Call("reduction", before, after, {"operator": REDUCTIONS[node.op_type]})
 
 
@@ -107,6 +107,6 @@ def plan_conversion(type: TensorType, source: Format, destination: Format) -> Ca
 
     def tensor(format: Format) -> Tensor:
         order = (*range(len(missing)), *(d + len(missing) for d in format.layout))
-        return Tensor(dims, dense_strides(dims, order), format.dtype)
+        return Tensor(dims, element_strides(dims, order), format.dtype)
 
     return Call("transform", tensor(source), tensor(destination), {})

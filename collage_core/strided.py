@@ -1,13 +1,13 @@
-"""Tensors as sizes and strides: what a product is planned with. Loads nothing."""
+"""Tensors as sizes and strides: what plugins plan matrix products with."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collage_core.formats import Layout
+from collage_core.formats import Layout, element_strides
 
-__all__ = ["Strided", "merged_batches"]
+__all__ = ["Strided"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +21,8 @@ class Strided:
 
     @classmethod
     def dense(cls, shape: Sequence[int], layout: Layout) -> Strided:
-        strides = [0] * len(shape)
-        step = 1
-        for d in reversed(layout):
-            strides[d] = step
-            step *= shape[d]
-        return cls(tuple(shape), tuple(strides))
+        """What is dense in that order of its dimensions."""
+        return cls(tuple(shape), element_strides(shape, layout))
 
     def broadcast_to(self, dims: Sequence[int]) -> Strided:
         """To `dims`, to which it does broadcast, as ONNX and NumPy do."""
@@ -56,21 +52,3 @@ class Strided:
                 return None
             size, stride = size * d, stride if size > 1 else s
         return Strided((size, self.dims[-1]), (stride, self.strides[-1]))
-
-
-def merged_batches(
-    dims: Sequence[int], strides: Sequence[Sequence[int]]
-) -> list[tuple[int, tuple[int, ...]]]:
-    """The fewest dimensions that batches of `dims` are, outermost first: the size of each, and its stride in
-    every tensor. strides: those of each tensor.
-    """
-    merged: list[tuple[int, tuple[int, ...]]] = []
-    for size, steps in zip(dims, zip(*strides, strict=True), strict=True):
-        if size == 1:
-            continue
-        outer = merged[-1] if merged else None
-        if outer is not None and all(o == size * s for o, s in zip(outer[1], steps, strict=True)):
-            merged[-1] = (outer[0] * size, steps)
-        else:
-            merged.append((size, steps))
-    return merged
