@@ -268,8 +268,12 @@ def test_refusals(
     (repository / "plugins" / "collage_dnnl").mkdir(parents=True)
     assert "the installed collage_core is not this repository's" in said("collect", "--allow-dirty")
     require_packages_of(_ROOT)
-    (tmp_path / "plugins" / "collage_acme").mkdir(parents=True)
-    with pytest.raises(CollageError, match="not installed: collage_acme"):
+    for name, classifier in (("acme", "Typing :: Typed"), ("gpu", "Environment :: GPU :: NVIDIA CUDA")):
+        folder = tmp_path / "plugins" / f"collage_{name}"
+        folder.mkdir(parents=True)
+        project = f'[project]\nname = "{name}"\nclassifiers = ["{classifier}"]\n'
+        (folder / "pyproject.toml").write_text(project)
+    with pytest.raises(CollageError, match="not installed: collage_acme; runs"):
         require_packages_of(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert "not a git repository" in said("status")

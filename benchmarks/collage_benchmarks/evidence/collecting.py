@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import tempfile
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -32,12 +33,18 @@ _OPTIMIZE = (
     "is_cut_short",
 )
 _BENCH = ("contenders", "max_rel_error")
+_GPU_CLASSIFIER = "Environment :: GPU"
+"""As https://pypi.org/classifiers has it."""
 _COMPARISONS = ("choosing", "confirming", "confirming again", "benchmark")
 
 
 def require_packages_of(root: Path) -> None:
-    """CollageError unless it is this repository's Collage that is installed here, with all its plugins."""
-    names = ["collage_core", "collage_cli", *(p.name for p in sorted(root.glob("plugins/collage_*")))]
+    """CollageError unless it is this repository's Collage that is installed here, with all its plugins.
+
+    Those whose classifiers say that they are for a GPU are not asked for: the tables are of processors.
+    """
+    plugins = [p.parent.name for p in sorted(root.glob("plugins/*/pyproject.toml")) if not _is_for_gpus(p)]
+    names = ["collage_core", "collage_cli", *plugins]
     specs = {name: importlib.util.find_spec(name) for name in names}
     if missing := [name for name, spec in specs.items() if spec is None]:
         raise CollageError(f"not installed: {', '.join(missing)}; runs without them are of no table")
@@ -47,6 +54,11 @@ def require_packages_of(root: Path) -> None:
             raise CollageError(
                 f"the installed {name} is not this repository's; install it from here, editable"
             )
+
+
+def _is_for_gpus(pyproject: Path) -> bool:
+    classifiers = tomllib.loads(pyproject.read_text())["project"].get("classifiers", ())
+    return any(c.startswith(_GPU_CLASSIFIER) for c in classifiers)
 
 
 def started_now() -> str:
