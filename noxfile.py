@@ -24,6 +24,7 @@ GPU_EXTRAS = {
     "collage_cuda": "[gpu]",
     "collage_cublas": "[gpu]",
     "collage_cudnn": "[gpu]",
+    "collage_tensorrt": "[gpu]",
     "collage_tvm": "[cuda]",
 }
 DEMO = [

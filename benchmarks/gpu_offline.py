@@ -1,8 +1,9 @@
 """`python benchmarks/gpu_offline.py --out FOLDER`: what NVIDIA's libraries say of networks without a GPU.
 
 cuDNN validates, ranks and builds a plan for every group that its plugin offers, for a GPU that a file
-describes. NVRTC compiles every kernel that TVM's plugin writes, for two compute capabilities. cuBLASLt does
-not answer without a driver: its products are planned, and no more. Writes NETWORK.json and a README.md.
+describes. NVRTC compiles every kernel that TVM's plugin writes, for two compute capabilities. TensorRT for
+RTX builds each engine that its plugin offers. cuBLASLt does not answer without a driver: its products are
+planned, and no more. Writes NETWORK.json and a README.md.
 """
 
 from __future__ import annotations

@@ -12,18 +12,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from collage_benchmarks.networks import NETWORKS
-from collage_core.backend import Backend
-from collage_core.candidates import Candidate, generate_candidates
+from collage_core.backend import Backend, BackendKind
+from collage_core.candidates import Candidate, Taken, generate_candidates
 from collage_core.costs.roofline import work_of
 from collage_core.device import PRECISIONS, Target
 from collage_core.errors import BackendError, Refusal
-from collage_core.ir import Graph, Subgraph, from_model
+from collage_core.ir import Graph, NodeSet, Subgraph, from_model
 from collage_core.ir.passes import normalise
 from collage_core.plugins import default_registry
 
 __all__ = ["ASKED", "PRECISIONS", "ask", "main"]
 
 _ARCHITECTURES = ("sm_80", "sm_90")
+_CAPABILITY = "8.9"
+"""TensorRT for RTX builds for no 9.0."""
 _MULTIPLYING = frozenset(["Conv", "ConvTranspose", "Gemm", "MatMul"])
 
 _Ask = Callable[[Candidate], None]
@@ -63,7 +65,24 @@ def _of_cublas() -> _Ask:
     return ask
 
 
-ASKED: Mapping[str, Callable[[], _Ask]] = {"cudnn": _of_cudnn, "cublas": _of_cublas, "tvm-cuda": _of_tvm}
+def _of_tensorrt() -> _Ask:
+    from collage_tensorrt.building import parsed
+    from collage_tensorrt.library import load
+
+    library = load()
+
+    def ask(candidate: Candidate) -> None:
+        library.engine(parsed(library, candidate.subgraph, candidate.variant), _CAPABILITY)
+
+    return ask
+
+
+ASKED: Mapping[str, Callable[[], _Ask]] = {
+    "cudnn": _of_cudnn,
+    "cublas": _of_cublas,
+    "tensorrt": _of_tensorrt,
+    "tvm-cuda": _of_tvm,
+}
 """By backend: how its library is asked. Of cuBLASLt the plugin alone is."""
 
 
@@ -71,7 +90,7 @@ def ask(graph: Graph, backend: Backend, asked: _Ask, target: Target) -> dict[str
     """Each structure in each variant once. Shares of the flops: of convolutions and products, those in some
     group that is accepted.
     """
-    candidates = generate_candidates(graph, [backend], target)
+    candidates = generate_candidates(graph, [backend], target, taken=_taken(graph, backend, target))
     own = [c for c in candidates.candidates if c.backend == backend.name]
     reasons: dict[tuple[str, str], str | None] = {}
     for c in own:
@@ -95,6 +114,16 @@ def ask(graph: Graph, backend: Backend, asked: _Ask, target: Target) -> dict[str
         "flops_share": sum(f for i, f in flops.items() if i in covered) / max(sum(flops.values()), 1),
         "nodes_share": len(covered) / max(len(graph.nodes), 1),
     }
+
+
+def _taken(graph: Graph, backend: Backend, target: Target) -> dict[str, Taken]:
+    """Of a graph library: what it takes of the single nodes."""
+    if backend.info().kind is not BackendKind.GRAPH:
+        return {}
+    answers = backend.supported([Subgraph(graph, [n.id]) for n in graph.nodes], target)
+    told = list(zip(graph.nodes, answers, strict=True))
+    nodes = NodeSet(n.id for n, refusal in told if refusal is None)
+    return {backend.name: Taken(nodes, tuple(refusal for _, refusal in told if refusal is not None))}
 
 
 def main() -> int:

@@ -11,8 +11,10 @@ _LONGEST = 90
 _HEAD = """# What NVIDIA's libraries say without a GPU
 
 Each structure in each variant that a plugin offers, once. cuDNN has validated it and built a plan for the
-description of an H200. NVRTC has compiled what TVM's plugin writes, for sm_80 and sm_90. cuBLASLt does not
-answer without a driver: there the plugin alone has planned.
+description of an H200. NVRTC has compiled what TVM's plugin writes, for sm_80 and sm_90. TensorRT for RTX
+has built an engine for 8.9 of each, in the model's own types.
+
+cuBLASLt does not answer without a driver: there the plugin alone has planned.
 
 Values are stored as {}. Shares: of the flops of convolutions and products, and of nodes, what is in some
 accepted group.

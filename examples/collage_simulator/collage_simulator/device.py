@@ -27,7 +27,7 @@ from collage_simulator.engine import Program, Wire
 __all__ = ["NAME", "SimDevice", "SimQueue"]
 
 NAME = "sim"
-_ALIGNMENT_BYTES = 128
+_ALIGNMENT_BYTES = 256
 _FENCE_BYTES = 64
 _FENCE = 0xA5
 _SPACE_BYTES = 1 << 44

@@ -16,17 +16,23 @@ __all__ = ["Choices"]
 
 _MOST_BYTES = 64 << 20
 _SUFFIX = ".choice"
+_MOST_BUILT_BYTES = 8 << 30
+_BUILT_SUFFIX = ".built"
 
 
 class Choices:
-    """Of one library. library: its name and version, and whatever else its ways depend on beside the GPU."""
+    """Of one library. library: its name and version, and whatever else its ways depend on beside the GPU.
+    are_built: a choice is not a way's name, but what was built, weights and all. Those are kept apart: they
+    may be large.
+    """
 
-    def __init__(self, library: Sequence[str]) -> None:
+    def __init__(self, library: Sequence[str], *, are_built: bool = False) -> None:
+        self._are_built = are_built
         self._about = *library, *(f"{name}={value}" for name, value in sorted(facts().items()))
 
     def known(self, kernel: str) -> bytes | None:
         """What was kept for the kernel of that description; None if nothing was."""
-        file = _files().open(self._key(kernel))
+        file = _files(self._are_built).open(self._key(kernel))
         if file is None:
             return None
         with file:
@@ -37,16 +43,19 @@ class Choices:
 
     def keep(self, kernel: str, choice: bytes) -> None:
         digest = hashlib.sha256(choice).hexdigest().encode()
-        _files().put(self._key(kernel), [digest, b"\n", choice])
+        _files(self._are_built).put(self._key(kernel), [digest, b"\n", choice])
 
     def forget(self, kernel: str) -> None:
         """What did not work after all."""
-        _files().remove(self._key(kernel))
+        _files(self._are_built).remove(self._key(kernel))
 
     def _key(self, kernel: str) -> str:
         return hashlib.sha256("\0".join([*self._about, kernel]).encode()).hexdigest()[:32]
 
 
 @cache
-def _files() -> PrivateFiles:
-    return PrivateFiles(user_folder() / "cuda" / "choices", _SUFFIX, _MOST_BYTES)
+def _files(are_built: bool) -> PrivateFiles:
+    folder = user_folder() / "cuda"
+    if are_built:
+        return PrivateFiles(folder / "built", _BUILT_SUFFIX, _MOST_BUILT_BYTES)
+    return PrivateFiles(folder / "choices", _SUFFIX, _MOST_BYTES)

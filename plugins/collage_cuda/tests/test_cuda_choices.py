@@ -35,6 +35,14 @@ def test_another_gpu_version_or_kernel_is_another_choice(monkeypatch: pytest.Mon
     assert Choices(["lib", "1"]).known("k") is None
 
 
+def test_what_is_built_is_kept_apart(home: Path) -> None:
+    Choices(["lib", "1"]).keep("k", b"way")
+    Choices(["lib", "1"], are_built=True).keep("k", b"engine")
+    assert Choices(["lib", "1"]).known("k") == b"way"
+    assert Choices(["lib", "1"], are_built=True).known("k") == b"engine"
+    assert {p.name for p in (home / "cuda").iterdir()} == {"built", "choices"}
+
+
 def test_half_a_choice_is_none(home: Path) -> None:
     Choices(["lib", "1"]).keep("k", b"a way that is long")
     (path,) = (home / "cuda" / "choices").iterdir()

@@ -179,7 +179,7 @@ class Device(ABC):
 
     @abstractmethod
     def allocate(self, size_bytes: int) -> Memory:
-        """Uninitialised, 128-byte aligned. CollageError if there is no room for it."""
+        """Uninitialised, 256-byte aligned. CollageError if there is no room for it."""
 
     @abstractmethod
     def fenced(self, protect: bool) -> Buffers:

@@ -18,8 +18,10 @@ from collage_run.formats import CPU, Array, Format, view
 
 __all__ = ["ALIGNMENT_BYTES", "IMMEDIATE", "Arena", "CpuDevice", "CpuQueue"]
 
-ALIGNMENT_BYTES = 128
-"""Two cache lines: adjacent-line prefetch of one buffer does not touch its neighbour."""
+ALIGNMENT_BYTES = 256
+"""What libraries on GPUs ask of a tensor. Two cache lines would do on a CPU: adjacent-line prefetch of one
+buffer does not touch its neighbour then.
+"""
 
 
 _TASKS = "/proc/self/task"
