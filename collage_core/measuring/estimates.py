@@ -41,6 +41,8 @@ _FEWEST, _MOST = 3, 8
 """Neighbours of other structures: of fewer, the best says little of what is possible; of more, those far in
 size say less than the next.
 """
+_TIMES_AS_LARGE = 4
+"""An image of so many times as many positions is another kind of image."""
 _NEXT = 4
 """So many of them say what is likely, and what is to be hoped for."""
 _ROUNDING = 1.0 + 1e-9
@@ -314,7 +316,9 @@ class _Heaviest:
 
 
 def _kind_of(graph: Graph, node: Node) -> _Kind:
-    """Operator, and of convolutions what decides which algorithms there are."""
+    """Operator, and of convolutions what decides which algorithms there are, and how well they do: what is
+    reached on small images says nothing of large ones, of as much arithmetic in all.
+    """
     if node.op_type not in ("Conv", "ConvTranspose"):
         return (node.op_type,)
     spatial = graph.shape_of(node.inputs[1])[2:]
@@ -322,7 +326,9 @@ def _kind_of(graph: Graph, node: Node) -> _Kind:
     groups = int(node.attributes.get("group", 1))
     strided = any(s > 1 for s in node.attributes.get("strides", ()))
     grouping = "dense" if groups == 1 else "depthwise" if groups == channels else "grouped"
-    return node.op_type, spatial, grouping, strided
+    positions = math.prod(graph.shape_of(node.outputs[0])[2:])
+    magnitude = round(math.log(max(positions, 1), _TIMES_AS_LARGE))
+    return node.op_type, spatial, grouping, strided, magnitude
 
 
 def _layouts(candidate: Candidate) -> _Kind:
