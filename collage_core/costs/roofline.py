@@ -20,11 +20,20 @@ from collage_core.costs.processors import Processors
 from collage_core.costs.record import RETAKEN, CostKey, CostRecord, Policy
 from collage_core.device import Target
 from collage_core.formats import empty, plain
-from collage_core.ir import Graph, Node, Subgraph
+from collage_core.ir import Graph, Node, OpKind, Subgraph, op_kind
 from collage_core.reference import ReferenceBackend
 from collage_core.worker import Worker
 
-__all__ = ["PEAKS", "PEAKS_VERSION", "Peaks", "Work", "machine_peaks", "peaks_environment", "work_of"]
+__all__ = [
+    "PEAKS",
+    "PEAKS_VERSION",
+    "Peaks",
+    "Work",
+    "machine_peaks",
+    "peaks_environment",
+    "reads_all",
+    "work_of",
+]
 
 PEAKS = "peaks"
 """Kind of the key under which a machine's peaks are kept."""
@@ -32,6 +41,8 @@ PEAKS = "peaks"
 PEAKS_VERSION = "2"
 """To be raised when peaks are measured otherwise: shares of the roofline are other shares then."""
 
+_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+_PRODUCTS = frozenset({"Gemm", "MatMul"})
 _PRODUCT = 1536
 _REPEATS = 8
 _COPY_S = 0.05
@@ -92,6 +103,21 @@ def work_of(subgraph: Subgraph, variant: Variant | None = None) -> Work:
     sizes = [f.size_bytes(t.static_shape) for f, t in zip(formats, types, strict=True)]
     shares = [s / t.size_bytes for s, t in zip(sizes, types, strict=True) if s]
     return Work(flops, int(constants * min((1.0, *shares))) + sum(sizes))
+
+
+def reads_all(subgraph: Subgraph) -> bool:
+    """Whether every operator needs each element that it reads: a Gather leaves some out, and so does a
+    convolution whose stride is beyond its filter.
+    """
+    return all(_reads_all(subgraph.graph, n) for n in subgraph.nodes)
+
+
+def _reads_all(graph: Graph, node: Node) -> bool:
+    if node.op_type in _CONVOLUTIONS:
+        filter = graph.shape_of(node.inputs[1])[2:]
+        strides = node.attributes.get("strides", (1,) * len(filter))
+        return all(s <= f for s, f in zip(strides, filter, strict=True))
+    return op_kind(graph, node) <= OpKind.BROADCAST or node.op_type in _PRODUCTS
 
 
 def _stored_bytes(graph: Graph, constant: str) -> int:

@@ -4,7 +4,7 @@ what to measure first.
 Nothing here is believed. A bound that is too high hides a candidate, so each is drawn from below: by the
 roofline where nothing is known, else by what the same backend has reached with neighbours (the same operator
 and layouts, the next in size): the largest share of the roofline, or the least that it took of what others
-take. Either is widened by as much as the best neighbour is from the middle one.
+take. Either is widened by as much as the best neighbour is from the middle one. Kernels raise the peaks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 from collage_core.backend import BackendKind
 from collage_core.candidates import Candidate, CandidateSet
-from collage_core.costs.roofline import Peaks, Work, work_of
+from collage_core.costs.roofline import Peaks, Work, reads_all, work_of
 from collage_core.formats import CPU, Format, device_of
 from collage_core.ir import Graph, Node, NodeSet, Subgraph
 from collage_core.measuring.costing import Converter, Costs
@@ -41,6 +41,7 @@ _FEWEST, _MOST = 3, 8
 """Neighbours of other structures: of fewer, the best says little of what is possible; of more, those far in
 size say less than the next.
 """
+_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 _TIMES_AS_LARGE = 4
 """An image of so many times as many positions is another kind of image."""
 _NEXT = 4
@@ -66,15 +67,19 @@ _Place = tuple[NodeSet, str]
 """Nodes, and the device that works on them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Kernel:
-    """A candidate's kernel. nearest, near: of which neighbours it is, in the same layouts and in any. parts:
-    kernels of the same backend that run a part of it, by part. is_rounded: or quantised.
+    """A candidate's kernel. work: the least that it may do. tells_peaks: whether it does at least that.
+    roofline_ms: of that, at the peaks that are known. nearest, near: of which neighbours it is, in the same
+    layouts and in any. parts: kernels of the same backend that run a part of it, by part. is_rounded: or
+    quantised.
     """
 
     key: KernelKey
     nodes: NodeSet
     device: str
+    work: Work
+    tells_peaks: bool
     roofline_ms: float
     nearest: _Kind
     near: _Kind
@@ -94,7 +99,7 @@ class Estimates:
         priors: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
     ) -> None:
         self._graph = candidates.graph
-        self._peaks = peaks
+        self._peaks = self._told_peaks = peaks
         self._priors = priors
         self._reference = reference = {
             name for name, kind in candidates.kinds.items() if kind is BackendKind.REFERENCE
@@ -116,8 +121,10 @@ class Estimates:
                 key,
                 c.subgraph.node_set,
                 device,
+                work,
+                device == CPU and reads_all(c.subgraph),
                 peaks.least_ms(work),
-                (*near, _layouts(c)),
+                (*near, _magnitude(self._graph, node), _layouts(c)),
                 near,
                 c.is_rounded or bool(c.subgraph.dequantised),
                 () if c.backend in reference else _parts_of(c, node.id, groups),
@@ -205,6 +212,7 @@ class Estimates:
             for key, kernel in self._kernels.items()
             if (record := costs.kernels.get(key)) is not None and record.ok and record.median_ms
         ]
+        self._raise_peaks(known)
         of_nodes: dict[_Place, dict[str, float]] = {}
         for kernel, ms in known:
             if kernel.roofline_ms > 0.0:  # what has no elements reaches no share
@@ -221,6 +229,15 @@ class Estimates:
                 self._relative.setdefault(kernel.nearest, []).append(relative)
         for reached in (*self._shares.values(), *self._relative.values()):
             reached.sort()
+
+    def _raise_peaks(self, known: Iterable[tuple[_Kernel, float]]) -> None:
+        """They may have been measured on a busy machine."""
+        shown = [(kernel.work, ms) for kernel, ms in known if kernel.tells_peaks and not kernel.is_rounded]
+        peaks = self._told_peaks.raised(shown)
+        if peaks != self._peaks:
+            self._peaks = peaks
+            for kernel in self._kernels.values():
+                kernel.roofline_ms = peaks.least_ms(kernel.work)
 
     def _bound_ms(self, key: KernelKey, costs: Costs, hopeful: bool) -> float:
         known = costs.kernels.get(key)
@@ -316,19 +333,23 @@ class _Heaviest:
 
 
 def _kind_of(graph: Graph, node: Node) -> _Kind:
-    """Operator, and of convolutions what decides which algorithms there are, and how well they do: what is
-    reached on small images says nothing of large ones, of as much arithmetic in all.
-    """
-    if node.op_type not in ("Conv", "ConvTranspose"):
+    """Operator, and of convolutions what decides which algorithms there are."""
+    if node.op_type not in _CONVOLUTIONS:
         return (node.op_type,)
     spatial = graph.shape_of(node.inputs[1])[2:]
     channels = graph.shape_of(node.inputs[0])[1]
     groups = int(node.attributes.get("group", 1))
     strided = any(s > 1 for s in node.attributes.get("strides", ()))
     grouping = "dense" if groups == 1 else "depthwise" if groups == channels else "grouped"
+    return node.op_type, spatial, grouping, strided
+
+
+def _magnitude(graph: Graph, node: Node) -> int | None:
+    """Of a convolution's image: a small one says nothing of a large one, of as much arithmetic in all."""
+    if node.op_type not in _CONVOLUTIONS:
+        return None
     positions = math.prod(graph.shape_of(node.outputs[0])[2:])
-    magnitude = round(math.log(max(positions, 1), _TIMES_AS_LARGE))
-    return node.op_type, spatial, grouping, strided, magnitude
+    return round(math.log(max(positions, 1), _TIMES_AS_LARGE))
 
 
 def _layouts(candidate: Candidate) -> _Kind:

@@ -20,11 +20,11 @@ from collage_core.candidates import (
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.host import Host
 from collage_core.costs.limits import check_limits, worker_memory_bytes
-from collage_core.costs.roofline import Peaks, Work, work_of
+from collage_core.costs.roofline import Peaks, Work, reads_all, work_of
 from collage_core.costs.tune import tune_step
 from collage_core.device import Target
 from collage_core.errors import CollageError, WorkerError
-from collage_core.ir import Graph, NodeSet, OpKind, op_kind
+from collage_core.ir import Graph, NodeSet
 from collage_core.ir.verify import require_static
 from collage_core.measuring.costing import Costs
 from collage_core.measuring.ledger import collect_costs
@@ -41,7 +41,7 @@ _WORTH = 0.9
 """A group is worth tuning if it could take at most this part of what it takes now."""
 
 _TOLD_REFUSALS = 3
-_READS_ALL = frozenset({"Gemm", "MatMul"})
+_FEWER_PRODUCTS = frozenset({"Conv", "ConvTranspose"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,14 +253,12 @@ def _tasks(
 
 
 def _measured(candidates: CandidateSet, costs: Costs) -> Iterator[tuple[Work, float]]:
-    """What groups took that read all their inputs: a Gather or a strided convolution leaves some out."""
+    """What groups took that do all their arithmetic: a convolution may do with fewer products."""
     for c in candidates.candidates:
         record = None if c.backend == VIEW else costs.record_of(c)
-        whole = all(
-            op_kind(c.subgraph.graph, n) <= OpKind.BROADCAST or n.op_type in _READS_ALL
-            for n in c.subgraph.nodes
-        )
-        if whole and record is not None and record.ok and record.median_ms and not c.is_rounded:
+        if record is None or not record.ok or not record.median_ms or c.is_rounded:
+            continue
+        if reads_all(c.subgraph) and not any(n.op_type in _FEWER_PRODUCTS for n in c.subgraph.nodes):
             yield work_of(c.subgraph), record.median_ms
 
 

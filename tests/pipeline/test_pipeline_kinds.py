@@ -52,3 +52,31 @@ def test_small_images_say_nothing_of_large_ones(parse: Parse) -> None:
     small, large = offers["small4"].kernel_key, offers["large"].kernel_key
     assert costs.kernel_bounds_ms[small] > 4 * rooflines_ms[small]
     assert costs.kernel_bounds_ms[large] == rooflines_ms[large]
+
+
+def test_what_kernels_show_raises_peaks_that_were_measured_too_low(parse: Parse) -> None:
+    """A busy machine may have been measured: nothing is slower than the roofline for that."""
+    shapes = {f"w{i}": (width, width) for i, width in enumerate(_WIDTHS)}
+    inputs = ", ".join(f"float[{width},{width}] x{i}" for i, width in enumerate(_WIDTHS))
+    lines = [f"[product{i}] y{i} = MatMul(x{i}, w{i})" for i in range(len(_WIDTHS))]
+    outputs = ", ".join(f"float y{i}" for i in range(len(_WIDTHS)))
+    graph = from_model(parse(f"({inputs}) => ({outputs}) {{ {' '.join(lines)} }}", **shapes))
+    offers = [
+        Candidate(group := Subgraph(graph, [n.id]), "fast", plain_variant(group), "pattern")
+        for n in graph.nodes
+    ]
+    candidates = CandidateSet(graph, Target("cpu", 1), tuple(offers), {}, {"fast": BackendKind.OPERATOR})
+    busy = Estimates(candidates, Peaks(1.0, {1: 1e9}))
+    costs = Costs({}, {})
+    busy.bound(costs, ())
+    too_high_ms = dict(costs.kernel_bounds_ms)
+    shown, *others = (c.kernel_key for c in offers)
+    costs = Costs({shown: CostRecord("ok", too_high_ms[shown] / 3, 0.0, 20)}, {})
+    busy.bound(costs, ())
+    for key in others:
+        assert costs.kernel_bounds_ms[key] <= too_high_ms[key] / 2.9
+    # What is known decides, not what was known before.
+    costs = Costs({}, {})
+    busy.bound(costs, ())
+    busy.bound(costs, ())
+    assert costs.kernel_bounds_ms == too_high_ms
