@@ -21,6 +21,8 @@ __all__ = ["PrivateFiles"]
 _STALE_S = 3600
 """Age of a temporary file whose writer must have been killed."""
 _PUTS_PER_SWEEP = 200
+_SHARE_UNSWEPT = 8
+"""Of the most bytes: after so large a part nothing waits for the next sweep."""
 
 
 class PrivateFiles:
@@ -38,6 +40,7 @@ class PrivateFiles:
         self._max_bytes = max_bytes
         self._kept = frozenset(kept)
         self._puts = 0
+        self._unswept_bytes = 0
         self._warned = False
 
     def open(self, key: str) -> FileIO | None:
@@ -61,6 +64,8 @@ class PrivateFiles:
 
     def put(self, key: str, parts: Iterable[bytes | memoryview]) -> None:
         """Whatever is in the way (a full disk, say), there is no file of that key then."""
+        parts = list(parts)
+        self._unswept_bytes += sum(memoryview(part).nbytes for part in parts)
         with contextlib.suppress(OSError):
             if not self.made():
                 return
@@ -73,8 +78,9 @@ class PrivateFiles:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
                 raise
-        if self._puts % _PUTS_PER_SWEEP == 0:
+        if self._puts % _PUTS_PER_SWEEP == 0 or self._unswept_bytes > self._max_bytes // _SHARE_UNSWEPT:
             self._sweep()
+            self._unswept_bytes = 0
         self._puts += 1
 
     def remove(self, key: str) -> None:

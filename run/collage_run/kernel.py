@@ -54,7 +54,8 @@ class Kernel(ABC):
 
         On the CPU they are NumPy arrays; of formats on another device, each is a `DeviceArray`. They have the
         *logical* shapes of the subgraph's values, in the order of `subgraph.inputs` and `subgraph.outputs`;
-        their strides are those of the variant's formats (dense, possibly permuted); data is 64-byte aligned.
+        their strides are those of the variant's formats (dense, possibly permuted). Data is 64-byte aligned,
+        or 256-byte on other devices.
         `workspace` is uint8[workspace_bytes]. `inputs` must not be written, except where an output aliases
         one. The call should allocate nothing and cost at most 3 microseconds beyond the library's own work.
         On the CPU it is finished when it returns. On another device it may return before: then all of its

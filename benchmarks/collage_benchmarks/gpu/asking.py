@@ -67,9 +67,10 @@ def _of_cublas() -> _Ask:
 
 def _of_tensorrt() -> _Ask:
     from collage_tensorrt.building import parsed
-    from collage_tensorrt.library import load
+    from collage_tensorrt.editions import EDITIONS
+    from collage_tensorrt.library import loaded
 
-    library = load()
+    library = loaded(EDITIONS[1])
 
     def ask(candidate: Candidate) -> None:
         library.engine(parsed(library, candidate.subgraph, candidate.variant), _CAPABILITY)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from collage_core.backend import Kernel, Variant
-from collage_core.errors import BackendError, DeclinedError
+from collage_core.errors import BackendError, BackendUnavailableError, DeclinedError
 from collage_core.formats import Format
 from collage_core.ir import Subgraph, subgraph_model
 from collage_tensorrt import NAME
 from collage_tensorrt.kernel import EngineKernel
-from collage_tensorrt.library import Engine, Library, Parsed, Tensor, load
+from collage_tensorrt.library import BUILT, Engine, Library, Parsed, Tensor, load
 
 __all__ = ["kernel_of", "opened", "parsed"]
 
@@ -24,20 +24,19 @@ class Kept(Protocol):
 
     def keep(self, kernel: str, choice: bytes) -> None: ...
 
-    def forget(self, kernel: str) -> None: ...
-
 
 def kernel_of(subgraph: Subgraph, variant: Variant) -> Kernel:
     """For the GPU that is here. DeclinedError with the parser's reason; BackendError where there is no
     engine.
     """
     from collage_cuda.choices import Choices
-    from collage_cuda.device import DEVICE
+    from collage_cuda.context import context
 
-    DEVICE.current()
+    gpu = context()
+    gpu.current()
     library = load()
-    kept = Choices([NAME, library.edition.module, library.version], are_built=True)
-    return EngineKernel(opened(library, subgraph, variant, kept), DEVICE.current, subgraph)
+    kept = Choices([NAME, library.edition.module, library.version, BUILT], are_built=True)
+    return EngineKernel(opened(library, subgraph, variant, kept), gpu, subgraph)
 
 
 def opened(library: Library, subgraph: Subgraph, variant: Variant, kept: Kept) -> Engine:
@@ -49,8 +48,10 @@ def opened(library: Library, subgraph: Subgraph, variant: Variant, kept: Kept) -
     if (engine := kept.known(key)) is not None:
         try:
             return library.opened(engine)
+        except BackendUnavailableError:
+            raise
         except BackendError:
-            kept.forget(key)
+            pass  # of another make; what is built now takes its place
     try:
         taken = _parsed(library, model, subgraph, variant)
     except BackendError as error:
@@ -84,6 +85,8 @@ def _check(
     subgraph: Subgraph, kind: str, names: Sequence[str], formats: Sequence[Format], found: Sequence[Tensor]
 ) -> None:
     """BackendError where the library has other types than ONNX."""
+    if len(found) != len(names):
+        raise BackendError(f"TensorRT's network has {len(found)} {kind}s; the group has {len(names)}")
     told = {t.name: t for t in found}
     for name, format in zip(names, formats, strict=True):
         shape = subgraph.graph.shape_of(name)

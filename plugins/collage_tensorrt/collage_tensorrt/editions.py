@@ -14,28 +14,25 @@ from collage_cuda.support import missing
 
 from collage_core.shared_library import installed_version
 
-__all__ = ["EDITIONS", "Edition", "chosen", "missing_reason"]
+__all__ = ["EDITIONS", "Edition", "chosen", "chosen_here", "missing_reason"]
 
 _PACKAGE = "collage-tensorrt"
 
 
 @dataclass(frozen=True, slots=True)
 class Edition:
-    """module: of its bindings. libraries: the module whose folder holds its shared libraries, where the
-    bindings do not load them by themselves. distributions: of which one is installed with it. capabilities:
-    compute capabilities that it builds for, "8.9" as the driver says it; all where None.
+    """module: of its bindings. distributions: of which one is installed with it. capabilities: compute
+    capabilities that it builds for, "8.9" as the driver says it; all where None.
     """
 
     title: str
     module: str
-    libraries: str | None
     distributions: tuple[str, ...]
     capabilities: tuple[str, ...] | None = None
 
     @property
     def is_installed(self) -> bool:
-        names = (self.module, self.libraries) if self.libraries else (self.module,)
-        return all(importlib.util.find_spec(name) is not None for name in names)
+        return importlib.util.find_spec(self.module) is not None
 
     @property
     def version(self) -> str | None:
@@ -46,12 +43,11 @@ class Edition:
 
 
 EDITIONS = (
-    Edition("TensorRT", "tensorrt", None, ("tensorrt", "tensorrt-cu13")),
+    Edition("TensorRT", "tensorrt", ("tensorrt", "tensorrt-cu13", "tensorrt-cu12")),
     Edition(
         "TensorRT for RTX",
         "tensorrt_rtx_bindings",
-        "tensorrt_rtx_libs",
-        ("tensorrt_rtx_cu13_bindings",),
+        ("tensorrt_rtx_cu13_bindings", "tensorrt_rtx_cu12_bindings"),
         # https://docs.nvidia.com/deeplearning/tensorrt-rtx/latest/inference-library/cpu-engines.html
         ("7.5", "8.0", "8.6", "8.9", "12.0", "12.1"),
     ),
@@ -64,6 +60,11 @@ def chosen(capability: str | None = None) -> Edition | None:
     return next(
         (e for e in EDITIONS if e.is_installed and (not capability or e.builds_for(capability))), None
     )
+
+
+def chosen_here() -> Edition | None:
+    """For the GPU that is here, where one is."""
+    return chosen(None if missing([], _PACKAGE) else facts()["compute_capability"])
 
 
 def missing_reason() -> str | None:

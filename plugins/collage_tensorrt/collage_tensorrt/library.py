@@ -4,19 +4,18 @@ https://docs.nvidia.com/deeplearning/tensorrt/latest/_static/python-api/index.ht
 
 from __future__ import annotations
 
-import ctypes
 import importlib
-import importlib.util
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 from collage_core.errors import BackendError, BackendUnavailableError
 from collage_core.shared_library import once
-from collage_tensorrt.editions import Edition, chosen
+from collage_tensorrt.editions import Edition, chosen_here
 
-__all__ = ["Context", "Engine", "Library", "Parsed", "Tensor", "load"]
+__all__ = ["BUILT", "Context", "Engine", "Library", "Parsed", "Tensor", "load", "loaded"]
 
 _DTYPES = {
     "BF16": "bfloat16",
@@ -30,9 +29,9 @@ _DTYPES = {
 }
 """tensorrt.DataType -> NumPy's."""
 
+BUILT = "no TF32, strict NaN, 1 GiB of workspace, one stream"
+"""How `Library.engine` builds: to be changed with it, for what is kept is of the same name."""
 _WORKSPACE_BYTES = 1 << 30
-_RUNTIME = "nvidia.cu13"
-"""The package that holds CUDA's runtime, where it came as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,51 +102,61 @@ class Library:
         self.version = str(trt.__version__)
         self._said: list[str] = []
         self._logger = _logger(trt, self._said)
-        self._builder = self._made(trt.Builder, "it does not start")
-        self._runtime: Any = None
+        # A builder serves one thread at a time, and what is said is of the last call.
+        self._lock = threading.RLock()
+
+    @cached_property
+    def _builder(self) -> Any:
+        return self._made(self._trt.Builder, "it does not start")
+
+    @cached_property
+    def _runtime(self) -> Any:
+        return self._made(self._trt.Runtime, "its runtime does not start")
 
     def parsed(self, model: bytes) -> Parsed:
         """The network of an ONNX model, its constants inside; every value keeps the type that it has there.
         BackendError with what the parser says if it does not take it.
         """
-        trt = self._trt
-        self._said.clear()
-        network = self._builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
-        parser = trt.OnnxParser(network, self._logger)
-        if not parser.parse(model):
-            reasons = [str(parser.get_error(i).desc()) for i in range(parser.num_errors)]
-            raise self.error("; ".join(dict.fromkeys(reasons)))
-        return Parsed(network, parser, model)
+        with self._lock:
+            trt = self._trt
+            self._said.clear()
+            network = self._builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+            parser = trt.OnnxParser(network, self._logger)
+            if not parser.parse(model):
+                reasons = [str(parser.get_error(i).desc()) for i in range(parser.num_errors)]
+                raise self.error("; ".join(dict.fromkeys(reasons)))
+            return Parsed(network, parser, model)
 
     def engine(self, parsed: Parsed, capability: str | None) -> bytes:
         """Built for one compute capability ("8.9"), or for the GPU that is here where None, on one stream,
-        without TF32, and so that NaN stays NaN. BackendError with what the library says if it has no kernels.
+        without TF32, nor identities that do not hold of NaN (`x - x` is 0). BackendError with what the
+        library says if it has no kernels.
         """
-        trt = self._trt
-        self._said.clear()
-        config = self._builder.create_builder_config()
-        config.clear_flag(trt.BuilderFlag.TF32)
-        config.set_flag(trt.BuilderFlag.STRICT_NANS)
-        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, _WORKSPACE_BYTES)
-        config.max_aux_streams = 0
-        if self.edition.capabilities is not None:
-            name = "CURRENT" if capability is None else f"SM{capability.replace('.', '')}"
-            config.num_compute_capabilities = 1
-            config.set_compute_capability(getattr(trt.ComputeCapability, name), 0)
-        built = self._builder.build_serialized_network(parsed.network, config)
-        if built is None:
-            raise self.error("it builds no engine")
-        return bytes(built)
+        with self._lock:
+            trt = self._trt
+            self._said.clear()
+            config = self._builder.create_builder_config()
+            config.clear_flag(trt.BuilderFlag.TF32)
+            config.set_flag(trt.BuilderFlag.STRICT_NANS)
+            config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, _WORKSPACE_BYTES)
+            config.max_aux_streams = 0
+            if self.edition.capabilities is not None:
+                name = "CURRENT" if capability is None else f"SM{capability.replace('.', '')}"
+                config.num_compute_capabilities = 1
+                config.set_compute_capability(getattr(trt.ComputeCapability, name), 0)
+            built = self._builder.build_serialized_network(parsed.network, config)
+            if built is None:
+                raise self.error("it builds no engine")
+            return bytes(built)
 
     def opened(self, engine: bytes) -> Engine:
         """On the GPU that is here. BackendError where it does not fit the GPU, or the version."""
-        self._said.clear()
-        if self._runtime is None:
-            self._runtime = self._made(self._trt.Runtime, "its runtime does not start")
-        opened = self._runtime.deserialize_cuda_engine(engine)
-        if opened is None:
-            raise self.error("an engine is not taken")
-        return Engine(self._trt, opened, self.error)
+        with self._lock:
+            self._said.clear()
+            opened = self._runtime.deserialize_cuda_engine(engine)
+            if opened is None:
+                raise self.error("an engine is not taken")
+            return Engine(self._trt, opened, self.error)
 
     def error(self, what: str) -> BackendError:
         """With what the library has said last."""
@@ -183,33 +192,18 @@ def _logger(trt: Any, said: list[str]) -> Any:
 
 @once
 def load() -> Library:
-    """The process's library, loaded on the first call. BackendUnavailableError if there is none."""
-    edition = chosen()
+    """The process's library, of the edition for the GPU that is here, loaded on the first call.
+    BackendUnavailableError if there is none.
+    """
+    edition = chosen_here()
     if edition is None:
         raise BackendUnavailableError("no TensorRT is installed: pip install 'collage-tensorrt[gpu]'")
+    return loaded(edition)
+
+
+def loaded(edition: Edition) -> Library:
+    """BackendUnavailableError where its bindings or its libraries do not load."""
     try:
-        if edition.libraries is not None:
-            _preload(_RUNTIME, "libcudart.so.*", is_needed=False)
-            _preload(edition.libraries, "*.so*", is_needed=True)
         return Library(importlib.import_module(edition.module), edition)
-    except (ImportError, OSError) as error:
+    except (ImportError, OSError, RuntimeError) as error:
         raise BackendUnavailableError(f"{edition.title} does not load: {error}") from error
-
-
-def _preload(module: str, pattern: str, is_needed: bool) -> None:
-    """The shared libraries in a package's folder, for those that are loaded after them."""
-    for path in _files(module, pattern):
-        try:
-            ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-        except OSError:
-            if is_needed:
-                raise
-
-
-def _files(module: str, pattern: str) -> Sequence[Path]:
-    try:
-        spec = importlib.util.find_spec(module)
-    except ModuleNotFoundError:  # not even what holds it
-        return ()
-    folders = () if spec is None else spec.submodule_search_locations or ()
-    return [p for folder in folders for p in sorted(Path(folder).rglob(pattern))]

@@ -35,7 +35,11 @@ def variants(subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
 
 def _refusal(subgraph: Subgraph) -> Refusal | None:
     graph = subgraph.graph
+    if subgraph.dequantised:
+        return Refusal(f"{next(iter(subgraph.dequantised))!r} is quantised", subgraph.nodes[0].name)
     for node in subgraph.nodes:
+        if node.domain:  # whose parser does not look at it
+            return Refusal(f"{node.qualified_op} is no operator of ONNX's own", node.name)
         if bodies_of(node):
             return Refusal(f"{node.op_type} has bodies of its own", node.name)
         for value in (*node.inputs, *node.outputs):

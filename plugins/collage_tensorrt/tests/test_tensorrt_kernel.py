@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from collage_tensorrt import variants as offers
 from collage_tensorrt.building import opened
 from collage_tensorrt.kernel import EngineKernel
 from collage_tensorrt.library import Tensor
-from tensorrt_recorded import Kept, RecordedEngine, RecordedQueue
+from tensorrt_recorded import Kept, RecordedEngine, RecordedGpu, RecordedQueue
 
 from collage_core.backend import Variant
 from collage_core.device import Target
@@ -35,8 +36,8 @@ def _array(address: int) -> DeviceArray:
 
 def test_each_binding_has_a_context_on_its_own_addresses() -> None:
     group, engine = _group(), RecordedEngine(1000)
-    current: list[None] = []
-    kernel = EngineKernel(engine, lambda: current.append(None), group)
+    gpu = RecordedGpu()
+    kernel = EngineKernel(engine, gpu, group)
     assert kernel.workspace_bytes == 1256
     calls = []
     for k, stream in enumerate((7, 8)):
@@ -50,12 +51,16 @@ def test_each_binding_has_a_context_on_its_own_addresses() -> None:
     assert (first.streams, second.streams) == ([7, 7], [8])
     # Scratch memory begins at the first multiple of 256 in what core has given.
     assert (first.memory_address, second.memory_address) == (256, 4096 + 256)
-    assert len(current) == 2
+    assert gpu.currents == 2
+    assert not gpu.released
+    del calls
+    gc.collect()
+    assert sorted(c.memory_address for c in gpu.released) == [256, 4096 + 256]
 
 
 def test_an_engine_without_scratch_memory_asks_for_none() -> None:
     engine = RecordedEngine(0)
-    kernel = EngineKernel(engine, lambda: None, _group())
+    kernel = EngineKernel(engine, RecordedGpu(), _group())
     assert kernel.workspace_bytes == 0
     kernel.bind([_array(4096), _array(5120)], [_array(6144)], None, RecordedQueue(1))
     assert engine.contexts[0].memory_address == 0

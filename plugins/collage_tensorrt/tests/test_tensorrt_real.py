@@ -13,11 +13,11 @@ import pytest
 from collage_tensorrt.backend import TensorrtBackend
 from collage_tensorrt.building import parsed
 from collage_tensorrt.editions import EDITIONS
-from collage_tensorrt.library import Library, load
+from collage_tensorrt.library import Library, loaded
 from collage_tensorrt.variants import variants
 
 from collage_core.device import Target
-from collage_core.errors import BackendError, Refusal
+from collage_core.errors import BackendError, ModelError, Refusal
 from collage_core.formats import Array
 from collage_core.ir import Graph, Subgraph, from_model
 from collage_core.ir.passes import normalise
@@ -83,7 +83,7 @@ _SAMPLES: Mapping[str, tuple[Sequence[onnx.NodeProto], Mapping[str, Array], Mapp
 
 @pytest.fixture(scope="module")
 def library() -> Library:
-    return load()
+    return loaded(EDITIONS[1])
 
 
 @pytest.mark.parametrize("name", _SAMPLES)
@@ -112,8 +112,33 @@ def test_a_whole_network_is_one_engine(library: Library, target: Target) -> None
     assert library.engine(parsed(library, group, offered[0]), "8.9")
 
 
-def test_a_capability_that_it_does_not_build_for() -> None:
-    """The list in `editions` is the library's own."""
+def test_what_the_parser_takes_of_onnx_own_cases_is_built(library: Library, target: Target) -> None:
+    """But for attention without a kernel of its own, and sums along an axis that is not constant."""
+    suite = pytest.importorskip("collage_benchmarks.node_suite")
+    built: list[str] = []
+    failed: dict[str, str] = {}
+    for name, case in suite.cases().items():
+        try:
+            graph = normalise(from_model(case.model))
+        except ModelError:
+            continue
+        group = Subgraph(graph, graph.all_nodes)
+        if not group.nodes or isinstance(offered := variants(group, target), Refusal):
+            continue
+        try:
+            network = parsed(library, group, offered[0])
+        except BackendError:
+            continue
+        try:
+            library.engine(network, "8.9")
+            built.append(name)
+        except BackendError as error:
+            failed[name] = str(error)
+    assert len(built) > 700
+    assert {name.split("_")[1] for name in failed} <= {"attention", "cumsum"}, failed
+
+
+def test_the_capabilities_are_the_library_s_own() -> None:
     trt: Any = importlib.import_module("tensorrt_rtx_bindings")
     known = {n.removeprefix("SM") for n in trt.ComputeCapability.__members__ if n.startswith("SM")}
     assert {c.replace(".", "") for c in EDITIONS[1].capabilities or ()} == known

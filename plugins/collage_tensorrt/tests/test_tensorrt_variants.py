@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from collage_core.backend import BackendKind
 from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import Array
+from collage_core.ir import Subgraph
 from collage_core.plugins import Registry
 from collage_core.testing import make_group, node
 
@@ -58,6 +60,17 @@ def test_what_is_declined(
     refusal = variants(make_group(nodes, inputs), target)
     assert isinstance(refusal, Refusal)
     assert reason in refusal.reason
+
+
+def test_other_domains_and_quantised_weights_are_declined(target: Target) -> None:
+    """The parser does not look at the domain."""
+    x, w = np.ones((2, 3), np.float32), np.ones((3, 3), np.int8)
+    graph = make_group([node("Relu", ["x"], "y")], {"x": x}).graph
+    acme = graph.replace(nodes=tuple(replace(n, domain="com.acme") for n in graph.nodes))
+    assert "com.acme.Relu" in str(variants(Subgraph(acme, acme.all_nodes), target))
+    nodes = [node("DequantizeLinear", ["w", "s"], "d"), node("MatMul", ["x", "d"], "y")]
+    group = make_group(nodes, {"x": x}, {"w": w, "s": np.float32(0.5)})
+    assert isinstance(variants(group, target), Refusal)
 
 
 def test_it_is_found_by_discovery() -> None:

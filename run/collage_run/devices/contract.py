@@ -146,7 +146,9 @@ class Buffers(ABC):
 
     @abstractmethod
     def array(self, shape: Sequence[int], format: Format, name: str) -> Any:
-        """A new array, uninitialised, 64-byte aligned; `name` says what it is, as in "output 'y'"."""
+        """A new array, uninitialised, 64-byte aligned, or 256-byte on other devices than the CPU; `name` says
+        what it is, as in "output 'y'".
+        """
 
     @abstractmethod
     def trespass(self) -> str | None:

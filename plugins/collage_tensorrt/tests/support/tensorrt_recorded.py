@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from collage_core.devices import Queue
 
-__all__ = ["MISALIGNED", "Kept", "RecordedContext", "RecordedEngine", "RecordedQueue"]
-
-MISALIGNED = "not aligned"
+__all__ = ["Kept", "RecordedContext", "RecordedEngine", "RecordedGpu", "RecordedQueue"]
 
 
 @dataclass
@@ -18,6 +18,7 @@ class RecordedContext:
     streams: list[int] = field(default_factory=list)
 
     def place(self, name: str, address: int) -> None:
+        assert address % 256 == 0
         self.placed[name] = address
 
     def queue(self, stream: int) -> None:
@@ -32,6 +33,18 @@ class RecordedEngine:
     def context(self, memory_address: int) -> RecordedContext:
         self.contexts.append(RecordedContext(memory_address))
         return self.contexts[-1]
+
+
+@dataclass
+class RecordedGpu:
+    currents: int = 0
+    released: list[Any] = field(default_factory=list)
+
+    def current(self) -> None:
+        self.currents += 1
+
+    def release(self, function: Callable[[Any], object], handle: Any) -> None:
+        self.released.append(handle)
 
 
 class RecordedQueue(Queue):
@@ -56,6 +69,3 @@ class Kept(dict[str, bytes]):
 
     def keep(self, kernel: str, choice: bytes) -> None:
         self[kernel] = choice
-
-    def forget(self, kernel: str) -> None:
-        del self[kernel]
