@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,8 @@ def test_every_better_answer_can_be_kept_and_used(parse: Parse, answer: Answer, 
     assert first.counts["measured"] == 0
     assert progress.phases.index("first answer") < progress.phases.index("searching")
     assert [best.chosen for best in told] == [label for label, _ in progress.bests]
-    assert len({best.placement.digest for best in told}) == len(told)
+    # A later comparison may find that what was told before is faster after all.
+    assert all(a.placement.digest != b.placement.digest for a, b in pairwise(told))
     for better in told[1:]:
         comparison = better.comparisons[-1]
         names = {r for r in comparison.records if comparison.records[r].ok}
