@@ -25,6 +25,7 @@ from collage_core.reference import ReferenceBackend
 from collage_core.worker import Worker
 
 __all__ = [
+    "CONVOLUTIONS",
     "PEAKS",
     "PEAKS_VERSION",
     "Peaks",
@@ -41,7 +42,8 @@ PEAKS = "peaks"
 PEAKS_VERSION = "2"
 """To be raised when peaks are measured otherwise: shares of the roofline are other shares then."""
 
-_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+"""What may do with fewer products than `Work` counts."""
 _PRODUCTS = frozenset({"Gemm", "MatMul"})
 _PRODUCT = 1536
 _REPEATS = 8
@@ -113,7 +115,7 @@ def reads_all(subgraph: Subgraph) -> bool:
 
 
 def _reads_all(graph: Graph, node: Node) -> bool:
-    if node.op_type in _CONVOLUTIONS:
+    if node.op_type in CONVOLUTIONS:
         filter = graph.shape_of(node.inputs[1])[2:]
         strides = node.attributes.get("strides", (1,) * len(filter))
         return all(s <= f for s, f in zip(strides, filter, strict=True))

@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 from collage_core.backend import BackendKind
 from collage_core.candidates import Candidate, CandidateSet
-from collage_core.costs.roofline import Peaks, Work, reads_all, work_of
+from collage_core.costs.roofline import CONVOLUTIONS, Peaks, Work, reads_all, work_of
 from collage_core.formats import CPU, Format, device_of
 from collage_core.ir import Graph, Node, NodeSet, Subgraph
 from collage_core.measuring.costing import Converter, Costs
@@ -41,7 +41,6 @@ _FEWEST, _MOST = 3, 8
 """Neighbours of other structures: of fewer, the best says little of what is possible; of more, those far in
 size say less than the next.
 """
-_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 _TIMES_AS_LARGE = 4
 """An image of so many times as many positions is another kind of image."""
 _NEXT = 4
@@ -334,7 +333,7 @@ class _Heaviest:
 
 def _kind_of(graph: Graph, node: Node) -> _Kind:
     """Operator, and of convolutions what decides which algorithms there are."""
-    if node.op_type not in _CONVOLUTIONS:
+    if node.op_type not in CONVOLUTIONS:
         return (node.op_type,)
     spatial = graph.shape_of(node.inputs[1])[2:]
     channels = graph.shape_of(node.inputs[0])[1]
@@ -346,7 +345,7 @@ def _kind_of(graph: Graph, node: Node) -> _Kind:
 
 def _magnitude(graph: Graph, node: Node) -> int | None:
     """Of a convolution's image: a small one says nothing of a large one, of as much arithmetic in all."""
-    if node.op_type not in _CONVOLUTIONS:
+    if node.op_type not in CONVOLUTIONS:
         return None
     positions = math.prod(graph.shape_of(node.outputs[0])[2:])
     return round(math.log(max(positions, 1), _TIMES_AS_LARGE))

@@ -20,7 +20,7 @@ from collage_core.candidates import (
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.host import Host
 from collage_core.costs.limits import check_limits, worker_memory_bytes
-from collage_core.costs.roofline import Peaks, Work, reads_all, work_of
+from collage_core.costs.roofline import CONVOLUTIONS, Peaks, Work, reads_all, work_of
 from collage_core.costs.tune import tune_step
 from collage_core.device import Target
 from collage_core.errors import CollageError, WorkerError
@@ -41,7 +41,6 @@ _WORTH = 0.9
 """A group is worth tuning if it could take at most this part of what it takes now."""
 
 _TOLD_REFUSALS = 3
-_FEWER_PRODUCTS = frozenset({"Conv", "ConvTranspose"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +257,7 @@ def _measured(candidates: CandidateSet, costs: Costs) -> Iterator[tuple[Work, fl
         record = None if c.backend == VIEW else costs.record_of(c)
         if record is None or not record.ok or not record.median_ms or c.is_rounded:
             continue
-        if reads_all(c.subgraph) and not any(n.op_type in _FEWER_PRODUCTS for n in c.subgraph.nodes):
+        if reads_all(c.subgraph) and not any(n.op_type in CONVOLUTIONS for n in c.subgraph.nodes):
             yield work_of(c.subgraph), record.median_ms
 
 

@@ -27,12 +27,12 @@ class Choices:
     """
 
     def __init__(self, library: Sequence[str], *, are_built: bool = False) -> None:
-        self._are_built = are_built
+        self._files = _files(are_built)
         self._about = *library, *(f"{name}={value}" for name, value in sorted(facts().items()))
 
     def known(self, kernel: str) -> bytes | None:
         """What was kept for the kernel of that description; None if nothing was."""
-        file = _files(self._are_built).open(self._key(kernel))
+        file = self._files.open(self._key(kernel))
         if file is None:
             return None
         with file:
@@ -43,11 +43,11 @@ class Choices:
 
     def keep(self, kernel: str, choice: bytes) -> None:
         digest = hashlib.sha256(choice).hexdigest().encode()
-        _files(self._are_built).put(self._key(kernel), [digest, b"\n", choice])
+        self._files.put(self._key(kernel), [digest, b"\n", choice])
 
     def forget(self, kernel: str) -> None:
         """What did not work after all."""
-        _files(self._are_built).remove(self._key(kernel))
+        self._files.remove(self._key(kernel))
 
     def _key(self, kernel: str) -> str:
         return hashlib.sha256("\0".join([*self._about, kernel]).encode()).hexdigest()[:32]

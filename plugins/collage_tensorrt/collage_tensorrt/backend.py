@@ -11,7 +11,7 @@ from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
 from collage_core.ir import Subgraph
 from collage_tensorrt import NAME, __version__
-from collage_tensorrt.editions import chosen, missing_reason
+from collage_tensorrt.editions import chosen_here, missing_reason
 from collage_tensorrt.variants import variants
 
 __all__ = ["TensorrtBackend"]
@@ -23,7 +23,7 @@ class TensorrtBackend(Backend):
     name = NAME
 
     def info(self) -> BackendInfo:
-        edition, reason = chosen(), missing_reason()
+        edition, reason = chosen_here(), missing_reason()
         version = edition.version if edition is not None else None
         return BackendInfo(self.name, BackendKind.GRAPH, __version__, version, (DEVICE_NAME,), reason)
 
