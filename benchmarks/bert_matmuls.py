@@ -28,7 +28,6 @@ from collage_core.cli.progress import ProgressBars
 from collage_core.costs.check import compare_all
 from collage_core.costs.rounds import Rounds, Turns, measure_rounds
 from collage_core.costs.seats import Contender, Outcome
-from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.measuring.entrants import peer_entrant, placement_entrant
 from collage_core.measuring.workspace import Workspace
@@ -36,6 +35,7 @@ from collage_core.pipeline.optimize import Optimization, optimize
 from collage_core.placement import VIEW
 from collage_core.plugins import default_registry
 from collage_core.report.text import table
+from collage_core.target import Target
 
 _BACKENDS = ("dnnl", "tvm")
 _PRODUCTS_ON = "dnnl"

@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from collage_core.costs.database import CostDatabase
-from collage_core.device import Target, processor
 from collage_core.measuring.calibration import TRANSITIONS, calibrate
 from collage_core.measuring.machine import Machine
 from collage_core.measuring.progress import Silent
 from collage_core.plugins import default_registry
+from collage_core.target import Target, processor
 
 
 def main() -> None:

@@ -25,11 +25,11 @@ from collage_benchmarks.sweep.grid import WHOLE, Choice, Use
 from collage_core.costs.ratio import HOPELESS
 from collage_core.costs.rounds import MOST_ROUNDS, Rounds, Turns, measure_rounds, starting_order
 from collage_core.costs.seats import Outcome
-from collage_core.device import Target, processor
 from collage_core.ir import load_model
 from collage_core.ir.passes import normalise
 from collage_core.measuring.machine import RUNS_PER_TURN
 from collage_core.measuring.workspace import Workspace
+from collage_core.target import Target, processor
 
 _ROUNDS_PER_SITTING = 2
 _FIRST_ORDER = 0

@@ -25,8 +25,8 @@ from collage_benchmarks.variants import calls_of
 
 from collage_core.backend import BackendKind
 from collage_core.costs.processors import Look, Processors, Usual
-from collage_core.device import Target
 from collage_core.plugins import Registry
+from collage_core.target import Target
 from collage_core.testing import make_group, node
 
 _SPELL_S = 0.05

@@ -34,7 +34,6 @@ from collage_core.cli.progress import ProgressBars
 from collage_core.costs.check import compare_all, standards
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.ratio import ENOUGH_SITTINGS, Ratio
-from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.formats import Array
 from collage_core.ir import Graph
@@ -47,6 +46,7 @@ from collage_core.pipeline.proof import COLLAGE
 from collage_core.plugins import default_registry
 from collage_core.report.text import table
 from collage_core.search import GraphLevelSearch, Searcher
+from collage_core.target import Target
 
 _NETWORKS = ("resnext50", "bert_base", "dcgan", "squeezenet", "densenet121", "inception_v2")
 _LARGEST_RATIO = 1.02

@@ -17,10 +17,10 @@ import numpy as np
 from collage_benchmarks.variants import calls_of
 
 from collage_core.backend import BackendKind
-from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
 from collage_core.plugins import Registry
+from collage_core.target import Target
 from collage_core.testing import make_group, node
 
 _ROUNDS = 40

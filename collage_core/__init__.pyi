@@ -5,7 +5,6 @@ from .candidates import Candidate, CandidateSet, Constraints, FixedGroup, genera
 from .cli.progress import ProgressBars
 from .costs.database import CostDatabase
 from .costs.record import CostRecord, Policy
-from .device import Target
 from .errors import (
     BackendError,
     BundleError,
@@ -73,6 +72,7 @@ from .search.problem import Problem, Solution
 from .search.searcher import Searcher, SearchResult, SearchTask
 from .search.transitions import Transitions
 from .steering import PlacementFile, placement_yaml, read_placement
+from .target import Target
 
 __all__ = [
     "Backend",

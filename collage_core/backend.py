@@ -42,11 +42,11 @@ from typing import TYPE_CHECKING
 
 from collage_run.kernel import Bound, Kernel, StoredKernel
 
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import CPU, Array, Format, device_of, plain
 from collage_core.ir.subgraph import Subgraph
 from collage_core.ir.types import TensorType
+from collage_core.target import Target
 
 if TYPE_CHECKING:
     from collage_core.patterns import BackendPattern

@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.errors import PlacementError
 from collage_core.formats import Format
+from collage_core.target import Target
 
 __all__ = ["VIEW", "Conversion", "Group", "Placement", "is_transfer", "transfers_name"]
 

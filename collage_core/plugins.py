@@ -14,7 +14,6 @@ import pluggy
 
 from collage_core import hookspecs
 from collage_core.backend import CONTRACT, Backend, Peer
-from collage_core.device import Target
 from collage_core.devices import CpuDevice, Device
 from collage_core.discovery import left_out
 from collage_core.errors import BackendError, CollageError, Terminated, UnknownBackendError
@@ -22,6 +21,7 @@ from collage_core.ir import Definition
 from collage_core.placement import is_transfer, transfers_name
 from collage_core.quantizer import Quantizer
 from collage_core.standard_output import not_for_others
+from collage_core.target import Target
 from collage_core.transfers import Transfers
 
 __all__ = [

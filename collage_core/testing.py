@@ -25,7 +25,6 @@ from onnx import helper, numpy_helper
 
 from collage_core.backend import Backend, Bound, Kernel, StoredKernel, Variant, exact_values, rounded_to
 from collage_core.costs.check import compare, rounded_answers, standards
-from collage_core.device import Target
 from collage_core.devices import Station
 from collage_core.errors import DeclinedError, InputError, Refusal
 from collage_core.formats import Array, Format, own
@@ -33,6 +32,7 @@ from collage_core.ir import Graph, Subgraph, TensorType, from_model, to_value_in
 from collage_core.ir.randomness import random_values
 from collage_core.plugins import default_registry
 from collage_core.reference import evaluate
+from collage_core.target import Target
 
 __all__ = [
     "BoundKernel",

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant
-from collage_core.device import Target
 from collage_core.devices import Device, Queue
 from collage_core.errors import Refusal
 from collage_core.formats import CPU, Format
 from collage_core.ir.subgraph import Subgraph
 from collage_core.ir.types import TensorType
 from collage_core.placement import transfers_name
+from collage_core.target import Target
 
 __all__ = ["Transfers"]
 

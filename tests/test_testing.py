@@ -27,12 +27,12 @@ from careless_backend import (
 from collage_core import backend as contract
 from collage_core import patterns, testing
 from collage_core.backend import Bound, Kernel, Variant, plain_variant
-from collage_core.device import Target
 from collage_core.devices import Queue
 from collage_core.errors import DeclinedError, InputError, ModelError, Refusal
 from collage_core.formats import Array, Format
 from collage_core.ir import Subgraph, TensorType
 from collage_core.reference import ReferenceBackend
+from collage_core.target import Target
 from collage_core.testing import bind, check_group, make_group, make_model, node
 
 _OTHER_RANK = Format("float32", (0, 1, 2))

@@ -12,9 +12,9 @@ from typing import Any
 
 from collage_benchmarks.networks import NETWORKS
 from collage_core import Group, Optimization
-from collage_core.device import processor
 from collage_core.errors import CollageError
 from collage_core.pipeline.effort import EFFORTS
+from collage_core.target import processor
 
 __all__ = ["arguments", "placed", "run", "timed"]
 

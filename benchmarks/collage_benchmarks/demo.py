@@ -20,7 +20,6 @@ import onnx
 from collage_benchmarks.networks import NETWORKS
 from collage_core.cli.progress import ProgressBars
 from collage_core.costs.database import CostDatabase
-from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.measuring.machine import Machine
 from collage_core.measuring.progress import Progress
@@ -30,6 +29,7 @@ from collage_core.plugins import default_registry
 from collage_core.report.contenders import bench_json
 from collage_core.report.summary import optimization_json
 from collage_core.report.text import bench_text, optimization_text, table
+from collage_core.target import Target
 
 __all__ = ["main"]
 

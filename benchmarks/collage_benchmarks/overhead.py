@@ -18,13 +18,13 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from collage_core.backend import Backend, BackendKind
-from collage_core.device import Target
 from collage_core.errors import CollageError, Refusal
 from collage_core.ir import Graph, NodeSet, Subgraph, from_model
 from collage_core.placement import Group, Placement
 from collage_core.plugins import default_registry
 from collage_core.report.text import table
 from collage_core.runtime import Context, build
+from collage_core.target import Target
 
 __all__ = ["main"]
 

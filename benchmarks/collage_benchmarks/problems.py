@@ -21,7 +21,6 @@ from collage_benchmarks.networks import NETWORKS, bert_encoder, mobilenet_v2, na
 from collage_core.candidates import generate_candidates
 from collage_core.cli.progress import ProgressBars
 from collage_core.costs.database import CostDatabase
-from collage_core.device import Target
 from collage_core.ir import from_model
 from collage_core.ir.passes import normalise
 from collage_core.measuring.calibration import calibrate
@@ -32,6 +31,7 @@ from collage_core.measuring.workspace import Workspace
 from collage_core.plugins import default_registry
 from collage_core.search import Choice, Problem, ProblemValue
 from collage_core.search.formulate import formulate
+from collage_core.target import Target
 
 __all__ = [
     "RECORDED",

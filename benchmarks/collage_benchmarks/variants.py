@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from collage_core.backend import Backend
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
+from collage_core.target import Target
 from collage_core.testing import bind
 
 __all__ = ["calls_of"]

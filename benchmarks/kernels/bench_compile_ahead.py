@@ -27,10 +27,10 @@ from collage_benchmarks.networks import NETWORKS
 from collage_core.candidates import generate_candidates
 from collage_core.costs import KernelItem, MeasureJob, Policy
 from collage_core.costs.ahead import AheadCompiler
-from collage_core.device import Target
 from collage_core.ir import from_model, save_stored
 from collage_core.ir.passes import normalise
 from collage_core.plugins import default_registry
+from collage_core.target import Target
 from collage_core.worker import Worker
 
 

@@ -20,9 +20,9 @@ import onnx
 from onnx import helper
 
 from collage_core.backend import plain_variant
-from collage_core.device import Target
 from collage_core.ir import Subgraph, from_model
 from collage_core.plugins import default_registry
+from collage_core.target import Target
 
 KERNELS = 100
 LIMIT_S = 1.0

@@ -10,11 +10,11 @@ from collage_benchmarks.gpu.offline_table import table
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
 from collage_core.candidates import Candidate
-from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import plain
 from collage_core.ir import Subgraph
 from collage_core.patterns import BackendPattern, is_op, wildcard
+from collage_core.target import Target
 from collage_core.testing import make_graph, node
 
 _TARGET = Target("cpu", 1, (), ("cuda",))

@@ -25,12 +25,12 @@ from collage_benchmarks.kernels.verdicts import BANDWIDTH_KINDS, bandwidth_miss,
 from collage_benchmarks.networks import NETWORKS
 
 from collage_core.costs.check import compare_all
-from collage_core.device import Target
 from collage_core.errors import CollageError, UnknownBackendError
 from collage_core.ir import from_model, save_stored
 from collage_core.ir.passes import normalise
 from collage_core.plugins import default_registry
 from collage_core.reference import evaluate
+from collage_core.target import Target
 
 TARGET = Target("cpu", 2)
 BENCHMARKS = Path(__file__).parents[1]

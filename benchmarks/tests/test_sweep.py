@@ -21,7 +21,6 @@ from collage_benchmarks.sweep.page import conclusion, page
 
 from collage_core.cli.progress import ProgressBars
 from collage_core.costs.sittings import Sitting, Turn
-from collage_core.device import Target
 from collage_core.errors import BackendError, CollageError
 from collage_core.formats import Array
 from collage_core.ir import Graph, load_model, save_stored
@@ -30,6 +29,7 @@ from collage_core.measuring.workspace import Workspace
 from collage_core.plugins import default_registry
 from collage_core.reference import evaluate
 from collage_core.runtime.session import save_arrays
+from collage_core.target import Target
 
 _ROOT = Path(__file__).parents[2]
 _TARGET = Target(threads=2)

@@ -8,10 +8,10 @@ from dataclasses import replace
 from collage_core.backend import Backend
 from collage_core.candidates.constraints import FixedGroup, Kept
 from collage_core.candidates.offers import Candidate, is_library, offers_for
-from collage_core.device import Target
 from collage_core.errors import PlacementError, Refusal
 from collage_core.ir import NodeSet, Subgraph
 from collage_core.placement import VIEW
+from collage_core.target import Target
 
 __all__ = ["asked_for", "require_kept"]
 

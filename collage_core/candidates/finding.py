@@ -12,7 +12,6 @@ from collage_core.candidates.asked_for import asked_for, require_kept
 from collage_core.candidates.constraints import Constraints
 from collage_core.candidates.library_groups import library_groups
 from collage_core.candidates.offers import Candidate, answer_of, offers_for
-from collage_core.device import Target
 from collage_core.errors import PlacementError, Refusal
 from collage_core.formats import Format
 from collage_core.ir import Graph, Node, NodeSet, Subgraph
@@ -22,6 +21,7 @@ from collage_core.placement import VIEW
 from collage_core.registration import registered_patterns, registered_rules
 from collage_core.rules import PatternRule, generate
 from collage_core.standard_output import not_for_others
+from collage_core.target import Target
 
 __all__ = [
     "CandidateSet",

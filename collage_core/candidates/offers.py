@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from collage_core.backend import Backend, BackendKind, Variant, rounded_to
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import Subgraph
 from collage_core.rounding import Site, rounded_sites, rounding_sites
+from collage_core.target import Target
 
 __all__ = ["Candidate", "answer_of", "is_library", "offers_for"]
 

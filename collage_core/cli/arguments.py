@@ -15,7 +15,6 @@ import numpy as np
 from collage_run.command import pairs_of
 
 from collage_core.candidates import Constraints
-from collage_core.device import PRECISIONS, Target
 from collage_core.errors import CollageError
 from collage_core.formats import CPU, Array
 from collage_core.ir.onnx_check import one_line
@@ -23,6 +22,7 @@ from collage_core.measuring.metric import Metric, metric_in
 from collage_core.pipeline.effort import EFFORTS, NORMAL
 from collage_core.plugins import Registry, default_registry
 from collage_core.steering import SETTINGS, Setting, read_settings
+from collage_core.target import PRECISIONS, Target
 
 __all__ = [
     "add_costs",

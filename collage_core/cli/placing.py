@@ -15,13 +15,13 @@ from collage_core.cli.arguments import (
     shapes_of,
     target_of,
 )
-from collage_core.device import Target
 from collage_core.measuring.progress import Progress
 from collage_core.pipeline.effort import effort_named
 from collage_core.pipeline.optimize import Optimization, optimize
 from collage_core.pipeline.searches import search_named
 from collage_core.plugins import default_registry
 from collage_core.steering import read_placement
+from collage_core.target import Target
 
 __all__ = ["optimize_from"]
 

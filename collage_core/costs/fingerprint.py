@@ -13,10 +13,10 @@ from pathlib import Path
 
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.limits import settling_limit_s
-from collage_core.device import Target, cpuinfo
 from collage_core.formats import CPU
 from collage_core.plugins import Registry, default_registry
 from collage_core.sources import source_hash
+from collage_core.target import Target, cpuinfo
 
 __all__ = [
     "MEASURER_VERSION",

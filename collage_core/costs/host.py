@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import Self, TypeVar, TypeVarTuple, Unpack
 
 from collage_core.backend import Backend
-from collage_core.device import Target
 from collage_core.errors import Refusal, WorkerError
 from collage_core.ir import Graph, Subgraph, load_stored
 from collage_core.plugins import backend_of, default_registry
+from collage_core.target import Target
 from collage_core.worker import Worker, child_state
 
 __all__ = ["OPEN_LIMIT_S", "Host", "Hosted", "hosted"]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from collage_core.backend import Variant
 from collage_core.costs.record import Policy
-from collage_core.device import Target
 from collage_core.formats import CPU, Format
+from collage_core.target import Target
 
 __all__ = ["ConversionItem", "KernelItem", "MeasureItem", "MeasureJob"]
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from collage_core.device import Target
 from collage_core.errors import CollageError, InputError
 from collage_core.formats import Array
 from collage_core.ir import load_stored
 from collage_core.reference import ReferenceBackend, evaluate
 from collage_core.reference.evaluator import NodeEvaluator
 from collage_core.sources import source_hash
+from collage_core.target import Target
 from collage_core.worker import RemoteError, Worker
 
 __all__ = [

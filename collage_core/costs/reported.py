@@ -8,8 +8,8 @@ from typing import Generic, Protocol, TypeVar
 
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.record import UNAVAILABLE, CostRecord
-from collage_core.device import Target
 from collage_core.plugins import registry_of
+from collage_core.target import Target
 
 __all__ = ["Reported", "lost", "reported"]
 

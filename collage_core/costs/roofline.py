@@ -18,10 +18,10 @@ from collage_core.costs.fingerprint import MEASURER_VERSION, cache_sizes_bytes, 
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.processors import Processors
 from collage_core.costs.record import RETAKEN, CostKey, CostRecord, Policy
-from collage_core.device import Target
 from collage_core.formats import empty, plain
 from collage_core.ir import Graph, Node, OpKind, Subgraph, op_kind
 from collage_core.reference import ReferenceBackend
+from collage_core.target import Target
 from collage_core.worker import Worker
 
 __all__ = [

@@ -11,9 +11,9 @@ from collage_core.costs.failures import infeasible
 from collage_core.costs.host import Host, Hosted, hosted
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.record import UNAVAILABLE, CostRecord
-from collage_core.device import Target
 from collage_core.errors import Refusal, WorkerError
 from collage_core.ir import Subgraph
+from collage_core.target import Target
 from collage_core.worker import RemoteError
 
 __all__ = ["SupportJob", "ask_each", "ask_supported", "run_support"]

@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 
 from collage_core.costs.database import default_path
-from collage_core.device import Target
 from collage_core.doctor.disk import cost_database
 from collage_core.doctor.finding import Finding, Level, unseen
 from collage_core.doctor.libraries import libraries
@@ -21,6 +20,7 @@ from collage_core.doctor.moves import moved_processors
 from collage_core.doctor.sampling import Sample, sample
 from collage_core.errors import CollageError
 from collage_core.plugins import Registry
+from collage_core.target import Target
 
 __all__ = ["examine"]
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from collage_core.device import cpuinfo
 from collage_core.doctor.finding import Finding, Level, unseen
+from collage_core.target import cpuinfo
 
 __all__ = ["at_work", "frequency", "huge_pages", "virtualisation"]
 

@@ -24,7 +24,6 @@ from collage_core.candidates import Candidate
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.costs.rounds import Rounds
-from collage_core.device import Target
 from collage_core.errors import BackendError, CollageError
 from collage_core.ir import Graph, from_model
 from collage_core.ir.passes import normalise
@@ -42,6 +41,7 @@ from collage_core.search.formulate import Formulation, formulate
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.transitions import Transitions
 from collage_core.sources import source_hash
+from collage_core.target import Target
 
 __all__ = ["CALIBRATING", "TRANSITIONS", "calibrate", "calibrated_backends", "calibration_environment"]
 

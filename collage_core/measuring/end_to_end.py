@@ -15,10 +15,10 @@ from collage_core.costs.fingerprint import (
 from collage_core.costs.record import UNAVAILABLE, CostRecord
 from collage_core.costs.seats import Outcome
 from collage_core.costs.sittings import SITTINGS, sittings_to_json
-from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.plugins import Registry
 from collage_core.sources import source_hash
+from collage_core.target import Target
 
 __all__ = ["PARTS", "Ran", "end_to_end_environment", "record_of_outcome"]
 

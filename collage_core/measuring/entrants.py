@@ -10,12 +10,12 @@ from collage_core.backend import Backend, Peer
 from collage_core.costs.check import Standard, Within, standards
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.seats import Contender
-from collage_core.device import Target
 from collage_core.measuring.workspace import Workspace
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
 from collage_core.runtime.plan import rounded_on_the_way
 from collage_core.runtime.session import open_peer, open_placement
+from collage_core.target import Target
 
 __all__ = ["Entrant", "peer_entrant", "placement_entrant", "variables_of"]
 

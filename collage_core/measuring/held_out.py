@@ -13,7 +13,6 @@ from collage_core.costs.check import largest_error
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.costs.recording import reference_environment, reference_values, reference_worker
-from collage_core.device import Target
 from collage_core.errors import InputError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir.randomness import random_values
@@ -26,6 +25,7 @@ from collage_core.measuring.workspace import Workspace, digest_of_inputs
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
 from collage_core.runtime.session import answers_of, save_arrays
+from collage_core.target import Target
 from collage_core.worker import RemoteError, Worker
 
 __all__ = ["HELD_OUT", "HeldOut", "held_out_environment"]

@@ -15,13 +15,13 @@ from collage_core.costs.reported import Reported, lost, reported
 from collage_core.costs.roofline import Peaks, machine_peaks
 from collage_core.costs.rounds import GoOn, Limits, Rounds, Turns, measure_rounds
 from collage_core.costs.support import SupportJob, run_support
-from collage_core.device import Target
 from collage_core.ir import Node
 from collage_core.measuring.end_to_end import Ran, record_of_outcome
 from collage_core.measuring.entrants import Entrant
 from collage_core.measuring.progress import Progress, Silent
 from collage_core.measuring.workspace import Workspace
 from collage_core.plugins import Registry, default_registry
+from collage_core.target import Target
 
 __all__ = ["RUNS_PER_TURN", "Machine"]
 

@@ -12,9 +12,9 @@ from collage_core.backend import Backend
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.costs.roofline import PEAKS_VERSION
-from collage_core.device import Target
 from collage_core.measuring.machine import Machine
 from collage_core.plugins import Registry
+from collage_core.target import Target
 
 __all__ = ["PRIORS", "keep_priors", "known_priors", "priors_environment"]
 

@@ -11,7 +11,6 @@ import onnx
 from onnx import helper
 from onnx.backend.base import Backend as _Backend
 
-from collage_core.device import Target
 from collage_core.errors import BackendError, CollageError, InputError
 from collage_core.formats import Array
 from collage_core.ir import TensorType, to_value_info
@@ -19,6 +18,7 @@ from collage_core.onnx_backend.home import Key, close_homes, home_of
 from collage_core.onnx_backend.prepared import PreparedModel
 from collage_core.plugins import Registry, default_registry
 from collage_core.runtime import Inputs
+from collage_core.target import Target
 
 __all__ = ["OnnxBackend"]
 

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Mapping
 
 from collage_core.backend import Backend, BackendKind
-from collage_core.device import Target
 from collage_core.onnx_backend.servant import Servant
 from collage_core.plugins import Registry
+from collage_core.target import Target
 
 __all__ = ["Home", "Key", "close_homes", "home_of"]
 

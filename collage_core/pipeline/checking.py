@@ -12,7 +12,6 @@ from collage_core.candidates import Constraints, offers_for
 from collage_core.costs.limits import check_limits
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.rounds import Limits
-from collage_core.device import processor
 from collage_core.errors import BackendError, ModelError, PlacementError, Refusal
 from collage_core.formats import CPU
 from collage_core.ir import Graph, Subgraph
@@ -32,6 +31,7 @@ from collage_core.runtime.bundle import Bundle
 from collage_core.runtime.origin import other_processor, version_changes
 from collage_core.runtime.plan import schedule
 from collage_core.search.op_level import OpLevelSearch
+from collage_core.target import processor
 
 __all__ = ["check_bundle"]
 

@@ -15,7 +15,6 @@ import onnx
 from collage_core.candidates import Constraints
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.limits import check_limits
-from collage_core.device import Target, processor
 from collage_core.errors import CollageError
 from collage_core.formats import BFLOAT16, Array
 from collage_core.ir import Graph
@@ -44,6 +43,7 @@ from collage_core.plugins import Registry, default_registry
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.searcher import Searcher
 from collage_core.steering import PlacementFile
+from collage_core.target import Target, processor
 
 __all__ = [
     "COLLAGE",

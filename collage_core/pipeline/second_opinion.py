@@ -10,13 +10,13 @@ from pathlib import Path
 from collage_core.backend import Peer
 from collage_core.costs.check import compare, compare_all, standards
 from collage_core.costs.recording import disturbed_values, reference_values
-from collage_core.device import Target
 from collage_core.errors import DisagreementError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir import MODEL_FILE, Graph, TensorType, Value, save_stored
 from collage_core.measuring.progress import Progress
 from collage_core.measuring.temporary import TemporaryFolder
 from collage_core.runtime.session import open_peer, save_arrays
+from collage_core.target import Target
 from collage_core.worker import Worker
 
 __all__ = ["SecondOpinion", "second_opinion"]

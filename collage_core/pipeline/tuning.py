@@ -22,7 +22,6 @@ from collage_core.costs.host import Host
 from collage_core.costs.limits import check_limits, worker_memory_bytes
 from collage_core.costs.roofline import CONVOLUTIONS, Peaks, Work, reads_all, work_of
 from collage_core.costs.tune import tune_step
-from collage_core.device import Target
 from collage_core.errors import CollageError, WorkerError
 from collage_core.ir import Graph, NodeSet
 from collage_core.ir.verify import require_static
@@ -34,6 +33,7 @@ from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.reading import read_model
 from collage_core.placement import VIEW
 from collage_core.plugins import Registry, default_registry
+from collage_core.target import Target
 
 __all__ = ["TaskResult", "TuneTask", "Tuning", "tune", "tune_graph"]
 

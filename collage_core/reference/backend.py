@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
-from collage_core.device import Target
 from collage_core.devices import Queue
 from collage_core.errors import ModelError, Refusal
 from collage_core.formats import Array, Format
 from collage_core.ir import Subgraph, TensorType
 from collage_core.reference.evaluator import NodeEvaluator, run_nodes
+from collage_core.target import Target
 
 __all__ = ["ReferenceBackend"]
 

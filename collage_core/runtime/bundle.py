@@ -30,7 +30,6 @@ from collage_run.files import regular, replacing
 from collage_run.printable import printable
 
 from collage_core.backend import Kernel, StoredKernel
-from collage_core.device import Target
 from collage_core.errors import BackendUnavailableError, BundleError, CollageError, OtherTargetError
 from collage_core.formats import CPU, Array, empty, plain
 from collage_core.ir import (
@@ -50,6 +49,7 @@ from collage_core.runtime.build import build
 from collage_core.runtime.kept import KernelStore
 from collage_core.runtime.origin import differences, origin_here
 from collage_core.runtime.plan import called
+from collage_core.target import Target
 
 __all__ = ["FORMAT_VERSION", "Bundle", "differences_here", "export", "holds", "load", "read", "save"]
 

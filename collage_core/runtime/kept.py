@@ -23,12 +23,12 @@ from collage_run.processor import runs_code_of
 from collage_run.restoring import restore
 
 from collage_core.backend import Backend, Kernel, StoredKernel, Variant
-from collage_core.device import Target
 from collage_core.folders import user_folder
 from collage_core.formats import Array, Format, plain, row_major_bytes, view
 from collage_core.ir import Graph, Subgraph, TensorType
 from collage_core.private_files import PrivateFiles
 from collage_core.sources import source_hash
+from collage_core.target import Target
 
 __all__ = ["KernelStore"]
 

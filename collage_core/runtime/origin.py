@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from collage_core.device import processor
 from collage_core.errors import BundleError, CollageError
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
+from collage_core.target import processor
 
 __all__ = ["VersionChange", "differences", "origin_here", "other_processor", "told_apart", "version_changes"]
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from collage_run.program import Call, Place, Program
 
 from collage_core.backend import Kernel, rounded_to
-from collage_core.device import Target
 from collage_core.errors import PlacementError
 from collage_core.formats import CPU, Format, device_of
 from collage_core.ir import Graph, NodeSet, Subgraph
@@ -16,6 +15,7 @@ from collage_core.ir.digests import structure_digest
 from collage_core.ir.views import is_view, output_format
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.runtime.memory import Block, plan_offsets
+from collage_core.target import Target
 
 __all__ = ["Slot", "Step", "called", "lay_out", "rounded_on_the_way", "schedule"]
 

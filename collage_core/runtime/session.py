@@ -11,7 +11,6 @@ import numpy as np
 from collage_run.executable import Context, Executable
 
 from collage_core.backend import PeerSession
-from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.ir import Graph, load_stored
 from collage_core.placement import Conversion, Group, Placement
@@ -19,6 +18,7 @@ from collage_core.plugins import default_registry
 from collage_core.runtime.build import build
 from collage_core.runtime.kept import KernelStore
 from collage_core.runtime.plan import called
+from collage_core.target import Target
 
 __all__ = [
     "ExecutableSession",

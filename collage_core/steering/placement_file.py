@@ -32,7 +32,6 @@ from typing import Any
 import yaml
 
 from collage_core.candidates import Constraints, FixedGroup
-from collage_core.device import MOST_THREADS, PRECISIONS, Target
 from collage_core.errors import CollageError, ModelError, PlacementError, UnknownBackendError
 from collage_core.formats import CPU, Format
 from collage_core.ir import Graph, Node, NodeSet, Subgraph, TensorType
@@ -42,6 +41,7 @@ from collage_core.ir.views import is_view
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.plugins import Registry, default_registry
 from collage_core.steering.located import Located, read_yaml
+from collage_core.target import MOST_THREADS, PRECISIONS, Target
 
 __all__ = ["PlacementFile", "placement_yaml", "read_placement"]
 

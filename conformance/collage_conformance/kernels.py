@@ -37,13 +37,13 @@ from collage_core import Bundle, load, save
 from collage_core.backend import BackendKind, Bound, Variant
 from collage_core.candidates import Taken, generate_candidates
 from collage_core.costs import environment_of
-from collage_core.device import Target
 from collage_core.errors import DeclinedError, Refusal
 from collage_core.formats import Array
 from collage_core.ir import NodeSet, from_model
 from collage_core.onnx_backend import OnnxBackend
 from collage_core.plugins import default_registry
 from collage_core.reference import ReferenceBackend, evaluate
+from collage_core.target import Target
 from collage_core.testing import NothingBuiltError, bind, make_model, node
 
 __all__ = ["CHECKS"]

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from collage_benchmarks.evidence.machine import processor_json, title_of
 
 from collage_core.backend import Backend
-from collage_core.device import Target
 from collage_core.errors import BackendUnavailableError
 from collage_core.formats import CPU
 from collage_core.plugins import ENTRY_POINT_GROUP, Registry, default_registry
+from collage_core.target import Target
 
 __all__ = ["Subject", "described", "target_of"]
 

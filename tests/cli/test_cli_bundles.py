@@ -20,8 +20,8 @@ from weighted_bundle import bundle_of, weighted_graph
 
 from collage_core import Bundle, BundleError, CollageError, load, save
 from collage_core.cli.main import main
-from collage_core.device import processor
 from collage_core.runtime import read
+from collage_core.target import processor
 
 if TYPE_CHECKING:
     from collage_command import Collage, Optimised

@@ -16,10 +16,10 @@ import pytest
 
 from collage_core.cli.main import main
 from collage_core.costs import CostDatabase
-from collage_core.device import processor
 from collage_core.pipeline.verdicts import Status
 from collage_core.plugins import PLUGINS_VARIABLE, default_registry
 from collage_core.runtime import read, save
+from collage_core.target import processor
 
 if TYPE_CHECKING:
     from collage_command import Optimised

@@ -15,9 +15,9 @@ from processes import gone, wait_until
 from collage_core.backend import Variant, plain_variant
 from collage_core.costs import ConversionItem, KernelItem, MeasureJob, Policy, record, run_job
 from collage_core.costs.ahead import AheadCompiler
-from collage_core.device import Target
 from collage_core.formats import channels_last, plain
 from collage_core.ir import Graph, Subgraph, from_model, save_stored
+from collage_core.target import Target
 
 PLUGIN = "costs_ahead_backend"
 QUICK = Policy(warmup_runs=1, min_runs=3, max_runs=3, max_seconds=0.1)

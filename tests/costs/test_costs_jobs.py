@@ -31,9 +31,9 @@ from collage_core.costs import (
 )
 from collage_core.costs.measure import Measuring
 from collage_core.costs.record import RACED_OUT
-from collage_core.device import Target
 from collage_core.errors import CollageError, UnknownBackendError
 from collage_core.ir import Graph, from_model, save_stored
+from collage_core.target import Target
 from collage_core.worker import RemoteError
 
 SpawningExecutor = partial(ProcessPoolExecutor, 2, multiprocessing.get_context("spawn"))

@@ -17,11 +17,11 @@ from collage_run.processor import _VECTOR_INSTRUCTIONS
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
 from collage_core.costs import cache_sizes_bytes, environment_of, measuring_lock
 from collage_core.costs.lock import lock_path
-from collage_core.device import Processor, Target
 from collage_core.errors import CollageError, Refusal
 from collage_core.ir import Subgraph
 from collage_core.reference import ReferenceBackend
 from collage_core.sources import source_hash
+from collage_core.target import Processor, Target
 
 HOLDER = """
 import sys, time

@@ -14,9 +14,9 @@ from collage_core.backend import Variant
 from collage_core.costs import ConversionItem, KernelItem, MeasureJob, run_job
 from collage_core.costs.processors import Attempt, Processors
 from collage_core.costs.record import UNAVAILABLE
-from collage_core.device import Target
 from collage_core.formats import channels_last, plain
 from collage_core.ir import Graph
+from collage_core.target import Target
 from collage_core.worker import Worker
 
 MISBEHAVIOURS = [

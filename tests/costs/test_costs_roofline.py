@@ -9,8 +9,8 @@ import pytest
 
 from collage_core.costs import CostDatabase
 from collage_core.costs.roofline import PEAKS, Peaks, Work, machine_peaks, work_of
-from collage_core.device import Target
 from collage_core.ir import Graph, Subgraph, from_model
+from collage_core.target import Target
 
 
 def _graph(text: str) -> Graph:

@@ -13,8 +13,8 @@ from onnx import helper, numpy_helper
 
 from collage_core import optimize, tune
 from collage_core.costs import CostDatabase
-from collage_core.device import Target
 from collage_core.pipeline import tuning as tuning_module
+from collage_core.target import Target
 
 _RNG = np.random.default_rng(0)
 _TARGET = Target("cpu", 2)

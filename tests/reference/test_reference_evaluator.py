@@ -7,12 +7,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from collage_core.backend import BackendKind, plain_variant
-from collage_core.device import Target
 from collage_core.devices import IMMEDIATE
 from collage_core.errors import InputError, ModelError, Refusal
 from collage_core.formats import empty
 from collage_core.ir import Graph, Node, Subgraph, from_model
 from collage_core.reference import ReferenceBackend, evaluate
+from collage_core.target import Target
 
 
 def residual(opset: int = 17) -> Graph:

@@ -16,10 +16,10 @@ from onnx import TensorProto, helper
 
 from collage_core import Bundle, Context, Executable, InputError, Placement, Session, save
 from collage_core.backend import plain_variant
-from collage_core.device import Target
 from collage_core.errors import BackendError, CollageError
 from collage_core.ir import Subgraph, from_model
 from collage_core.placement import Group
+from collage_core.target import Target
 
 _TYPES = {
     "x": (TensorProto.FLOAT, [2, 3]),

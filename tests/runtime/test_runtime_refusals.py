@@ -12,7 +12,6 @@ from numpy_backend import FLOAT, TARGET, graph_of, placement_of, x_for
 from onnx import helper
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.errors import BackendError, BundleError, InputError, PlacementError
 from collage_core.formats import Format, channels_last, plain
 from collage_core.ir import from_model
@@ -21,6 +20,7 @@ from collage_core.ir.passes import normalise
 from collage_core.placement import VIEW, Conversion, Group, Placement
 from collage_core.plugins import Registry
 from collage_core.runtime import Bundle, build, load, read, save
+from collage_core.target import Target
 
 
 def test_constant_outputs_cannot_be_written_into(registry: Registry) -> None:

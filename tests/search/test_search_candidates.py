@@ -9,12 +9,12 @@ from onnx import TensorProto, helper
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
 from collage_core.candidates import generate_candidates
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import Format, plain
 from collage_core.ir import Subgraph, from_model
 from collage_core.patterns import BackendPattern, is_op, wildcard
 from collage_core.placement import VIEW
+from collage_core.target import Target
 
 _SHAPE = (2, 3, 4, 5)
 _EVERY = [Format.of("float32", _SHAPE, layout) for layout in permutations(range(4))]

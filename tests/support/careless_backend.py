@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from collage_core.backend import Bound, Kernel, Variant, plain_variant
-from collage_core.device import Target
 from collage_core.devices import Queue
 from collage_core.errors import Refusal
 from collage_core.formats import Array, Format
 from collage_core.ir import Subgraph
 from collage_core.reference import ReferenceBackend
+from collage_core.target import Target
 from collage_core.testing import make_group, node
 
 __all__ = [

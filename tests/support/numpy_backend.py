@@ -9,12 +9,12 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
-from collage_core.device import Target
 from collage_core.devices import Queue
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, Format, channels_last, plain
 from collage_core.ir import Graph, NodeSet, Subgraph, TensorType, from_model
 from collage_core.placement import Group, Placement
+from collage_core.target import Target
 
 __all__ = [
     "FLOAT",

@@ -9,8 +9,8 @@ from pathlib import Path
 from collage_core.backend import Variant, plain_variant
 from collage_core.costs import CostRecord, KernelItem, MeasureJob, Policy, run_job
 from collage_core.costs.job import MeasureItem
-from collage_core.device import Target
 from collage_core.ir import Graph, Subgraph
+from collage_core.target import Target
 
 __all__ = ["PLUGIN", "QUICK", "item", "measured"]
 

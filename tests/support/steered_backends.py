@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy_backend
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Variant, plain_variant
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import channels_last
 from collage_core.ir import Subgraph
 from collage_core.patterns import BackendPattern, is_op, wildcard
 from collage_core.plugins import hookimpl
+from collage_core.target import Target
 
 
 class Pairs(numpy_backend.NumpyBackend):

@@ -16,8 +16,8 @@ from typing import Any
 
 import psutil
 
-from collage_core.device import cpuinfo, processor
 from collage_core.errors import CollageError
+from collage_core.target import cpuinfo, processor
 
 __all__ = [
     "MOST_BUSY",

@@ -14,7 +14,6 @@ from collage_benchmarks.fuzz.describing import as_code
 from collage_core import optimize
 from collage_core.backend import plain_variant
 from collage_core.costs.limits import worker_memory_bytes
-from collage_core.device import Target
 from collage_core.errors import WorkerError
 from collage_core.formats import Array
 from collage_core.ir import Graph, Subgraph, load_stored, save_stored, subgraph_model
@@ -24,6 +23,7 @@ from collage_core.placement import Placement
 from collage_core.plugins import default_registry
 from collage_core.runtime.build import build
 from collage_core.runtime.session import load_arrays, save_arrays
+from collage_core.target import Target
 from collage_core.worker import Worker
 
 __all__ = ["KernelFault", "Placed", "Supervised", "place"]

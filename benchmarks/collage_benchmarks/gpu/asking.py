@@ -15,11 +15,11 @@ from collage_benchmarks.networks import NETWORKS
 from collage_core.backend import Backend, BackendKind
 from collage_core.candidates import Candidate, Taken, generate_candidates
 from collage_core.costs.roofline import work_of
-from collage_core.device import PRECISIONS, Target
 from collage_core.errors import BackendError, Refusal
 from collage_core.ir import Graph, NodeSet, Subgraph, from_model
 from collage_core.ir.passes import normalise
 from collage_core.plugins import default_registry
+from collage_core.target import PRECISIONS, Target
 
 __all__ = ["ASKED", "PRECISIONS", "ask", "main"]
 

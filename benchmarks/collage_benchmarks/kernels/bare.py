@@ -9,12 +9,12 @@ import numpy as np
 
 from collage_benchmarks.kernels.batch import call_s, check
 from collage_core.backend import Backend, Bound, Variant
-from collage_core.device import Target
 from collage_core.devices import IMMEDIATE
 from collage_core.errors import CollageError, Refusal
 from collage_core.formats import Array, Format, empty, plain
 from collage_core.ir import Graph, Node, Subgraph, load_stored
 from collage_core.plugins import default_registry
+from collage_core.target import Target
 
 __all__ = ["BareProducts", "open_bare"]
 

@@ -16,12 +16,12 @@ from collage_benchmarks.kernels.case import Case, results
 from collage_benchmarks.kernels.catalogue import CASES
 from collage_core.backend import Backend, Bound, Kernel, Variant
 from collage_core.costs.seats import Contender
-from collage_core.device import Target
 from collage_core.devices import IMMEDIATE
 from collage_core.errors import BackendError, CollageError, Refusal
 from collage_core.formats import Array, empty, plain
 from collage_core.ir import Subgraph, TensorType
 from collage_core.plugins import default_registry
+from collage_core.target import Target
 
 __all__ = [
     "COPIES",

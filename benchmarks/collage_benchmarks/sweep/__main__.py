@@ -26,9 +26,9 @@ from collage_benchmarks.sweep.measuring import FORMAT, measure_use, software
 from collage_benchmarks.sweep.page import conclusion, page
 from collage_core.cli.progress import ProgressBars
 from collage_core.costs.ratio import FEWEST_SITTINGS
-from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.plugins import default_registry
+from collage_core.target import Target
 
 __all__ = ["SWEEPS_FOLDER", "main", "read_sweeps"]
 

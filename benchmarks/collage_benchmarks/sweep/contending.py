@@ -13,7 +13,6 @@ from unittest import mock
 from collage_benchmarks.sweep.grid import PIECES, Choice, Use
 from collage_core.backend import Backend, PeerSession, plain_variant
 from collage_core.costs.seats import Contender
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import Graph, Subgraph, load_stored
 from collage_core.measuring.entrants import placement_entrant
@@ -22,6 +21,7 @@ from collage_core.placement import Group, Placement
 from collage_core.plugins import Registry, default_registry
 from collage_core.runtime.build import build
 from collage_core.runtime.session import ExecutableSession, load_arrays
+from collage_core.target import Target
 
 __all__ = ["contender", "operators_contender", "pieces_of"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from collage_core.device import Target
+from collage_core.target import Target
 
 __all__ = ["IN_USE", "OPERATORS", "PIECES", "USES", "WHOLE", "WITHIN", "Choice", "Use", "choices"]
 

@@ -25,7 +25,6 @@ from collage_core.costs.record import CostRecord
 from collage_core.costs.rounds import MOST_ROUNDS, Rounds, Turns, measure_rounds
 from collage_core.costs.seats import Contender
 from collage_core.costs.sittings import Sitting
-from collage_core.device import Target
 from collage_core.errors import CollageError
 from collage_core.ir import Graph, load_model
 from collage_core.ir.passes import normalise
@@ -36,6 +35,7 @@ from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.optimize import optimize
 from collage_core.plugins import Registry, default_registry
 from collage_core.report.summary import backends_json
+from collage_core.target import Target
 
 __all__ = ["FORMAT", "may_be_faster", "measure_use", "software"]
 

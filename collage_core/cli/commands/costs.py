@@ -18,7 +18,6 @@ from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.record import CostKey
 from collage_core.costs.recording import reference_environment
 from collage_core.costs.roofline import PEAKS, peaks_environment
-from collage_core.device import Target
 from collage_core.errors import CostDatabaseError, UnknownBackendError
 from collage_core.formats import CPU
 from collage_core.measuring.calibration import TRANSITIONS, calibrated_backends, calibration_environment
@@ -30,6 +29,7 @@ from collage_core.pipeline.original import ORIGINAL
 from collage_core.pipeline.rounding import ROUNDING
 from collage_core.plugins import default_registry
 from collage_core.report.text import table
+from collage_core.target import Target
 
 NAME = "costs"
 SUMMARY = "Show, export, import or prune the measured costs."

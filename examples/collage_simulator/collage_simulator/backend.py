@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant
-from collage_core.device import Target
 from collage_core.devices import DeviceArray, Queue
 from collage_core.errors import Refusal
 from collage_core.formats import Format, plain
 from collage_core.ir import Node, Subgraph, TensorType
 from collage_core.patterns import BackendPattern, is_op, wildcard
+from collage_core.target import Target
 from collage_simulator import __version__
 from collage_simulator.device import NAME, SimQueue
 from collage_simulator.engine import Program

@@ -7,8 +7,8 @@ import pytest
 from collage_simulator.backend import SimBackend
 from collage_simulator.operators import BINARY, UNARY
 
-from collage_core.device import Target
 from collage_core.errors import Refusal
+from collage_core.target import Target
 from collage_core.testing import check_group, make_group, node
 
 _TARGET = Target("cpu", 1, ("float16",), ("sim",))

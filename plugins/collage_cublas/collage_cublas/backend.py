@@ -8,11 +8,11 @@ from collage_cuda import NAME
 from collage_cuda.support import missing
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import Subgraph
 from collage_core.patterns import BackendPattern
 from collage_core.shared_library import installed_version
+from collage_core.target import Target
 from collage_cublas import __version__
 from collage_cublas.patterns import patterns
 from collage_cublas.variants import variants

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from collage_cuda import NAME
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import Format
 from collage_core.ir import Graph, Subgraph
 from collage_core.ir.views import transposed_for, transposed_from
+from collage_core.target import Target
 from collage_cublas.chain import Chain, parse
 from collage_cublas.planning import plan
 from collage_cublas.product import NARROW

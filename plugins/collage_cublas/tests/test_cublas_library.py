@@ -63,7 +63,7 @@ def test_offering_products_loads_nothing() -> None:
     code = """
 import sys
 import onnx
-from collage_core.device import Target
+from collage_core.target import Target
 from collage_core.ir import Subgraph, from_model
 from collage_core.patterns import find_matches
 from collage_cublas.backend import CublasBackend

@@ -11,10 +11,10 @@ from collage_cublas.backend import CublasBackend
 from cublas_emulation import TARGET, Emulation
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Format
 from collage_core.ir import Subgraph, TensorType
+from collage_core.target import Target
 from collage_core.testing import make_graph, make_group, node
 
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from collage_cuda import NAME as DEVICE_NAME
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
-from collage_core.device import Target
 from collage_core.errors import BackendError, DeclinedError, Refusal
 from collage_core.formats import Format
 from collage_core.ir import Subgraph, TensorType
 from collage_core.patterns import BackendPattern
 from collage_core.rules import PatternRule
+from collage_core.target import Target
 from collage_cudnn import NAME, __version__
 from collage_cudnn.patterns import patterns
 from collage_cudnn.presence import described_device, library_version, missing_reason

@@ -15,9 +15,9 @@ from collage_cuda import NAME as DEVICE_NAME
 
 from collage_core import find_matches, generate, load_model, normalise
 from collage_core.backend import Variant
-from collage_core.device import PRECISIONS, Target
 from collage_core.errors import BackendError, Refusal
 from collage_core.ir import Graph, Subgraph
+from collage_core.target import PRECISIONS, Target
 from collage_cudnn.backend import CudnnBackend
 from collage_cudnn.description import Call, Description
 from collage_cudnn.library import Library, load

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from collage_cuda import NAME
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import Format, Layout
 from collage_core.ir import Graph, Subgraph
+from collage_core.target import Target
 from collage_cudnn.attention import LAYOUTS, Attention, parse_attention
 from collage_cudnn.chain import TOO_MANY_WAYS, Chain, parse, pointwise_place
 from collage_cudnn.place import operand_format

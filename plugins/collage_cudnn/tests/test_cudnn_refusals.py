@@ -17,10 +17,10 @@ from collage_cudnn.rules import FUSION_RULE
 from cudnn_checks import ROUNDING, TARGET
 
 from collage_core import generate
-from collage_core.device import Target
 from collage_core.errors import DeclinedError, Refusal
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
+from collage_core.target import Target
 from collage_core.testing import make_graph, make_group, node
 
 _X = np.ones((2, 6, 8, 8), np.float32)

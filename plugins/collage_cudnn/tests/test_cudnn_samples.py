@@ -14,9 +14,9 @@ from collage_cudnn.planning.planner import plan
 from collage_cudnn.support import SUPPORTED_OPS
 from cudnn_checks import ROUNDING, check
 
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import Subgraph
+from collage_core.target import Target
 
 pytestmark = [pytest.mark.ci, pytest.mark.filterwarnings("ignore")]
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant, rounded_to
-from collage_core.device import Target
 from collage_core.errors import BackendError, DeclinedError, Refusal
 from collage_core.formats import BFLOAT16, Format
 from collage_core.ir import Subgraph, TensorType
 from collage_core.patterns import BackendPattern
 from collage_core.rules import PatternRule
+from collage_core.target import Target
 from collage_dnnl import __version__
 from collage_dnnl.library import LIBRARY_FILE
 from collage_dnnl.patterns import patterns

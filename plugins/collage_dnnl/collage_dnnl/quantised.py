@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from collage_core.device import processor
 from collage_core.errors import Refusal
 from collage_core.formats import Array
 from collage_core.ir import Graph, Node, NodeSet, Subgraph
 from collage_core.ir.steps import Steps, are_ordinary, steps_of
+from collage_core.target import processor
 from collage_dnnl.chain import Chain, parse
 from collage_dnnl.enums import Alg, Arg
 from collage_dnnl.kernels.plan import Argument, Constant, Eltwise, Plan

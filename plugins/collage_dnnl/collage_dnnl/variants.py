@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import BFLOAT16, Format, Layout
 from collage_core.ir import Graph, Node, Subgraph
 from collage_core.ir.views import input_format, is_view, output_format
+from collage_core.target import Target
 from collage_dnnl.chain import Chain, has_spatial_operands
 from collage_dnnl.enums import Alg
 from collage_dnnl.kernels.plan import Eltwise

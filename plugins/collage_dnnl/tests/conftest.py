@@ -16,10 +16,10 @@ from collage_dnnl.kernels.planner import plan
 from collage_dnnl.library import load
 
 from collage_core.backend import Kernel, Variant, rounded_to
-from collage_core.device import Target
 from collage_core.errors import DeclinedError
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
+from collage_core.target import Target
 from collage_core.testing import check_group, make_group
 
 TARGET = Target("cpu", 2)

@@ -19,15 +19,14 @@ from collage_dnnl.kernels.planner import plan
 from collage_dnnl.library import load
 from collage_dnnl.variants import variants
 
-from collage_core import device
 from collage_core import load as load_bundle
 from collage_core.backend import Variant
 from collage_core.cli.main import main
-from collage_core.device import Processor, Target, processor
 from collage_core.devices import IMMEDIATE
 from collage_core.errors import BackendError, DeclinedError, Refusal
 from collage_core.formats import Array, Format, empty, plain
 from collage_core.ir import Subgraph, TensorType
+from collage_core.target import Processor, Target, processor
 from collage_core.testing import make_group, make_model, node
 
 ROUNDING = Target("cpu", 2, ("bfloat16",))
@@ -36,7 +35,9 @@ UNITS = pytest.mark.skipif(not processor().multiplies_bfloat16, reason="the proc
 
 @pytest.fixture
 def _units(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "processor", lambda: Processor("one with units", ("avx512_bf16",)))
+    monkeypatch.setattr(
+        "collage_core.target.processor", lambda: Processor("one with units", ("avx512_bf16",))
+    )
 
 
 def f(*shape: int) -> Array:
@@ -68,7 +69,7 @@ def test_only_where_it_is_allowed() -> None:
 
 
 def test_only_where_the_processor_has_units_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "processor", lambda: Processor("without", ("avx2", "avx512f")))
+    monkeypatch.setattr("collage_core.target.processor", lambda: Processor("without", ("avx2", "avx512f")))
     assert _dtypes(_product()) == _FP32
 
 

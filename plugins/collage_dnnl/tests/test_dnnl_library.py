@@ -19,11 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_core.backend import BackendKind
-from collage_core.device import Target
 from collage_core.devices import IMMEDIATE
 from collage_core.formats import Format, empty
 from collage_core.ir import TensorType
 from collage_core.plugins import Registry
+from collage_core.target import Target
 
 
 def test_it_is_found_by_discovery() -> None:
@@ -36,7 +36,7 @@ def test_telling_about_itself_loads_nothing() -> None:
     code = """
 import numpy as np
 from onnx import helper
-from collage_core.device import Target
+from collage_core.target import Target
 from collage_dnnl.backend import DnnlBackend
 b = DnnlBackend()
 b.info(), b.patterns(), b.rules(), b.environment(Target("cpu", 2))

@@ -11,8 +11,8 @@ from collage_dnnl.backend import DnnlBackend
 
 from collage_core.backend import plain_variant
 from collage_core.costs.check import compare
-from collage_core.device import Target, processor
 from collage_core.reference import evaluate
+from collage_core.target import Target, processor
 from collage_core.testing import bind, make_group, node
 
 Floats = npt.NDArray[np.float32]

@@ -16,7 +16,6 @@ from collage_dnnl.patterns import patterns
 from collage_dnnl.quantised import parse_group
 from collage_dnnl.rules import POST_OPS_RULE
 
-from collage_core.device import Processor, Target, processor
 from collage_core.devices import IMMEDIATE
 from collage_core.errors import Refusal
 from collage_core.formats import Array, channels_last, empty, plain
@@ -25,6 +24,7 @@ from collage_core.ir.passes import normalise
 from collage_core.patterns import find_matches
 from collage_core.reference import evaluate
 from collage_core.rules import generate
+from collage_core.target import Processor, Target, processor
 from collage_core.testing import check_group, make_graph, node
 
 UNITS = pytest.mark.skipif(not processor().multiplies_int8, reason="the processor has no units for it")

@@ -12,8 +12,8 @@ import pytest
 from collage_mkl.backend import MklBackend
 
 from collage_core.backend import Kernel
-from collage_core.device import Target
 from collage_core.formats import Array
+from collage_core.target import Target
 from collage_core.testing import check_group, make_group
 
 TOLERANCES = {"float32": 1e-5, "float64": 1e-13}

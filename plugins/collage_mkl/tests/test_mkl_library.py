@@ -18,11 +18,11 @@ from collage_mkl.library import LIBRARY_FILE, LIBRARY_VARIABLE
 
 from collage_core import Constraints, build, optimize
 from collage_core.backend import BackendKind, Bound, Kernel
-from collage_core.device import Target
 from collage_core.devices import IMMEDIATE
 from collage_core.formats import Array, empty, plain
 from collage_core.ir import Subgraph
 from collage_core.plugins import Registry
+from collage_core.target import Target
 from collage_core.testing import make_graph, node
 
 
@@ -45,7 +45,7 @@ def test_it_is_found_by_discovery() -> None:
 def test_offering_products_loads_nothing() -> None:
     _run("""
 import onnx
-from collage_core.device import Target
+from collage_core.target import Target
 from collage_core.ir import Subgraph, from_model
 from collage_mkl.backend import MklBackend
 value, target = onnx.helper.make_tensor_value_info, Target("cpu", 2)
@@ -112,7 +112,7 @@ except BackendUnavailableError as error:
 _COUNT_THREADS = """
 import os
 import numpy as np
-from collage_core.device import Target
+from collage_core.target import Target
 from collage_core.testing import check_group, make_group, node
 from collage_mkl.backend import MklBackend
 
@@ -212,7 +212,7 @@ def test_beside_another_library_on_the_same_threads() -> None:
         """
 import os, onnx
 import numpy as np
-from collage_core.device import Target
+from collage_core.target import Target
 from collage_core.devices import IMMEDIATE
 from collage_core.formats import empty
 from collage_core.ir import Subgraph, from_model

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, StoredKernel, Variant
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import Subgraph
 from collage_core.patterns import BackendPattern
 from collage_core.shared_library import installed_version
+from collage_core.target import Target
 from collage_ncnn import __version__
 from collage_ncnn.library import DISTRIBUTION
 from collage_ncnn.patterns import patterns

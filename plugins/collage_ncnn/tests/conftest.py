@@ -12,8 +12,8 @@ import pytest
 from collage_ncnn.backend import NcnnBackend
 
 from collage_core.backend import Kernel, Variant
-from collage_core.device import Target
 from collage_core.formats import Array
+from collage_core.target import Target
 from collage_core.testing import check_group, make_group
 
 TARGET = Target("cpu", 2)

@@ -15,8 +15,8 @@ from collage_ncnn import plugin
 
 from collage_core import Constraints, build, optimize
 from collage_core.backend import BackendKind
-from collage_core.device import Target
 from collage_core.plugins import Registry
+from collage_core.target import Target
 from collage_core.testing import bind, make_graph, make_group, node
 
 
@@ -33,7 +33,7 @@ def _run(code: str, **variables: str) -> str:
 _GROUP = """
 import os
 import numpy as np
-from collage_core.device import Target
+from collage_core.target import Target
 from collage_core.testing import bind, check_group, make_group, node
 from collage_ncnn.backend import NcnnBackend
 

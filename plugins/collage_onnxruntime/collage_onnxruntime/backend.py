@@ -8,10 +8,10 @@ from dataclasses import replace
 from onnx import TensorProto
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, StoredKernel, Variant
-from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
 from collage_core.graph_library import border_variants, known_fault
 from collage_core.ir import Subgraph, subgraph_model
+from collage_core.target import Target
 from collage_onnxruntime import __version__
 from collage_onnxruntime.faults import fault_of, is_cubic_resize
 from collage_onnxruntime.kernel import Model

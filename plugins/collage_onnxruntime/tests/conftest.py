@@ -10,9 +10,9 @@ import pytest
 from collage_onnxruntime.backend import OnnxRuntimeBackend
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
+from collage_core.target import Target
 from collage_core.testing import check_group
 
 sys.path.append(str(Path(__file__).parent / "support"))

@@ -19,12 +19,12 @@ from onnx import TensorProto, helper
 from onnxruntime_groups import array, block, convolution, variants_of
 
 from collage_core.backend import BackendKind, Variant, plain_variant
-from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, channels_last, plain
 from collage_core.ir import Graph, NodeSet, Subgraph, Value, ValueKind, from_model, subgraph_model
 from collage_core.ir.passes import normalise
 from collage_core.plugins import Registry
+from collage_core.target import Target
 from collage_core.testing import check_group, make_graph, make_group, node
 
 RunGroup = Callable[[Subgraph, Mapping[str, Array]], Sequence[Variant]]
@@ -313,7 +313,7 @@ def test_discovery_loads_no_library() -> None:
 import sys
 import numpy as np
 from onnx import helper
-from collage_core.device import Target
+from collage_core.target import Target
 from collage_core.ir import Subgraph, from_model
 from collage_onnxruntime import plugin
 (backend,) = plugin.collage_backends()

@@ -17,9 +17,9 @@ from collage_benchmarks.node_suite import cases
 from collage_onnxruntime.backend import OnnxRuntimeBackend
 from onnx import numpy_helper
 
-from collage_core.device import Target
 from collage_core.errors import BackendError, ModelError, Refusal
 from collage_core.ir import Graph, Subgraph, from_model
+from collage_core.target import Target
 from collage_core.testing import bind
 
 _RANDOM = {

@@ -18,13 +18,13 @@ from onnx import helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 from collage_core import build, optimize
-from collage_core.device import Target
 from collage_core.errors import ModelError
 from collage_core.formats import Array
 from collage_core.ir import Subgraph, from_model
 from collage_core.ir.passes import normalise
 from collage_core.pipeline.effort import QUICK
 from collage_core.reference import evaluate
+from collage_core.target import Target
 from collage_core.testing import check_group
 
 _RNG = np.random.default_rng(5)

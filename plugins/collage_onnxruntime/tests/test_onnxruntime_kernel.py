@@ -15,7 +15,6 @@ from collage_onnxruntime.backend import OnnxRuntimeBackend
 from onnxruntime_groups import array, block, variants_of
 
 from collage_core.backend import plain_variant
-from collage_core.device import Target
 from collage_core.errors import BackendError
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
@@ -23,6 +22,7 @@ from collage_core.placement import Group, Placement
 from collage_core.plugins import Registry
 from collage_core.reference import evaluate
 from collage_core.runtime import build
+from collage_core.target import Target
 from collage_core.testing import bind, make_group, node
 
 

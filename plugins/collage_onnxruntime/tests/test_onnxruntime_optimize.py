@@ -10,10 +10,10 @@ from collage_benchmarks.networks import NETWORKS
 from collage_onnxruntime import plugin
 
 from collage_core import build, optimize
-from collage_core.device import Target
 from collage_core.placement import VIEW
 from collage_core.plugins import Registry
 from collage_core.reference import evaluate
+from collage_core.target import Target
 
 
 @pytest.mark.parametrize("network", ["tiny_conv", "tiny_encoder", "mnist"])

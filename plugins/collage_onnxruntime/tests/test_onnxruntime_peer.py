@@ -16,11 +16,11 @@ from collage_onnxruntime.peer import OnnxRuntimePeer, OnnxRuntimeSession
 from collage_onnxruntime.session import Setting
 from onnx import TensorProto, helper
 
-from collage_core.device import Target
 from collage_core.errors import BackendError, InputError
 from collage_core.ir import load_model
 from collage_core.plugins import Registry
 from collage_core.reference import evaluate
+from collage_core.target import Target
 
 
 @pytest.fixture(params=["tiny_conv", "mnist"])
@@ -68,7 +68,7 @@ import os
 from pathlib import Path
 from typing import Any
 import onnxruntime
-from collage_core.device import Target
+from collage_core.target import Target
 from collage_onnxruntime.peer import OnnxRuntimePeer
 before = len(os.listdir("/proc/self/task"))
 session = OnnxRuntimePeer().load(Path({str(path)!r}), Target(threads={threads}))

@@ -12,9 +12,9 @@ from collage_onnxruntime.backend import OnnxRuntimeBackend
 from collage_onnxruntime.session import Waiting, open_session
 from onnxruntime_groups import array
 
-from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.ir import Graph, Subgraph, subgraph_model
+from collage_core.target import Target
 from collage_core.testing import check_group
 
 _RNG = np.random.default_rng(3)

@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 from collage_core.devices import IMMEDIATE
-from collage_core.device import Target
+from collage_core.target import Target
 from collage_core.ir import Subgraph, from_model
 from collage_onnxruntime.backend import OnnxRuntimeBackend
 from collage_onnxruntime.session import Waiting, bind, open_session

@@ -18,11 +18,11 @@ from onnx import helper
 
 from collage_core import Bundle, load, optimize, save
 from collage_core.candidates import Constraints
-from collage_core.device import Target
 from collage_core.errors import ModelError
 from collage_core.ir.passes import normalise
 from collage_core.plugins import Registry
 from collage_core.reference import evaluate
+from collage_core.target import Target
 
 
 def _transformer() -> onnx.ModelProto:

@@ -13,10 +13,10 @@ from collage_core.backend import (
     Variant,
     plain_variant,
 )
-from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import BFLOAT16, CPU, Format
 from collage_core.ir import Subgraph, TensorType, bodies_of
+from collage_core.target import Target
 from collage_openvino import __version__
 from collage_openvino.library import DISTRIBUTION, find_library, library_version
 from collage_openvino.variants import variants

@@ -12,10 +12,10 @@ import numpy as np
 import onnx
 
 from collage_core.backend import StoredKernel, Variant, rounded_to
-from collage_core.device import Target
 from collage_core.errors import BackendError
 from collage_core.formats import Array, Format, Layout, row_major_bytes
 from collage_core.ir import Subgraph, TensorType, from_model, subgraph_model, to_value_info
+from collage_core.target import Target
 from collage_openvino.kernel import WEIGHTS, OpenvinoKernel, stored
 from collage_openvino.library import CompiledModel, Port, load
 from collage_openvino.settings import properties

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collage_core.backend import Variant, rounded_variant
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import BFLOAT16
 from collage_core.graph_library import border_variants
 from collage_core.ir import Subgraph
+from collage_core.target import Target
 from collage_openvino.faults import known_fault
 from collage_openvino.integers import wide_refusal
 from collage_openvino.loops import loop_refusal

@@ -14,8 +14,8 @@ import pytest
 from collage_openvino.backend import OpenvinoBackend
 
 from collage_core.backend import Variant, rounded_to
-from collage_core.device import Target
 from collage_core.formats import Array
+from collage_core.target import Target
 from collage_core.testing import check_group, make_group
 
 sys.path.append(str(Path(__file__).parent / "support"))

@@ -23,7 +23,6 @@ from openvino_groups import NOTHING, TARGET, f
 
 from collage_core import placement
 from collage_core.backend import BackendKind, Variant, plain_variant
-from collage_core.device import Target
 from collage_core.devices import IMMEDIATE
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, channels_last, empty, plain
@@ -32,6 +31,7 @@ from collage_core.placement import Placement
 from collage_core.plugins import Registry
 from collage_core.reference import evaluate
 from collage_core.runtime import build
+from collage_core.target import Target
 from collage_core.testing import make_group, node
 
 
@@ -52,7 +52,7 @@ def test_only_building_loads_the_library_and_nothing_its_python_package() -> Non
 import sys
 from onnx import TensorProto, helper
 from collage_core.backend import plain_variant
-from collage_core.device import Target
+from collage_core.target import Target
 from collage_core.ir import Subgraph, from_model
 from collage_openvino import plugin
 [backend], [peer] = plugin.collage_backends(), plugin.collage_peers()
@@ -242,7 +242,7 @@ import os, time
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 from collage_core.backend import plain_variant
-from collage_core.device import Target
+from collage_core.target import Target
 from collage_core.devices import IMMEDIATE
 from collage_core.ir import Subgraph, from_model
 from collage_openvino.backend import OpenvinoBackend

@@ -8,13 +8,12 @@ from collage_openvino.backend import OpenvinoBackend
 from collage_run.restoring import restore
 from openvino_groups import NOTHING, TARGET, f
 
-from collage_core import device
 from collage_core.candidates import Taken, generate_candidates
-from collage_core.device import Processor, Target, processor
 from collage_core.devices import IMMEDIATE
 from collage_core.errors import Refusal
 from collage_core.formats import Format, empty, plain
 from collage_core.ir import TensorType
+from collage_core.target import Processor, Target, processor
 from collage_core.testing import make_group, node
 
 _ROUNDING = Target("cpu", 2, ("bfloat16",))
@@ -32,7 +31,7 @@ _ROUNDING = Target("cpu", 2, ("bfloat16",))
 def test_bfloat16_is_offered_where_it_is_allowed_and_the_processor_multiplies_it(
     target: Target, instructions: tuple[str, ...], dtypes: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device, "processor", lambda: Processor("any", instructions))
+    monkeypatch.setattr("collage_core.target.processor", lambda: Processor("any", instructions))
     group = make_group([node("MatMul", ["x", "w"], "o")], {"x": f(4, 8)}, {"w": f(8, 16)})
     offered = OpenvinoBackend().variants(group, target)
     assert not isinstance(offered, Refusal)

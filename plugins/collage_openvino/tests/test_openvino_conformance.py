@@ -17,10 +17,10 @@ from collage_openvino.backend import OpenvinoBackend
 from onnx import numpy_helper
 
 from collage_core.costs.check import compare
-from collage_core.device import Target
 from collage_core.errors import BackendError, ModelError, Refusal
 from collage_core.formats import Array
 from collage_core.ir import Subgraph, from_model
+from collage_core.target import Target
 from collage_core.testing import bind, make_group, node
 
 _EXCLUSIONS = Path(__file__).parents[3] / "tests" / "onnx_backend" / "exclusions.json"

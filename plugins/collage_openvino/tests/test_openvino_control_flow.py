@@ -11,9 +11,9 @@ import pytest
 from collage_openvino.backend import OpenvinoBackend
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import Graph, Subgraph, from_model
+from collage_core.target import Target
 from collage_core.testing import check_group
 
 TARGET = Target("cpu", 2)

@@ -13,10 +13,10 @@ from onnx import TensorProto
 
 from collage_core.backend import plain_variant
 from collage_core.costs.check import compare
-from collage_core.device import Target, processor
 from collage_core.errors import Refusal
 from collage_core.ir import Subgraph, from_model
 from collage_core.reference import evaluate
+from collage_core.target import Target, processor
 from collage_core.testing import bind, make_group, node
 
 _random = np.random.default_rng(3)

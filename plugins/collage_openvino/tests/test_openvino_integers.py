@@ -13,10 +13,10 @@ from collage_openvino.backend import OpenvinoBackend
 from onnx import TensorProto, helper
 
 from collage_core.backend import Variant, plain_variant
-from collage_core.device import Target
 from collage_core.devices import IMMEDIATE
 from collage_core.errors import Refusal
 from collage_core.formats import Array
+from collage_core.target import Target
 from collage_core.testing import make_group
 
 Check = Callable[..., list[Variant]]

@@ -12,11 +12,11 @@ from collage_openvino.backend import OpenvinoBackend
 
 from collage_core import Bundle, load, normalise, optimize, save
 from collage_core.backend import plain_variant
-from collage_core.device import Target
 from collage_core.ir import Subgraph, from_model
 from collage_core.placement import VIEW
 from collage_core.plugins import Registry
 from collage_core.reference import evaluate
+from collage_core.target import Target
 from collage_core.testing import check_group
 
 

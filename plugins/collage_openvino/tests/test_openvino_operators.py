@@ -11,9 +11,9 @@ from collage_benchmarks.written import written
 from collage_openvino.backend import OpenvinoBackend
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
+from collage_core.target import Target
 from collage_core.testing import check_group, make_group, node
 
 RANDOM = np.random.default_rng(5)

@@ -14,12 +14,12 @@ from collage_openvino.peer import OpenvinoPeer, OpenvinoSession
 from collage_openvino.settings import properties
 from onnx import TensorProto, helper
 
-from collage_core.device import Target
 from collage_core.errors import BackendError, InputError
 from collage_core.formats import Array
 from collage_core.ir import load_model
 from collage_core.plugins import Registry
 from collage_core.reference import evaluate
+from collage_core.target import Target
 
 
 @pytest.fixture(params=["tiny_conv", "tiny_encoder", "mnist"])

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from collage_cuda import NAME as DEVICE_NAME
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
-from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
 from collage_core.ir import Subgraph
+from collage_core.target import Target
 from collage_tensorrt import NAME, __version__
 from collage_tensorrt.editions import chosen_here, missing_reason
 from collage_tensorrt.variants import variants

@@ -8,11 +8,11 @@ from dataclasses import replace
 from collage_cuda import NAME
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import Format
 from collage_core.graph_library import border_variants
 from collage_core.ir import Subgraph, bodies_of
+from collage_core.target import Target
 
 __all__ = ["DTYPES", "variants"]
 

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent / "support"))
 
-from collage_core.device import Target
+from collage_core.target import Target
 
 
 @pytest.fixture(scope="session")

@@ -15,11 +15,11 @@ from collage_tensorrt.library import Tensor
 from tensorrt_recorded import Kept, RecordedEngine, RecordedGpu, RecordedQueue
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.devices import DeviceArray
 from collage_core.errors import BackendError, DeclinedError, Refusal
 from collage_core.formats import plain
 from collage_core.ir import Subgraph
+from collage_core.target import Target
 from collage_core.testing import make_group, node
 
 _X = np.ones((2, 3), np.float32)

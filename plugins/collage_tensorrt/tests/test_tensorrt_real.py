@@ -16,11 +16,11 @@ from collage_tensorrt.editions import EDITIONS
 from collage_tensorrt.library import Library, loaded
 from collage_tensorrt.variants import variants
 
-from collage_core.device import Target
 from collage_core.errors import BackendError, ModelError, Refusal
 from collage_core.formats import Array
 from collage_core.ir import Graph, Subgraph, from_model
 from collage_core.ir.passes import normalise
+from collage_core.target import Target
 from collage_core.testing import make_group, node
 
 pytestmark = [

@@ -17,11 +17,11 @@ from collage_tensorrt.editions import EDITIONS, chosen, missing_reason
 from collage_tensorrt.variants import variants
 
 from collage_core.backend import BackendKind
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
 from collage_core.plugins import Registry
+from collage_core.target import Target
 from collage_core.testing import make_group, node
 
 _IMAGE = np.ones((1, 4, 8, 8), np.float32)
@@ -113,7 +113,7 @@ def test_offering_loads_nothing() -> None:
     code = """
 import sys
 import numpy as np
-from collage_core.device import Target
+from collage_core.target import Target
 from collage_core.testing import make_group, node
 from collage_tensorrt.backend import TensorrtBackend
 backend, target = TensorrtBackend(), Target("cpu", 1, accelerators=("cuda",))

@@ -10,12 +10,12 @@ from contextlib import suppress
 from collage_run.image import OPENMP
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Tuned, Variant
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import BFLOAT16, Format
 from collage_core.ir import Subgraph, TensorType
 from collage_core.rules import PatternRule
 from collage_core.shared_library import installed_version
+from collage_core.target import Target
 from collage_tvm.loading import load_tvm
 from collage_tvm.rules import NAME, tvm_rule
 from collage_tvm.support import MOVABLE

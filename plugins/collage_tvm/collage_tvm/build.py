@@ -10,9 +10,9 @@ from collage_run.machine_code import MachineCodeKernel
 from tvm import tirx
 
 from collage_core.backend import Kernel, Variant
-from collage_core.device import Target
 from collage_core.formats import Array, Format, own
 from collage_core.ir import OpKind, Subgraph, TensorType, op_kind
+from collage_core.target import Target
 from collage_tvm.groups import POOLS
 from collage_tvm.host import vector_lanes
 from collage_tvm.library import Function, function_of

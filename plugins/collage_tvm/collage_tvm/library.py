@@ -17,8 +17,8 @@ from collage_run import image
 from collage_run.image import Image
 from tvm import ir, tirx
 
-from collage_core.device import Target
 from collage_core.folders import user_folder
+from collage_core.target import Target
 from collage_tvm import linking, openmp
 from collage_tvm.host import tvm_target
 from collage_tvm.linking import link

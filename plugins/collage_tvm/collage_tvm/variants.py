@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collage_core.backend import Variant, plain_variant, rounded_variant
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import BFLOAT16, Format, channels_last, plain
 from collage_core.ir import OpKind, Subgraph, op_kind
+from collage_core.target import Target
 from collage_tvm.groups import check_group
 from collage_tvm.operand_layouts import contraction_variants
 

@@ -16,9 +16,9 @@ from collage_tvm.backend import TvmBackend
 from onnx.reference import ReferenceEvaluator
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.operators import OPERATORS
+from collage_core.target import Target
 from collage_core.testing import check_group, make_group, make_model
 
 sys.path.append(str(Path(__file__).parent / "support"))

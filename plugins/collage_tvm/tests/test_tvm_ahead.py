@@ -24,8 +24,8 @@ from onnx import NodeProto
 from collage_core.backend import Variant, plain_variant
 from collage_core.costs import KernelItem, MeasureJob, Policy
 from collage_core.costs.ahead import AheadCompiler
-from collage_core.device import Target
 from collage_core.ir import Graph, Subgraph, from_model, save_stored
+from collage_core.target import Target
 from collage_core.testing import bind, make_group, make_model, node
 from collage_core.worker import Worker, child_state
 

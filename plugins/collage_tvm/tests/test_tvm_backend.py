@@ -14,11 +14,11 @@ from collage_tvm import backend, plugin
 from collage_tvm.backend import TvmBackend
 
 from collage_core.backend import BackendKind, Kernel, plain_variant
-from collage_core.device import Target
 from collage_core.devices import IMMEDIATE
 from collage_core.formats import Format, empty, plain
 from collage_core.ir import TensorType
 from collage_core.plugins import Registry
+from collage_core.target import Target
 from collage_core.testing import make_group, node
 
 NOTHING = np.empty(0, np.uint8)
@@ -35,7 +35,7 @@ def test_nothing_but_building_loads_tvm() -> None:
     code = """
 import sys
 from onnx import TensorProto, helper
-from collage_core.device import Target
+from collage_core.target import Target
 from collage_core.ir import Subgraph
 from collage_core.ir import from_model
 from collage_core.rules import generate

@@ -9,12 +9,11 @@ import onnx
 import pytest
 from collage_tvm.backend import TvmBackend
 
-from collage_core import device
-from collage_core.device import Processor, Target
 from collage_core.devices import IMMEDIATE
 from collage_core.errors import Refusal
 from collage_core.formats import Array, Format, empty
 from collage_core.ir import Subgraph, TensorType
+from collage_core.target import Processor, Target
 from collage_core.testing import check_group, make_group, node
 
 _ROUNDING = Target("cpu", 2, ("bfloat16",))
@@ -24,7 +23,9 @@ _NOTHING = np.empty(0, np.uint8)
 @pytest.fixture(autouse=True)
 def _units(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is offered where somebody multiplies it; this backend needs no instructions for it."""
-    monkeypatch.setattr(device, "processor", lambda: Processor("one with units", ("avx512_bf16",)))
+    monkeypatch.setattr(
+        "collage_core.target.processor", lambda: Processor("one with units", ("avx512_bf16",))
+    )
 
 
 def _f(*shape: int) -> Array:
@@ -92,7 +93,7 @@ def test_where_it_is_not_offered(nodes: Sequence[onnx.NodeProto], constants: dic
 def test_only_where_it_is_allowed_and_somebody_multiplies_it(monkeypatch: pytest.MonkeyPatch) -> None:
     group = make_group([node("Relu", ["x"], "o")], {"x": _f(8, 8)})
     assert _stored(group, Target("cpu", 2)) == {("float32", "float32")}
-    monkeypatch.setattr(device, "processor", lambda: Processor("without", ("avx2",)))
+    monkeypatch.setattr("collage_core.target.processor", lambda: Processor("without", ("avx2",)))
     assert _stored(group) == {("float32", "float32")}
 
 

@@ -13,10 +13,10 @@ from collage_tvm.rules import tvm_rule
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import NodeSet, Subgraph
 from collage_core.rules import generate
+from collage_core.target import Target
 from collage_core.testing import check_group, make_graph, node
 
 _random = np.random.default_rng(19)

@@ -12,10 +12,10 @@ from collage_tvm.cuda.backend import TvmCudaBackend
 from collage_tvm.plugin import collage_backends
 from cuda_groups import CASES, group_of, normal
 
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import plain
 from collage_core.ir import TensorType
+from collage_core.target import Target
 from collage_core.testing import make_group, node
 
 _HERE = Target("cpu", 1, accelerators=("cuda",))

@@ -9,9 +9,9 @@ import pytest
 from cuda_groups import CASES, Case, group_of
 from cuda_on_cpu import COMPILER, CudaOnCpu
 
-from collage_core.device import Target
 from collage_core.formats import channels_last, plain
 from collage_core.ir import TensorType
+from collage_core.target import Target
 from collage_core.testing import check_group, make_group, node
 
 pytestmark = [

@@ -11,7 +11,7 @@ from collage_tvm.cuda.build import program
 from cuda_groups import CASES, Case, group_of
 
 from collage_core.backend import Variant
-from collage_core.device import Target
+from collage_core.target import Target
 
 pytestmark = pytest.mark.ci
 _TARGET = Target("cpu", 1, accelerators=("cuda",), precisions=("bfloat16", "float16"))

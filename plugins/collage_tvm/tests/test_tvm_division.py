@@ -11,8 +11,8 @@ import pytest
 from collage_tvm import library
 from collage_tvm.backend import TvmBackend
 
-from collage_core.device import Target
 from collage_core.errors import Refusal
+from collage_core.target import Target
 from collage_core.testing import check_group, make_group, node
 
 _LEAST = object()

@@ -9,7 +9,7 @@ import pytest
 from collage_tvm.backend import TvmBackend
 
 from collage_core.backend import plain_variant
-from collage_core.device import Target
+from collage_core.target import Target
 from collage_core.testing import bind, make_group, node
 
 _FUNCTIONS = {

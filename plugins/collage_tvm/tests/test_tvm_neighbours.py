@@ -14,8 +14,8 @@ from collage_tvm.backend import TvmBackend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collage_core.device import Target
 from collage_core.errors import Refusal
+from collage_core.target import Target
 from collage_core.testing import bind, make_group, node
 
 Check = Callable[..., list[Any]]

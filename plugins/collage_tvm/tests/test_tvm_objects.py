@@ -18,8 +18,8 @@ from collage_tvm.backend import TvmBackend
 from collage_tvm.objects import ObjectCache
 
 from collage_core.backend import Kernel, plain_variant
-from collage_core.device import Target
 from collage_core.devices import IMMEDIATE
+from collage_core.target import Target
 from collage_core.testing import make_group, node
 
 KEY, OTHER = "a" * 64, "b" * 64

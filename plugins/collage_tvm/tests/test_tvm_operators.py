@@ -10,7 +10,7 @@ import pytest
 from collage_tvm.backend import TvmBackend
 from collage_tvm.support import SUPPORTED
 
-from collage_core.device import Target
+from collage_core.target import Target
 from collage_core.testing import check_group, make_group, make_model, node
 
 Check = Callable[..., list[Any]]

@@ -11,9 +11,9 @@ import pytest
 from collage_tvm.backend import TvmBackend
 from random_arrays import f
 
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import Subgraph, TensorType
+from collage_core.target import Target
 from collage_core.testing import make_graph, make_group, node
 
 Refusing = Callable[..., Refusal]

@@ -26,9 +26,9 @@ from onnx import helper
 from tvm.tirx import IndexMap
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Format, plain
+from collage_core.target import Target
 from collage_core.testing import bind, make_group
 
 _TARGET = Target("cpu", 2)

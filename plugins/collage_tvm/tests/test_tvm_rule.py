@@ -13,9 +13,9 @@ from collage_tvm.rules import tvm_rule
 from onnx import helper
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.rules import generate
+from collage_core.target import Target
 from collage_core.testing import make_group
 
 Nodes = list[onnx.NodeProto]

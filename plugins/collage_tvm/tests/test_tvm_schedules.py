@@ -16,9 +16,9 @@ from collage_tvm.host import vector_lanes
 from collage_tvm.library import Function, function_of
 from onnx import TensorProto
 
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import Subgraph
+from collage_core.target import Target
 from collage_core.testing import make_group, node
 
 RNG = np.random.default_rng(0)

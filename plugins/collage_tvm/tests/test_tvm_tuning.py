@@ -22,11 +22,11 @@ from collage_tvm.tuning.records import TUNED, Best, Schedule, folder_of, read_be
 from tuned_cases import CASES, TARGET, Case, array, node, product_case
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import channels_last, plain
 from collage_core.placement import Group, Placement
 from collage_core.runtime import Bundle, load, save
+from collage_core.target import Target
 
 
 @pytest.fixture(autouse=True)

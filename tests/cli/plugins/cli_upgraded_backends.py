@@ -12,12 +12,12 @@ import numpy as np
 
 from collage_core import hookimpl, is_op, plain_variant, wildcard
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant
-from collage_core.device import Target
 from collage_core.devices import Queue
 from collage_core.errors import Refusal
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
 from collage_core.patterns import BackendPattern
+from collage_core.target import Target
 
 WRONG = "wrong"
 """A version whose answers are not right."""

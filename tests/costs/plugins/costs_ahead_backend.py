@@ -17,12 +17,12 @@ from processes import state_of, wait_until
 
 from collage_core.backend import Backend, Bound, Kernel, Variant
 from collage_core.costs.lock import lock_path
-from collage_core.device import Target
 from collage_core.devices import Queue
 from collage_core.errors import BackendError
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
 from collage_core.plugins import hookimpl
+from collage_core.target import Target
 
 LOG = "COLLAGE_TEST_LOG"
 """File to which a line is appended: "compile" or "run", the variant's option "number", the process, and

@@ -15,13 +15,13 @@ from costs_odd_backend import OddKernel
 from hanging import HANGS, HangingClock, hang
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
-from collage_core.device import Target
 from collage_core.devices import Queue
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, Format, channels_last
 from collage_core.ir import Subgraph, TensorType
 from collage_core.patterns import BackendPattern, is_op, wildcard
 from collage_core.plugins import hookimpl
+from collage_core.target import Target
 from collage_core.worker import worker
 
 FAULT = "COLLAGE_TEST_FAULT"

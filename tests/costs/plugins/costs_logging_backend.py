@@ -14,11 +14,11 @@ from costs_faulty_backends import Good
 from costs_odd_backend import OddKernel
 
 from collage_core.backend import Backend, Bound, Kernel, Variant
-from collage_core.device import Target
 from collage_core.devices import Queue
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
 from collage_core.plugins import hookimpl
+from collage_core.target import Target
 
 LOG = "COLLAGE_TEST_LOG"
 """File to which a line is appended for each run of a kernel: the process that supervises it, start and end on

@@ -17,12 +17,12 @@ from hanging import hang
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
 from collage_core.costs import trial
-from collage_core.device import Target
 from collage_core.devices import Queue
 from collage_core.errors import BackendError, DeclinedError, Refusal
 from collage_core.formats import Array, Format
 from collage_core.ir import Subgraph, TensorType
 from collage_core.plugins import hookimpl
+from collage_core.target import Target
 
 FORBIDDEN = "COLLAGE_TEST_DECLINED"
 """Operator types that `supported` declines, comma-separated; "!" makes it crash in a batch of more than

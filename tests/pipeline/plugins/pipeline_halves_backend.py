@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
-from collage_core.device import Target
 from collage_core.devices import Queue
 from collage_core.errors import Refusal
 from collage_core.formats import Array, Format, plain
 from collage_core.ir import Subgraph
 from collage_core.patterns import BackendPattern, is_op, wildcard
 from collage_core.plugins import hookimpl
+from collage_core.target import Target
 
 _OFF_BY: Mapping[str, float] = {"float16": 1.05, "bfloat16": 1.2}
 _COMPUTE: Mapping[str, Callable[[Array], Array]] = {

@@ -13,7 +13,6 @@ import numpy as np
 
 from collage_core import hookimpl, is_op, plain_variant, wildcard
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant
-from collage_core.device import Target
 from collage_core.devices import Queue
 from collage_core.errors import Refusal
 from collage_core.formats import Array
@@ -21,6 +20,7 @@ from collage_core.ir import Subgraph
 from collage_core.patterns import BackendPattern
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.searcher import SearchResult, SearchTask
+from collage_core.target import Target
 
 OPERATOR_MS = 4.0
 SINGLE_MS, PAIR_MS, LONG_MS = 6.0, 4.0, 7.0

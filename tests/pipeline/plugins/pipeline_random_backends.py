@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Bound, Kernel, Variant, plain_variant
-from collage_core.device import Target
 from collage_core.devices import Queue
 from collage_core.errors import Refusal
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
 from collage_core.patterns import BackendPattern, is_op, wildcard
 from collage_core.plugins import hookimpl
+from collage_core.target import Target
 
 _random = np.random.default_rng()
 

@@ -26,7 +26,6 @@ from collage_core.backend import (
     Variant,
     plain_variant,
 )
-from collage_core.device import Target
 from collage_core.devices import Queue
 from collage_core.errors import BackendError, Refusal
 from collage_core.folders import user_folder
@@ -34,6 +33,7 @@ from collage_core.formats import Array
 from collage_core.ir import Subgraph
 from collage_core.patterns import BackendPattern, is_op, wildcard
 from collage_core.plugins import hookimpl
+from collage_core.target import Target
 
 BEST_MS = "COLLAGE_TEST_BEST_MS"
 FAULT = "COLLAGE_TEST_TRIER"

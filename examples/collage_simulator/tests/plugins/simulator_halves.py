@@ -8,11 +8,11 @@ from collage_simulator.backend import SimBackend
 from collage_simulator.plugin import collage_devices
 
 from collage_core.backend import Backend, Variant
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import Format
 from collage_core.ir import Subgraph, TensorType
 from collage_core.plugins import hookimpl
+from collage_core.target import Target
 
 __all__ = ["collage_backends", "collage_devices"]
 

@@ -17,9 +17,9 @@ from cublas_emulated_device import EmulatedDevice
 from cublas_emulated_library import ComputeType, EmulatedBindings, Operation
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
+from collage_core.target import Target
 from collage_core.testing import check_group, make_group
 
 __all__ = ["ROUNDING", "TARGET", "Emulation", "emulate"]

@@ -12,9 +12,9 @@ from collage_cudnn.library import load
 from collage_cudnn.report import Report, groups, report
 
 from collage_core import load_model, normalise
-from collage_core.device import Target
 from collage_core.formats import Array
 from collage_core.ir import Subgraph
+from collage_core.target import Target
 from collage_core.testing import make_group, node
 
 __all__ = ["CASES", "main"]

@@ -11,10 +11,10 @@ from collage_cudnn.description import Call, Description
 from cudnn_emulator import emulate
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.formats import Array, Format
 from collage_core.ir import Subgraph
 from collage_core.reference import evaluate
+from collage_core.target import Target
 
 __all__ = ["ROUNDING", "TARGET", "RunGroup", "check", "each", "in_memory"]
 

@@ -9,10 +9,10 @@ import numpy as np
 from collage_onnxruntime.backend import OnnxRuntimeBackend
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import Array
 from collage_core.ir import Graph, Subgraph
+from collage_core.target import Target
 from collage_core.testing import make_graph, node
 
 

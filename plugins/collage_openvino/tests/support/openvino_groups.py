@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from collage_core.device import Target
 from collage_core.formats import Array
+from collage_core.target import Target
 
 __all__ = ["NOTHING", "TARGET", "f"]
 

@@ -6,12 +6,12 @@ import importlib.util
 from collections.abc import Sequence
 
 from collage_core.backend import Backend, BackendInfo, BackendKind, Kernel, Variant
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.formats import Format
 from collage_core.ir import Subgraph, TensorType
 from collage_core.rules import PatternRule
 from collage_core.shared_library import installed_version
+from collage_core.target import Target
 from collage_tvm.backend import tvm_missing
 from collage_tvm.cuda.rules import NAME, cuda_rule
 from collage_tvm.cuda.variants import DEVICE_NAME, STORED, cuda_variants

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collage_core.backend import Variant, plain_variant, rounded_variant
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import Operator, OpKind, Subgraph, op_kind
+from collage_core.target import Target
 from collage_tvm.cuda.rules import check_types
 from collage_tvm.groups import check_group
 from collage_tvm.operand_layouts import contraction_variants

@@ -8,9 +8,9 @@ import importlib.util
 from dataclasses import replace
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import Node, Subgraph
+from collage_core.target import Target
 from collage_tvm.groups import check_group
 from collage_tvm.operand_layouts import contraction_variants
 from collage_tvm.tuning.records import is_any_kept, tuned_variant

@@ -17,10 +17,10 @@ from tvm.s_tir import Schedule as TvmSchedule
 from tvm.s_tir import transform
 
 from collage_core.backend import Kernel, Variant
-from collage_core.device import Target
 from collage_core.errors import BackendError
 from collage_core.formats import empty, own, plain
 from collage_core.ir import Subgraph
+from collage_core.target import Target
 from collage_tvm.host import tvm_target
 from collage_tvm.library import Function, function_of
 from collage_tvm.nest import loop

@@ -19,10 +19,10 @@ from typing import Any
 from collage_run.files import replacing
 
 from collage_core.backend import Variant
-from collage_core.device import Target, processor
 from collage_core.errors import BackendError
 from collage_core.folders import user_folder
 from collage_core.ir import Subgraph
+from collage_core.target import Target, processor
 
 __all__ = [
     "BEST",

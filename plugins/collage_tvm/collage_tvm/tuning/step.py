@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collage_core.backend import Tuned, Variant
-from collage_core.device import Target
 from collage_core.errors import BackendError, Refusal
 from collage_core.ir import Subgraph
+from collage_core.target import Target
 from collage_tvm.tuning.groups import tunable_variants
 from collage_tvm.tuning.records import folder_of, read_best
 from collage_tvm.tuning.tuner import Search, trials_in

@@ -10,9 +10,9 @@ from functools import partial
 import numpy as np
 
 from collage_core.costs import Policy, time_bound
-from collage_core.device import Target
 from collage_core.errors import WorkerError
 from collage_core.formats import empty, plain
+from collage_core.target import Target
 from collage_core.worker import Worker, child_state
 
 __all__ = ["Trials"]

@@ -14,9 +14,9 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from collage_core.backend import Tuned, Variant
-from collage_core.device import Target
 from collage_core.errors import BackendError
 from collage_core.ir import Subgraph
+from collage_core.target import Target
 from collage_tvm.host import tvm_target
 from collage_tvm.tuning.kernel import module_of, workload_hash
 from collage_tvm.tuning.records import BEST, Best, Schedule, read_best, write_best

@@ -22,11 +22,11 @@ from collage_tvm.cuda.backend import TvmCudaBackend
 from collage_tvm.cuda.build import Program, conversion_program, program
 
 from collage_core.backend import Bound, Kernel, Variant
-from collage_core.device import Target
 from collage_core.devices import Queue
 from collage_core.errors import Refusal
 from collage_core.formats import Array, Format, own
 from collage_core.ir import Subgraph, TensorType
+from collage_core.target import Target
 
 COMPILER = shutil.which("g++")
 _KEPT = TemporaryDirectory(prefix="collage-cuda-on-cpu-")

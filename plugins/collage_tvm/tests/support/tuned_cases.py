@@ -12,9 +12,9 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from collage_core.backend import Variant
-from collage_core.device import Target
 from collage_core.errors import Refusal
 from collage_core.ir import Graph, Subgraph, from_model
+from collage_core.target import Target
 from collage_core.testing import bind, make_model
 
 __all__ = ["CASES", "TARGET", "Case", "array", "node", "product_case"]
