@@ -8,6 +8,7 @@ from collage_core.plugins import Registry
 
 __all__ = ["libraries"]
 
+_REMOVE = "Remove it, or install a version that works."
 _INSTALL = "Install what its plugin needs, or remove the plugin."
 
 
@@ -21,9 +22,7 @@ def libraries(registry: Registry) -> list[Finding]:
     libraries = any(i.available for i in infos)
     infos += [p.info() for p in registry.peers.values()]
     found = [
-        Finding(
-            Level.PROBLEM, f"The plugin {name} fails: {reason.rstrip('.')}.", "Install it anew, or remove it."
-        )
+        Finding(Level.PROBLEM, f"The plugin {name} fails: {reason.rstrip('.')}.", _REMOVE)
         for name, reason in registry.failures.items()
     ]
     if not libraries:

@@ -22,7 +22,7 @@ _UNARY = (
 _BINARY = ("Add", "Div", "Max", "Min", "Mul", "Sub")
 _REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
 _ALONG = ("LogSoftmax", "Softmax")
-_SHAPES = ((), (1,), (13,), (0, 3), (7, 1, 5), (1, 3, 17, 13), (2, 3, 1, 5, 7))
+_SHAPES = ((), (1,), (13,), (0, 3), (1, 1, 1), (7, 1, 5), (1, 3, 17, 13), (2, 3, 1, 5, 7))
 _PAIRS: Sequence[tuple[tuple[int, ...], tuple[int, ...]]] = (
     *(((), ()), ((13,), ()), ((13,), (1,)), ((7, 1, 5), (3, 1)), ((0, 3), (3,)), ((1, 3, 17, 13), (3, 1, 1))),
     *(((5, 7), (5, 7)), ((2, 3, 1, 5, 7), (2, 3, 1, 5, 7))),

@@ -50,9 +50,10 @@ __all__ = ["CHECKS"]
 
 _PYTHONS_OWN = (bz2, ctypes, hashlib, lzma, sqlite3, ssl)
 """What these load is nobody's library."""
-_BUILDS, _FIRST_BUILDS = 500, 100
+_BUILDS, _FIRST_BUILDS, _BUILDS_BETWEEN = 500, 100, 50
 _BUILDING_LIMIT_S = 60.0
-_MOST_GROWTH_BYTES = 16 << 20
+_MOST_GROWTH = (("KiB", 16 << 20, 1024), ("open files", 20, 1), ("threads", 20, 1))
+"""Of what `_held` tells, how much more there may be in the end, and the unit that it is told in."""
 _BUSY_S, _GRACE_S, _QUIET_S = 1.0, 0.5, 0.5
 _MOST_QUIET_S = 0.05
 _ERROR = 1e-4
@@ -77,21 +78,25 @@ def discovery(name: str, threads: int) -> list[str]:
 
 
 def growth(name: str, threads: int) -> list[str]:
-    """Kernels that are built, run and dropped again and again leave nothing behind."""
+    """Kernels that are built, run and dropped again and again leave nothing behind: no memory, no open file,
+    no thread.
+    """
     faults, looked = [], False
     for build, where in _builders(name, threads)[:2]:
-        begun_s, sizes = time.monotonic(), []
+        begun_s, held = time.monotonic(), []
         for number in range(_BUILDS):
             build()()
-            if number >= _FIRST_BUILDS and number % 50 == 0:
+            if number >= _FIRST_BUILDS and number % _BUILDS_BETWEEN == 0:
                 gc.collect()
-                sizes.append(_resident_bytes())
+                held.append(_held())
             if time.monotonic() - begun_s > _BUILDING_LIMIT_S:
                 break
-        looked = looked or len(sizes) > 1
-        if len(sizes) > 1 and sizes[-1] - sizes[0] > _MOST_GROWTH_BYTES:
-            grown = (sizes[-1] - sizes[0]) / (50 * (len(sizes) - 1)) / 1024
-            faults.append(f"{where}: each build leaves {grown:.0f} KiB behind")
+        looked = looked or len(held) > 1
+        for what, most, unit in _MOST_GROWTH if len(held) > 1 else ():
+            grown = held[-1][what] - held[0][what]
+            if grown > most:
+                each = grown / (_BUILDS_BETWEEN * (len(held) - 1))
+                faults.append(f"{where}: each build leaves {round(each / unit, 1):g} {what} behind")
     if not looked:
         raise NothingBuiltError
     return faults
@@ -146,7 +151,8 @@ def manners(name: str, threads: int) -> list[str]:
 def keys(name: str, threads: int) -> list[str]:
     """Told, not wrong: what costs are kept under, for the same in another process."""
     subject = Subject.named(name, threads)
-    told = [json.dumps(environment_of(subject.backend, subject.target), sort_keys=True)]
+    environment = environment_of(subject.backend, subject.target)
+    told = [f"its environment's {name} is {environment[name]!r}" for name in sorted(environment)]
     for group in specimens(subject):
         offered = subject.backend.variants(group.subgraph, subject.target)
         variants = [] if isinstance(offered, Refusal) else [str(v) for v in offered]
@@ -252,8 +258,11 @@ def _mapped() -> set[str]:
     return {p for p in paths if ".so" in Path(p).name and not p.startswith(f"{own}/lib-dynload")}
 
 
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def _held() -> Mapping[str, int]:
+    """What this process has of the system: bytes that are resident, open files, threads."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    files, threads = (len(os.listdir(f"/proc/self/{folder}")) for folder in ("fd", "task"))
+    return {"KiB": pages * os.sysconf("SC_PAGE_SIZE"), "open files": files, "threads": threads}
 
 
 def _state() -> dict[str, object]:

@@ -81,6 +81,20 @@ def test_what_is_right_for_the_first_inputs_only(name: str, call: str, tmp_path:
 
 
 @pytest.mark.ci
+def test_what_is_wrong_for_ones_only(tmp_path: Path) -> None:
+    found = _checked("onesalone", tmp_path, "-k", "test_operator and Neg", "--collage-cases", "9")
+    assert found["failed"] == ["operator"]
+
+
+@pytest.mark.ci
+def test_files_that_are_left_open_are_seen(tmp_path: Path) -> None:
+    found = _checked("opensfiles", tmp_path, "-k", "test_growth")
+    assert found["failed"] == ["growth"]
+    (fault,) = found["checks"]["growth"]["faults"]
+    assert all(line.endswith("each build leaves 1 open files behind") for line in fault.splitlines())
+
+
+@pytest.mark.ci
 def test_what_it_has_changed_before_is_seen(tmp_path: Path) -> None:
     """In the process of the kit, whose children would have it from the start."""
     found = _checked("setsvariables", tmp_path, "-k", "(test_operator and Neg) or test_manners")

@@ -107,6 +107,18 @@ class Declines(Sound):
         return super().variants(subgraph, target)
 
 
+class OnesAlone(Sound):
+    """Is wrong where all of three dimensions are 1."""
+
+    name = "onesalone"
+
+    @staticmethod
+    def call(function: Callable[..., object], given: Array, result: Array) -> None:
+        function(given, out=result)
+        if result.shape == (1, 1, 1):
+            result += 1
+
+
 class OperatorAlone(Sound):
     """Leaves a scalar as it found it."""
 
@@ -136,6 +148,16 @@ class Growth(Sound):
 
     def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
         LEFT_BEHIND.append(np.ones(1 << 14, np.float64))
+        return super().build(subgraph, variant, target)
+
+
+class OpensFiles(Sound):
+    """And closes none, however often it builds."""
+
+    name = "opensfiles"
+
+    def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+        os.open(os.devnull, os.O_RDONLY)
         return super().build(subgraph, variant, target)
 
 
@@ -308,5 +330,5 @@ FAULTY = (
 
 @hookimpl
 def collage_backends() -> Sequence[Backend]:
-    subtly = Remembers(), OneContext(), SetsVariables()
+    subtly = Remembers(), OneContext(), SetsVariables(), OpensFiles(), OnesAlone()
     return [Sound(), *subtly, Rare(), RareManners(), Unable(), Crashing(), *(kind() for kind in FAULTY)]

@@ -35,9 +35,7 @@ UNITS = pytest.mark.skipif(not processor().multiplies_bfloat16, reason="the proc
 
 @pytest.fixture
 def _units(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "collage_core.target.processor", lambda: Processor("one with units", ("avx512_bf16",))
-    )
+    monkeypatch.setattr("collage_core.target.processor", lambda: Processor("with units", ("avx512_bf16",)))
 
 
 def f(*shape: int) -> Array:

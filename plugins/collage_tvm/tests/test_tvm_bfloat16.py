@@ -23,9 +23,7 @@ _NOTHING = np.empty(0, np.uint8)
 @pytest.fixture(autouse=True)
 def _units(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is offered where somebody multiplies it; this backend needs no instructions for it."""
-    monkeypatch.setattr(
-        "collage_core.target.processor", lambda: Processor("one with units", ("avx512_bf16",))
-    )
+    monkeypatch.setattr("collage_core.target.processor", lambda: Processor("with units", ("avx512_bf16",)))
 
 
 def _f(*shape: int) -> Array:
