@@ -105,9 +105,25 @@ def with_definitions(
             info.CopyFrom(onnx.helper.make_tensor_value_info(info.name, *given))
     while (called := _with_functions(light, known, opset)) is not None:
         light = _inlined(called)
+    _require_defined(light, known, opset)
     del light.graph.input[len(light.graph.input) - len(weights) :]
     light.graph.initializer.extend(weights)
     return light
+
+
+def _require_defined(model: onnx.ModelProto, known: Mapping[tuple[str, str], Definition], opset: int) -> None:
+    """ModelError for a node that its definition does not cover though all is known that it is asked with: no
+    backend could be compared with anything.
+    """
+    left = [n for n in _nodes(model.graph) if (n.domain, n.op_type) in known]
+    types = _types(model) if left else {}
+    for node in left:
+        given = {v: types.get(v, UNKNOWN) for v in node.input if v}
+        if not any(t == UNKNOWN or t.symbolic_dims for t in given.values()):
+            inputs = ", ".join(f"{v} {given[v]}" if v else "none" for v in node.input)
+            attributes = ", ".join(str(onnx.helper.printable_attribute(a)) for a in node.attribute)
+            what = f"inputs {inputs}; {attributes or 'no attributes'}"
+            raise _fault(node, f"does not cover it at opset {opset}: {what}")
 
 
 def _without_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[onnx.TensorProto]]:
@@ -212,7 +228,8 @@ def _function(node: onnx.NodeProto, name: str, text: str, opset: int) -> onnx.Fu
 
 
 def _fault(node: onnx.NodeProto, what: str) -> ModelError:
-    return ModelError(f"node {node.name!r}: the definition of {node.domain}.{node.op_type} {what}")
+    name = node.name or next(iter(node.output), node.op_type)
+    return ModelError(f"node {name!r}: the definition of {node.domain}.{node.op_type} {what}")
 
 
 def _nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:

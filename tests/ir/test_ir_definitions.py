@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -166,10 +168,15 @@ def test_within_bodies() -> None:
     assert list(z) == [0.0, 2.0, 3.0]
 
 
-def test_what_is_not_defined_stays_and_what_fails_is_named() -> None:
-    graph = _read("z = a.F (x)", Definition("a", "F", lambda call: None))
-    assert [n.qualified_op for n in graph.nodes] == ["a.F"]
+def test_what_is_not_covered_though_all_is_known_is_named() -> None:
+    nothing = Definition("a", "F", lambda call: None)
+    told = "of a.F does not cover it at opset 17: inputs x float32[3], none, x float32[3]; by = 2"
+    with pytest.raises(ModelError, match=rf"^node 'n': the definition {re.escape(told)}$"):
+        _read("[n] z = a.F <by: int = 2> (x, , x)", nothing)
+    assert [n.qualified_op for n in _read("p = b.G (x) z = a.F (p)", nothing).nodes] == ["b.G", "a.F"]
 
+
+def test_what_fails_is_named() -> None:
     def fails(call: Call) -> str:
         raise KeyError("way")
 
