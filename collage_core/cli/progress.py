@@ -87,11 +87,14 @@ class ProgressBars:
         self._live.stop()
 
     def phase(self, name: str, total: int | None = None) -> None:
+        name = printable_line(_WORDS.get(name, name))
+        goes_on = any(task.description == name for task in self._bars.tasks)
         for task in self._bars.task_ids:
             self._bars.remove_task(task)
-        name = printable_line(_WORDS.get(name, name))
         self._bars.add_task(name, total=total, count=f"0 of {total}" if total else "", detail="")
-        self._tell_where()
+        # Searching and measuring take turns: the same begins again and again.
+        if not goes_on or self._clock() - self._told_s >= _LINE_EVERY_S:
+            self._tell_where()
 
     def step(self, detail: str = "") -> None:
         if not self._bars.tasks:

@@ -75,6 +75,17 @@ def test_a_log_has_lines_with_their_seconds() -> None:
     ]
 
 
+def test_a_phase_that_begins_again_at_once_is_told_once() -> None:
+    file, clock = io.StringIO(), Clock()
+    with ProgressBars(Console(file=file), clock) as progress:
+        for _ in range(5):
+            progress.phase("measuring kernels", 1)
+            clock.now_s += 4.0
+            progress.step()
+    told = [line.split()[0] for line in file.getvalue().splitlines()]
+    assert told == ["0.0", "12.0"], file.getvalue()
+
+
 def test_a_phase_of_unknown_length_and_one_that_goes_on() -> None:
     file, clock = io.StringIO(), Clock()
     with ProgressBars(Console(file=file), clock) as progress:
