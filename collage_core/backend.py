@@ -103,6 +103,14 @@ class BackendInfo:
     devices: tuple[str, ...] = (CPU,)
     reason: str | None = None
 
+    def __post_init__(self) -> None:
+        texts = self.name, self.version, self.library_version or "", self.reason or ""
+        are_devices = isinstance(self.devices, tuple) and all(isinstance(d, str) for d in self.devices)
+        if not isinstance(self.kind, BackendKind) or not all(isinstance(t, str) for t in texts):
+            raise TypeError(f"info() tells of no kind, or of what is no text: {self}")
+        if not are_devices or not self.devices:
+            raise TypeError(f"info() tells the devices {self.devices!r}, which is no tuple of names")
+
     @property
     def available(self) -> bool:
         return self.reason is None

@@ -148,6 +148,10 @@ def _main(group: str, told_fd: int, names: Sequence[str]) -> None:
                 for thing in getattr(plugin, hook, list)() or ():
                     for ask in ("info", "patterns", "rules"):
                         getattr(thing, ask, list)()
+                    if hasattr(thing, "variants"):
+                        from collage_core.probing import ask_variants  # it has loaded as much
+
+                        ask_variants(thing)
         except (Exception, SystemExit):  # whoever asks it hears it
             pass
         except BaseException as error:

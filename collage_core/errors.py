@@ -6,7 +6,9 @@ line, without a traceback. Everything else that escapes is a bug.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from collage_run.errors import (
     BackendError,
@@ -35,11 +37,25 @@ __all__ = [
     "Terminated",
     "UnknownBackendError",
     "WorkerError",
+    "staying_alive",
 ]
 
 
 class Terminated(SystemExit):
     """This process was asked to end (SIGTERM): no plugin's doing, whatever it was at."""
+
+
+@contextmanager
+def staying_alive() -> Iterator[None]:
+    """Around a call of somebody else's code: where that would end this process (`sys.exit`), it is a
+    BackendError, and costs only what was asked.
+    """
+    try:
+        yield
+    except Terminated:
+        raise
+    except SystemExit as error:
+        raise BackendError(f"it would end the process: sys.exit({error.code!r})") from None
 
 
 class ModelError(CollageError):
@@ -79,13 +95,15 @@ class CostDatabaseError(CollageError):
 class Refusal:
     """Why something was declined; told from an answer by `isinstance`.
 
-    `reason` is one sentence for a person; `node` is the name of the node it is about, where there is one.
+    `reason` is one sentence for a person; `node` is the name of the node it is about, where there is one;
+    `is_fault`: whether somebody failed to answer.
     As a condition it raises TypeError: whichever truth it had, `if refusal := check()` or
     `if not variants(...)` would be right for one of its uses and silently wrong for the other.
     """
 
     reason: str
     node: str | None = None
+    is_fault: bool = field(default=False, kw_only=True)
 
     def __bool__(self) -> bool:
         raise TypeError(f"a Refusal is no condition; ask isinstance(..., Refusal). It says: {self}")

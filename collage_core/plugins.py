@@ -13,13 +13,15 @@ from typing import Any, TypeVar
 import pluggy
 
 from collage_core import hookspecs
-from collage_core.backend import CONTRACT, Backend, Peer
-from collage_core.devices import CpuDevice, Device
+from collage_core.backend import CONTRACT, Backend, BackendInfo, Peer, PeerInfo
+from collage_core.devices import CpuDevice, Device, DeviceInfo
 from collage_core.discovery import left_out
 from collage_core.errors import BackendError, CollageError, Terminated, UnknownBackendError
 from collage_core.ir import Definition
+from collage_core.patterns import BackendPattern
 from collage_core.placement import is_transfer, transfers_name
 from collage_core.quantizer import Quantizer
+from collage_core.rules import PatternRule
 from collage_core.standard_output import not_for_others
 from collage_core.target import Target
 from collage_core.transfers import Transfers
@@ -45,6 +47,7 @@ hookimpl = pluggy.HookimplMarker("collage")
 
 
 _CORE = "collage-core"
+_INFO = {Backend: BackendInfo, Device: DeviceInfo, Peer: PeerInfo, Quantizer: PeerInfo}
 
 _Named = TypeVar("_Named", Backend, Definition, Device, Peer, Quantizer)
 
@@ -53,10 +56,9 @@ class Registry:
     """The backends, definitions of operators, devices, peers and quantizers of one process.
 
     Plugins are loaded from the entry points of installed packages, and from `extra` modules or objects
-    (tests, notebooks). A plugin whose import fails leaves the others alone, crashing too. So do plugins that
-    bring one
-    name: which of them is meant nobody can know, and neither's counts. `failures` keeps what was wrong by
-    the plugin's name, with its package and what to do.
+    (tests, notebooks). A plugin whose import fails, or crashes, leaves the others alone. So do plugins that
+    bring one name: which of them is meant nobody can know, and neither's counts. `failures` keeps what was
+    wrong by the plugin's name, with its package and what to do.
     """
 
     def __init__(self, extra: Iterable[object] = (), *, entry_points: bool = True) -> None:
@@ -167,7 +169,7 @@ class Registry:
                         if isinstance(thing, Backend):
                             _require_contract(thing)
                         if isinstance(thing, Backend | Device | Peer | Quantizer):
-                            thing.info()  # which everybody asks for, and which must not fail then
+                            _require_info(thing)  # which everybody asks for, and which must not fail then
             except Terminated:
                 raise
             except (Exception, SystemExit) as error:  # as at import: it must cost only itself
@@ -198,6 +200,11 @@ class Registry:
         if package := self._packages.get(plugin):
             what += f" ({package}; to do without it: pip uninstall {package.split()[0]})"
         self.failures.setdefault(plugin, what)
+
+    def ask_all(self) -> None:
+        """For everything that plugins bring, so that `failures` has whatever is wrong with any of it."""
+        for brought in ("backends", "devices", "definitions", "peers", "quantizers"):
+            getattr(self, brought)
 
     @property
     def _failed(self) -> str:
@@ -252,6 +259,22 @@ class Registry:
             if reason := p.info().reason:
                 raise CollageError(f"peer {p.name!r} is not available: {reason}")
         return chosen
+
+
+def _require_info(thing: Backend | Device | Peer | Quantizer) -> None:
+    """TypeError where it, or a backend's patterns and rules, are not what everybody takes them for."""
+    info, kind = thing.info(), _INFO[next(k for k in _INFO if isinstance(thing, k))]
+    if not isinstance(info, kind):
+        raise TypeError(f"info() of {thing.name!r} returned {info!r}, which is no {kind.__name__}")
+    if info.name.lower() != thing.name.lower():
+        raise TypeError(f"{thing.name!r} is {info.name!r} by its info()")
+    if isinstance(thing, Backend):
+        for one in thing.patterns():
+            if not isinstance(one, BackendPattern):
+                raise TypeError(f"patterns() of {thing.name!r} holds {one!r}, which is no BackendPattern")
+        for rule in thing.rules():
+            if not isinstance(rule, PatternRule):
+                raise TypeError(f"rules() of {thing.name!r} holds {rule!r}, which is no PatternRule")
 
 
 def _require_contract(backend: Backend) -> None:

@@ -59,7 +59,7 @@ def node(op: str, inputs: Sequence[str], output: str | Sequence[str], **attribut
     are to be others.
     """
     outputs = [output] if isinstance(output, str) else list(output)
-    return helper.make_node(op, list(inputs), outputs, **{"name": _first(outputs), **attributes})
+    return helper.make_node(op, list(inputs), outputs, **{"name": next(filter(None, outputs)), **attributes})
 
 
 def make_model(
@@ -85,7 +85,7 @@ def make_model(
         [to_value_info(name, TensorType(str(a.dtype), a.shape)) for name, a in inputs.items()],
         [
             to_value_info(name, known[name]) if name in known else onnx.ValueInfoProto(name=name)
-            for name in ([_first(nodes[-1].output)] if outputs is None else outputs)
+            for name in ([next(filter(None, nodes[-1].output))] if outputs is None else outputs)
         ],
         [numpy_helper.from_array(np.asarray(a), name) for name, a in (constants or {}).items()],
     )
@@ -172,6 +172,8 @@ def bind(
     inputs: by name, copied in once the kernel is bound, for it must not have read them before; InputError as
     of `BoundKernel.load`. alias: as `Kernel.may_alias`: outputs that get the buffer of an input.
     """
+    if not isinstance(kernel, Kernel):
+        raise TypeError(f"build returned {kernel!r}, which is no Kernel")
     graph, shared = subgraph.graph, alias or {}
     formats = (*variant.inputs, *variant.outputs)
     stations = Station.for_formats(formats, default_registry().device, protect=False)
@@ -191,6 +193,8 @@ def bind(
     workspace = on.bytes(kernel.workspace_bytes, "the workspace")
     on.fill(workspace, on.byte_format, 0xFF)
     call = kernel.bind(given, results, workspace, on.queue)
+    if not callable(call):
+        raise TypeError(f"bind returned {call!r}, which nobody can call")
     types = [graph.type_of(v) for v in subgraph.inputs]
     bound = BoundKernel(call, subgraph.inputs, types, given, results, workspace, variant, stations)
     if inputs is not None:
@@ -391,8 +395,3 @@ def _naming(where: str) -> Iterator[None]:
     except Exception as error:
         said = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
         raise AssertionError(f"{where}: {said}") from error
-
-
-def _first(names: Sequence[str]) -> str:
-    """The first output that is not left out."""
-    return next(name for name in names if name)

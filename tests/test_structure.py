@@ -31,7 +31,9 @@ _CORE_MODULES = sorted(_CORE.rglob("*.py"))
 _RUN_MODULES = sorted(_RUN.rglob("*.py"))
 _MODULES = [*_CORE_MODULES, *_RUN_MODULES]
 _VENDORS = re.compile(
-    r"(?<![a-z])(dnnl|onednn|openvino|onnxruntime|cudnn|cublas|tensorrt|tvm|mkl|ncnn)(?![a-z])", re.I
+    r"(?<![a-z])"
+    r"(cublas|cuda|cudnn|dnnl|intel|mkl|ncnn|nvidia|onednn|onnxruntime|openvino|tensorrt|torch|tvm)(?![a-z])",
+    re.I,
 )
 
 _MAY_IMPORT: dict[str, set[str]] = {
@@ -57,10 +59,11 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "placement": {"backend", "target", "errors", "formats"},
     "rounding": {"backend", "formats", "ir", "placement"},
     "standard_output": set(),
-    "discovery": {"folders"},
+    "probing": {"backend", "ir", "target"},
+    "discovery": {"folders", "probing"},
     "plugins": {
-        *("backend", "target", "devices", "discovery", "errors", "hookspecs", "ir", "placement"),
-        *("quantizer", "reference", "standard_output", "transfers"),
+        *("backend", "target", "devices", "discovery", "errors", "hookspecs", "ir", "patterns", "placement"),
+        *("quantizer", "reference", "rules", "standard_output", "transfers"),
     },
     "registration": {"errors", "patterns", "plugins", "rules"},
     "reference": {"backend", "target", "devices", "errors", "formats", "ir", "operators"},

@@ -12,7 +12,7 @@ from collage_core.candidates.asked_for import asked_for, require_kept
 from collage_core.candidates.constraints import Constraints
 from collage_core.candidates.library_groups import library_groups
 from collage_core.candidates.offers import Candidate, answer_of, offers_for
-from collage_core.errors import PlacementError, Refusal
+from collage_core.errors import PlacementError, Refusal, staying_alive
 from collage_core.formats import Format
 from collage_core.ir import Graph, Node, NodeSet, Subgraph
 from collage_core.ir.views import input_format, is_view, output_format
@@ -185,9 +185,11 @@ def _groups_of(graph: Graph, backend: Backend) -> tuple[dict[NodeSet, tuple[Subg
 
     def guarded(what: str, do: Callable[[], _T]) -> _T | None:
         try:
-            return do()
+            with staying_alive():
+                return do()
         except Exception as error:  # a plugin, or a rule written by hand, may raise anything
-            refusals.append(Refusal(f"{what} of {backend.name} failed: {type(error).__name__}: {error}"))
+            reason = f"{what} of {backend.name} failed: {type(error).__name__}: {error}"
+            refusals.append(Refusal(reason, is_fault=True))
             return None
 
     for pattern in (*(guarded("patterns", backend.patterns) or ()), *registered_patterns(backend.name)):

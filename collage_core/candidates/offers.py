@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from collage_core.backend import Backend, BackendKind, Variant, rounded_to
-from collage_core.errors import Refusal
+from collage_core.errors import Refusal, staying_alive
 from collage_core.ir import Subgraph
 from collage_core.rounding import Site, rounded_sites, rounding_sites
 from collage_core.target import Target
@@ -60,7 +60,7 @@ def offers_for(
     """What a backend offers for a group, whoever has found it, and why not."""
     variants = answer_of(backend.variants, subgraph, backend, target)
     if isinstance(variants, Refusal):
-        return [], [variants if variants.node else Refusal(variants.reason, subgraph.nodes[0].name)]
+        return [], [variants if variants.node else replace(variants, node=subgraph.nodes[0].name)]
     found: list[Candidate] = []
     refusals: list[Refusal] = []
     for variant in variants:
@@ -83,15 +83,17 @@ def answer_of(
 ) -> list[Variant] | Refusal:
     """What the backend answers, each variant once; a failure to do so is a refusal."""
     try:
-        offered = ask(subgraph, target)
-        if isinstance(offered, Refusal):
-            return offered
-        variants = list(dict.fromkeys(offered))
+        with staying_alive():
+            offered = ask(subgraph, target)
+            if isinstance(offered, Refusal):
+                return offered
+            variants = list(dict.fromkeys(offered))
         for v in variants:
             if not isinstance(v, Variant):
                 raise TypeError(f"{ask.__name__} returned {v!r}, which is no Variant")
     except Exception as error:  # a plugin may raise anything; it costs this group
-        return Refusal(f"{backend.name} failed to say what it offers: {type(error).__name__}: {error}")
+        reason = f"{backend.name} failed to say what it offers: {type(error).__name__}: {error}"
+        return Refusal(reason, is_fault=True)
     return variants
 
 
@@ -115,10 +117,12 @@ def _misfit(subgraph: Subgraph, variant: Variant, target: Target) -> Refusal | N
     wanted = len(subgraph.inputs), len(subgraph.outputs)
     first = subgraph.nodes[0].name
     if offered != wanted:
-        return Refusal(f"offered with formats for {offered} inputs and outputs; it has {wanted}", first)
+        return Refusal(
+            f"offered with formats for {offered} inputs and outputs; it has {wanted}", first, is_fault=True
+        )
     values = zip((*subgraph.inputs, *subgraph.outputs), (*variant.inputs, *variant.outputs), strict=True)
     if len({f.device for f in (*variant.inputs, *variant.outputs)}) > 1:
-        return Refusal("offered in the memory of several devices", first)
+        return Refusal("offered in the memory of several devices", first, is_fault=True)
     for value, format in values:
         type = subgraph.graph.type_of(value)
         if not target.stores(type.dtype, len(type.shape), format):

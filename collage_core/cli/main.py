@@ -16,6 +16,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stderr, suppress
+from traceback import walk_tb
 from types import FrameType
 from typing import TextIO, cast
 
@@ -68,9 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     args = argparse.Namespace(measures=False)
+    is_read = False
     try:
         forget_settings()
         args = _parser().parse_args(arguments)
+        is_read = True
         if threading.current_thread() is threading.main_thread():
             # So that `with` blocks end and temporary folders go, as on Ctrl-C.
             signal.signal(signal.SIGTERM, _terminate)
@@ -95,7 +98,11 @@ def _run(arguments: Sequence[str] | None) -> int:
         if str(error) != _NO_THREAD:
             raise
         return _fail(f"out of memory or of processes: {error}")
-    except SystemExit:
+    except SystemExit as error:
+        if is_read and not isinstance(error, Terminated):
+            *_, (frame, line) = walk_tb(error.__traceback__)
+            where = f"{frame.f_code.co_filename}:{line}"
+            return _fail(f"a plugin would end the process: sys.exit({error.code!r}) at {where}")
         with suppress(OSError):  # argparse's own output
             sys.stdout.flush()
             raise

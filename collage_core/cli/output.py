@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TextIO
 
 from collage_run.command import json_text
@@ -15,12 +16,12 @@ from collage_run.printable import printable
 
 from collage_core.errors import CollageError
 
-__all__ = ["Dispensable", "drop", "require_replaceable", "require_writable", "show"]
+__all__ = ["Dispensable", "drop", "require_other", "require_replaceable", "require_writable", "show"]
 
 
-def require_writable(output: str) -> Path:
-    """Where a file that a person names lies. CollageError where none can be written there: better now than
-    when there is something to write.
+def require_writable(output: str, read: Mapping[str, str | os.PathLike[str]] = MappingProxyType({})) -> Path:
+    """Where a file that a person names lies. CollageError where none can be written there, or where it is one
+    that is `read`, by what that is: better now than when there is something to write.
     """
     if not output:
         raise CollageError("cannot write the file: its name is empty")
@@ -34,9 +35,17 @@ def require_writable(output: str) -> Path:
         raise CollageError(f"cannot write {output}: it is a folder")
     if path.exists() and not path.is_file():
         raise CollageError(f"cannot write {output}: it is no file")
+    require_other(output, read)
     if not os.access(path.parent, os.W_OK):
         raise CollageError(f"cannot write {output}: its folder may not be written to")
     return path
+
+
+def require_other(output: str, read: Mapping[str, str | os.PathLike[str]]) -> None:
+    """CollageError where a file that a person names is one that is `read`, by what that is."""
+    for what, file in read.items():
+        if os.path.realpath(output) == os.path.realpath(file):
+            raise CollageError(f"cannot write {output}: it is the {what}")
 
 
 def require_replaceable(path: Path, output: str, begins: bytes, what: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
@@ -61,20 +62,32 @@ class CostDatabase:
     """Costs by key, in one SQLite file (WAL) that any number of processes and threads may read and write at
     once.
 
-    path: None for `default_path()`; folders are made. Every method raises CostDatabaseError, with one line
-    that names the file, when it cannot be opened, read or written, or was written by a newer version.
+    path: None for `default_path()`; folders are made. may_be_read_only: where nothing can be written there,
+    what is known is read, and what is put is forgotten with this object (`is_kept`). Every method raises
+    CostDatabaseError, with one line that names the file, when it cannot be opened, read or written, or was
+    written by a newer version.
     """
 
-    def __init__(self, path: Path | str | None = None) -> None:
+    def __init__(self, path: Path | str | None = None, *, may_be_read_only: bool = False) -> None:
         self.path = default_path() if path is None else Path(path)
         self._lock = threading.Lock()
         with self._errors("cannot be opened"):
             if self.path.exists() and not self.path.is_file():
                 raise OSError("no regular file")  # SQLite would leave a journal beside it
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.is_kept = not (may_be_read_only and _is_read_only(self.path))
+            if self.is_kept:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(
-                self.path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False
+                self.path if self.is_kept else ":memory:",
+                timeout=_BUSY_MS / 1000,
+                isolation_level=None,
+                check_same_thread=False,
             )
+            if not self.is_kept and self.path.exists():
+                # Immutable: nobody writes it, and SQLite cannot make the files that it shares with others.
+                uri = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
+                with closing(sqlite3.connect(uri, uri=True)) as source:
+                    source.backup(self._connection)
         try:
             self._open()
         except BaseException:
@@ -248,7 +261,16 @@ class CostDatabase:
         try:
             return parse(json.loads(text))
         except _NO_COST as error:
-            raise CostDatabaseError(f"cost database {self.path} holds a damaged row: {error}") from None
+            what = f"holds a damaged row ({error}); move the file away to start afresh"
+            raise CostDatabaseError(f"cost database {self.path} {what}") from None
+
+
+def _is_read_only(path: Path) -> bool:
+    """Whether neither the file nor, where there is none, its folder can be made or written."""
+    if path.exists() and not os.access(path, os.W_OK):
+        return True
+    there = next(p for p in path.absolute().parents if p.exists())
+    return not os.access(there, os.W_OK)
 
 
 def _row(key: CostKey, record: CostRecord, created_at: float) -> dict[str, object]:
@@ -294,6 +316,8 @@ def _checked(record: CostRecord) -> CostRecord:
 
 def _cause(error: Exception) -> str:
     text = str(error)
-    if "not a database" in text or "malformed" in text:
+    if "UTF-8" in text:  # behind it stands the whole row
+        text = "a row of it is damaged"
+    if any(said in text for said in ("not a database", "malformed", "damaged")):
         return f"{text}; move the file away to start afresh"
     return text

@@ -37,14 +37,13 @@ def environment_of(
     backend: Backend, target: Target, device: str | None = None, registry: Registry | None = None
 ) -> dict[str, str]:
     """The environment that belongs into the `CostKey` of everything that `backend` runs on a device of
-    `target`. device: None for what is about the backend itself: of one that does not run on the CPU, all that
-    it runs on. registry: that knows the devices, of the installed packages where None.
+    `target`. device: None for what is about the backend itself, on all devices that it runs on. registry:
+    that knows the devices, of the installed packages where None.
 
     handover: core's code that makes the models of graph libraries; others have none.
     """
     info = backend.info()
-    home = () if CPU in info.devices else info.devices
-    devices = home if device is None else (device,)
+    devices = info.devices if device is None else (device,)
     handover = {"handover": source_hash("collage_core.ir")} if info.kind is BackendKind.GRAPH else {}
     return {
         "measurer": MEASURER_VERSION,

@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Self, TypeVar, TypeVarTuple, Unpack
 
 from collage_core.backend import Backend
-from collage_core.errors import Refusal, WorkerError
+from collage_core.errors import Refusal, WorkerError, staying_alive
 from collage_core.ir import Graph, Subgraph, load_stored
 from collage_core.plugins import backend_of, default_registry
 from collage_core.target import Target
 from collage_core.worker import Worker, child_state
 
-__all__ = ["OPEN_LIMIT_S", "Host", "Hosted", "hosted"]
+__all__ = ["OPEN_LIMIT_S", "Host", "Hosted", "hosted", "named_variables"]
 
 OPEN_LIMIT_S = 60.0
 """At least: starting a process and loading a library is no candidate's fault."""
@@ -23,6 +23,22 @@ _HOSTED = "hosted"
 
 _Answer = TypeVar("_Answer")
 _Arguments = TypeVarTuple("_Arguments")
+
+
+def named_variables(backend: Backend, target: Target) -> dict[str, str]:
+    """What a process needs in which the backend runs. WorkerError where it fails to say so, or says what no
+    process can be given.
+    """
+    try:
+        with staying_alive():
+            variables = dict(backend.environment(target))
+        for name, value in variables.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise ValueError(f"{name!r} cannot be {value!r}")
+    except Exception as error:  # a plugin may raise anything; it costs this backend
+        what = f"{type(error).__name__}: {error}"
+        raise WorkerError(f"it failed to name its environment variables: {what}") from None
+    return variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +104,8 @@ class Host:
         if self._worker is not None and self._worker.alive:
             self._worker.resume()
             return self._worker
-        variables = self._variables()
+        _, _, target = self._loaded
+        variables = named_variables(self._backend, target)
         self._worker = Worker(variables, plugins=self._plugins, memory_limit_bytes=self._memory_limit_bytes)
         if self._interrupted:  # before there was anything to interrupt
             self._worker.kill()
@@ -98,14 +115,6 @@ class Host:
             self.kill()
             raise
         return self._worker
-
-    def _variables(self) -> dict[str, str]:
-        _, _, target = self._loaded
-        try:
-            return dict(self._backend.environment(target))
-        except Exception as error:  # a plugin may raise anything; it costs this backend
-            what = f"{type(error).__name__}: {error}"
-            raise WorkerError(f"it failed to name its environment variables: {what}") from None
 
     def call(
         self, function: Callable[[Unpack[_Arguments]], _Answer], *args: *_Arguments, timeout_s: float

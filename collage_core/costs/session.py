@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from collage_core.backend import BackendKind, exact_values, rounded_to
-from collage_core.costs.check import rounded_answers, standards, tolerance
+from collage_core.costs.check import Standard, Within, rounded_answers, standards, tolerance
 from collage_core.costs.host import Hosted, hosted
 from collage_core.costs.job import ConversionItem, KernelItem, MeasureItem
 from collage_core.costs.record import UNAVAILABLE, CostRecord, Policy
@@ -128,11 +128,14 @@ class Session:
         start = time.perf_counter()
         kernel = self.backend.build_conversion(type, item.source, item.destination, self.target)
         build_s = time.perf_counter() - start
-        value = self.values.load(item.value)
+        held_to: Standard = item.destination.dtype
+        if tolerance(item.destination.dtype) <= tolerance(item.source.dtype):
+            held_to = Within(0.0)  # what it does not round it only moves
+        recorded = self.values.load(item.value)
+        value = recorded.astype(item.source.dtype).astype(recorded.dtype)
         source, destination = (item.value, value, item.source), (item.value, value, item.destination)
-        least = max((type.dtype, item.source.dtype, item.destination.dtype), key=tolerance)
         stations = self._stations((item.source, item.destination), protect)
-        trial = Trial(kernel, [source], [destination], stations, None, {item.value: least})
+        trial = Trial(kernel, [source], [destination], stations, None, {item.value: held_to})
         self._prepared = trial, build_s, math.inf
         return None
 

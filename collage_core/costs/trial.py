@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -155,11 +155,17 @@ class Trial:
         """Worst error of `results`, and what is wrong with them, the inputs or the memory around them."""
         if (outside := self._trespass()) is not None:
             return None, outside
-        for (name, value, f), array in zip(self._inputs, self._sources, strict=True):
-            source = self._copy(array, f)
-            if not _same(source, value.astype(source.dtype, copy=False)):
-                return None, Refusal(f"it changed its input {name!r}")
+        if (changed := self._changed()) is not None:
+            return None, changed
         return self._errors(results)
+
+    def _changed(self, except_for: Collection[int] = ()) -> Refusal | None:
+        """Whether an input is no longer what it was given. except_for: inputs by their places."""
+        for i, ((name, value, f), array) in enumerate(zip(self._inputs, self._sources, strict=True)):
+            source = self._copy(array, f)
+            if i not in except_for and not _same(source, value.astype(source.dtype, copy=False)):
+                return Refusal(f"it changed its input {name!r}")
+        return None
 
     def _trespass(self) -> Refusal | None:
         for station in self._stations.values():
@@ -177,22 +183,31 @@ class Trial:
         return worst, None
 
     def _aliased(self) -> Refusal | None:
-        """Run once for every output that says it may lie in an input's buffer, with it lying there."""
-        for o, i in self._kernel.may_alias.items():
-            (_, target, target_format), (_, source, source_format) = self._outputs[o], self._inputs[i]
-            if target_format != source_format or target.shape != source.shape:
-                continue
+        """Run once for every output that says it may lie in an input's buffer, with it lying there, and once
+        with all of them there: no other output may change for that, and no other input.
+        """
+        shared = {
+            o: i
+            for o, i in self._kernel.may_alias.items()
+            if self._outputs[o][2] == self._inputs[i][2]
+            and self._outputs[o][1].shape == self._inputs[i][1].shape
+        }
+        together = [shared] if len(shared) > 1 and len({*shared.values()}) == len(shared) else []
+        for alias in [*({o: i} for o, i in shared.items()), *together]:
             self._fill()
-            results = [self._sources[i] if k == o else r for k, r in enumerate(self._results)]
-            queue = self._works_on.queue
-            if code := self._kernel.bind(self._sources, results, self._workspace, queue)():
-                return Refusal(
-                    f"the kernel returned error code {code!r} when output {o} shared the buffer of input {i}"
-                )
-            name, answer = self._outputs[o][0], self._copy(results[o], target_format)
-            _, wrong = compare(name, _as_in(answer, target), target, self._held_to.get(name))
+            results = [self._sources[alias[o]] if o in alias else r for o, r in enumerate(self._results)]
+            where = " and ".join(
+                f"{self._outputs[o][0]!r} shares the buffer of input {self._inputs[i][0]!r}"
+                for o, i in alias.items()
+            )
+            if code := self._kernel.bind(self._sources, results, self._workspace, self._works_on.queue)():
+                return Refusal(f"the kernel returned error code {code!r} when output {where}")
+            answers = [self._copy(r, f) for (_, _, f), r in zip(self._outputs, results, strict=True)]
+            _, wrong = self._errors(answers)
+            if wrong is None:
+                wrong = self._changed(except_for={*alias.values()})
             if wrong is not None:
-                return Refusal(f"{wrong} when it shares the buffer of input {self._inputs[i][0]!r}")
+                return Refusal(f"{wrong} when output {where}")
         return None
 
 

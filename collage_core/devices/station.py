@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from collage_run.devices import Device
 
+from collage_core.errors import BackendError
 from collage_core.formats import CPU, Array, Format, empty, view
 
 __all__ = ["Station"]
@@ -34,7 +35,9 @@ class Station:
         return self.buffers.array(shape, format, name)
 
     def bytes(self, size_bytes: int, name: str) -> Any:
-        """The same of so many bytes (uint8)."""
+        """The same of so many bytes (uint8). BackendError where nothing can be so large."""
+        if size_bytes < 0:
+            raise BackendError(f"{name} would have {size_bytes} bytes")
         return self.array((size_bytes,), self.byte_format, name)
 
     def fill(self, destination: Any, format: Format, byte: int) -> None:

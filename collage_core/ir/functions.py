@@ -15,7 +15,7 @@ import onnx
 import onnx.inliner
 import onnx.parser
 
-from collage_core.errors import ModelError
+from collage_core.errors import ModelError, staying_alive
 from collage_core.ir.deduction import tensor_type_of
 from collage_core.ir.onnx_check import CHANGED_MEANING, one_line
 from collage_core.ir.types import UNKNOWN, TensorType
@@ -208,7 +208,8 @@ def _text(
     texts = {k: v.decode(errors="replace") if isinstance(v, bytes) else v for k, v in attributes.items()}
     inputs = tuple(types.get(v, UNKNOWN) if v else None for v in node.input)
     try:
-        return definition.state(Call(inputs, tuple(map(bool, node.output)), texts, opset))
+        with staying_alive():
+            return definition.state(Call(inputs, tuple(map(bool, node.output)), texts, opset))
     except Exception as error:  # a plugin may raise anything
         raise _fault(node, f"fails: {type(error).__name__}: {one_line(error)}") from None
 
@@ -222,9 +223,28 @@ def _function(node: onnx.NodeProto, name: str, text: str, opset: int) -> onnx.Fu
     if function.attribute or function.attribute_proto:
         raise _fault(node, "declares attributes: it is asked about each node, and is to state what that has")
     for n in _nodes(function):
-        if n.domain not in ("", "ai.onnx"):
-            raise _fault(node, f"is said in {n.domain}.{n.op_type}, which is not ONNX's")
+        if n.domain not in ("", "ai.onnx") or not onnx.defs.has(n.op_type):
+            whose = f"{n.domain}." if n.domain else ""
+            raise _fault(node, f"is said in {whose}{n.op_type}, which is not ONNX's")
+    _require_whole(node, function)
     return function
+
+
+def _require_whole(node: onnx.NodeProto, function: onnx.FunctionProto) -> None:
+    """ModelError where it does not fit the node, or reads or returns what it does not compute."""
+    known = {"", *function.input}
+    for n in function.node:
+        if missing := [v for v in n.input if v not in known]:
+            raise _fault(node, f"reads {missing[0]!r} in {n.op_type}, which nothing in it computes before")
+        known.update(n.output)
+    if missing := [v for v in function.output if v not in known]:
+        raise _fault(node, f"returns {missing[0]!r}, which nothing in it computes")
+    for what, there, given in (
+        ("inputs", function.input, node.input),
+        ("outputs", function.output, node.output),
+    ):
+        if len(given) > len(there):
+            raise _fault(node, f"has {len(there)} {what}, and the node has {len(given)}")
 
 
 def _fault(node: onnx.NodeProto, what: str) -> ModelError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -97,7 +97,18 @@ def from_model(
         declared = {v: type for v, type in declared.items() if v not in open_values}
         graph = infer_types(graph.replace(values={**graph.values, **unknown}), declared)
     check_legacy_broadcasts(graph)
+    _check_outputs(graph, proto.output)
     return graph
+
+
+def _check_outputs(graph: Graph, stated: Iterable[onnx.ValueInfoProto]) -> None:
+    """ModelError for an output that has another element type than the model says."""
+    for info in stated:
+        said, found = declared_type(info), graph.type_of(info.name)
+        if UNKNOWN not in (said, found) and said.dtype != found.dtype:
+            raise ModelError(
+                f"the model says that its output {info.name!r} is {said.dtype}; it is {found.dtype}"
+            )
 
 
 def infer_types(graph: Graph, declared: Mapping[str, TensorType] | None = None) -> Graph:

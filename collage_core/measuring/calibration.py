@@ -115,8 +115,9 @@ def calibration_environment(
     """
     of_all = {name: environment_of(b, target, None, registry) for name, b in backends.items()}
     facts = {f"{name}.{k}": v for name, found in of_all.items() for k, v in found.items()}
-    parts = "candidates", "devices", "measuring", "pipeline", "runtime", "search"
-    return {**facts, **{part: source_hash(f"collage_core.{part}") for part in parts}}
+    parts = "candidates", "measuring", "pipeline", "runtime", "search"
+    ours = {part: source_hash(f"collage_core.{part}") for part in parts}
+    return {**facts, **ours, "run": source_hash("collage_run")}
 
 
 def calibrated_backends(key: CostKey) -> list[str]:

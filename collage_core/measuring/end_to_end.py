@@ -41,8 +41,8 @@ def end_to_end_environment(target: Target, registry: Registry | None = None) -> 
     return {
         **device_fingerprint(target.device),
         **devices_environment(target.accelerators, registry),
-        "devices": source_hash("collage_core.devices"),
         "measurer": MEASURER_VERSION,
+        "run": source_hash("collage_run"),
         "runtime": source_hash("collage_core.runtime"),
         "threads": str(target.threads),
     }

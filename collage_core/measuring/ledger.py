@@ -19,6 +19,7 @@ from collage_core.costs.measure import Measuring, run_job
 from collage_core.costs.processors import PATIENCE
 from collage_core.costs.record import RACED_OUT, UNAVAILABLE, CostKey, CostRecord, Policy
 from collage_core.costs.reported import Reported, lost, reported
+from collage_core.errors import staying_alive
 from collage_core.formats import device_of
 from collage_core.ir import Graph
 from collage_core.measuring.costing import Converter, Costs
@@ -235,7 +236,9 @@ class Ledger:
             conversion = type, source, destination
             for name, backend in self._owners.items():
                 try:
-                    if not backend.offers_conversion(type, source, destination, target):
+                    with staying_alive():
+                        is_offered = backend.offers_conversion(type, source, destination, target)
+                    if not is_offered:
                         continue
                 except Exception as error:  # a plugin may raise anything; it costs this conversion
                     reason = f"it failed to say whether it converts: {error.__class__.__name__}: {error}"
@@ -368,7 +371,8 @@ class Ledger:
             self.costs.measured += 1
         self._machine.progress.step(key.backend)  # what is told is kept already
         if record.status in ("crashed", "timeout", UNAVAILABLE):
-            self._note_once(f"{key.backend}: {record.reason}")
+            remedy = self._machine.remedy(key.backend) if key.backend in self._machine.backends else ""
+            self._note_once(f"{key.backend}: {record.reason} {remedy}".rstrip())
 
     def _note_once(self, text: str) -> None:
         if text not in self._noted:

@@ -42,6 +42,10 @@ def find_candidates(
     taken = {name: asking.taken(name) for name in machine.of_kind(BackendKind.GRAPH)}
     backends = machine.backends.values()
     candidates = generate_candidates(workspace.graph, backends, machine.target, constraints, taken)
+    for name, refusals in candidates.refusals.items():
+        if faults := [str(r) for r in refusals if r.is_fault]:
+            more = f", and {len(faults) - 1} more" if faults[1:] else ""
+            machine.progress.note(f"{faults[0]}{more} {machine.remedy(name)}")
     require_offers(candidates)
     return candidates, taken
 
@@ -62,7 +66,7 @@ def offering(
     return offer
 
 
-_TOLD = ("crashed", "timeout", UNAVAILABLE)
+_TOLD = ("crashed", "failed", "timeout", UNAVAILABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class _Asking:
         records = self._answers(name)
         refused = {n.id: r for n in graph.nodes if not (r := records[n.id]).ok}
         for reason in sorted({str(r.reason) for r in refused.values() if r.status in _TOLD}):
-            self.machine.progress.note(f"{name}: {reason}")
+            self.machine.progress.note(f"{name}: {reason} {self.machine.remedy(name)}")
         return Taken(
             NodeSet(n.id for n in graph.nodes if n.id not in refused),
             tuple(Refusal(_reason(r), graph.node(i).name) for i, r in refused.items()),

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from collage_core.backend import Backend, BackendKind
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import environment_of
+from collage_core.costs.host import named_variables
 from collage_core.costs.limits import candidate_limit_s, worker_memory_bytes
 from collage_core.costs.record import CostRecord
 from collage_core.costs.reported import Reported, lost, reported
 from collage_core.costs.roofline import Peaks, machine_peaks
 from collage_core.costs.rounds import GoOn, Limits, Rounds, Turns, measure_rounds
 from collage_core.costs.support import SupportJob, run_support
+from collage_core.errors import WorkerError
 from collage_core.ir import Node
 from collage_core.measuring.end_to_end import Ran, record_of_outcome
 from collage_core.measuring.entrants import Entrant
@@ -68,6 +70,10 @@ class Machine:
         reference = next(b for b in registry.backends.values() if b.info().kind is BackendKind.REFERENCE)
         chosen.setdefault(reference.name, reference)
         return cls(chosen, target, database, registry, progress or Silent(), executor)
+
+    def remedy(self, name: str) -> str:
+        """Whose fault something is, and what to do without that backend."""
+        return f"({name} {self.backends[name].info().version}; to do without it: --without {name})"
 
     @property
     def converters(self) -> Mapping[str, Backend]:
@@ -145,7 +151,7 @@ class Machine:
 
 def _names_its_variables(backend: Backend, target: Target) -> bool:
     try:
-        backend.environment(target)
-    except Exception:  # a plugin may raise anything; measuring its kernels tells of it
+        named_variables(backend, target)
+    except WorkerError:  # measuring its kernels tells of it
         return False
     return True

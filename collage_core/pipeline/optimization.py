@@ -12,7 +12,7 @@ from collage_core.measuring.comparison import Comparison
 from collage_core.measuring.costing import Costs
 from collage_core.pipeline.error_limit import Spent
 from collage_core.pipeline.original import OriginalCheck
-from collage_core.pipeline.proof import COLLAGE, MIX, Single, label_of
+from collage_core.pipeline.proof import Single
 from collage_core.pipeline.second_opinion import SecondOpinion
 from collage_core.placement import Placement
 from collage_core.search.searcher import SearchResult
@@ -90,13 +90,6 @@ class Optimization:
     def mix(self) -> Placement:
         """What the search of measured costs found."""
         return self.op_level.placement
-
-    @property
-    def mix_contender(self) -> str:
-        """Name in `comparison` of what ran `mix`, which may be what was chosen, or one backend's."""
-        if self.mix.digest == self.placement.digest:
-            return COLLAGE
-        return label_of(self.mix, self.singles, MIX)
 
     @property
     def comparison(self) -> Comparison | None:

@@ -131,8 +131,13 @@ def optimize(
     measure = metric if metric is None or isinstance(metric, Metric) else Metric.of(metric)
     if max_error is not None:
         target = _rounding_target(target, max_error, math.inf if measure else 1.0, timed)
+    if isinstance(backends, str):
+        raise CollageError(f"backends are several names, as in [{backends!r}]")
     chosen = None if backends is None else registry.available(backends)
     verifiers = registry.available_peers([] if verify is None else [verify])
+    registry.ask_all()
+    for plugin, reason in registry.failures.items():
+        timed.note(f"plugin {plugin!r} is left out: {reason}")
     reading = read_model(model, shapes, skip_passes, registry, timed)
     require_static(reading.graph)
     with ExitStack() as opened:
@@ -142,8 +147,6 @@ def optimize(
             inputs = samples.chosen_by
         database = opened.enter_context(CostDatabase(costs))
         machine = Machine.of(database, chosen, target, registry=registry, progress=timed, executor=executor)
-        for plugin, reason in registry.failures.items():
-            timed.note(f"plugin {plugin!r} is left out: {reason}")
         if reading.original is None:
             workspace, check = opened.enter_context(Workspace(reading.graph, inputs)), None
         else:
@@ -223,6 +226,8 @@ def _samples(
 
 
 def _budget(effort: Effort, budget_s: float | None, progress: Progress) -> Budget:
+    if budget_s is not None and not budget_s >= 0.0:
+        raise CollageError(f"budget_s is a number of seconds from 0 on, not {budget_s!r}")
     limit_s = effort.budget_s if budget_s is None else budget_s
     budget = Budget(limit_s if limit_s is not None and limit_s < math.inf else None)
     progress.limit(budget.limit_s)

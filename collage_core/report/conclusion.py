@@ -67,10 +67,18 @@ def contenders_text(
     ]
     for s in singles:
         if (label := _label(s)) not in contenders:
-            why = f"predicted {s['predicted_ms']:.4g} ms" if s["predicted_ms"] else s["reason"]
-            rows.append((label, *"-" * 6, f"not run: {why}"))
+            rows.append((label, *"-" * 6, f"not run: {_predicted(s)}"))
     header = ("contender", "median ms", "IQR ms", "of collage's", "as it came", "sittings", "retaken", "")
     return table(header, rows, right=range(1, 7))
+
+
+def _predicted(single: Mapping[str, Any]) -> str:
+    """Or why it is not. What is not measured counts with its bound, far below what it takes."""
+    if not single["predicted_ms"]:
+        return str(single["reason"])
+    if unmeasured := single.get("unmeasured_kernels"):
+        return f"{unmeasured} of its kernels not measured"
+    return f"predicted {single['predicted_ms']:.4g} ms"
 
 
 def speed_text(report: Mapping[str, Any]) -> str:
@@ -82,6 +90,8 @@ def speed_text(report: Mapping[str, Any]) -> str:
         taken = "" if predicted_ms is None else f"predicted {ms_text(predicted_ms)} ms; "
         return f"{taken}not run end to end"
     taken = f"{ms_text(ours['median_ms'])} ms"
+    if (spread_ms := ours["spread_ms"] or 0.0) > ours["median_ms"]:
+        taken += f" (its runs differ by {ms_text(spread_ms)} ms: something else was running)"
     others = {
         label: contenders[label]
         for label in map(_label, report["singles"])

@@ -14,7 +14,7 @@ from collage_core.formats import CPU, Format
 from collage_core.ir import Graph, Subgraph
 from collage_core.ir.randomness import drawing_nodes, seed_of
 from collage_core.measuring.end_to_end import PARTS
-from collage_core.measuring.in_place import InPlace
+from collage_core.measuring.in_place import InPlace, kernel_key
 from collage_core.pipeline.error_limit import Spent
 from collage_core.pipeline.optimize import COLLAGE, Optimization
 from collage_core.pipeline.original import OriginalCheck
@@ -38,6 +38,7 @@ def backends_json(registry: Registry) -> list[dict[str, Any]]:
     """What is installed: backends, devices beside the CPU (kind "device"), peers (kind "peer"), and plugins
     that failed (kind "plugin").
     """
+    registry.ask_all()
     found: list[dict[str, Any]] = []
     for b in registry.backends.values():
         info = b.info()
@@ -232,6 +233,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
                 "backend": s.backend,
                 "alone": s.alone,
                 "predicted_ms": s.placement.predicted_ms if s.placement else None,
+                "unmeasured_kernels": _unmeasured(o, s.placement) if s.placement else None,
                 "reason": s.reason,
             }
             for s in o.singles
@@ -242,6 +244,12 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
             name: _counted([str(r) for r in refusals]) for name, refusals in o.candidates.refusals.items()
         },
     }
+
+
+def _unmeasured(o: Optimization, placement: Placement) -> int:
+    """How many of its kernels have no cost but a bound."""
+    keys = [kernel_key(o.graph, g) for g in placement.groups if g.backend != VIEW]
+    return sum(key not in o.costs.kernels for key in keys)
 
 
 def _alone_ms(o: Optimization) -> dict[str, float | None]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from collage_core.errors import BackendError, Refusal
+from collage_core.errors import BackendError, Refusal, staying_alive
 from collage_core.ir import Graph, Node, NodeSet, Operator, OpKind, Subgraph
 from collage_core.rules.postdom import immediate_postdominators
 from collage_core.rules.rule import PatternRule
@@ -162,7 +162,8 @@ class _Growth:
 
     def _ask(self, node: Node, function: Callable[..., _Answer], *args: object) -> _Answer:
         try:
-            return function(*args)
+            with staying_alive():
+                return function(*args)
         except Exception as error:
             rule = f"rule {self._rule.name!r}" if self._rule.name else "a rule"
             message = (

@@ -26,6 +26,7 @@ from collage_core.backend import Backend, Kernel, StoredKernel, Variant
 from collage_core.folders import user_folder
 from collage_core.formats import Array, Format, plain, row_major_bytes, view
 from collage_core.ir import Graph, Subgraph, TensorType
+from collage_core.plugins import default_registry
 from collage_core.private_files import PrivateFiles
 from collage_core.sources import source_hash
 from collage_core.target import Target
@@ -124,7 +125,9 @@ def _made_by(backend: Backend, target: Target) -> str | None:
     core += [source_hash(f"collage_core.{name}") for name in ("backend", "ir", "operators")]
     core.append(source_hash("collage_run"))
     versions = [info.version, source, info.library_version or ""]
-    return "\n".join([str(_VERSION), *core, runs_code_of(), backend.name, *versions, str(target)])
+    devices = [str(default_registry().device(name).facts()) for name in target.accelerators]
+    where = [runs_code_of(), str(target), *devices]
+    return "\n".join([str(_VERSION), *core, backend.name, *versions, *where])
 
 
 def _parts(key: str, stored: StoredKernel) -> Iterator[bytes | memoryview]:

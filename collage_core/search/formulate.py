@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from collage_core.backend import BackendKind
 from collage_core.candidates import Candidate, CandidateSet
@@ -31,10 +32,11 @@ _NO_HOPS: _HopsMs = {}
 
 def needed_conversions(graph: Graph, candidates: Sequence[Candidate]) -> dict[ConversionKey, str]:
     """Every conversion that some pair of these candidates might want, each with the name of one value that it
-    is for. From one other device to another a value goes by way of the host.
+    is for.
 
     Between the host and a device a value is also to be had by way of its other end's format on either: what
-    crosses is not changed (`Transfers`), and what is changed does not cross.
+    crosses is not changed (`Transfers`), and what is changed does not cross. From one other device to another
+    it goes by way of the host, as it may where a device cannot change it itself.
     """
     produced: dict[str, dict[Format, None]] = {v: {graph.plain_format(v): None} for v in graph.inputs}
     needed: dict[str, dict[Format, None]] = {
@@ -50,18 +52,19 @@ def needed_conversions(graph: Graph, candidates: Sequence[Candidate]) -> dict[Co
         for v, destinations in needed.items()
         for destination in destinations
         for source in produced.get(v, ())
-        if source != destination and len({source.device, destination.device, CPU}) <= 2
+        if source != destination
         for hop in _hops(source, destination)
     }
 
 
 def _hops(source: Format, destination: Format) -> Iterator[tuple[Format, Format]]:
     """The conversion itself, and those of which it can be made."""
-    yield source, destination
-    for way in (source.on(destination.device), destination.on(source.device)):
-        if way not in (source, destination):
-            yield source, way
-            yield way, destination
+    if len({source.device, destination.device, CPU}) <= 2:
+        yield source, destination
+    there, here = source.on(destination.device), destination.on(source.device)
+    is_near = CPU in (source.device, destination.device)
+    for way in ((there,), (here,)) if is_near else ((source.on(CPU), destination.on(CPU)),):
+        yield from pairwise(dict.fromkeys((source, *way, destination)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,11 @@ import hashlib
 import itertools
 import json
 import locale
+import logging
 import lzma
 import os
 import random
+import resource
 import signal
 import sqlite3
 import ssl
@@ -24,6 +26,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -54,6 +57,8 @@ _BUILDS, _FIRST_BUILDS, _BUILDS_BETWEEN = 500, 100, 50
 _BUILDING_LIMIT_S = 60.0
 _MOST_GROWTH = (("KiB", 16 << 20, 1024), ("open files", 20, 1), ("threads", 20, 1))
 """Of what `_held` tells, how much more there may be in the end, and the unit that it is told in."""
+_TIMERS = signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF
+_LIMITS = [name for name in dir(resource) if name.startswith("RLIMIT_")]
 _BUSY_S, _GRACE_S, _QUIET_S = 1.0, 0.5, 0.5
 _MOST_QUIET_S = 0.05
 _ERROR = 1e-4
@@ -286,6 +291,15 @@ def _state() -> dict[str, object]:
         ),
         "NumPy's handling of errors": str(np.geterr()),
         "Python's random numbers": hash(random.getstate()),
+        "a timer that will send a signal": [signal.getitimer(t) != (0.0, 0.0) for t in _TIMERS],
+        "how warnings are shown": list(warnings.filters),
+        "where Python looks for modules": list(sys.path),
+        "Python's logging": (logging.root.level, list(logging.root.handlers), logging.root.manager.disable),
+        "what is done with exceptions that nobody catches": sys.excepthook,
+        "how deep Python may recurse": sys.getrecursionlimit(),
+        "limits of the process": [resource.getrlimit(getattr(resource, name)) for name in _LIMITS],
+        "the process's priority": os.getpriority(os.PRIO_PROCESS, 0),
+        "temporary files": sorted(os.listdir(tempfile.gettempdir())),
         "NumPy's random numbers": np.random.get_state()[1].tobytes(),  # type: ignore[index]
         "whether Python collects garbage": gc.isenabled(),
         "the environment": {**os.environ, **_variables_of_c()},

@@ -236,7 +236,7 @@ class Conformance:
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "collage_conformance.kernels", *arguments],
-                env=variables,
+                env={**variables, "TMPDIR": str(folder)},
                 capture_output=True,
                 text=True,
                 errors="replace",

@@ -19,6 +19,8 @@ from collage_core.costs import cache_sizes_bytes, environment_of, measuring_lock
 from collage_core.costs.lock import lock_path
 from collage_core.errors import CollageError, Refusal
 from collage_core.ir import Subgraph
+from collage_core.measuring.calibration import calibration_environment
+from collage_core.measuring.end_to_end import end_to_end_environment
 from collage_core.reference import ReferenceBackend
 from collage_core.sources import source_hash
 from collage_core.target import Processor, Target
@@ -177,6 +179,12 @@ def test_costs_on_graph_libraries_depend_on_what_makes_their_models() -> None:
 
     assert "handover" not in environment_of(Plain(), Target())
     assert environment_of(Library(), Target())["handover"] == source_hash("collage_core.ir") != ""
+
+
+def test_what_ran_is_known_with_the_code_that_ran_it() -> None:
+    code = source_hash("collage_run")
+    assert end_to_end_environment(Target())["run"] == code != ""
+    assert calibration_environment({"plain": Plain()}, Target())["run"] == code
 
 
 def test_the_source_hash_changes_with_any_file_of_the_package(

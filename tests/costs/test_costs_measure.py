@@ -48,7 +48,7 @@ MISBEHAVIOURS = [
     ("right once", "wrong", "output 'r' has error"),
     ("error code", "failed", "error code 42"),
     ("late error code", "failed", "error code 43"),
-    ("bad alias", "wrong", "when it shares the buffer of input 'x'"),
+    ("bad alias", "wrong", "shares the buffer of input 'x'"),
 ]
 
 
@@ -134,6 +134,22 @@ def test_conversions_are_measured(stored: tuple[Graph, Path, Path]) -> None:
     assert records[1].ok
     assert records[0].error == records[1].error == 0
     assert records[2].status == "declined"
+
+
+def test_what_a_conversion_does_not_round_it_does_not_change(
+    stored: tuple[Graph, Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though that be less than a type's tolerance, which is for what rounds."""
+    shape = (2, 3, 4, 8)
+    items = [
+        ConversionItem(n, "m", plain(dtype, shape), channels_last(dtype, shape))
+        for n, dtype in enumerate(("float32", "bfloat16"))
+    ]
+    assert [r.status for r in measured(stored, items).values()] == ["ok", "ok"]
+    monkeypatch.setenv("COLLAGE_TEST_SCALING_CONVERSION", "1")
+    found = measured(stored, items)
+    assert [r.status for r in found.values()] == ["wrong", "wrong"]
+    assert "output 'm' has error 0.0" in str(found[1].reason)
 
 
 def test_layouts_reach_the_kernel(stored: tuple[Graph, Path, Path]) -> None:

@@ -15,6 +15,17 @@ import pytest
 from collage_core.errors import Terminated
 from collage_core.plugins import Registry
 
+_OFFERS = """
+import ctypes, os
+from collage_core import Backend, BackendInfo, BackendKind, hookimpl
+class Acme(Backend):
+    name = "acme"
+    def info(self): return BackendInfo("acme", BackendKind.OPERATOR, "1", "1")
+    def variants(self, subgraph, target): {}
+    def build(self, subgraph, variant, target): raise NotImplementedError
+@hookimpl
+def collage_backends(): return [Acme()]
+"""
 _FAULTS = {
     "crashes": ("import ctypes; ctypes.string_at(1)", "asked what it brings, it crashes (SIGSEGV)"),
     "aborts": ("import os; os.abort()", "asked what it brings, it crashes (SIGABRT)"),
@@ -22,6 +33,14 @@ _FAULTS = {
     "hangs": ("import time; time.sleep(600)", "asked what it brings, it gives no answer within 2 s"),
     "odd": ("class Odd(BaseException): pass\nraise Odd", "asked what it brings, it raises Odd"),
     "raises": ("raise ValueError('no library')", "ValueError: no library"),
+    "crashes when asked": (
+        _OFFERS.format("ctypes.string_at(1)"),
+        "asked what it brings, it crashes (SIGSEGV)",
+    ),
+    "leaves when asked": (
+        _OFFERS.format("os._exit(0)"),
+        "asked what it brings, it ends the process (status 0)",
+    ),
 }
 
 

@@ -176,6 +176,30 @@ def test_what_is_not_covered_though_all_is_known_is_named() -> None:
     assert [n.qualified_op for n in _read("p = b.G (x) z = a.F (p)", nothing).nodes] == ["b.G", "a.F"]
 
 
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("(x) => (y) { y = Add (x, q) }", "reads 'q' in Add, which nothing in it computes before"),
+        ("(x) => (y) { z = Relu (x) }", "returns 'y', which nothing in it computes"),
+        ("(x) => (y) { y = Reluu (x) }", "is said in Reluu, which is not ONNX's"),
+        ("() => (y) { y = Constant <value_float = 1.0> () }", "has 0 inputs, and the node has 1"),
+    ],
+)
+def test_a_definition_that_is_none_is_named(text: str, fault: str) -> None:
+    with pytest.raises(ModelError, match=rf"^node 'n': the definition of a\.F {re.escape(fault)}$"):
+        _read("[n] z = a.F (x)", Definition("a", "F", lambda call: text))
+
+
+def test_what_would_end_the_process_is_named() -> None:
+    def state(call: Call) -> str:
+        raise SystemExit(0)
+
+    with pytest.raises(
+        ModelError, match=r"of a\.F fails: BackendError: it would end the process: sys\.exit\(0\)"
+    ):
+        _read("z = a.F (x)", Definition("a", "F", state))
+
+
 def test_what_fails_is_named() -> None:
     def fails(call: Call) -> str:
         raise KeyError("way")

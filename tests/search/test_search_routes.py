@@ -19,7 +19,7 @@ from collage_core.formats import Format
 from collage_core.ir import Graph, Subgraph, from_model
 from collage_core.placement import Conversion
 from collage_core.search import OpLevelSearch
-from collage_core.search.formulate import ConversionKey, terms_ms
+from collage_core.search.formulate import ConversionKey, needed_conversions, terms_ms
 from collage_core.search.routes import cheapest_routes
 from collage_core.search.searcher import SearchResult, SearchTask
 from collage_core.search.transitions import Transitions
@@ -145,3 +145,34 @@ def test_formats_that_nobody_reads_or_writes_are_no_way() -> None:
     """They are not measured either (`needed_conversions`)."""
     with pytest.raises(PlacementError, match="node 1 cannot be placed without a conversion"):
         _search({(_A, _B): 0.25, (_B, _C): 0.5})
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "needed"),
+    [
+        (_A, _C, {(_A, _C)}),
+        (_A, _A.on("x"), {(_A, _A.on("x"))}),
+        (
+            _A,
+            _C.on("x"),
+            {(_A, _C.on("x")), (_A, _A.on("x")), (_A.on("x"), _C.on("x")), (_A, _C), (_C, _C.on("x"))},
+        ),
+        (_A.on("x"), _A.on("y"), {(_A.on("x"), _A), (_A, _A.on("y"))}),
+        (_A.on("x"), _C.on("y"), {(_A.on("x"), _A), (_A, _C), (_C, _C.on("y"))}),
+        (_A.on("x"), _C.on("x"), {(_A.on("x"), _C.on("x")), (_A.on("x"), _A), (_A, _C), (_C, _C.on("x"))}),
+    ],
+)
+def test_what_a_value_may_need_on_its_way(
+    written: Format, read: Format, needed: set[tuple[Format, Format]]
+) -> None:
+    """By way of the host, too, though nobody reads or writes it there."""
+    graph = _graph()
+    writer, reader, _ = (Subgraph(graph, [n.id]) for n in graph.nodes)
+    candidates = [
+        Candidate(writer, "toy", Variant((_A,), (written,)), "pattern"),
+        Candidate(reader, "toy", Variant((read,), (_A,)), "pattern"),
+    ]
+    found = needed_conversions(graph, candidates)
+    assert {
+        (source, destination) for (_, source, destination), value in found.items() if value == "a"
+    } == needed

@@ -45,7 +45,9 @@ def run(args: argparse.Namespace) -> int:
     bundle = read(args.bundle, check_weights=True)
     made = _made(bundle, args.bundle)
     differences_here(bundle, args.bundle, registry)  # or it cannot run here
-    with ProgressBars() as progress, CostDatabase(costs) as database:
+    with ProgressBars() as progress, CostDatabase(costs, may_be_read_only=True) as database:
+        if not database.is_kept:
+            progress.note(f"{database.path} cannot be written: what is measured now is not kept")
         machine = Machine.of(database, target=bundle.placement.target, progress=progress)
         facts = check_bundle(machine, args.bundle, bundle, made, budget_s, names)
     found = verdicts(facts)

@@ -12,7 +12,7 @@ from typing import Any
 from collage_run.files import regular, replacing
 
 from collage_core.cli.arguments import add_costs, costs_of
-from collage_core.cli.output import show
+from collage_core.cli.output import require_other, show
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.record import CostKey
@@ -69,7 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    with CostDatabase(costs_of(args, there=args.action != "import")) as database:
+    reads = args.action in ("show", "export")
+    costs = costs_of(args, there=args.action != "import")
+    with CostDatabase(costs, may_be_read_only=reads) as database:
         _ACTIONS[args.action](args, database)
 
 
@@ -91,6 +93,7 @@ def _export(args: argparse.Namespace, database: CostDatabase) -> None:
     if args.file in (None, "-"):
         sys.stdout.writelines(lines)
         return
+    require_other(args.file, {"cost database": database.path})
     try:
         with replacing(args.file) as partial, partial.open("w") as file:
             file.writelines(lines)

@@ -9,7 +9,7 @@ from typing import Any
 from collage_run.printable import printable_line
 
 from collage_core.cli.arguments import add_json
-from collage_core.cli.output import show
+from collage_core.cli.output import require_writable, show
 from collage_core.runtime import export, read
 
 NAME = "export"
@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    require_writable(args.output, {"bundle": args.bundle})
     digest = export(read(args.bundle, check_weights=True), args.output)
     report = {"file": args.output, "digest": digest, "bytes": Path(args.output).stat().st_size}
     show(report, args.json, _text)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 from collage_core.cli.arguments import add_json, add_placing, add_rounds, rounds_of
 from collage_core.cli.output import require_replaceable, require_writable, show
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
-from collage_core.errors import CollageError
 from collage_core.pipeline.optimize import COLLAGE, Optimization
 from collage_core.report.summary import optimization_json
 from collage_core.report.text import optimization_text
@@ -78,7 +75,5 @@ def _left(best: Optimization | None, output: str | None) -> str:
 
 def _require_writable(output: str, model: str) -> None:
     """As `require_writable`; neither the model is replaced, nor anything that is no bundle."""
-    path = require_writable(output)
-    if path == Path(os.path.realpath(model)):
-        raise CollageError(f"cannot write {output}: it is the model")
+    path = require_writable(output, {"model": model})
     require_replaceable(path, output, _ARCHIVE, "bundle")  # whole or not

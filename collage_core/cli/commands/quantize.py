@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    require_writable(args.output)
+    require_writable(args.output, {"model": args.model, "samples": args.calibrate})
     samples = samples_in(args.calibrate)
     with ProgressBars() as progress:
         made = quantise(

@@ -33,6 +33,9 @@ one.
 CRASHING = "COLLAGE_TEST_CRASHING_CONVERSION"
 """Set: building a conversion is a segmentation fault."""
 
+SCALING = "COLLAGE_TEST_SCALING_CONVERSION"
+"""Set: what is converted is multiplied on the way."""
+
 HANGING = "COLLAGE_TEST_HANGING"
 """Set: all of its kernels hang."""
 
@@ -82,7 +85,7 @@ class OddBackend(Backend):
     ) -> Kernel:
         if CRASHING in os.environ:
             ctypes.string_at(1)
-        return CopyKernel()
+        return CopyKernel(1.005 if SCALING in os.environ else 1.0)
 
     def environment(self, target: Target) -> Mapping[str, str]:
         if os.environ.get("COLLAGE_TEST_ENVIRONMENT") == "raise":
@@ -91,11 +94,14 @@ class OddBackend(Backend):
 
 
 class CopyKernel(Kernel):
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+
     def bind(
         self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
     ) -> Bound:
         def call() -> None:
-            outputs[0][...] = inputs[0]
+            outputs[0][...] = inputs[0] if self._factor == 1.0 else inputs[0].astype(float) * self._factor
 
         return call
 

@@ -6,9 +6,12 @@ Inputs and attributes: https://github.com/microsoft/onnxruntime/blob/main/docs/C
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from collage_core.ir import Definition
+from collage_core.ir import Call, Definition
 from collage_onnxruntime.definitions import attention, fused, grouped, quantised, rotary, transformers
+from collage_onnxruntime.definitions.attributes import ATTRIBUTES
+from collage_onnxruntime.definitions.text import State
 
 __all__ = ["definitions"]
 
@@ -18,4 +21,10 @@ _DOMAIN = "com.microsoft"
 def definitions() -> Sequence[Definition]:
     """Of what its tools write: into quantised models, and where they join operators of a transformer's."""
     modules = attention, fused, grouped, quantised, rotary, transformers
-    return [Definition(_DOMAIN, name, state) for m in modules for name, state in m.STATED.items()]
+    stated = {name: state for m in modules for name, state in m.STATED.items()}
+    return [Definition(_DOMAIN, name, partial(_stated, name, state)) for name, state in stated.items()]
+
+
+def _stated(name: str, state: State, call: Call) -> str | None:
+    known = ATTRIBUTES.get(name)
+    return None if known is not None and call.attributes.keys() - known else state(call)

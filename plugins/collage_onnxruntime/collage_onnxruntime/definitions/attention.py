@@ -29,10 +29,10 @@ _FILTER = -10000.0
 
 def _attention(call: Call) -> str | None:
     """Inputs: x, weights, bias, mask, past (2, B, N, P, H), what is added to the scores."""
-    heads = int(call.attributes["num_heads"])
+    heads = int(call.attributes.get("num_heads", 0))
     unusual = call.attributes.get("do_rotary", 0) or call.attributes.get("past_present_share_buffer", 0)
     unusual = unusual or call.has(6) or (call.has(4) and call.has(5))
-    if call.opset < AXES_SINCE or unusual or not float_type(call, 1):
+    if call.opset < AXES_SINCE or heads < 1 or unusual or not float_type(call, 1):
         return None
     kept = _kept(call, 3, both_ends=True)
     if kept is None:
@@ -61,9 +61,9 @@ def _multi_head_attention(call: Call) -> str | None:
     """Inputs: queries (B, S, N H), keys and values like them or by head, the bias of all three, mask, what is
     added to the scores, keys and values of the past (B, N, P, H).
     """
-    heads = int(call.attributes["num_heads"])
+    heads = int(call.attributes.get("num_heads", 0))
     known = known_types(call, 0, 1, 2)
-    if call.opset < AXES_SINCE or known is None or any(call.given[8:]) or any(call.asked[3:]):
+    if call.opset < AXES_SINCE or heads < 1 or known is None or any(call.given[8:]) or any(call.asked[3:]):
         return None
     queries, keys, values = known
     by_head = len(keys.shape) == 4
