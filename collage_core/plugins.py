@@ -18,10 +18,8 @@ from collage_core.devices import CpuDevice, Device, DeviceInfo
 from collage_core.discovery import left_out
 from collage_core.errors import BackendError, CollageError, Terminated, UnknownBackendError
 from collage_core.ir import Definition
-from collage_core.patterns import BackendPattern
 from collage_core.placement import is_transfer, transfers_name
 from collage_core.quantizer import Quantizer
-from collage_core.rules import PatternRule
 from collage_core.standard_output import not_for_others
 from collage_core.target import Target
 from collage_core.transfers import Transfers
@@ -262,19 +260,12 @@ class Registry:
 
 
 def _require_info(thing: Backend | Device | Peer | Quantizer) -> None:
-    """TypeError where it, or a backend's patterns and rules, are not what everybody takes them for."""
+    """TypeError where it is not what everybody takes it for."""
     info, kind = thing.info(), _INFO[next(k for k in _INFO if isinstance(thing, k))]
     if not isinstance(info, kind):
         raise TypeError(f"info() of {thing.name!r} returned {info!r}, which is no {kind.__name__}")
     if info.name.lower() != thing.name.lower():
         raise TypeError(f"{thing.name!r} is {info.name!r} by its info()")
-    if isinstance(thing, Backend):
-        for one in thing.patterns():
-            if not isinstance(one, BackendPattern):
-                raise TypeError(f"patterns() of {thing.name!r} holds {one!r}, which is no BackendPattern")
-        for rule in thing.rules():
-            if not isinstance(rule, PatternRule):
-                raise TypeError(f"rules() of {thing.name!r} holds {rule!r}, which is no PatternRule")
 
 
 def _require_contract(backend: Backend) -> None:

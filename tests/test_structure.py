@@ -62,8 +62,8 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "probing": {"backend", "ir", "target"},
     "discovery": {"folders", "probing"},
     "plugins": {
-        *("backend", "target", "devices", "discovery", "errors", "hookspecs", "ir", "patterns", "placement"),
-        *("quantizer", "reference", "rules", "standard_output", "transfers"),
+        *("backend", "target", "devices", "discovery", "errors", "hookspecs", "ir", "placement"),
+        *("quantizer", "reference", "standard_output", "transfers"),
     },
     "registration": {"errors", "patterns", "plugins", "rules"},
     "reference": {"backend", "target", "devices", "errors", "formats", "ir", "operators"},

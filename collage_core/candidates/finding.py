@@ -192,11 +192,23 @@ def _groups_of(graph: Graph, backend: Backend) -> tuple[dict[NodeSet, tuple[Subg
             refusals.append(Refusal(reason, is_fault=True))
             return None
 
-    for pattern in (*(guarded("patterns", backend.patterns) or ()), *registered_patterns(backend.name)):
+    patterns = guarded("patterns", partial(_all_of, BackendPattern, backend.patterns)) or []
+    rules = guarded("rules", partial(_all_of, PatternRule, backend.rules)) or []
+    for pattern in (*patterns, *registered_patterns(backend.name)):
         guarded(f"pattern {pattern.name or pattern.pattern}", partial(match_pattern, pattern))
-    for rule in (*(guarded("rules", backend.rules) or ()), *registered_rules(backend.name)):
+    for rule in (*rules, *registered_rules(backend.name)):
         guarded(f"rule {rule.name}", partial(grow, rule))
     return groups, refusals
+
+
+def _all_of(kind: type[_T], ask: Callable[[], Iterable[object]]) -> list[_T]:
+    """What is answered; TypeError for what is of another kind."""
+    found: list[_T] = []
+    for one in ask():
+        if not isinstance(one, kind):
+            raise TypeError(f"{one!r} is no {kind.__name__}")
+        found.append(one)
+    return found
 
 
 def _views(graph: Graph, candidates: Sequence[Candidate]) -> list[Candidate]:

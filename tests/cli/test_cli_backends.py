@@ -50,7 +50,6 @@ def _source(name: str, info: str = "", bring: str = "") -> str:
 
 _KIND = "BackendKind.OPERATOR"
 _INFO = f"return BackendInfo({{}}, {_KIND}, {{}})"
-_TOLD = _INFO.format("self.name", '"1", None')
 _PLUGINS = {
     "import_raises": "raise RuntimeError('broken on purpose')",
     "import_misses": "import a_library_that_nobody_has",
@@ -65,9 +64,6 @@ _PLUGINS = {
     "kind_a_text": _source("Kind", info=_INFO.format("self.name", '"1", None').replace(_KIND, "'graph'")),
     "devices_a_text": _source("Devices", info=_INFO.format("self.name", '"1", None, "cpu"')),
     "version_a_number": _source("Version", info=_INFO.format("self.name", "3, None")),
-    "patterns_odd": _source("Patterns", info=_TOLD + "\n    def patterns(self):\n        return [42]"),
-    "rules_odd": _source("Rules", info=_TOLD + "\n    def rules(self):\n        return ['Relu']"),
-    "patterns_exit": _source("Exits", info=_TOLD + "\n    def patterns(self):\n        raise SystemExit(0)"),
     "not_here": _source("abacus"),
     "twin": _source("twin"),
     "twin_again": _source("Twin"),
@@ -87,9 +83,6 @@ _SAID = {
     "kind_a_text": "TypeError: info() tells of no kind, or of what is no text: BackendInfo(",
     "devices_a_text": "TypeError: info() tells the devices 'cpu', which is no tuple of names",
     "version_a_number": "TypeError: info() tells of no kind, or of what is no text: BackendInfo(",
-    "patterns_odd": "TypeError: patterns() of 'Patterns' holds 42, which is no BackendPattern",
-    "rules_odd": "TypeError: rules() of 'Rules' holds 'Relu', which is no PatternRule",
-    "patterns_exit": "SystemExit: 0",
     "twin": "twin 1.0 and twin_again 1.0 bring a backend named 'twin'",
     "twin_again": "twin 1.0 and twin_again 1.0 bring a backend named 'twin'",
     "not_core": "collage-core and not_core 1.0 bring a backend named 'reference'",

@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from collage_onnxruntime.definitions import definitions
+from collage_onnxruntime.definitions.attributes import ATTRIBUTES
 from contrib_models import RNG, Operands, compare, floats, one_node, read_defined
 from onnx import helper
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from collage_core.errors import ModelError
 from collage_core.formats import Array
@@ -267,3 +270,17 @@ def test_before_opset_13_some_are_not_defined() -> None:
     with pytest.raises(ModelError, match=r"^node 'y': .+ does not cover it at opset 12: inputs x float32\["):
         read_defined(model)
     compare(one_node("BiasGelu", _XB, "x b", opset=12), _XB)
+
+
+def test_attributes_are_those_that_the_library_knows() -> None:
+    """A later version may bring one that changes what an operator computes."""
+    known = {
+        schema.name: set(schema.attributes)
+        for schema in get_all_operator_schema()
+        if schema.domain == "com.microsoft"
+    }
+    assert {name: set(attributes) for name, attributes in ATTRIBUTES.items()} == {
+        name: known[name] for name in ATTRIBUTES
+    }
+    handed_on = {d.op_type for d in definitions()} - ATTRIBUTES.keys()
+    assert handed_on == {"FusedConv", "FusedGemm"}

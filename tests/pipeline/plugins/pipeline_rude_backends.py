@@ -10,6 +10,7 @@ from collage_core.errors import Refusal
 from collage_core.ir import Subgraph
 from collage_core.patterns import BackendPattern, is_op, wildcard
 from collage_core.plugins import hookimpl
+from collage_core.rules import PatternRule
 from collage_core.target import Target
 
 
@@ -33,6 +34,29 @@ class Leaves(Rude):
     name = "leaves"
 
     def variants(self, subgraph: Subgraph, target: Target) -> Sequence[Variant] | Refusal:
+        raise SystemExit(0)
+
+
+class Odd(Rude):
+    name = "odd"
+
+    def patterns(self) -> Sequence[BackendPattern]:
+        odd: Any = [42]
+        return odd  # type: ignore[no-any-return]
+
+
+class OddRules(Rude):
+    name = "oddrules"
+
+    def rules(self) -> Sequence[PatternRule]:
+        odd: Any = ["Relu"]
+        return odd  # type: ignore[no-any-return]
+
+
+class Exits(Rude):
+    name = "exits"
+
+    def patterns(self) -> Sequence[BackendPattern]:
         raise SystemExit(0)
 
 
@@ -62,4 +86,4 @@ class Texts(Rude):
 
 @hookimpl
 def collage_backends() -> Sequence[Backend]:
-    return [Leaves(), Numbers(), Unnamable(), Texts()]
+    return [Leaves(), Odd(), OddRules(), Exits(), Numbers(), Unnamable(), Texts()]

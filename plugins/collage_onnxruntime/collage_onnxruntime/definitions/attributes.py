@@ -19,11 +19,22 @@ ATTRIBUTES: Mapping[str, frozenset[str]] = {
             *("qkv_hidden_sizes", "rotary_embedding_dim", "scale", "unidirectional"),
         ),
         "BiasGelu": (),
+        "DequantizeLinear": ("axis",),
+        "DynamicQuantizeMatMul": (),
         "EmbedLayerNormalization": ("epsilon", "mask_index_type"),
         "FastGelu": (),
         "FusedMatMul": ("alpha", "transA", "transB", "transBatchA", "transBatchB"),
         "Gelu": (),
+        "GroupQueryAttention": (
+            *("causal", "do_rotary", "k_norm_epsilon", "k_quant_type", "kv_cache_bit_width", "kv_num_heads"),
+            *("local_window_size", "num_heads", "q_norm_epsilon", "qk_norm_epsilon", "qk_output"),
+            *("rotary_interleaved", "scale", "sliding_window_cache", "smooth_softmax", "softcap"),
+            "v_quant_type",
+        ),
+        "MatMulIntegerToFloat": (),
+        "MatMulNBits": ("K", "N", "accuracy_level", "bits", "block_size", "weight_prepacked"),
         "MultiHeadAttention": ("mask_filter_value", "num_heads", "scale", "unidirectional"),
+        "QGemm": ("alpha", "transA", "transB"),
         "QLinearAdd": (),
         "QLinearAveragePool": _POOLED,
         "QLinearConcat": ("axis",),
@@ -33,6 +44,7 @@ ATTRIBUTES: Mapping[str, frozenset[str]] = {
         "QLinearSigmoid": (),
         "QLinearSoftmax": ("axis", "opset"),
         "QLinearWhere": (),
+        "QuantizeLinear": ("axis",),
         "QuickGelu": ("alpha",),
         "RotaryEmbedding": (
             *("interleaved", "is_packed_batching", "num_heads", "rotary_embedding_dim", "scale"),
@@ -41,4 +53,4 @@ ATTRIBUTES: Mapping[str, frozenset[str]] = {
         "SkipSimplifiedLayerNormalization": ("epsilon",),
     }.items()
 }
-"""By operator; those that are not here look at all their attributes themselves, or hand them on to ONNX's."""
+"""By operator, as of ONNX Runtime 1.32; those that are not here hand theirs on to operators of ONNX."""

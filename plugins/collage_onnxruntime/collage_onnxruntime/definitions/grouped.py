@@ -26,6 +26,7 @@ from collage_onnxruntime.definitions.text import (
 __all__ = ["STATED"]
 
 _KNOWN = {
+    "causal",
     "num_heads",
     "kv_num_heads",
     "scale",
@@ -50,6 +51,8 @@ def _group_query_attention(call: Call) -> str | None:
     if call.opset < AXES_SINCE or known is None or not float_type(call) or unusual:
         return None
     if stated.get("local_window_size", -1) == 0:  # nothing is attended to: nobody means that
+        return None
+    if stated.get("causal", 1) != 1:
         return None
     if (
         any(call.given[10:])

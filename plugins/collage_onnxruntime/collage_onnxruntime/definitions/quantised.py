@@ -115,7 +115,8 @@ def _matmul_n_bits(call: Call) -> str | None:
     """
     block_size, rows, columns = (int(call.attributes[n]) for n in ("block_size", "K", "N"))
     bits = int(call.attributes.get("bits", 4))
-    if call.opset < AXES_SINCE or bits not in _TYPES or call.has(4):
+    is_packed = bool(call.attributes.get("weight_prepacked", 0))  # in an order of some device's own
+    if call.opset < AXES_SINCE or bits not in _TYPES or call.has(4) or is_packed:
         return None
     blocks = -(-rows // block_size)
     zeros = f"zeros = ConstantOfShape <value: tensor = uint8[1] {{{1 << (bits - 1)}}}> (few)"
