@@ -237,7 +237,8 @@ def _require_whole(node: onnx.NodeProto, function: onnx.FunctionProto) -> None:
         if missing := [v for v in n.input if v not in known]:
             raise _fault(node, f"reads {missing[0]!r} in {n.op_type}, which nothing in it computes before")
         known.update(n.output)
-    if missing := [v for v in function.output if v not in known]:
+    asked = [v for v, name in zip(function.output, node.output, strict=False) if name]
+    if missing := [v for v in asked if v not in known]:
         raise _fault(node, f"returns {missing[0]!r}, which nothing in it computes")
     for what, there, given in (
         ("inputs", function.input, node.input),
