@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
+from typing import Any
 
 from collage_core.folders import cache_folder
 
@@ -29,6 +30,8 @@ name.
 
 _LIMIT_S = float(os.environ.get("COLLAGE_DISCOVERY_LIMIT_S", "20"))
 """For one plugin to say what it brings."""
+_ASKED = "variants, too"
+"""What plugins are asked: who was not asked this before is not known."""
 _HOOKS = "collage_backends", "collage_devices", "collage_definitions", "collage_peers", "collage_quantizers"
 
 
@@ -66,6 +69,7 @@ def _mark(point: EntryPoint) -> Path:
     """A file that is there where it could be asked. RuntimeError where nobody's home is known."""
     package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
     facts = [point.name, point.value, package, platform.python_version(), sys.prefix, version("collage-core")]
+    facts.append(_ASKED)
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
     return cache_folder() / "discovered" / digest
 
@@ -138,22 +142,28 @@ def _cause(code: int) -> str:
     return f"crashes ({signal.Signals(-code).name})"
 
 
+def _ask_thing(thing: Any) -> None:
+    """Whatever core asks it in the user's process."""
+    info = getattr(thing, "info", lambda: None)()
+    for ask in ("patterns", "rules"):
+        getattr(thing, ask, list)()
+    if hasattr(thing, "variants") and getattr(info, "available", False):
+        from collage_core.probing import ask_variants  # with the IR, which it has loaded
+
+        ask_variants(thing)
+
+
 def _main(group: str, told_fd: int, names: Sequence[str]) -> None:
     """Ask each plugin what it brings; a line for each that could be asked."""
     points = {p.name: p for p in entry_points(group=group)}
     for name in names:
         try:
-            plugin = points[name].load()
-            for hook in _HOOKS:
-                for thing in getattr(plugin, hook, list)() or ():
-                    for ask in ("info", "patterns", "rules"):
-                        getattr(thing, ask, list)()
-                    if hasattr(thing, "variants"):
-                        from collage_core.probing import ask_variants  # it has loaded as much
-
-                        ask_variants(thing)
-        except (Exception, SystemExit):  # whoever asks it hears it
-            pass
+            with suppress(Exception, SystemExit):  # whoever asks it hears it
+                plugin = points[name].load()
+                things = [thing for hook in _HOOKS for thing in getattr(plugin, hook, list)() or ()]
+                for thing in things:
+                    with suppress(Exception, SystemExit):
+                        _ask_thing(thing)
         except BaseException as error:
             os.write(told_fd, f"raised raises {type(error).__name__}\n".encode())
             os._exit(1)

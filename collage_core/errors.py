@@ -95,8 +95,8 @@ class CostDatabaseError(CollageError):
 class Refusal:
     """Why something was declined; told from an answer by `isinstance`.
 
-    `reason` is one sentence for a person; `node` is the name of the node it is about, where there is one;
-    `is_fault`: whether somebody failed to answer.
+    `reason` is one sentence for a person; `node` is the name of the node it is about, where there is one.
+    `is_fault`: whether it is no answer, but somebody's failure to give one.
     As a condition it raises TypeError: whichever truth it had, `if refusal := check()` or
     `if not variants(...)` would be right for one of its uses and silently wrong for the other.
     """

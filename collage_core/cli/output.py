@@ -20,8 +20,8 @@ __all__ = ["Dispensable", "drop", "require_other", "require_replaceable", "requi
 
 
 def require_writable(output: str, read: Mapping[str, str | os.PathLike[str]] = MappingProxyType({})) -> Path:
-    """Where a file that a person names lies. CollageError where none can be written there, or where it is one
-    that is `read`, by what that is: better now than when there is something to write.
+    """Where a file that a person names lies. CollageError where none can be written there, and as of
+    `require_other`: better now than when there is something to write.
     """
     if not output:
         raise CollageError("cannot write the file: its name is empty")

@@ -83,16 +83,24 @@ class CostDatabase:
                 isolation_level=None,
                 check_same_thread=False,
             )
-            if not self.is_kept and self.path.exists():
-                # Immutable: nobody writes it, and SQLite cannot make the files that it shares with others.
-                uri = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
-                with closing(sqlite3.connect(uri, uri=True)) as source:
-                    source.backup(self._connection)
         try:
+            if not self.is_kept and self.path.exists():
+                self._copy()
             self._open()
         except BaseException:
             self._connection.close()
             raise
+
+    def _copy(self) -> None:
+        """What is known there, into memory. What others have written last may lie beside the file, in the log
+        that SQLite reads with it; where there is none, SQLite is told that nobody writes.
+        """
+        beside = self.path.with_name(f"{self.path.name}-wal")
+        is_all = not beside.exists() or not beside.stat().st_size
+        way = "mode=ro&immutable=1" if is_all else "mode=ro"
+        uri = f"{self.path.absolute().as_uri()}?{way}"
+        with self._errors("cannot be read"), closing(sqlite3.connect(uri, uri=True)) as source:
+            source.backup(self._connection)
 
     def _open(self) -> None:
         with self._errors("cannot be opened"):
@@ -266,7 +274,7 @@ class CostDatabase:
 
 
 def _is_read_only(path: Path) -> bool:
-    """Whether neither the file nor, where there is none, its folder can be made or written."""
+    """Whether the file, or its folder, where SQLite puts others beside it, may not be written."""
     if path.exists() and not os.access(path, os.W_OK):
         return True
     there = next(p for p in path.absolute().parents if p.exists())

@@ -55,10 +55,12 @@ class Hosted:
         return cls(load_stored(graph_path), default_registry().backend(backend), target)
 
     def supported(self, groups: Sequence[Subgraph]) -> list[Refusal | None]:
-        """As `Backend.supported`. ValueError where it does not answer about each."""
+        """As `Backend.supported`. ValueError where it does not answer about each, TypeError for no answer."""
         answers = list(self.backend.supported(groups, self.target))
         if len(answers) != len(groups):
             raise ValueError(f"supported gave {len(answers)} answers about {len(groups)} groups")
+        if odd := [a for a in answers if not isinstance(a, Refusal | None)]:
+            raise TypeError(f"supported returned {odd[0]!r}, which is no Refusal")
         return answers
 
 

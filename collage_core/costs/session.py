@@ -29,6 +29,10 @@ _Answer = TypeVar("_Answer")
 
 _SESSION = "measuring session"
 _COLD_BYTES = 128 << 10
+_MOVED = 1e-30
+"""Of the largest element, how far off a value may be that a conversion only moves: subnormal numbers may be
+lost.
+"""
 """Constants of this size are worth measuring cold: reading them from memory takes some microseconds."""
 
 
@@ -128,9 +132,9 @@ class Session:
         start = time.perf_counter()
         kernel = self.backend.build_conversion(type, item.source, item.destination, self.target)
         build_s = time.perf_counter() - start
-        held_to: Standard = item.destination.dtype
-        if tolerance(item.destination.dtype) <= tolerance(item.source.dtype):
-            held_to = Within(0.0)  # what it does not round it only moves
+        held_to: Standard = max(item.source.dtype, item.destination.dtype, key=tolerance)
+        if item.source.dtype == item.destination.dtype:
+            held_to = Within(_MOVED)
         recorded = self.values.load(item.value)
         value = recorded.astype(item.source.dtype).astype(recorded.dtype)
         source, destination = (item.value, value, item.source), (item.value, value, item.destination)

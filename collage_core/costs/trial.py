@@ -162,8 +162,10 @@ class Trial:
     def _changed(self, except_for: Collection[int] = ()) -> Refusal | None:
         """Whether an input is no longer what it was given. except_for: inputs by their places."""
         for i, ((name, value, f), array) in enumerate(zip(self._inputs, self._sources, strict=True)):
+            if i in except_for:
+                continue
             source = self._copy(array, f)
-            if i not in except_for and not _same(source, value.astype(source.dtype, copy=False)):
+            if not _same(source, value.astype(source.dtype, copy=False)):
                 return Refusal(f"it changed its input {name!r}")
         return None
 
@@ -183,8 +185,8 @@ class Trial:
         return worst, None
 
     def _aliased(self) -> Refusal | None:
-        """Run once for every output that says it may lie in an input's buffer, with it lying there, and once
-        with all of them there: no other output may change for that, and no other input.
+        """Run once for every output that may lie in an input's buffer, with it there, and once with all.
+        No other output may change for that, and no other input.
         """
         shared = {
             o: i
@@ -192,8 +194,11 @@ class Trial:
             if self._outputs[o][2] == self._inputs[i][2]
             and self._outputs[o][1].shape == self._inputs[i][1].shape
         }
-        together = [shared] if len(shared) > 1 and len({*shared.values()}) == len(shared) else []
-        for alias in [*({o: i} for o, i in shared.items()), *together]:
+        together: dict[int, int] = {}
+        for o, i in shared.items():
+            if i not in together.values():  # as the executable's plan: each input for one output
+                together[o] = i
+        for alias in [*({o: i} for o, i in shared.items()), *([together] if len(together) > 1 else [])]:
             self._fill()
             results = [self._sources[alias[o]] if o in alias else r for o, r in enumerate(self._results)]
             where = " and ".join(

@@ -112,10 +112,10 @@ def with_definitions(
 
 
 def _require_defined(model: onnx.ModelProto, known: Mapping[tuple[str, str], Definition], opset: int) -> None:
-    """ModelError for a node that its definition does not cover though all is known that it is asked with: no
-    backend could be compared with anything.
+    """ModelError for a node that its definition does not cover, though all types are known that it is asked
+    with. No backend could be compared with anything.
     """
-    left = [n for n in _nodes(model.graph) if (n.domain, n.op_type) in known]
+    left = [n for n in _needed(model.graph) if (n.domain, n.op_type) in known]
     types = _types(model) if left else {}
     for node in left:
         given = {v: types.get(v, UNKNOWN) for v in node.input if v}
@@ -124,6 +124,16 @@ def _require_defined(model: onnx.ModelProto, known: Mapping[tuple[str, str], Def
             attributes = ", ".join(str(onnx.helper.printable_attribute(a)) for a in node.attribute)
             what = f"inputs {inputs}; {attributes or 'no attributes'}"
             raise _fault(node, f"does not cover it at opset {opset}: {what}")
+
+
+def _needed(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Nodes outside of bodies that an output hangs on."""
+    wanted = {v.name for v in graph.output}
+    for node in reversed(graph.node):
+        if not wanted.isdisjoint(node.output):
+            wanted.update(node.input)
+            wanted.update(v for n in _nodes_within(node) for v in n.input)
+            yield node
 
 
 def _without_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[onnx.TensorProto]]:
@@ -174,6 +184,7 @@ def _with_functions(
             name = next(n for i in count(len(functions)) if (n := f"{node.op_type}_{i}") not in taken)
             taken.add(name)
             functions[key] = _function(node, name, text, opset)
+        _require_whole(node, functions[key])
         node.op_type = functions[key].name
         node.input.extend([""] * (len(functions[key].input) - len(node.input)))
         node.output.extend([""] * (len(functions[key].output) - len(node.output)))
@@ -226,7 +237,6 @@ def _function(node: onnx.NodeProto, name: str, text: str, opset: int) -> onnx.Fu
         if n.domain not in ("", "ai.onnx") or not onnx.defs.has(n.op_type):
             whose = f"{n.domain}." if n.domain else ""
             raise _fault(node, f"is said in {whose}{n.op_type}, which is not ONNX's")
-    _require_whole(node, function)
     return function
 
 
@@ -257,9 +267,14 @@ def _nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodePro
     """Those of its bodies too."""
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                yield from _nodes(body)
+        yield from _nodes_within(node)
+
+
+def _nodes_within(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """Those of a node's bodies."""
+    for attribute in node.attribute:
+        for body in (attribute.g, *attribute.graphs):
+            yield from _nodes(body)
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -81,7 +81,7 @@ def require_static(graph: Graph) -> None:
 def _why_open(graph: Graph, node: Node, output: int) -> str:
     """Why a node's output has no static type."""
     if node.domain and not onnx.defs.has(node.op_type, node.domain):
-        return "onnx does not know the operator, and no plugin that is installed defines it"
+        return "onnx does not know the operator, and no definition of a plugin covers it"
     if fault := inference_fault(graph):
         return fault
     if node.op_type == "If" and not node.domain:

@@ -173,7 +173,7 @@ def _measure(machine: Machine, eager: Sequence[str]) -> tuple[CostRecord, int]:
     with Workspace(graph) as workspace:
         # Never elsewhere: it is this machine's pace that is asked for.
         machine = replace(machine, executor=None)
-        candidates, _ = find_candidates(machine, workspace)
+        candidates, _ = find_candidates(machine, workspace, tells=False)
         progress.phase(CALIBRATING)
         with closing(Ledger(machine, workspace, candidates, policy)) as ledger:
             # Who runs what is what matters here, not who should: guesses choose.

@@ -9,6 +9,7 @@ from pathlib import Path
 from collage_core.backend import Backend, Peer
 from collage_core.costs.check import Standard, Within, standards
 from collage_core.costs.fingerprint import environment_of
+from collage_core.costs.host import named_variables
 from collage_core.costs.seats import Contender
 from collage_core.measuring.workspace import Workspace
 from collage_core.placement import Placement
@@ -110,5 +111,5 @@ _BACKEND_FACTS = ("plugin", "source", "library", "handover")
 
 
 def variables_of(backends: Sequence[Backend], target: Target) -> dict[str, str]:
-    """Environment variables that a process needs which these run in."""
-    return {k: v for b in backends for k, v in b.environment(target).items()}
+    """Environment variables that a process needs which these run in; WorkerError as of `named_variables`."""
+    return {k: v for b in backends for k, v in named_variables(b, target).items()}

@@ -30,19 +30,24 @@ SUPPORT = "support"
 
 
 def find_candidates(
-    machine: Machine, workspace: Workspace, constraints: Constraints | None = None
+    machine: Machine,
+    workspace: Workspace,
+    constraints: Constraints | None = None,
+    *,
+    tells: bool = True,
 ) -> tuple[CandidateSet, dict[str, Taken]]:
     """All candidates for the workspace's graph, and what each graph library takes of it; the libraries'
     answers are kept.
 
-    A library that cannot be asked takes nothing; the reason is noted. PlacementError for a node that nobody
+    A library that cannot be asked takes nothing; the reason is noted. tells: whether it is noted, too, who
+    failed to say what it offers. PlacementError for a node that nobody
     offers to run; see also `generate_candidates`.
     """
     asking = _Asking(machine, workspace)
     taken = {name: asking.taken(name) for name in machine.of_kind(BackendKind.GRAPH)}
     backends = machine.backends.values()
     candidates = generate_candidates(workspace.graph, backends, machine.target, constraints, taken)
-    for name, refusals in candidates.refusals.items():
+    for name, refusals in candidates.refusals.items() if tells else ():
         if faults := [str(r) for r in refusals if r.is_fault]:
             more = f", and {len(faults) - 1} more" if faults[1:] else ""
             machine.progress.note(f"{faults[0]}{more} {machine.remedy(name)}")

@@ -24,9 +24,8 @@ from collage_run.restoring import restore
 
 from collage_core.backend import Backend, Kernel, StoredKernel, Variant
 from collage_core.folders import user_folder
-from collage_core.formats import Array, Format, plain, row_major_bytes, view
+from collage_core.formats import CPU, Array, Format, device_of, plain, row_major_bytes, view
 from collage_core.ir import Graph, Subgraph, TensorType
-from collage_core.plugins import default_registry
 from collage_core.private_files import PrivateFiles
 from collage_core.sources import source_hash
 from collage_core.target import Target
@@ -56,7 +55,11 @@ class KernelStore:
         self._left_bytes = _MOST_AT_ONCE_BYTES
 
     def key_of(self, backend: Backend, subgraph: Subgraph, variant: Variant, target: Target) -> str | None:
-        """Of a group's kernel; None where it is not to be kept."""
+        """Of a group's kernel; None where it is not to be kept: on another device, of which the key knows
+        nothing, none is.
+        """
+        if variant.device != CPU:
+            return None
         if self._made_by_text(backend, target) is None:
             return None  # before any constant is looked at
         if any(isinstance(a, Graph) for n in subgraph.nodes for a in n.attributes.values()):
@@ -69,7 +72,9 @@ class KernelStore:
     def key_of_conversion(
         self, backend: Backend, type: TensorType, source: Format, destination: Format, target: Target
     ) -> str | None:
-        """Of a conversion's kernel; None where it is not to be kept."""
+        """Of a conversion's kernel; None where it is not to be kept, as of a group's."""
+        if device_of((source, destination)) != CPU:
+            return None
         return self._key(backend, target, [f"{type}: {source} -> {destination}"])
 
     def restored(self, key: str) -> Kernel | None:
@@ -125,9 +130,7 @@ def _made_by(backend: Backend, target: Target) -> str | None:
     core += [source_hash(f"collage_core.{name}") for name in ("backend", "ir", "operators")]
     core.append(source_hash("collage_run"))
     versions = [info.version, source, info.library_version or ""]
-    devices = [str(default_registry().device(name).facts()) for name in target.accelerators]
-    where = [runs_code_of(), str(target), *devices]
-    return "\n".join([str(_VERSION), *core, backend.name, *versions, *where])
+    return "\n".join([str(_VERSION), *core, runs_code_of(), backend.name, *versions, str(target)])
 
 
 def _parts(key: str, stored: StoredKernel) -> Iterator[bytes | memoryview]:

@@ -55,7 +55,7 @@ _PYTHONS_OWN = (bz2, ctypes, hashlib, lzma, sqlite3, ssl)
 """What these load is nobody's library."""
 _BUILDS, _FIRST_BUILDS, _BUILDS_BETWEEN = 500, 100, 50
 _BUILDING_LIMIT_S = 60.0
-_MOST_GROWTH = (("KiB", 16 << 20, 1024), ("open files", 20, 1), ("threads", 20, 1))
+_MOST_GROWTH = (("KiB of memory", 16 << 20, 1024), ("open file(s)", 20, 1), ("thread(s)", 20, 1))
 """Of what `_held` tells, how much more there may be in the end, and the unit that it is told in."""
 _TIMERS = signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF
 _LIMITS = [name for name in dir(resource) if name.startswith("RLIMIT_")]
@@ -264,10 +264,11 @@ def _mapped() -> set[str]:
 
 
 def _held() -> Mapping[str, int]:
-    """What this process has of the system: bytes that are resident, open files, threads."""
+    """What this process has of the system; of memory the bytes that are resident."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     files, threads = (len(os.listdir(f"/proc/self/{folder}")) for folder in ("fd", "task"))
-    return {"KiB": pages * os.sysconf("SC_PAGE_SIZE"), "open files": files, "threads": threads}
+    found = pages * os.sysconf("SC_PAGE_SIZE"), files, threads
+    return dict(zip((what for what, _, _ in _MOST_GROWTH), found, strict=True))
 
 
 def _state() -> dict[str, object]:

@@ -91,7 +91,7 @@ def test_files_that_are_left_open_are_seen(tmp_path: Path) -> None:
     found = _checked("opensfiles", tmp_path, "-k", "test_growth")
     assert found["failed"] == ["growth"]
     (fault,) = found["checks"]["growth"]["faults"]
-    assert all(line.endswith("each build leaves 1 open files behind") for line in fault.splitlines())
+    assert all(line.endswith("each build leaves 1 open file(s) behind") for line in fault.splitlines())
 
 
 @pytest.mark.ci
@@ -105,6 +105,28 @@ def test_what_it_has_changed_before_is_seen(tmp_path: Path) -> None:
         "it sets the variable BROKEN_BY_C",
         "it sets the variable BROKEN_BY_PYTHON",
     ]
+
+
+@pytest.mark.ci
+def test_whatever_it_changes_is_seen(tmp_path: Path) -> None:
+    found = _checked("meddles", tmp_path, "-k", "test_manners")
+    assert found["failed"] == ["manners"]
+    told = "\n".join(found["checks"]["manners"]["faults"]).splitlines()
+    assert told[:5] == [
+        "it changes a timer that will send a signal",
+        "it changes how warnings are shown",
+        "it changes where Python looks for modules",
+        "it changes Python's logging",
+        "it changes what is done with exceptions that nobody catches",
+    ]
+    assert told[5] == "and 4 more"
+
+
+@pytest.mark.ci
+def test_threads_that_are_left_are_seen(tmp_path: Path) -> None:
+    found = _checked("startsthreads", tmp_path, "-k", "test_growth")
+    assert found["failed"] == ["growth"]
+    assert all("each build leaves 1 thread(s) behind" in f for f in found["checks"]["growth"]["faults"])
 
 
 @pytest.mark.slow

@@ -88,6 +88,19 @@ def test_costs_are_read_where_nothing_can_be_written(
     assert file.read_bytes() == before
 
 
+def test_what_others_have_just_written_is_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lies beside the file while they have that open."""
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    file = folder / "costs.sqlite"
+    with CostDatabase(file) as theirs:
+        theirs.put(_KEY, CostRecord("ok", 1.0), 3.0)
+        _read_only(folder, monkeypatch)
+        with CostDatabase(file, may_be_read_only=True) as ours:
+            assert not ours.is_kept
+            assert ours.get(_KEY) == CostRecord("ok", 1.0)
+
+
 @pytest.mark.ci
 def test_a_bundle_is_checked_where_nothing_can_be_written(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -100,6 +100,30 @@ def test_one_that_cannot_be_asked_costs_itself(site: Site, fault: str) -> None:
 
 
 @pytest.mark.ci
+def test_each_thing_that_a_plugin_brings_is_asked(site: Site) -> None:
+    """What one of them raises hides no other; who says that it is not available is not asked."""
+    source = (
+        _OFFERS.format("raise ValueError")
+        + """
+class Brown(Acme):
+    name = "brown"
+    def info(self): return BackendInfo("brown", BackendKind.OPERATOR, "1", "1", reason=WHY)
+    def variants(self, subgraph, target): os._exit(3)
+@hookimpl
+def collage_backends(): return [Acme(), Brown()]
+"""
+    )
+    site.install("acme", "WHY = None\n" + source)
+    found = site.backends()
+    assert found["acme"]["reason"].startswith(
+        "asked what it brings, it ends the process (status 3) (acme 1.0;"
+    )
+    site.install("acme", "WHY = 'not here'\n" + source, version="1.1")
+    found = site.backends()
+    assert (found["acme"]["available"], found["brown"]["reason"]) == (True, "not here")
+
+
+@pytest.mark.ci
 def test_one_that_is_mended_is_asked_again(site: Site) -> None:
     site.install("acme", _FAULTS["crashes"][0])
     site.install("brown", _FAULTS["leaves"][0])

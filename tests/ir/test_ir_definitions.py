@@ -190,6 +190,21 @@ def test_a_definition_that_is_none_is_named(text: str, fault: str) -> None:
         _read("[n] z = a.F (x)", Definition("a", "F", lambda call: text))
 
 
+def test_what_no_output_hangs_on_may_lack_a_definition() -> None:
+    graph = _read("z = Relu (x) w = a.F (x)", Definition("a", "F", lambda call: None))
+    assert [n.qualified_op for n in graph.nodes] == ["Relu", "a.F"]
+
+
+def test_each_node_is_looked_at_though_its_text_is_known() -> None:
+    text = "(x) => (y, q) { y = Relu (x) }"
+    for nodes, fault in (
+        ("p = a.F (x) [n] z = a.F (p, x)", "has 1 inputs, and the node has 2"),
+        ("p = a.F (x) [n] z, w = a.F (p)", "returns 'q', which nothing in it computes"),
+    ):
+        with pytest.raises(ModelError, match=f"node 'n': the definition of a.F {fault}"):
+            _read(nodes, Definition("a", "F", lambda call: text))
+
+
 def test_what_would_end_the_process_is_named() -> None:
     def state(call: Call) -> str:
         raise SystemExit(0)

@@ -196,6 +196,15 @@ def test_constants_of_what_is_never_restored_are_not_looked_at(tmp_path: Path) -
     assert not store._digests
 
 
+def test_devices_that_are_not_here_are_no_matter_to_others_kernels(tmp_path: Path) -> None:
+    """A bundle names those that might have taken part. Kernels on them are not kept."""
+    group = make_group([node("Mul", ["x", "w"], ["o"])], {"x": _X}, {"w": _W})
+    store, target, variant = KernelStore(tmp_path), Target("cpu", 1, (), ("elsewhere",)), plain_variant(group)
+    assert store.key_of(_Packer(), group, variant, target) is not None
+    there = Variant(*(tuple(f.on("elsewhere") for f in fs) for fs in (variant.inputs, variant.outputs)))
+    assert store.key_of(_Packer(), group, there, target) is None
+
+
 @pytest.mark.parametrize("error", [RuntimeError("another library"), BackendUnavailableError("nobody can")])
 def test_what_cannot_be_restored_is_built(
     error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import logging
 import os
+import resource
 import signal
+import sys
+import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -158,6 +163,34 @@ class OpensFiles(Sound):
 
     def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
         os.open(os.devnull, os.O_RDONLY)
+        return super().build(subgraph, variant, target)
+
+
+class StartsThreads(Sound):
+    """One for each kernel, which waits for ever."""
+
+    name = "startsthreads"
+
+    def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+        threading.Thread(target=OVER.wait, daemon=True).start()
+        return super().build(subgraph, variant, target)
+
+
+class Meddles(Sound):
+    """With whatever a process has."""
+
+    name = "meddles"
+
+    def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+        signal.setitimer(signal.ITIMER_REAL, 3600.0)
+        warnings.simplefilter("ignore")
+        sys.path.append("/nowhere")
+        logging.root.setLevel(logging.CRITICAL)
+        sys.excepthook = lambda kind, error, trace: None
+        sys.setrecursionlimit(5000)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.nice(1)
+        tempfile.mkstemp()
         return super().build(subgraph, variant, target)
 
 
@@ -330,5 +363,5 @@ FAULTY = (
 
 @hookimpl
 def collage_backends() -> Sequence[Backend]:
-    subtly = Remembers(), OneContext(), SetsVariables(), OpensFiles(), OnesAlone()
+    subtly = Remembers(), OneContext(), SetsVariables(), OpensFiles(), OnesAlone(), StartsThreads(), Meddles()
     return [Sound(), *subtly, Rare(), RareManners(), Unable(), Crashing(), *(kind() for kind in FAULTY)]

@@ -17,7 +17,7 @@ from collage_dnnl.library import LIBRARY_FILE
 from collage_dnnl.patterns import patterns
 from collage_dnnl.rules import POST_OPS_RULE
 from collage_dnnl.tensor import FP32, WHOLE_NUMBERS
-from collage_dnnl.variants import has_odd_channels, own_variants, variants
+from collage_dnnl.variants import convolved_channels, own_variants, variants
 
 if TYPE_CHECKING:
     from collage_dnnl.kernels.plan import Plan
@@ -29,6 +29,8 @@ _MAX_CONVERSION_RANK = 6
 _UNCOMPILED = "ref"
 _BY_PAIRS = ("brg_conv", "brgconv")
 """Implementations that read channels in pairs."""
+_BY_ROWS, _FEW_CHANNELS = "jit:avx512_core_amx", 16
+"""Those that read some pixels of few channels as if they were one of many. Seen with up to four channels."""
 
 
 class DnnlBackend(Backend):
@@ -112,15 +114,20 @@ class DnnlBackend(Backend):
     @staticmethod
     def _refuse_careless(library: Library, subgraph: Subgraph, variant: Variant, planned: Plan) -> None:
         """In bfloat16 some convolutions read channels in pairs: of an odd number, the next pixel's or group's
-        first one as well, times zero. Where that is infinite or NaN, pixels are lost that have nothing to do
-        with it. DeclinedError for those.
+        first one as well, times zero. With AMX those of few channels read the pixels beside a window so.
+        Where that is infinite or NaN, pixels are lost that have nothing to do with it. DeclinedError for
+        those.
         """
         from collage_dnnl.kernels.asking import implementation_of
 
-        if not rounded_to(subgraph, variant) or not has_odd_channels(subgraph):
+        channels = convolved_channels(subgraph)
+        if not rounded_to(subgraph, variant) or not (channels % 2 or 0 < channels < _FEW_CHANNELS):
             return
-        if (implementation_of(library, planned) or "").startswith(_BY_PAIRS):
+        implementation = implementation_of(library, planned) or ""
+        if channels % 2 and implementation.startswith(_BY_PAIRS):
             raise DeclinedError("oneDNN's convolution of an odd number of channels reads a neighbour's, too")
+        if channels < _FEW_CHANNELS and implementation.startswith(_BY_ROWS):
+            raise DeclinedError("oneDNN's convolution of few channels reads the pixels beside them, too")
 
     def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
         floats = type.dtype == FP32 and {source.dtype, destination.dtype} <= {FP32, BFLOAT16}

@@ -18,7 +18,7 @@ from collage_dnnl.quantised import parse_group
 from collage_dnnl.support import REDUCTIONS
 from collage_dnnl.tensor import FP32, operand_format
 
-__all__ = ["has_odd_channels", "own_variants", "variants"]
+__all__ = ["convolved_channels", "own_variants", "variants"]
 
 _Way = Callable[[Graph, str], Layout]
 _Dtypes = tuple[str, str]
@@ -84,14 +84,13 @@ def _on_whole_numbers(subgraph: Subgraph, chain: Chain) -> Sequence[Variant]:
     return list(dict.fromkeys(found))
 
 
-def has_odd_channels(subgraph: Subgraph) -> bool:
-    """Whether it convolves an odd number of channels with each other."""
+def convolved_channels(subgraph: Subgraph) -> int:
+    """How many channels it convolves with each other; 0 where it convolves none."""
     graph = subgraph.graph
     for node in subgraph.nodes:
         if node.op_type in ("Conv", "ConvTranspose"):
-            channels = graph.shape_of(node.inputs[0])[1] // int(node.attributes.get("group", 1))
-            return channels % 2 == 1
-    return False
+            return graph.shape_of(node.inputs[0])[1] // int(node.attributes.get("group", 1))
+    return 0
 
 
 def _offered(
