@@ -25,6 +25,7 @@ from onnx import helper, numpy_helper
 
 from collage_core.backend import Backend, Bound, Kernel, StoredKernel, Variant, exact_values, rounded_to
 from collage_core.costs.check import compare, rounded_answers, standards
+from collage_core.costs.trial import ways_to_share
 from collage_core.devices import Station
 from collage_core.errors import DeclinedError, InputError, Refusal
 from collage_core.formats import Array, Format, own
@@ -326,15 +327,18 @@ def _check_kernel(
     fixed = [i for i, name in enumerate(subgraph.outputs) if name not in drawn]
     if repeatable and not all(_same(answers[0][i], answers[1][i]) for i in fixed):
         raise AssertionError("the second call answers otherwise than the first, on the same inputs")
-    first = runs[0]
-    for output, source in kernel.may_alias.items():
-        # other shapes or formats are never made to share: core tells that by itself
-        alike = variant.outputs[output] == variant.inputs[source]
-        if alike and first.outputs[output].shape == first.inputs[subgraph.inputs[source]].shape:
-            others = [i for i in range(len(first.inputs)) if i != source]
-            with _naming(f"output {output} in the buffer of input {source}"):
-                bound = bind(kernel, subgraph, variant, first.inputs, {output: source})
-                _call(bound, subgraph, first, others, tolerances)
+    first, shapes = runs[0], [runs[0].inputs[v].shape for v in subgraph.inputs]
+    # other shapes or formats are never made to share: core tells that by itself
+    alike = {
+        o: i
+        for o, i in kernel.may_alias.items()
+        if (variant.outputs[o], first.outputs[o].shape) == (variant.inputs[i], shapes[i])
+    }
+    for alias in ways_to_share(alike):
+        others = [i for i in range(len(first.inputs)) if i not in alias.values()]
+        with _naming(" and ".join(f"output {o} in the buffer of input {i}" for o, i in alias.items())):
+            bound = bind(kernel, subgraph, variant, first.inputs, alias)
+            _call(bound, subgraph, first, others, tolerances)
     contexts = [(run, bind(kernel, subgraph, variant, run.inputs)) for run in (first, runs[-1])]
     for run, bound in (contexts[1], contexts[0], contexts[1]):
         with _naming("bound twice"):
@@ -382,9 +386,8 @@ def _read_again(stored: StoredKernel) -> StoredKernel:
 
 
 def _same(one: Array, other: Array) -> bool:
-    if one.dtype.kind in "biu":
-        return one.tobytes() == other.tobytes()
-    return np.array_equal(one, other, equal_nan=True)
+    is_whole = one.dtype.kind in "biu"
+    return one.tobytes() == other.tobytes() if is_whole else np.array_equal(one, other, equal_nan=True)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from collage_core.devices import Station
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import Array, Format, device_of
 
-__all__ = ["Operand", "Trial"]
+__all__ = ["Operand", "Trial", "ways_to_share"]
 
 Operand = tuple[str, Array, Format]
 """A value's name, its recorded elements, and the format in which the kernel sees it."""
@@ -194,11 +194,7 @@ class Trial:
             if self._outputs[o][2] == self._inputs[i][2]
             and self._outputs[o][1].shape == self._inputs[i][1].shape
         }
-        together: dict[int, int] = {}
-        for o, i in shared.items():
-            if i not in together.values():  # as the executable's plan: each input for one output
-                together[o] = i
-        for alias in [*({o: i} for o, i in shared.items()), *([together] if len(together) > 1 else [])]:
+        for alias in ways_to_share(shared):
             self._fill()
             results = [self._sources[alias[o]] if o in alias else r for o, r in enumerate(self._results)]
             where = " and ".join(
@@ -214,6 +210,17 @@ class Trial:
             if wrong is not None:
                 return Refusal(f"{wrong} when output {where}")
         return None
+
+
+def ways_to_share(shared: Mapping[int, int]) -> list[Mapping[int, int]]:
+    """Which outputs may lie in which inputs' buffers, one by one, and all at once as an executable's plan has
+    them: each input for one output. shared: inputs by output, by their places.
+    """
+    together: dict[int, int] = {}
+    for output, source in shared.items():
+        if source not in together.values():
+            together[output] = source
+    return [*({o: i} for o, i in shared.items()), *([together] if len(together) > 1 else [])]
 
 
 def _unanswered(value: Array, format: Format) -> Array:

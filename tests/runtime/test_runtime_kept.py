@@ -201,7 +201,8 @@ def test_devices_that_are_not_here_are_no_matter_to_others_kernels(tmp_path: Pat
     group = make_group([node("Mul", ["x", "w"], ["o"])], {"x": _X}, {"w": _W})
     store, target, variant = KernelStore(tmp_path), Target("cpu", 1, (), ("elsewhere",)), plain_variant(group)
     assert store.key_of(_Packer(), group, variant, target) is not None
-    there = Variant(*(tuple(f.on("elsewhere") for f in fs) for fs in (variant.inputs, variant.outputs)))
+    inputs, outputs = (tuple(f.on("elsewhere") for f in fs) for fs in (variant.inputs, variant.outputs))
+    there = Variant(inputs, outputs)
     assert store.key_of(_Packer(), group, there, target) is None
 
 
