@@ -17,7 +17,7 @@ from collage_simulator.costs import VARIABLE, declared
 from collage_simulator.device import SimQueue
 from simulated_chain import CHAIN, ONLY_SIM, declare, devices_of, optimized
 
-from collage_core import Constraints, Optimization, Target, build
+from collage_core import Constraints, Optimization, Target, build, optimize
 from collage_core.errors import CollageError
 from collage_core.measuring.progress import Silent
 from collage_core.pipeline.effort import NORMAL
@@ -341,3 +341,27 @@ def test_the_command(parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "no: COLLAGE_SIMULATOR is an object of numbers" in capsys.readouterr().out
     assert main(["costs", "prune", "--stale"]) == 0
     assert capsys.readouterr().out.startswith("0 "), "what cannot be told is kept"
+
+
+def test_values_go_from_device_to_device_by_way_of_the_host(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though nothing on the host reads or writes them."""
+    declare(monkeypatch, **_FREE)
+    monkeypatch.setenv(PLUGINS_VARIABLE, "simulator_pair")
+    default_registry.cache_clear()
+    only = Constraints(excluded=[("sim", "Tanh"), ("sim2", "Neg"), ("reference", None)])
+    found = optimize(
+        parse("(float[64,64] x) => (float[64,64] y) { a = Neg(x) b = Tanh(a) y = Neg(b) }"),
+        backends=["sim", "sim2"],
+        target=Target("cpu", 1, accelerators=("sim", "sim2")),
+        costs=tmp_path / "costs.sqlite",
+        rounds=0,
+        constraints=only,
+    )
+    assert devices_of(found.placement) == ["sim", "sim2", "sim"]
+    assert [c.destination.device for c in found.placement.conversions] == [
+        *("sim", "cpu", "sim2", "cpu", "sim", "cpu")
+    ]
+    x = np.random.default_rng(0).standard_normal((64, 64), np.float32)
+    np.testing.assert_allclose(build(found.graph, found.placement)({"x": x})["y"], np.tanh(x), atol=1e-6)
