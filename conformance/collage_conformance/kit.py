@@ -9,6 +9,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +37,7 @@ CHAINS = 20
 _TOLD = 5
 """So many faults of one test are told."""
 _PROCESS_LIMIT_S = 600.0
+_GRACE_S = 2.0
 _NOTHING = "it builds nothing of what is at hand, or too slowly to tell"
 
 _LIMITS = ("==", "===", "~=", "<", "<=")
@@ -233,25 +236,46 @@ class Conformance:
         file.unlink(missing_ok=True)
         arguments = [check, subject.backend.name, str(subject.target.threads), str(file)]
         variables = {**_VARIABLES, **subject.backend.environment(subject.target), "PYTHONHASHSEED": seed}
-        try:
-            done = subprocess.run(
+        # Not by pipes, which whatever it starts and leaves would hold open.
+        output, errors = folder / "output", folder / "errors"
+        with output.open("w") as out, errors.open("w") as err:
+            process = subprocess.Popen(
                 [sys.executable, "-m", "collage_conformance.kernels", *arguments],
-                env={**variables, "TMPDIR": str(folder)},
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_PROCESS_LIMIT_S,
+                env={**variables, "TMPDIR": tempfile.mkdtemp(dir=folder)},
+                stdout=out,
+                stderr=err,
                 preexec_fn=_as_at_first,
+                start_new_session=True,
             )
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"it hangs: {check} took more than {_PROCESS_LIMIT_S:g} s") from None
-        if done.returncode or not file.exists():
-            last = "; ".join(done.stderr.strip().splitlines()[-3:])
-            raise AssertionError(f"the process ends with status {done.returncode}: {last}")
-        _require(not done.stdout, f"it writes to standard output: {done.stdout[:200]!r}")
+            try:
+                status = process.wait(_PROCESS_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                raise AssertionError(f"it hangs: {check} took more than {_PROCESS_LIMIT_S:g} s") from None
+            finally:
+                are_left = _end(process)
+        if status or not file.exists():
+            last = "; ".join(errors.read_text(errors="replace").strip().splitlines()[-3:])
+            raise AssertionError(f"the process ends with status {status}: {last}")
+        written = output.read_text(errors="replace")
+        _require(not written, f"it writes to standard output: {written[:200]!r}")
         told = json.loads(file.read_text())
         _skip_unless(told is not None, _NOTHING)
-        return list(told)
+        return [*told, *(["it leaves processes running"] if are_left else [])]
+
+
+def _end(process: subprocess.Popen[bytes]) -> bool:
+    """End all that it has started. Whether anything went on when it had ended, and some time later."""
+    end_s = time.monotonic() + _GRACE_S
+    try:
+        while process.poll() is not None and time.monotonic() < end_s:
+            os.killpg(process.pid, 0)
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    finally:
+        process.wait()
+    return True
 
 
 def _as_at_first() -> None:

@@ -123,6 +123,12 @@ def test_whatever_it_changes_is_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.ci
+def test_processes_that_are_left_are_seen_and_ended(tmp_path: Path) -> None:
+    found = _checked("startsprocesses", tmp_path, "-k", "test_manners")
+    assert found["checks"]["manners"]["faults"] == ["it leaves processes running"]
+
+
+@pytest.mark.ci
 def test_threads_that_are_left_are_seen(tmp_path: Path) -> None:
     found = _checked("startsthreads", tmp_path, "-k", "test_growth")
     assert found["failed"] == ["growth"]

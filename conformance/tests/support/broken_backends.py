@@ -8,6 +8,7 @@ import logging
 import os
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -194,6 +195,17 @@ class Meddles(Sound):
         return super().build(subgraph, variant, target)
 
 
+class StartsProcesses(Sound):
+    """One, which outlives it."""
+
+    name = "startsprocesses"
+
+    def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
+        if not LEFT_BEHIND:
+            LEFT_BEHIND.append(subprocess.Popen(["sleep", "300"]))
+        return super().build(subgraph, variant, target)
+
+
 class Threads(Sound):
     """Runs on two threads, whatever it is told."""
 
@@ -363,5 +375,7 @@ FAULTY = (
 
 @hookimpl
 def collage_backends() -> Sequence[Backend]:
-    subtly = Remembers(), OneContext(), SetsVariables(), OpensFiles(), OnesAlone(), StartsThreads(), Meddles()
-    return [Sound(), *subtly, Rare(), RareManners(), Unable(), Crashing(), *(kind() for kind in FAULTY)]
+    subtly = [Remembers(), OneContext(), SetsVariables(), OnesAlone(), Meddles()]
+    leaving = [OpensFiles(), StartsThreads(), StartsProcesses()]
+    others = [Rare(), RareManners(), Unable(), Crashing()]
+    return [Sound(), *subtly, *leaving, *others, *(kind() for kind in FAULTY)]
