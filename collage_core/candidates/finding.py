@@ -192,8 +192,8 @@ def _groups_of(graph: Graph, backend: Backend) -> tuple[dict[NodeSet, tuple[Subg
             refusals.append(Refusal(reason, is_fault=True))
             return None
 
-    patterns = guarded("patterns", partial(_all_of, BackendPattern, backend.patterns)) or []
-    rules = guarded("rules", partial(_all_of, PatternRule, backend.rules)) or []
+    patterns = guarded("patterns", lambda: _all_of(BackendPattern, backend.patterns())) or []
+    rules = guarded("rules", lambda: _all_of(PatternRule, backend.rules())) or []
     for pattern in (*patterns, *registered_patterns(backend.name)):
         guarded(f"pattern {pattern.name or pattern.pattern}", partial(match_pattern, pattern))
     for rule in (*rules, *registered_rules(backend.name)):
@@ -201,10 +201,10 @@ def _groups_of(graph: Graph, backend: Backend) -> tuple[dict[NodeSet, tuple[Subg
     return groups, refusals
 
 
-def _all_of(kind: type[_T], ask: Callable[[], Iterable[object]]) -> list[_T]:
-    """What is answered; TypeError for what is of another kind."""
+def _all_of(kind: type[_T], answer: Iterable[object]) -> list[_T]:
+    """The same; TypeError for what is of another kind."""
     found: list[_T] = []
-    for one in ask():
+    for one in answer:
         if not isinstance(one, kind):
             raise TypeError(f"{one!r} is no {kind.__name__}")
         found.append(one)

@@ -19,6 +19,7 @@ _SAID = {
     "leaves": "leaves failed to say what it offers: BackendError: it would end the process: sys.exit(0)",
     "odd": "patterns of odd failed: TypeError: 42 is no BackendPattern",
     "oddrules": "rules of oddrules failed: TypeError: 'Relu' is no PatternRule",
+    "raises": "patterns of raises failed: RuntimeError: no patterns today",
     "exits": "patterns of exits failed: BackendError: it would end the process: sys.exit(0)",
     "numbers": "it failed to name its environment variables: TypeError: ",
     "unnamable": "it failed to name its environment variables: ValueError: 'A=B' cannot be 'x",

@@ -53,6 +53,14 @@ class OddRules(Rude):
         return odd  # type: ignore[no-any-return]
 
 
+class Raises(Rude):
+    name = "raises"
+
+    @property
+    def patterns(self) -> Any:
+        raise RuntimeError("no patterns today")
+
+
 class Exits(Rude):
     name = "exits"
 
@@ -86,4 +94,4 @@ class Texts(Rude):
 
 @hookimpl
 def collage_backends() -> Sequence[Backend]:
-    return [Leaves(), Odd(), OddRules(), Exits(), Numbers(), Unnamable(), Texts()]
+    return [Leaves(), Odd(), OddRules(), Raises(), Exits(), Numbers(), Unnamable(), Texts()]
