@@ -35,6 +35,7 @@ class Notes(Silent):
         self.told.append(text)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", _SAID)
 def test_it_costs_itself_and_is_told(name: str, parse: Parse, tmp_path: Path) -> None:
     registry, notes = Registry([importlib.import_module("pipeline_rude_backends")]), Notes()
