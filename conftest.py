@@ -46,6 +46,8 @@ _BEGUN_S = pytest.StashKey[float]()
 _TOOK, _TIER = "seconds", "tier"
 ELAPSED = "elapsed"
 """Among the table's tiers: what each took by the clock."""
+_SLOWEST = 4
+"""So many times as long a tier may take: machines here differ by two, beside other work or not."""
 _NOISE_S = 5
 """No folder is told to be slow for less."""
 
@@ -165,7 +167,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--seconds",
         choices=("compare", "update"),
         help=f"whole tiers only: compare what each folder took with {SECONDS.name}, and fail where a tier "
-        "takes more than twice as much; or write it there anew",
+        "takes more than four times as much; or write it there anew",
     )
 
 
@@ -192,7 +194,7 @@ class _Seconds:
             self._taken[tier][folder] += float(took)  # type: ignore[arg-type]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        slow = [tier for tier in self._taken if self._sum(tier) > 2 * sum(self._expected(tier).values())]
+        slow = [t for t in self._taken if self._sum(t) > _SLOWEST * sum(self._expected(t).values())]
         if slow and not self._update and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
