@@ -68,8 +68,8 @@ def _reasons(told: str) -> dict[str, str]:
 def _mark(point: EntryPoint) -> Path:
     """A file that is there where it could be asked. RuntimeError where nobody's home is known."""
     package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
-    facts = [point.name, point.value, package, platform.python_version(), sys.prefix, version("collage-core")]
-    facts.append(_ASKED)
+    here = platform.python_version(), sys.prefix, version("collage-core")
+    facts = [point.name, point.value, package, *here, _ASKED]
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
     return cache_folder() / "discovered" / digest
 

@@ -69,11 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     args = argparse.Namespace(measures=False)
-    is_read = False
     try:
         forget_settings()
         args = _parser().parse_args(arguments)
-        is_read = True
         if threading.current_thread() is threading.main_thread():
             # So that `with` blocks end and temporary folders go, as on Ctrl-C.
             signal.signal(signal.SIGTERM, _terminate)
@@ -99,7 +97,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             raise
         return _fail(f"out of memory or of processes: {error}")
     except SystemExit as error:
-        if is_read and not isinstance(error, Terminated):
+        if hasattr(args, "run") and not isinstance(error, Terminated):  # no longer argparse's own
             *_, (frame, line) = walk_tb(error.__traceback__)
             where = f"{frame.f_code.co_filename}:{line}"
             return _fail(f"a plugin would end the process: sys.exit({error.code!r}) at {where}")

@@ -29,11 +29,11 @@ _Answer = TypeVar("_Answer")
 
 _SESSION = "measuring session"
 _COLD_BYTES = 128 << 10
+"""Constants of this size are worth measuring cold: reading them from memory takes some microseconds."""
 _MOVED = 1e-30
 """Of the largest element, how far off a value may be that a conversion only moves: subnormal numbers may be
 lost.
 """
-"""Constants of this size are worth measuring cold: reading them from memory takes some microseconds."""
 
 
 class Session:

@@ -40,8 +40,8 @@ def find_candidates(
     answers are kept.
 
     A library that cannot be asked takes nothing; the reason is noted. tells: whether it is noted, too, who
-    failed to say what it offers. PlacementError for a node that nobody
-    offers to run; see also `generate_candidates`.
+    failed to say what it offers. PlacementError for a node that nobody offers to run; see also
+    `generate_candidates`.
     """
     asking = _Asking(machine, workspace)
     taken = {name: asking.taken(name) for name in machine.of_kind(BackendKind.GRAPH)}

@@ -21,8 +21,11 @@ _DOMAIN = "com.microsoft"
 def definitions() -> Sequence[Definition]:
     """Of what its tools write: into quantised models, and where they join operators of a transformer's."""
     modules = attention, fused, grouped, quantised, rotary, transformers
-    stated = {name: state for m in modules for name, state in m.STATED.items()}
-    return [Definition(_DOMAIN, name, partial(_stated, name, state)) for name, state in stated.items()]
+    return [
+        Definition(_DOMAIN, name, partial(_stated, name, state))
+        for m in modules
+        for name, state in m.STATED.items()
+    ]
 
 
 def _stated(name: str, state: State, call: Call) -> str | None:
