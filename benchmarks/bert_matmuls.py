@@ -34,7 +34,7 @@ from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.optimize import Optimization, optimize
 from collage_core.placement import VIEW
 from collage_core.plugins import default_registry
-from collage_core.report.text import table
+from collage_core.report.tables import Table
 from collage_core.target import Target
 
 _BACKENDS = ("dnnl", "tvm")
@@ -140,12 +140,12 @@ def _parts(found: Optimization, parts_ms: Sequence[float]) -> dict[str, tuple[in
 def _print(report: Mapping[str, Any]) -> int:
     """The figures, and whether they are within the limits: 0 if so."""
     rows = [(n, f"{ms:.2f}", f"{report['spread_ms'][n]:.2f}") for n, ms in report["median_ms"].items()]
-    print(table((report["network"], "ms", "IQR"), rows, right=[1, 2]))
+    print(Table((report["network"], "ms", "IQR"), rows, right=[1, 2]))
     close, fast = report["beyond_ms"] <= _MOST_BEYOND_MS, report["ratio"] >= _LEAST_RATIO
     print(f"whole - bare products: {report['beyond_ms']:.2f} ms; at most {_MOST_BEYOND_MS:g}: {_met(close)}")
     print(f"{_PEER} / whole: {report['ratio']:.3f}; at least {_LEAST_RATIO:g}: {_met(fast)}\n")
     parts = [(name, str(times), f"{ms:.2f}") for name, (times, ms) in report["parts"].items()]
-    print(table(("in place, of the whole", "times", "ms"), parts, right=[1, 2]))
+    print(Table(("in place, of the whole", "times", "ms"), parts, right=[1, 2]))
     return 0 if close and fast else 1
 
 

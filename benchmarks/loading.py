@@ -26,7 +26,7 @@ from collage_openvino.settings import properties
 
 from collage_core import export, read
 from collage_core.errors import CollageError
-from collage_core.report.text import table
+from collage_core.report.tables import Table
 
 _MEASURE = """
 import json, sys, time
@@ -127,7 +127,7 @@ def main() -> int:
             sizes_mb["exported"] = Path(told["exported"]).stat().st_size / 1e6
     for way, runs in found.items():
         rows.append((way, *(_told([run[i] for run in runs]) for i in range(len(_COLUMNS)))))
-    print(table(("", *_COLUMNS), rows, right=range(1, len(_COLUMNS) + 1)))
+    print(Table(("", *_COLUMNS), rows, right=range(1, len(_COLUMNS) + 1)))
     print("files, MB:", ", ".join(f"{name} {size:.0f}" for name, size in sizes_mb.items()))
     return 0
 

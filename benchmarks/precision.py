@@ -36,7 +36,7 @@ from collage_core.pipeline.effort import EFFORTS
 from collage_core.pipeline.proof import COLLAGE
 from collage_core.plugins import default_registry
 from collage_core.report.contenders import bench_json
-from collage_core.report.text import table
+from collage_core.report.tables import Table
 
 _PEERS = ("onnxruntime", "openvino")
 _FLOAT32, _ALONE = "float32 mix", "openvino alone, bfloat16"
@@ -110,7 +110,7 @@ def _text(told: Mapping[str, Any]) -> str:
         nodes = ", ".join(f"{who} {count}" for who, count in found.get("nodes", {}).items())
         shown = "bfloat16 allowed" if name == COLLAGE else name
         rows.append((shown, *timed(c, found.get("error")), nodes))
-    return table(("who", "ms", "over bfloat16's", "error", "nodes"), rows, right=[1, 2])
+    return str(Table(("who", "ms", "over bfloat16's", "error", "nodes"), rows, right=[1, 2]))
 
 
 if __name__ == "__main__":

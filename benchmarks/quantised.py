@@ -33,7 +33,7 @@ from collage_core.pipeline.effort import EFFORTS
 from collage_core.pipeline.proof import COLLAGE
 from collage_core.plugins import default_registry
 from collage_core.report.contenders import bench_json
-from collage_core.report.text import table
+from collage_core.report.tables import Table
 
 _PEERS = ("onnxruntime", "openvino")
 
@@ -106,7 +106,7 @@ def _text(told: Mapping[str, Any]) -> str:
         f"{quantised['held_out_error']:.1e} from floats; placed in {told['placed']['seconds']} s: "
         + ", ".join(f"{who} {count}" for who, count in told["placed"]["nodes"].items())
         + "\n"
-        + table(("who", "ms", "over Collage's", "off from the reference"), rows, right=[1, 2, 3])
+        + str(Table(("who", "ms", "over Collage's", "off from the reference"), rows, right=[1, 2, 3]))
     )
 
 

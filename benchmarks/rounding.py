@@ -21,7 +21,7 @@ from collage_core.formats import FLOATS
 from collage_core.ir import from_model
 from collage_core.ir.passes import normalise
 from collage_core.reference import evaluate
-from collage_core.report.text import table
+from collage_core.report.tables import Table
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
     args = parser.parse_args()
     found = {name: _errors(name, args.dtype) for name in args.networks}
     rows = [(name, f"{worst:.4f}", f"{whole:.4f}") for name, (worst, whole) in found.items()]
-    print(table(("network", "worst element", "root mean square"), rows, right=[1, 2]))
+    print(Table(("network", "worst element", "root mean square"), rows, right=[1, 2]))
     if args.json:
         told = {name: {"worst": worst, "rms": whole} for name, (worst, whole) in found.items()}
         args.json.write_text(json.dumps({"dtype": args.dtype, "errors": told}, indent=1) + "\n")

@@ -44,7 +44,7 @@ from collage_core.pipeline.effort import THOROUGH
 from collage_core.pipeline.optimize import Optimization, optimize
 from collage_core.pipeline.proof import COLLAGE
 from collage_core.plugins import default_registry
-from collage_core.report.text import table
+from collage_core.report.tables import Table
 from collage_core.search import GraphLevelSearch, Searcher
 from collage_core.target import Target
 
@@ -217,7 +217,7 @@ def _model(name: str) -> Iterator[tuple[Path, ProgressBars]]:
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     columns = [c for c in rows[0] if c != "report"]
-    return table(columns, [[_cell(r[c]) for c in columns] for r in rows])
+    return str(Table(columns, [[_cell(r[c]) for c in columns] for r in rows]))
 
 
 def _cell(value: object) -> str:

@@ -28,7 +28,8 @@ from collage_core.pipeline.optimize import COLLAGE, Optimization, optimize
 from collage_core.plugins import default_registry
 from collage_core.report.contenders import bench_json
 from collage_core.report.summary import optimization_json
-from collage_core.report.text import bench_text, optimization_text, table
+from collage_core.report.tables import Table
+from collage_core.report.text import bench_text, optimization_text
 from collage_core.target import Target
 
 __all__ = ["main"]
@@ -144,7 +145,7 @@ def _summary(results: Sequence[dict[str, Any]]) -> str:
         "single",
         *peers,
     ]
-    return table(header, rows, right=range(2, len(header)))
+    return str(Table(header, rows, right=range(2, len(header))))
 
 
 def _compare(o: Optimization, model: Path, args: argparse.Namespace, progress: Progress) -> dict[str, Any]:

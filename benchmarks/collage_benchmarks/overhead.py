@@ -22,7 +22,7 @@ from collage_core.errors import CollageError, Refusal
 from collage_core.ir import Graph, NodeSet, Subgraph, from_model
 from collage_core.placement import Group, Placement
 from collage_core.plugins import default_registry
-from collage_core.report.text import table
+from collage_core.report.tables import Table
 from collage_core.runtime import Context, build
 from collage_core.target import Target
 
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = [
             (n, f"{r['us_per_step']:.2f}", f"{r['iqr_us']:.2f}", str(r["runs"])) for n, r in report.items()
         ]
-        print(table(("backend", "us per step", "IQR us", "runs"), rows, right=[1, 2, 3]))
+        print(Table(("backend", "us per step", "IQR us", "runs"), rows, right=[1, 2, 3]))
     return 0
 
 

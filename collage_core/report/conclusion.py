@@ -14,10 +14,10 @@ from collage_run.printable import printable_line
 from collage_core.placement import VIEW
 from collage_core.report.constraints import prices_text
 from collage_core.report.rounding import limit_text
-from collage_core.report.tables import headline, table
+from collage_core.report.tables import Table, headline
 
 __all__ = [
-    "contenders_text",
+    "contenders_table",
     "ms_text",
     "optimization_text",
     "proven_text",
@@ -39,14 +39,14 @@ def optimization_text(report: Mapping[str, Any]) -> str:
     """
     parts = [headline(report)]
     if contenders := report.get("contenders"):
-        parts.append(contenders_text(contenders, report["singles"]))
+        parts.append(str(contenders_table(contenders, report["singles"])))
     parts.append("\n".join(map(printable_line, _lines(report))))
     return "\n\n".join(parts)
 
 
-def contenders_text(
+def contenders_table(
     contenders: Mapping[str, Mapping[str, Any]], singles: Sequence[Mapping[str, Any]] = ()
-) -> str:
+) -> Table:
     """Who was measured, the fastest first; then which of the backends alone were not, and why."""
 
     def pace(item: tuple[str, Mapping[str, Any]]) -> float:
@@ -69,7 +69,7 @@ def contenders_text(
         if (label := _label(s)) not in contenders:
             rows.append((label, *"-" * 6, f"not run: {_predicted(s)}"))
     header = ("contender", "median ms", "IQR ms", "of collage's", "as it came", "sittings", "retaken", "")
-    return table(header, rows, right=range(1, 7))
+    return Table(header, rows, right=range(1, 7))
 
 
 def _predicted(single: Mapping[str, Any]) -> str:

@@ -11,22 +11,25 @@ from collage_run.printable import printable_line
 
 from collage_core.errors import CollageError
 from collage_core.report.conclusion import ms_text
-from collage_core.report.tables import table
+from collage_core.report.tables import Table
 
-__all__ = ["front_svg", "front_text"]
+__all__ = ["front_svg", "front_table"]
 
 _WIDTH, _HEIGHT = 640, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 40, 50
 
 
-def front_text(limit: Mapping[str, Any]) -> str:
-    """The placements on the front, the fastest first."""
+def front_table(limit: Mapping[str, Any]) -> Table | None:
+    """The placements on the front, the fastest first; None where nothing was tried."""
     rows = [
         (ms_text(t["predicted_ms"]), f"{t['error']:.1e}", _held_out(t))
         for t in limit.get("tried", ())
         if t["is_on_front"]
     ]
-    return table(("predicted ms", "error, weighed", "error, held out"), rows, right=(0, 1, 2)) if rows else ""
+    if not rows:
+        return None
+    header = ("predicted ms", "error, weighed", "error, held out")
+    return Table(header, rows, right=(0, 1, 2), title="time against error, of what was tried")
 
 
 def _held_out(tried: Mapping[str, Any]) -> str:

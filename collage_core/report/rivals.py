@@ -11,9 +11,9 @@ from collage_core.ir import NodeSet, Subgraph
 from collage_core.pipeline.optimize import Optimization
 from collage_core.placement import VIEW
 from collage_core.report.conclusion import ms_text
-from collage_core.report.tables import table
+from collage_core.report.tables import Table
 
-__all__ = ["rivals_of", "rivals_text"]
+__all__ = ["rivals_of", "rivals_table"]
 
 _UNMEASURED = "not measured"
 
@@ -51,18 +51,19 @@ def _told(o: Optimization, backend: str, candidates: Iterable[Candidate]) -> dic
     return {"backend": backend, "cost_ms": cost_ms, "reason": None if costs_ms else reason}
 
 
-def rivals_text(groups: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A table of groups and of all others who offer them; nothing where nobody does."""
+def rivals_table(groups: Iterable[Mapping[str, Any]]) -> Table | None:
+    """Groups and all others who offer them; None where nobody does."""
     contested = [(i, g) for i, g in enumerate(groups) if g.get("rivals")]
     names = sorted({r["backend"] for _, g in contested for r in g["rivals"]})
     if not contested:
-        return []
+        return None
     rows = []
     for i, g in contested:
         by_name = {r["backend"]: r for r in g["rivals"]}
         rows.append((str(i), g["backend"], ms_text(g["cost_ms"]), *(_cell(by_name.get(n)) for n in names)))
     header = ("#", "placed on", "ms", *names)
-    return ["the same nodes on others, ms\n" + table(header, rows, right=[0, *range(2, len(header))])]
+    right = [0, *range(2, len(header))]
+    return Table(header, rows, right, title="the same nodes on others, ms")
 
 
 def _cell(rival: Mapping[str, Any] | None) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import rich.table
 from collage_run.printable import printable_line
 from rich.console import Console, JustifyMethod
-from rich.table import Table
 from rich.text import Text
 
-__all__ = ["headline", "table"]
+__all__ = ["Table", "headline"]
 
 _WIDEST = 1 << 20
 
@@ -23,24 +24,33 @@ def headline(report: Mapping[str, Any]) -> str:
     return f"{printable_line(report['model'])} on {devices}, {report['threads']} threads{rounded}"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> str:
-    """Aligned columns, those in `right` to the right; a header line without a rule.
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells under a header: plain text, in one line each. right: columns that stand to the right.
 
-    Nothing is wrapped or cut, however narrow the terminal, so that a line can be searched for. Cells are
-    plain text; what is not printable in them is escaped.
+    As text: aligned columns, a header line without a rule, the title above. Nothing is wrapped or cut,
+    however narrow the terminal, so that a line can be searched for. What is not printable is escaped.
     """
-    to_right = set(right)
-    grid = Table(box=None, pad_edge=False)
-    for i, name in enumerate(header):
-        justify: JustifyMethod = "right" if i in to_right else "left"
-        grid.add_column(_plain(name), justify=justify, no_wrap=True)
-    for row in rows:
-        grid.add_row(*map(_plain, row))
-    # Of no terminal, so that neither its width nor its colours matter.
-    console = Console(file=io.StringIO(), width=_WIDEST, color_system=None, force_jupyter=False)
-    options = console.options.update(width=console.measure(grid).maximum)
-    lines = console.render_lines(grid, options, pad=False)
-    return "\n".join("".join(segment.text for segment in line).rstrip() for line in lines)
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Collection[int] = ()
+    title: str = ""
+
+    def __str__(self) -> str:
+        grid = rich.table.Table(box=None, pad_edge=False)
+        for i, name in enumerate(self.header):
+            justify: JustifyMethod = "right" if i in self.right else "left"
+            grid.add_column(_plain(name), justify=justify, no_wrap=True)
+        for row in self.rows:
+            grid.add_row(*map(_plain, row))
+        # Of no terminal, so that neither its width nor its colours matter.
+        console = Console(file=io.StringIO(), width=_WIDEST, color_system=None, force_jupyter=False)
+        options = console.options.update(width=console.measure(grid).maximum)
+        lines = [
+            "".join(s.text for s in line).rstrip() for line in console.render_lines(grid, options, pad=False)
+        ]
+        return "\n".join([*filter(None, [self.title]), *lines])
 
 
 def _plain(text: str) -> Text:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from collage_core.report.conclusion import (
-    contenders_text,
+    contenders_table,
     ms_text,
     optimization_text,
     proven_text,
@@ -14,12 +14,12 @@ from collage_core.report.conclusion import (
     standing_lines,
 )
 from collage_core.report.constraints import prices_text
-from collage_core.report.front import front_text
-from collage_core.report.rivals import rivals_text
+from collage_core.report.front import front_table
+from collage_core.report.rivals import rivals_table
 from collage_core.report.rounding import limit_text
-from collage_core.report.tables import headline, table
+from collage_core.report.tables import Table, headline
 
-__all__ = ["backends_text", "bench_text", "explain_text", "optimization_text", "table", "tuning_text"]
+__all__ = ["backends_text", "bench_text", "explain_parts", "explain_text", "optimization_text", "tuning_text"]
 
 _MAX_OPS = 44
 
@@ -36,15 +36,15 @@ def backends_text(report: Sequence[Mapping[str, Any]]) -> str:
         )
         for b in report
     ]
-    return table(("backend", "kind", "version", "library", "devices", "available"), rows)
+    return str(Table(("backend", "kind", "version", "library", "devices", "available"), rows))
 
 
-def _optimization(report: Mapping[str, Any]) -> list[str]:
+def _optimization(report: Mapping[str, Any]) -> list[str | Table]:
     """How an optimisation went: who is how fast, who runs how much of it, and how far to trust it."""
     search = report["search"]
-    parts = [headline(report)]
+    parts: list[str | Table] = [headline(report)]
     if contenders := report.get("contenders"):  # of bundles saved before there were any nothing is known
-        parts.append(contenders_text(contenders, report["singles"]))
+        parts.append(contenders_table(contenders, report["singles"]))
     parts.append(_shares(report))
     parts.append(_verdict(report))
     found = f"{search['search_s']:.3f} s searching ({search['method']}, {proven_text(search)})"
@@ -68,11 +68,11 @@ def _optimization(report: Mapping[str, Any]) -> list[str]:
     return parts + _on_reference(report)
 
 
-def _seconds(seconds: Mapping[str, float]) -> str:
+def _seconds(seconds: Mapping[str, float]) -> Table:
     """Where the time went, by phase, in order."""
     total = sum(seconds.values())
     rows = [(phase, f"{s:.1f}", f"{s / total:.1%}" if total else "-") for phase, s in seconds.items()]
-    return table(("phase", "seconds", "share"), [*rows, ("all", f"{total:.1f}", "")], right=[1, 2])
+    return Table(("phase", "seconds", "share"), [*rows, ("all", f"{total:.1f}", "")], right=[1, 2])
 
 
 def _random(drawing: Sequence[Mapping[str, Any]]) -> str:
@@ -101,7 +101,7 @@ def tuning_text(report: Mapping[str, Any]) -> str:
             for t in report["tuned"]
         ]
         header = ("node", "operators", "backend", "times", "trials", "least ms", "known ms", "now ms", "")
-        parts.append(table(header, rows, right=[3, 4, 5, 6, 7]))
+        parts.append(str(Table(header, rows, right=[3, 4, 5, 6, 7])))
     else:
         parts.append("nothing was tuned")
     for key, what in (
@@ -115,13 +115,20 @@ def tuning_text(report: Mapping[str, Any]) -> str:
 
 
 def explain_text(report: Mapping[str, Any]) -> str:
+    """`explain_parts`, as text."""
+    return "\n\n".join(map(str, explain_parts(report)))
+
+
+def explain_parts(report: Mapping[str, Any]) -> list[str | Table]:
     """Everything that is known about a placement: groups in order, conversions, what was declined and what
     failed.
 
     Of a placement made by hand no more than its groups and conversions is known.
     """
-    parts = [*_optimization(report), _groups(report)] if "search" in report else [_groups(report)]
-    parts += rivals_text(report["groups"])
+    parts = _optimization(report) if "search" in report else []
+    parts.append(_groups(report))
+    if rivals := rivals_table(report["groups"]):
+        parts.append(rivals)
     if report["conversions"]:
         rows = [
             (
@@ -135,28 +142,27 @@ def explain_text(report: Mapping[str, Any]) -> str:
             for c in report["conversions"]
         ]
         header = ("value", "from", "to", "backend", "ms", "in place")
-        parts.append("conversions\n" + table(header, rows, right=[4, 5]))
+        parts.append(Table(header, rows, right=[4, 5], title="conversions"))
     if transfers := report.get("transfers"):
         moved = sum(t["bytes"] for t in transfers)
         took_ms = sum(t["cost_ms"] or 0.0 for t in transfers)
         parts.append(f"{len(transfers)} of these are transfers: {moved} bytes, {ms_text(took_ms)} ms")
-    if front := front_text(report.get("error_limit") or {}):
-        parts.append("time against error, of what was tried\n" + front)
+    if front := front_table(report.get("error_limit") or {}):
+        parts.append(front)
     if "prediction" in report:
         parts += _prediction(report["prediction"])
     if infeasible := report.get("infeasible"):
         failed = [(i["backend"], _cut(i["ops"]), str(i["count"]), i["reason"]) for i in infeasible]
-        parts.append(
-            "infeasible candidates\n" + table(("backend", "operators", "count", "reason"), failed, right=[2])
-        )
+        columns = ("backend", "operators", "count", "reason")
+        parts.append(Table(columns, failed, right=[2], title="infeasible candidates"))
     for name, reasons in report.get("declined", {}).items():
         if reasons:
             parts.append(f"declined by {name}, most frequent first\n" + "\n".join(f"  {r}" for r in reasons))
-    return "\n\n".join(parts)
+    return parts
 
 
 def bench_text(report: Mapping[str, Any]) -> str:
-    text = contenders_text(report["contenders"])
+    text = str(contenders_table(report["contenders"]))
     if report["ratio_to_best_peer"] is not None:
         text += f"\n\nbest peer / collage: {report['ratio_to_best_peer']:.3f}"
     for peer, error in report["max_rel_error"].items():
@@ -232,7 +238,7 @@ def _second_level(history: Mapping[str, Any]) -> str:
     )
 
 
-def _shares(report: Mapping[str, Any]) -> str:
+def _shares(report: Mapping[str, Any]) -> Table:
     rows = [
         (
             name,
@@ -244,10 +250,10 @@ def _shares(report: Mapping[str, Any]) -> str:
         )
         for name, s in sorted(report["shares"].items(), key=lambda item: -item[1]["ms"])
     ]
-    return table(("backend", "groups", "nodes", "conversions", "ms", "share"), rows, right=range(1, 6))
+    return Table(("backend", "groups", "nodes", "conversions", "ms", "share"), rows, right=range(1, 6))
 
 
-def _on_reference(report: Mapping[str, Any]) -> list[str]:
+def _on_reference(report: Mapping[str, Any]) -> list[str | Table]:
     if not report["fallback"]:
         return []
     lines = ["on the reference, for want of anything better:"]
@@ -260,7 +266,7 @@ def _on_reference(report: Mapping[str, Any]) -> list[str]:
     return ["\n".join(lines)]
 
 
-def _groups(report: Mapping[str, Any]) -> str:
+def _groups(report: Mapping[str, Any]) -> Table:
     further = ["error"] if report.get("error_limit") else []
     rows = [
         (
@@ -279,7 +285,7 @@ def _groups(report: Mapping[str, Any]) -> str:
         for i, g in enumerate(report["groups"])
     ]
     header = ("#", "backend", "operators", "last node", "layouts", "ms", "IQR", "in place", *further)
-    return "groups, in order\n" + table(header, rows, right=[0, *range(5, len(header))])
+    return Table(header, rows, right=[0, *range(5, len(header))], title="groups, in order")
 
 
 def _error_text(error: float | None) -> str:
@@ -293,7 +299,7 @@ def _constants(by_backend_ms: Mapping[str, float] | float) -> str:
     return ", ".join(f"{name} {1e3 * ms:.1f}" for name, ms in sorted(by_backend_ms.items())) or "no backend"
 
 
-def _prediction(prediction: Mapping[str, Any]) -> list[str]:
+def _prediction(prediction: Mapping[str, Any]) -> list[str | Table]:
     """What the prediction is made of, and where it misses."""
     transitions = prediction["transitions"]
     lines = [
@@ -323,8 +329,12 @@ def _prediction(prediction: Mapping[str, Any]) -> list[str]:
     header = ("#", "backend", "what", "predicted ms", "in place", "off")
     return [
         "\n".join(lines),
-        "off by more than a tenth and by more than 1 % of the whole\n"
-        + table(header, rows, right=[0, 3, 4, 5]),
+        Table(
+            header,
+            rows,
+            right=[0, 3, 4, 5],
+            title="off by more than a tenth and by more than 1 % of the whole",
+        ),
     ]
 
 

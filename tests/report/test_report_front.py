@@ -12,7 +12,7 @@ import pytest
 
 from collage_core.errors import CollageError
 from collage_core.pipeline.error_limit import Spent, Tried
-from collage_core.report.front import front_svg, front_text
+from collage_core.report.front import front_svg, front_table
 from collage_core.report.rounding import limit_json
 
 _TRIED = (
@@ -33,13 +33,13 @@ def _limit(tried: tuple[Tried, ...] = _TRIED, metric: str | None = None) -> dict
 
 def test_on_the_front_is_what_nothing_else_is_as_fast_and_as_right_as() -> None:
     assert [t["is_on_front"] for t in _limit()["tried"]] == [True, True, False, False, True]
-    assert [line.split() for line in front_text(_limit()).splitlines()[1:]] == [
+    assert [line.split() for line in str(front_table(_limit())).splitlines()[2:]] == [
         ["1.0000", "5.0e-02"],
         ["1.5000", "8.0e-03", "9.0e-03"],
         ["2.0000", "0.0e+00"],
     ]
-    assert not front_text(_limit(()))
-    assert not front_text({"most": 0.01}), "a report of before"
+    assert front_table(_limit(())) is None
+    assert front_table({"most": 0.01}) is None, "a report of before"
 
 
 def test_what_was_run_counts_before_what_was_weighed() -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from collage_core.report.text import explain_text, optimization_text, table
+from collage_core.report.tables import Table
+from collage_core.report.text import explain_text, optimization_text
 
 if TYPE_CHECKING:
     from collage_command import Optimised
@@ -227,7 +228,7 @@ def test_names_in_a_report_keep_to_their_lines(report: dict[str, Any]) -> None:
 
 
 def test_tables_are_aligned() -> None:
-    text = table(("name", "ms"), [("a", "1.5"), ("longer", "10.25")], right=[1])
+    text = str(Table(("name", "ms"), [("a", "1.5"), ("longer", "10.25")], right=[1]))
     assert text.splitlines() == ["name       ms", "a         1.5", "longer  10.25"]
 
 
@@ -235,12 +236,12 @@ def test_a_row_of_a_table_is_a_line_however_long(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("COLUMNS", "10")
     monkeypatch.setenv("FORCE_COLOR", "1")
     rows = [("[red]a[/red] :smile:", "1", "x" * 1000 + " " + "y" * 1000), ("b\n\x1b[31mc\t", "", "")]
-    header, first, second = table(("name", "ms", ""), rows, right=[1]).splitlines()
+    header, first, second = str(Table(("name", "ms", ""), rows, right=[1])).splitlines()
     assert header == "name                  ms"
     assert first == f"[red]a[/red] :smile:   1  {'x' * 1000} {'y' * 1000}"
     assert second == r"b\n\x1b[31mc\t"
-    assert table(("name", "ms"), []) == "name  ms"
+    assert str(Table(("name", "ms"), [])) == "name  ms"
 
 
 def test_columns_are_as_wide_as_they_look() -> None:
-    assert table(("name", "ms"), [("日本", "1"), ("a", "2")]).splitlines()[1:] == ["日本  1", "a     2"]
+    assert str(Table(("name", "ms"), [("日本", "1"), ("a", "2")])).splitlines()[1:] == ["日本  1", "a     2"]

@@ -31,7 +31,7 @@ from collage_benchmarks.evidence.records import RUNS_FOLDER, counted, due, read_
 from collage_benchmarks.evidence.repository import commit_of, root_of
 from collage_benchmarks.networks import NETWORKS
 from collage_core.errors import CollageError
-from collage_core.report.text import table
+from collage_core.report.tables import Table
 
 __all__ = ["main"]
 
@@ -133,7 +133,7 @@ def _status(args: argparse.Namespace, root: Path) -> int:
     counts = counted(read_records(args.out), args.networks, slug_of(processor), commit.id)
     print(f"{title_of(processor)}, at {commit.id[:7]}{', which files differ from' if commit.dirty else ''}\n")
     rows = [(c.network, f"{c.runs} of {args.runs}", str(c.failed)) for c in counts]
-    print(table(("network", "runs", "failed"), rows, right=[1, 2]))
+    print(Table(("network", "runs", "failed"), rows, right=[1, 2]))
     print(f"\nnext: {due(counts, args.runs, _hour()) or 'nothing is due in this hour'}")
     return 0
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from collage_core.cli.arguments import add_json
 from collage_core.cli.output import show
-from collage_core.report.tables import table
+from collage_core.report.tables import Table
 from collage_core.steering import SETTINGS, read_settings, settings_files
 
 NAME = "config"
@@ -42,7 +42,7 @@ def _text(report: Mapping[str, Any]) -> str:
     rows += [(name, value, "environment") for name, value in report["environment"].items()]
     files = [f"{f['path']}{'' if f['is_there'] else ' (not there)'}" for f in report["files"]]
     looked = f"looked for in {', '.join(files)}" if files else "no file is looked for"
-    return f"{table(('setting', 'value', 'from'), rows)}\n\n{looked}; what stands later goes before"
+    return f"{Table(('setting', 'value', 'from'), rows)}\n\n{looked}; what stands later goes before"
 
 
 def _shown(value: Any) -> str:

@@ -28,7 +28,7 @@ from collage_core.pipeline.memory import FOUND
 from collage_core.pipeline.original import ORIGINAL
 from collage_core.pipeline.rounding import ROUNDING
 from collage_core.plugins import default_registry
-from collage_core.report.text import table
+from collage_core.report.tables import Table
 from collage_core.target import Target
 
 NAME = "costs"
@@ -85,7 +85,7 @@ def _counted(report: Mapping[str, Any]) -> str:
     rows = report["costs"]
     texts = [(str(r["kind"]), str(r["backend"]), str(r["status"]), str(r["count"])) for r in rows]
     total = f"{sum(r['count'] for r in rows)} costs in {report['file']}"
-    return f"{total}\n{table(('kind', 'backend', 'status', 'count'), texts, right=[3])}"
+    return f"{total}\n{Table(('kind', 'backend', 'status', 'count'), texts, right=[3])}"
 
 
 def _export(args: argparse.Namespace, database: CostDatabase) -> None:

@@ -9,7 +9,7 @@ from collage_run import command
 
 from collage_core.cli.arguments import add_json
 from collage_core.cli.output import show
-from collage_core.report.text import table
+from collage_core.report.tables import Table
 from collage_core.runtime import load
 
 NAME = "run"
@@ -37,5 +37,5 @@ def _text(report: dict[str, Any]) -> str:
         )
         for name, o in report["outputs"].items()
     ]
-    text = table(("output", "type", "min", "mean", "max", "saved as"), rows, right=[2, 3, 4])
+    text = str(Table(("output", "type", "min", "mean", "max", "saved as"), rows, right=[2, 3, 4]))
     return f"{text}\n\nmedian of {report['runs']} runs after the first: {report['latency_ms']:.4f} ms"
