@@ -12,7 +12,7 @@ nox.options.sessions = ["lint", "types", "tests"]
 
 ROOT = Path(__file__).parent
 PLUGINS = sorted(p.parent.relative_to(ROOT) for p in ROOT.glob("plugins/*/pyproject.toml"))
-PACKAGES = [Path("."), Path("run"), *PLUGINS, Path("benchmarks"), Path("conformance")]
+PACKAGES = [Path("."), Path("run"), Path("page"), *PLUGINS, Path("benchmarks"), Path("conformance")]
 # It brings others, and holds no code.
 META = Path("meta")
 # Read and tested where they lie.
@@ -34,8 +34,8 @@ DEMO = [
     Path("benchmarks"),
 ]
 
-# ortools: a second opinion on the search (docs/adr/0010); pytest-xdist: docs/adr/0023.
-TEST_TOOLS = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "ortools>=9.15"]
+# docs/adr/0010 (ortools: a second opinion on the search), 0023 (pytest-xdist), 0044 (selenium).
+TEST_TOOLS = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "ortools>=9.15", "selenium>=4.20"]
 IN_PROCESSES = ["-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
 # docs/adr/0040: the API reference.
 DOCS_TOOLS = ["mkdocs>=1.6,<2", "mkdocstrings[python]>=0.30"]
@@ -136,7 +136,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Static types, tests included."""
-    _install_editable(session, MYPY, "nox", *TEST_TOOLS)
+    _install_editable(session, MYPY, "hatchling", "nox", *TEST_TOOLS)
     # One package at a time: several have a module tests.conftest.
     for sources in (
         ["collage_core", "collage_cli", "tests", "conftest.py", "noxfile.py"],

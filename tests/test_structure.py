@@ -214,7 +214,7 @@ def test_plugins_import_core_and_themselves_only(path: Path) -> None:
 
 
 _NEEDED_TO_RUN = {"numpy", "ml_dtypes"}
-_RELEASED = ("run", "benchmarks", "conformance", "meta")
+_RELEASED = ("run", "page", "benchmarks", "conformance", "meta")
 """Folders of packages beside core and the plugins."""
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "PEAKS_VERSION",
     "Peaks",
     "Work",
+    "known_peaks",
     "machine_peaks",
     "peaks_environment",
     "reads_all",
@@ -159,8 +160,7 @@ def machine_peaks(
     target: Target, database: CostDatabase, on_wait: Callable[[str], object] | None = None
 ) -> Peaks:
     """What the database knows, or what a second of measuring tells, which is then kept there."""
-    key = CostKey(PEAKS, "", "", "", peaks_environment(target), Policy())
-    known = database.get(key)
+    known = known_peaks(target, database)
     if known is None:
         with (
             measuring_lock(on_wait),
@@ -169,9 +169,22 @@ def machine_peaks(
         ):
             for attempt in processors.attempts(worker):
                 found = {**worker.call(_measure, target.threads), RETAKEN: attempt.number}
-        known = CostRecord("ok", runs=_REPEATS, details=found)
-        database.put(key, known)
-    details: Mapping[str, Any] = known.details
+        database.put(_key(target), CostRecord("ok", runs=_REPEATS, details=found))
+        known = _peaks(found)
+    return known
+
+
+def known_peaks(target: Target, database: CostDatabase) -> Peaks | None:
+    """What the database knows; None before anyone has measured."""
+    known = database.get(_key(target))
+    return None if known is None else _peaks(known.details)
+
+
+def _key(target: Target) -> CostKey:
+    return CostKey(PEAKS, "", "", "", peaks_environment(target), Policy())
+
+
+def _peaks(details: Mapping[str, Any]) -> Peaks:
     return Peaks(details["gflops"], {int(k): v for k, v in details["copy_gb_per_s"].items()})
 
 

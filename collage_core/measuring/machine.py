@@ -13,7 +13,7 @@ from collage_core.costs.host import named_variables
 from collage_core.costs.limits import candidate_limit_s, worker_memory_bytes
 from collage_core.costs.record import CostRecord
 from collage_core.costs.reported import Reported, lost, reported
-from collage_core.costs.roofline import Peaks, machine_peaks
+from collage_core.costs.roofline import Peaks, known_peaks, machine_peaks
 from collage_core.costs.rounds import GoOn, Limits, Rounds, Turns, measure_rounds
 from collage_core.costs.support import SupportJob, run_support
 from collage_core.errors import WorkerError
@@ -97,6 +97,10 @@ class Machine:
     def peaks(self) -> Peaks:
         """What its arithmetic and its memories reach: known, or measured in a second."""
         return machine_peaks(self.target, self.database, self.progress.note)
+
+    def known_peaks(self) -> Peaks | None:
+        """The same, where nothing has to be measured for it."""
+        return known_peaks(self.target, self.database)
 
     def ask(self, backend: str, workspace: Workspace, nodes: Sequence[Node]) -> Reported[list[CostRecord]]:
         """Whether a graph library takes these nodes, each by itself: records without a time, in their

@@ -56,6 +56,7 @@ def run_given(aim: Aim, placement: Placement) -> Optimization:
         is_cut_short=any(c.is_cut_short for c in comparisons),
         is_recalled=not any(c.measured for c in comparisons),
         constraints=aim.constraints,
+        peaks=aim.machine.known_peaks(),
     )
 
 

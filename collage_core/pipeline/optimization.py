@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from collage_core.candidates import CandidateSet, Constraints
+from collage_core.costs.roofline import Peaks
 from collage_core.ir import Graph
 from collage_core.measuring.comparison import Comparison
 from collage_core.measuring.costing import Costs
@@ -58,7 +59,8 @@ class Optimization:
     kernels and conversions, what became of them. effort: its name. is_cut_short:
     whether the budget has ended it. is_recalled: whether an earlier one of the same had found it all.
     constraints: what the search was asked to keep to, and prices: what that costs (`prices_of`). spent: of
-    the error that was allowed, None where nobody has limited it.
+    the error that was allowed, None where nobody has limited it. peaks: of this machine, None where nobody
+    had to measure them.
     """
 
     graph: Graph
@@ -85,6 +87,7 @@ class Optimization:
     original: OriginalCheck | None = None
     opinion: SecondOpinion | None = None
     spent: Spent | None = None
+    peaks: Peaks | None = None
 
     @property
     def mix(self) -> Placement:

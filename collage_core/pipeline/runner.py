@@ -122,6 +122,7 @@ class Runner:
             and not any(c.measured for c, _ in found.ran),
             constraints=aim.constraints,
             spent=None if self._within is None else self._within.spent(proof.placement),
+            peaks=aim.machine.known_peaks(),
         )
 
     def unproven(self, late: Collection[str]) -> Optimization | None:

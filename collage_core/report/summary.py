@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from collage_core.backend import BackendKind
-from collage_core.formats import CPU, Format
+from collage_core.formats import Format
 from collage_core.ir import Graph, Subgraph
 from collage_core.ir.randomness import drawing_nodes, seed_of
 from collage_core.measuring.end_to_end import PARTS
@@ -20,81 +20,18 @@ from collage_core.pipeline.optimize import COLLAGE, Optimization
 from collage_core.pipeline.original import OriginalCheck
 from collage_core.pipeline.tuning import TaskResult, TuneTask, Tuning
 from collage_core.placement import VIEW, Placement
-from collage_core.plugins import Registry
 from collage_core.report.constraints import constraints_json
 from collage_core.report.contenders import contenders_of, faster_than_all
+from collage_core.report.dataflow import peaks_json
 from collage_core.report.rivals import rivals_of
 from collage_core.report.rounding import conversion_error, group_error, limit_json
 
-__all__ = ["backends_json", "optimization_json", "placement_json", "shares", "tuning_json"]
+__all__ = ["optimization_json", "placement_json", "shares", "tuning_json"]
 _MAX_REFUSALS = 20
 _MISS = 0.1
 """A prediction misses where it is off by more than this share of the group's own time in place..."""
 _MISS_OF_WHOLE = 0.01
 """... and by more than this share of the whole."""
-
-
-def backends_json(registry: Registry) -> list[dict[str, Any]]:
-    """What is installed: backends, devices beside the CPU (kind "device"), peers (kind "peer"), and plugins
-    that failed (kind "plugin").
-    """
-    registry.ask_all()
-    found: list[dict[str, Any]] = []
-    for b in registry.backends.values():
-        info = b.info()
-        found.append(
-            {
-                "name": info.name,
-                "kind": info.kind.value,
-                "version": info.version,
-                "library_version": info.library_version,
-                "devices": list(info.devices),
-                "available": info.available,
-                "reason": info.reason,
-            }
-        )
-    for d in registry.devices.values():
-        device = d.info()
-        if device.name != CPU:
-            found.append(
-                {
-                    "name": device.name,
-                    "kind": "device",
-                    "version": device.version,
-                    "library_version": None,
-                    "devices": [device.name],
-                    "available": device.available,
-                    "reason": device.reason,
-                    "description": device.description,
-                }
-            )
-    for p in registry.peers.values():
-        peer = p.info()
-        found.append(
-            {
-                "name": peer.name,
-                "kind": "peer",
-                "version": peer.version,
-                "library_version": peer.library_version,
-                "devices": ["cpu"],
-                "available": peer.available,
-                "reason": peer.reason,
-                "settings": dict(peer.settings),
-            }
-        )
-    for name, reason in registry.failures.items():
-        found.append(
-            {
-                "name": name,
-                "kind": "plugin",
-                "version": None,
-                "library_version": None,
-                "devices": [],
-                "available": False,
-                "reason": reason,
-            }
-        )
-    return found
 
 
 def placement_json(
@@ -190,6 +127,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
         "devices": list(o.placement.target.devices),
         "precisions": list(o.placement.target.precisions),
         "threads": o.placement.target.threads,
+        "peaks": o.peaks and peaks_json(o.peaks),
         "contenders": contenders,
         "faster_than_all": faster_than_all(contenders, o.chosen),
         "beaten_by": list(o.beaten_by),
@@ -309,15 +247,11 @@ def tuning_json(tuning: Tuning, model: str) -> dict[str, Any]:
             "reason": r.reason,
         }
 
-    copies = tuning.peaks.copy_gb_per_s
     return {
         "model": model,
         "device": tuning.target.device,
         "threads": tuning.target.threads,
-        "peaks": {
-            "gflops": tuning.peaks.gflops,
-            "memory_gb_per_s": copies[max(copies)],
-        },
+        "peaks": peaks_json(tuning.peaks),
         "tuned": [result(r) for r in tuning.results],
         "left": [task(t) for t in tuning.left],
         "skipped": [task(t) for t in tuning.skipped],

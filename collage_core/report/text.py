@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from collage_core.report.beside import beside_parts
 from collage_core.report.conclusion import (
     contenders_table,
     ms_text,
@@ -14,6 +15,7 @@ from collage_core.report.conclusion import (
     standing_lines,
 )
 from collage_core.report.constraints import prices_text
+from collage_core.report.dataflow import dataflow_parts
 from collage_core.report.front import front_table
 from collage_core.report.rivals import rivals_table
 from collage_core.report.rounding import limit_text
@@ -147,6 +149,10 @@ def explain_parts(report: Mapping[str, Any]) -> list[str | Table]:
         moved = sum(t["bytes"] for t in transfers)
         took_ms = sum(t["cost_ms"] or 0.0 for t in transfers)
         parts.append(f"{len(transfers)} of these are transfers: {moved} bytes, {ms_text(took_ms)} ms")
+    if "dataflow" in report:
+        parts += dataflow_parts(report)
+    if "beside" in report:
+        parts += beside_parts(report["beside"])
     if front := front_table(report.get("error_limit") or {}):
         parts.append(front)
     if "prediction" in report:
@@ -302,15 +308,15 @@ def _constants(by_backend_ms: Mapping[str, float] | float) -> str:
 def _prediction(prediction: Mapping[str, Any]) -> list[str | Table]:
     """What the prediction is made of, and where it misses."""
     transitions = prediction["transitions"]
-    lines = [
-        "predicted: "
-        + ", ".join(f"{what} {ms_text(ms)}" for what, ms in prediction["terms_ms"].items())
-        + " ms",
-        f"calibrated: us per group of {_constants(transitions['group_ms'])}",
-        f"us per value that leaves {_constants(transitions['crossing_ms'])} for another backend",
-    ]
+    terms = ", ".join(f"{what} {ms_text(ms)}" for what, ms in prediction["terms_ms"].items())
+    lines = [f"predicted: {terms} ms"] if terms else []  # nothing of a library that takes it all
+    if transitions["group_ms"] or transitions["crossing_ms"]:
+        lines += [
+            f"calibrated: us per group of {_constants(transitions['group_ms'])}",
+            f"us per value that leaves {_constants(transitions['crossing_ms'])} for another backend",
+        ]
     if prediction["in_place_ms"] is None:
-        return ["\n".join(lines)]
+        return ["\n".join(lines)] if lines else []
     lines.append(f"in place: {ms_text(prediction['in_place_ms'])} ms")
     if not prediction["misses"]:
         lines.append("no group misses its prediction by more than a tenth and 1 % of the whole")

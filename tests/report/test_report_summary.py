@@ -29,8 +29,9 @@ from collage_core.costs.sittings import SITTINGS, Sitting, Turn, sittings_to_jso
 from collage_core.measuring.comparison import Comparison
 from collage_core.pipeline.proof import COLLAGE
 from collage_core.plugins import hookimpl
+from collage_core.report.backends import backends_json
 from collage_core.report.contenders import bench_json
-from collage_core.report.summary import backends_json, placement_json, shares
+from collage_core.report.summary import placement_json, shares
 from collage_core.report.text import backends_text, bench_text, explain_text
 from collage_core.runtime import read
 

@@ -34,7 +34,7 @@ from collage_core.measuring.progress import Progress
 from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.optimize import optimize
 from collage_core.plugins import Registry, default_registry
-from collage_core.report.summary import backends_json
+from collage_core.report.backends import backends_json
 from collage_core.target import Target
 
 __all__ = ["FORMAT", "may_be_faster", "measure_use", "software"]

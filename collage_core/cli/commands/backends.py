@@ -7,7 +7,7 @@ import argparse
 from collage_core.cli.arguments import add_json
 from collage_core.cli.output import show
 from collage_core.plugins import default_registry
-from collage_core.report.summary import backends_json
+from collage_core.report.backends import backends_json
 from collage_core.report.text import backends_text
 
 NAME = "backends"

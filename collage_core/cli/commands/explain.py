@@ -12,18 +12,39 @@ from collage_run.files import replacing
 from collage_core.cli.arguments import add_json
 from collage_core.cli.output import require_replaceable, require_writable, show
 from collage_core.errors import BundleError, CollageError
+from collage_core.report.beside import beside_json
+from collage_core.report.dataflow import dataflow_json
+from collage_core.report.dot import placement_dot
 from collage_core.report.front import front_svg
+from collage_core.report.page import page
 from collage_core.report.summary import placement_json
 from collage_core.report.text import explain_text
-from collage_core.runtime.bundle import read
+from collage_core.runtime.bundle import Bundle, read
 from collage_core.steering import placement_yaml
 
 NAME = "explain"
 SUMMARY = "Show a bundle's groups, conversions and costs, and why backends declined or failed."
 
+_FILES = {
+    "html": (b"<!doctype html>", "page"),
+    "dot": (b"digraph", "drawing"),
+    "front": (b"<svg", "picture"),
+    "placement": (b"version:", "placement"),
+}
+"""What can be written: how such a file begins, and what it is called."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", help="a file that `collage optimize -o` wrote")
+    parser.add_argument(
+        "--beside", metavar="OTHER.collage", help="another bundle of the model: tell what moved since"
+    )
+    parser.add_argument(
+        "--html",
+        metavar="FILE.html",
+        help="write there the same as one page, with the graph drawn (package collage-page)",
+    )
+    parser.add_argument("--dot", metavar="FILE.dot", help="draw the graph there in Graphviz's language")
     parser.add_argument(
         "--front",
         metavar="FILE.svg",
@@ -38,27 +59,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    for file, begins, what in ((args.front, b"<svg", "picture"), (args.placement, b"version:", "placement")):
-        if file is not None:
-            require_replaceable(require_writable(file), file, begins, what)
+    given = {name: file for name in _FILES if (file := getattr(args, name)) is not None}
+    others = {"bundle": args.bundle, **({"other bundle": args.beside} if args.beside else {})}
+    for name, file in given.items():
+        begins, what = _FILES[name]
+        require_replaceable(require_writable(file, others), file, begins, what)
+        others[f"{what} of --{name}"] = file
     bundle = read(args.bundle)
-    report = dict(bundle.report) or placement_json(bundle.graph, bundle.placement)
+    report = _report(bundle, args.bundle)
+    other = None if args.beside is None else _report(read(args.beside), args.beside)
     try:
+        if other is not None:
+            report["beside"] = beside_json(report, other, args.beside)
         text = "" if args.json else explain_text(report)
-        picture = None if args.front is None else _front(report, args.bundle)
+        contents = {name: _content(name, bundle, report, other, args.bundle) for name in given}
     except CollageError:
         raise
     except Exception as error:  # anyone may have written the report
         raise BundleError(f"{args.bundle}: its report is damaged ({error!r})") from None
-    placement = None if args.placement is None else placement_yaml(bundle.graph, bundle.placement)
-    for path, content in ((args.front, picture), (args.placement, placement)):
-        if content is not None:
-            with replacing(Path(path)) as file:
-                file.write_text(content, encoding="utf-8")
+    for name, content in contents.items():
+        with replacing(Path(given[name])) as file:
+            file.write_text(content, encoding="utf-8")
     show(report, args.json, lambda _: text)
 
 
-def _front(report: Mapping[str, Any], file: str) -> str:
+def _report(bundle: Bundle, file: str) -> dict[str, Any]:
+    report = dict(bundle.report) or placement_json(bundle.graph, bundle.placement)
+    try:
+        report["dataflow"] = dataflow_json(bundle.graph, bundle.placement, report)
+    except Exception as error:  # anyone may have written the report
+        raise BundleError(f"{file}: its report is damaged ({error!r})") from None
+    return report
+
+
+def _content(
+    name: str, bundle: Bundle, report: Mapping[str, Any], other: Mapping[str, Any] | None, file: str
+) -> str:
+    """What is written into the file of that option."""
+    if name == "html":
+        return page(report, other)
+    if name == "dot":
+        return placement_dot(report)
+    if name == "placement":
+        return placement_yaml(bundle.graph, bundle.placement)
     limit = report.get("error_limit") or {}
     if not limit.get("tried"):
         raise BundleError(f"{file}: no error was limited by --max-error, and no front is known")

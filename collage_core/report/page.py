@@ -1,0 +1,26 @@
+"""A report as a page, which a package of its own draws: it brings a layout and a drawing library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+from collage_core.errors import CollageError
+
+__all__ = ["page"]
+
+_GROUP = "collage.page"
+"""Of the entry point of the function that draws: from a placement's JSON with its `dataflow`, and that of
+another bundle or None, to HTML.
+"""
+
+
+def page(report: Mapping[str, Any], other: Mapping[str, Any] | None = None) -> str:
+    """One HTML document. other: of the bundle that it stands beside. CollageError where nothing is installed
+    that draws it.
+    """
+    for found in entry_points(group=_GROUP):
+        drawn: str = found.load()(report, other)
+        return drawn
+    raise CollageError("--html needs the package collage-page: pip install collage-page")
