@@ -30,10 +30,12 @@ __all__ = [
     "PEAKS_VERSION",
     "Peaks",
     "Work",
+    "counts_all",
     "known_peaks",
     "machine_peaks",
     "peaks_environment",
     "reads_all",
+    "shows_peaks",
     "work_of",
 ]
 
@@ -84,7 +86,15 @@ class Peaks:
 
     def least_ms(self, work: Work) -> float:
         """The time below which a kernel for `work` is not to be expected."""
-        return max(work.flops / self.gflops, work.bytes / self.copy_gb_per_s[self._size(work)]) / 1e6
+        return max(self.arithmetic_ms(work), self.memory_ms(work))
+
+    def arithmetic_ms(self, work: Work) -> float:
+        """For what it computes."""
+        return work.flops / self.gflops / 1e6
+
+    def memory_ms(self, work: Work) -> float:
+        """For what it reads and writes."""
+        return work.bytes / self.copy_gb_per_s[self._size(work)] / 1e6
 
     def _size(self, work: Work) -> int:
         """Of the smallest caches that the work fits into; of memory if there are none."""
@@ -106,6 +116,21 @@ def work_of(subgraph: Subgraph, variant: Variant | None = None) -> Work:
     sizes = [f.size_bytes(t.static_shape) for f, t in zip(formats, types, strict=True)]
     shares = [s / t.size_bytes for s, t in zip(sizes, types, strict=True) if s]
     return Work(flops, int(constants * min((1.0, *shares))) + sum(sizes))
+
+
+def counts_all(subgraph: Subgraph) -> bool:
+    """Whether `Work.flops` is all of its arithmetic, not only the least that it can be."""
+    graph = subgraph.graph
+    return all(
+        n.op_type in CONVOLUTIONS | _PRODUCTS or op_kind(graph, n) <= OpKind.INJECTIVE for n in subgraph.nodes
+    )
+
+
+def shows_peaks(subgraph: Subgraph) -> bool:
+    """Whether what it takes shows what a machine reaches at least: a convolution may do with fewer products,
+    and an operator that leaves elements out with fewer bytes.
+    """
+    return reads_all(subgraph) and not any(n.op_type in CONVOLUTIONS for n in subgraph.nodes)
 
 
 def reads_all(subgraph: Subgraph) -> bool:

@@ -20,7 +20,7 @@ from collage_core.candidates import (
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.host import Host
 from collage_core.costs.limits import check_limits, worker_memory_bytes
-from collage_core.costs.roofline import CONVOLUTIONS, Peaks, Work, reads_all, work_of
+from collage_core.costs.roofline import Peaks, Work, shows_peaks, work_of
 from collage_core.costs.tune import tune_step
 from collage_core.errors import CollageError, WorkerError
 from collage_core.ir import Graph, NodeSet
@@ -252,12 +252,12 @@ def _tasks(
 
 
 def _measured(candidates: CandidateSet, costs: Costs) -> Iterator[tuple[Work, float]]:
-    """What groups took that do all their arithmetic: a convolution may do with fewer products."""
+    """What groups took that show what the machine reaches."""
     for c in candidates.candidates:
         record = None if c.backend == VIEW else costs.record_of(c)
         if record is None or not record.ok or not record.median_ms or c.is_rounded:
             continue
-        if reads_all(c.subgraph) and not any(n.op_type in CONVOLUTIONS for n in c.subgraph.nodes):
+        if shows_peaks(c.subgraph):
             yield work_of(c.subgraph), record.median_ms
 
 

@@ -1,19 +1,18 @@
-"""What flows between the operators of a placement, and what its groups do with it: JSON values and tables."""
+"""What flows between the operators of a placement, and what its groups do with it, as JSON values."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-from collage_core.costs.roofline import Peaks, Work, work_of
+from collage_core.backend import rounded_to
+from collage_core.costs.roofline import Peaks, Work, counts_all, shows_peaks, work_of
 from collage_core.formats import Format
 from collage_core.ir import Graph, Node, Subgraph
-from collage_core.placement import VIEW, Placement, is_transfer
-from collage_core.report.conclusion import ms_text
-from collage_core.report.tables import Table
+from collage_core.placement import VIEW, Group, Placement, is_transfer
 
-__all__ = ["dataflow_json", "dataflow_parts", "peaks_json", "took_ms"]
+__all__ = ["Hop", "dataflow_json", "hops", "peaks_json", "took_ms"]
 
 _MOST = 10
 
@@ -31,52 +30,43 @@ def peaks_json(peaks: Peaks) -> dict[str, Any]:
 
 
 def dataflow_json(graph: Graph, placement: Placement, report: Mapping[str, Any]) -> dict[str, Any]:
-    """report: what is told of the placement so far.
+    """report: what is told of the placement so far, with its `groups`, and `peaks` where they were measured.
 
-    operators: nodes in the graph's order, with the index of their group. edges: each value as one operator
-    gets it from another, with `bytes` in the format in which it is read and the indices of the conversions on
-    its way; `from` and `to` are indices of operators, None for the model's inputs and outputs. groups: in the
-    placement's order, the arithmetic and the bytes of each, and the `least_ms` that `peaks` (`peaks_json`)
-    allow, None where they are not known. flops, bytes: of all; what conversions and transfers read and write.
-    largest: of the values that leave their group, with those who get them.
+    - operators: in the graph's order, with the index of their group.
+    - edges: each value, as an operator gets it from another. `from` and `to` are indices of operators, None
+      for the model's inputs and outputs. `conversions`: those on its way, in order. `moved`: the format and
+      the bytes before the first of them and behind each; empty within a group.
+    - groups: `flops`, None where not all of them can be counted, and `bytes`. What the peaks allow:
+      `least_ms`, and whether `arithmetic` or `memory` limits it; None on other devices than the target's.
+    - peaks: those; or what groups reach, where that is more.
+    - flops: of the groups where they are known; bytes: of all groups, conversions and transfers.
+    - largest: of the values that leave their group for one that reads them, with those groups.
     """
     flow = _Flow(graph, placement)
-    works = [
-        Work(0, 0) if g.backend == VIEW else work_of(Subgraph(graph, g.nodes), g.variant)
-        for g in placement.groups
-    ]
-    peaks = _peaks(report, works)
+    parts = [Subgraph(graph, g.nodes) for g in placement.groups]
+    works = [_work(g, part) for g, part in zip(placement.groups, parts, strict=True)]
+    here = placement.target.device
+    peaks = _peaks(report, placement, parts, works)
     groups = [
-        {"flops": w.flops, "bytes": w.bytes, "least_ms": None if peaks is None else peaks.least_ms(w)}
-        for w in works
+        _group(work, _is_static(part) and counts_all(part), peaks if g.variant.device == here else None)
+        for g, part, work in zip(placement.groups, parts, works, strict=True)
     ]
-    moved = {True: 0, False: 0}
+    moved = {"groups": sum(g["bytes"] for g in groups), "conversions": 0, "transfers": 0}
     for c in placement.conversions:
         shape = graph.shape_of(c.value)
-        moved[is_transfer(c.backend)] += c.source.size_bytes(shape) + c.destination.size_bytes(shape)
+        if is_transfer(c.backend):
+            moved["transfers"] += c.source.size_bytes(shape)  # what passes the link, once
+        else:
+            moved["conversions"] += c.source.size_bytes(shape) + c.destination.size_bytes(shape)
     return {
-        "operators": [
-            {"name": n.name, "op": n.qualified_op, "group": flow.group_of[n.id]} for n in graph.nodes
-        ],
+        "operators": [{"name": n.name, "op": n.op_type, "group": flow.group_of[n.id]} for n in graph.nodes],
         "edges": list(flow.edges()),
         "groups": groups,
-        "flops": sum(g["flops"] for g in groups),
-        "bytes": {
-            "groups": sum(g["bytes"] for g in groups),
-            "conversions": moved[False],
-            "transfers": moved[True],
-        },
+        "peaks": None if peaks is None else peaks_json(peaks),
+        "flops": sum(g["flops"] or 0 for g in groups),
+        "bytes": moved,
         "largest": flow.largest(),
     }
-
-
-def _peaks(report: Mapping[str, Any], works: Sequence[Work]) -> Peaks | None:
-    peaks = report.get("peaks")
-    if peaks is None:
-        return None
-    copies = {int(size): rate for size, rate in peaks["copy_gb_per_s"].items()}
-    taken = zip(works, map(took_ms, report["groups"]), strict=True)
-    return Peaks(peaks["gflops"], copies).raised([(work, ms) for work, ms in taken if ms])
 
 
 def took_ms(group: Mapping[str, Any]) -> float | None:
@@ -85,68 +75,85 @@ def took_ms(group: Mapping[str, Any]) -> float | None:
     return group["cost_ms"] if in_place_ms is None else in_place_ms
 
 
-def dataflow_parts(report: Mapping[str, Any]) -> list[str | Table]:
-    """The groups that take longest beside what they could do here, and what moves."""
-    flow, groups = report["dataflow"], report["groups"]
-    parts: list[str | Table] = []
-    peaks = report.get("peaks")
-    timed = [i for i, g in enumerate(groups) if took_ms(g)]
-    timed.sort(key=lambda i: -(took_ms(groups[i]) or 0.0))
-    if timed:
-        rows = [_reached(i, groups[i], flow["groups"][i]) for i in timed[:_MOST]]
-        header = ("#", "backend", "ms", "MFLOP", "MB", "GFLOP/s", "GB/s", "least ms", "of it")
-        right = [0, *range(2, len(header))]
-        parts.append(
-            Table(header, rows, right, title="the longest groups, and the least that they could take")
-        )
-    parts.append("\n".join(_movement(flow, peaks)))
-    if flow["largest"]:
-        rows = [_largest(value, groups) for value in flow["largest"]]
-        title = "the largest values that leave their group"
-        parts.append(Table(("value", "MB", "from", "to", "conversions"), rows, right=[1, 4], title=title))
-    return parts
+class Hop(NamedTuple):
+    """A value on one piece of its way, between nodes of a drawing.
+
+    source, target: `n3` for the operator of that index, `c3` for a conversion, `in NAME` and `out NAME` for
+    the model's ends. kind: `within` a group, where bytes and format are None; `moved`; next to a conversion
+    `converted`, or `transfer`.
+    """
+
+    source: str
+    target: str
+    value: str
+    type: str
+    format: str | None
+    bytes: int | None
+    kind: str
 
 
-def _reached(index: int, group: Mapping[str, Any], work: Mapping[str, Any]) -> tuple[str, ...]:
-    ms = took_ms(group) or math.inf
-    least_ms = work["least_ms"]
-    return (
-        str(index),
-        group["backend"],
-        ms_text(ms),
-        f"{work['flops'] / 1e6:.2f}",
-        f"{work['bytes'] / 1e6:.2f}",
-        f"{work['flops'] / ms / 1e6:.1f}",
-        f"{work['bytes'] / ms / 1e6:.1f}",
-        ms_text(least_ms),
-        "-" if least_ms is None else f"{least_ms / ms:.0%}",
-    )
+def hops(report: Mapping[str, Any]) -> Iterator[Hop]:
+    """What a drawing has to show of a report with its `dataflow`. A value goes to each conversion once,
+    however many read it after that.
+    """
+    told = set()
+    for edge in report["dataflow"]["edges"]:
+        value = edge["value"]
+        way = [
+            f"in {value}" if edge["from"] is None else f"n{edge['from']}",
+            *(f"c{i}" for i in edge["conversions"]),
+            f"out {value}" if edge["to"] is None else f"n{edge['to']}",
+        ]
+        moved = edge["moved"] or [{"format": None, "bytes": None}]
+        for (source, target), piece in zip(pairwise(way), moved, strict=True):
+            if (source, target, value) not in told:
+                told.add((source, target, value))
+                kind = _kind(report, source, target) if edge["moved"] else "within"
+                yield Hop(source, target, value, edge["type"], piece["format"], piece["bytes"], kind)
 
 
-def _movement(flow: Mapping[str, Any], peaks: Mapping[str, Any] | None) -> Iterator[str]:
-    moved = flow["bytes"]
-    yield (
-        f"moved: {moved['groups'] / 1e6:.1f} MB read and written by groups, "
-        f"{moved['conversions'] / 1e6:.1f} by conversions, {moved['transfers'] / 1e6:.1f} by transfers"
-    )
-    every = sum(moved.values())
-    if every:
-        yield f"arithmetic intensity: {flow['flops'] / every:.1f} FLOP per byte moved"
-    if peaks is not None:
-        gflops, gb_per_s = peaks["gflops"], peaks["memory_gb_per_s"]
-        yield (
-            f"this machine: {gflops:.0f} GFLOP/s in float32, {gb_per_s:.0f} GB/s from memory; "
-            f"below {gflops / gb_per_s:.1f} FLOP per byte memory is what limits"
-        )
+def _kind(report: Mapping[str, Any], *ends: str) -> str:
+    passed = [report["conversions"][int(end[1:])]["backend"] for end in ends if end[0] == "c"]
+    if any(map(is_transfer, passed)):
+        return "transfer"
+    return "converted" if passed else "moved"
 
 
-def _largest(value: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    def named(index: int | None, end: str) -> str:
-        return end if index is None else f"{index} {groups[index]['backend']}"
+def _is_static(part: Subgraph) -> bool:
+    return all(part.graph.type_of(v).is_static for n in part.nodes for v in (*n.inputs, *n.outputs) if v)
 
-    readers = ", ".join(named(i, "the model's outputs") for i in value["to"])
-    where = named(value["from"], "the model's inputs")
-    return value["value"], f"{value['bytes'] / 1e6:.3f}", where, readers, str(len(value["conversions"]) or "")
+
+def _work(group: Group, part: Subgraph) -> Work:
+    return work_of(part, group.variant) if group.backend != VIEW and _is_static(part) else Work(0, 0)
+
+
+def _group(work: Work, is_counted: bool, peaks: Peaks | None) -> dict[str, Any]:
+    least_ms = None if peaks is None else peaks.least_ms(work)
+    limit = None
+    if peaks is not None and least_ms:
+        limit = "memory" if peaks.memory_ms(work) == least_ms else "arithmetic"
+    return {
+        "flops": work.flops if is_counted else None,
+        "bytes": work.bytes,
+        "least_ms": least_ms,
+        "limit": limit if is_counted else None,
+    }
+
+
+def _peaks(
+    report: Mapping[str, Any], placement: Placement, parts: Sequence[Subgraph], works: Sequence[Work]
+) -> Peaks | None:
+    told = report.get("peaks")
+    if told is None:
+        return None
+    copies = {int(size): rate for size, rate in told["copy_gb_per_s"].items()}
+    showing = []
+    for g, group, part, work in zip(report["groups"], placement.groups, parts, works, strict=True):
+        ms = took_ms(g)
+        is_here = group.variant.device == placement.target.device
+        if ms and is_here and shows_peaks(part) and not rounded_to(part, group.variant):
+            showing.append((work, ms))
+    return Peaks(told["gflops"], copies).raised(showing)
 
 
 class _Flow:
@@ -163,42 +170,39 @@ class _Flow:
             self._made |= dict(zip(part.outputs, g.variant.outputs, strict=True))
             self._read |= {(i, v): f for v, f in zip(part.inputs, g.variant.inputs, strict=True)}
         self._conversions = {(c.value, str(c.destination)): i for i, c in enumerate(placement.conversions)}
-        self._sources = [c.source for c in placement.conversions]
+        self._ends = [(c.source, c.destination) for c in placement.conversions]
 
     def edges(self) -> Iterator[dict[str, Any]]:
         for value, producer, reader in self._readings():
-            type = self._graph.type_of(value)
-            size, format, way = type.size_bytes, None, list[int]()
-            if (target := self._group(reader)) != self._group(
-                producer
-            ):  # else a kernel keeps it where it likes
-                read, way = self._way(value, target)
-                size, format = read.size_bytes(type.static_shape), str(read)
+            formats, way = self._way(value, producer, reader)
             yield {
                 "value": value,
-                "type": str(type),
-                "format": format,
-                "bytes": size,
+                "type": str(self._graph.type_of(value)),
                 "from": None if producer is None else self._position[producer.id],
                 "to": None if reader is None else self._position[reader.id],
                 "conversions": way,
+                "moved": [{"format": str(f), "bytes": self._bytes(value, f)} for f in formats],
             }
 
     def largest(self) -> list[dict[str, Any]]:
-        """Once each, with the groups that get it (None: the model's outputs)."""
+        """Once each, with the groups that get it (None: the model's outputs). A view moves nothing."""
         found: dict[str, dict[str, Any]] = {}
         for value, producer, reader in self._readings():
-            source, target = self._group(producer), self._group(reader)
-            if source == target:
+            target = self._group(reader)
+            formats, way = self._way(value, producer, reader)
+            if not formats or (target is not None and self._groups[target].backend == VIEW):
                 continue
-            read, way = self._way(value, target)
             told = found.setdefault(
-                value, {"value": value, "bytes": 0, "from": source, "to": [], "conversions": []}
+                value,
+                {"value": value, "bytes": 0, "from": self._group(producer), "to": [], "conversions": []},
             )
-            told["bytes"] = max(told["bytes"], read.size_bytes(self._graph.shape_of(value)))
+            told["bytes"] = max(told["bytes"], *(self._bytes(value, f) for f in formats))
             told["to"] += [target] if target not in told["to"] else []
             told["conversions"] += [i for i in way if i not in told["conversions"]]
         return sorted(found.values(), key=lambda v: (-v["bytes"], v["value"]))[:_MOST]
+
+    def _bytes(self, value: str, format: Format) -> int:
+        return format.size_bytes(self._graph.shape_of(value))
 
     def _group(self, node: Node | None) -> int | None:
         return None if node is None else self.group_of[node.id]
@@ -213,16 +217,20 @@ class _Flow:
                 if not self._graph.is_constant(value):
                     yield value, self._graph.producer(value), reader
 
-    def _way(self, value: str, target: int | None) -> tuple[Format, list[int]]:
-        """The format in which a group gets a value, and the conversions to it, in order."""
-        plain = self._graph.plain_format(value)
-        made = self._made.get(value, plain)
-        read = plain if target is None else self._read.get((target, value), made)
+    def _way(self, value: str, producer: Node | None, reader: Node | None) -> tuple[list[Format], list[int]]:
+        """In which formats a value passes from one to the other, and by way of which conversions: none within
+        a group, where a kernel keeps it as it likes.
+        """
+        target = self._group(reader)
+        if producer is not None and self._group(producer) == target:
+            return [], []
+        made = self._made.get(value) or self._graph.plain_format(value)
+        at = self._graph.plain_format(value) if target is None else self._read.get((target, value), made)
         way: list[int] = []
-        at = read
-        while (
-            at != made and (step := self._conversions.get((value, str(at)))) is not None and step not in way
-        ):
-            way.append(step)
-            at = self._sources[step]
-        return read, way[::-1]
+        while at != made:
+            step = self._conversions.get((value, str(at)))
+            if step is None or step in way:  # of a placement that was edited by hand
+                break
+            way.insert(0, step)
+            at = self._ends[step][0]
+        return [at, *(self._ends[step][1] for step in way)], way

@@ -15,8 +15,8 @@ from collage_core.report.conclusion import (
     standing_lines,
 )
 from collage_core.report.constraints import prices_text
-from collage_core.report.dataflow import dataflow_parts
 from collage_core.report.front import front_table
+from collage_core.report.movement import dataflow_parts
 from collage_core.report.rivals import rivals_table
 from collage_core.report.rounding import limit_text
 from collage_core.report.tables import Table, headline

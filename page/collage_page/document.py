@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib import resources
 from typing import Any
 
+from collage_run.command import json_text
 from collage_run.printable import printable_line
 
+from collage_core.errors import CollageError
 from collage_core.report.conclusion import ms_text
-from collage_core.report.dataflow import took_ms
+from collage_core.report.dataflow import hops, took_ms
 from collage_core.report.dot import colours_of
+from collage_core.report.movement import peaks_text, quantity, reached
 from collage_core.report.tables import Table, headline
 from collage_core.report.text import explain_parts
-from collage_page.drawing import elements
+from collage_page.drawing import graph
 
 __all__ = ["page"]
 
@@ -26,34 +31,36 @@ def page(report: Mapping[str, Any], other: Mapping[str, Any] | None = None) -> s
     report: a placement's JSON with its `dataflow`. other: the one that it stands beside, likewise; what
     moved is in the `beside` of report.
     """
-    beside = report.get("beside") or {"moved": ()}
-    moved = frozenset(m["node"] for m in beside["moved"])
+    beside = report.get("beside") or {"moved": (), "other": "there"}
+    moved = frozenset(name for m in beside["moved"] for name in m["nodes"])
     reports = [report] if other is None else [report, other]
-    title = headline(report) if "model" in report else "a placement"
-    drawn = [{"elements": elements(r, moved)} for r in reports]
-    names = ["here", "there"][: len(reports)]
-    panes = "".join(
-        f'<section class="pane"><h2>{_text(name if other is not None else "")}</h2>'
-        f'<div class="graph" id="graph-{i}"></div></section>'
-        for i, name in enumerate(names)
-    )
-    details = "".join(
-        _section(f"detail-{i}-{key}", content)
-        for i, r in enumerate(reports)
-        for key, content in (*_groups(r), *_conversions(r))
-    )
-    told = "".join(_part(part) for part in explain_parts(report))
+    titles = [""] if other is None else ["here", f"there: {beside['other']}"]
+    colours = colours_of(*reports)
+    longest_ms = max((took_ms(g) or 0.0 for r in reports for g in r["groups"]), default=0.0)
+    graphs = [graph(r, colours, longest_ms, moved) for r in reports]
+    library, script = _file("cytoscape.min.js"), _file("page.js")
     return _file("page.html").format(
-        title=_text(title),
+        title=_text(headline(report) if "model" in report else "a placement"),
         style=_file("page.css"),
-        legend=_legend(reports),
-        panes=panes,
-        details=details,
-        told=told,
+        legend="".join(
+            f'<li><span class="swatch" style="background:{colour}"></span>{_text(name)}</li>'
+            for name, colour in colours.items()
+        ),
+        panes="".join(
+            f'<section class="pane"><h2>{_text(t)}</h2><div class="graph" id="graph-{i}"></div></section>'
+            for i, t in enumerate(titles)
+        ),
+        details="".join(
+            f'<section class="detail" id="detail-{i}-{key}" hidden>{content}</section>'
+            for i, r in enumerate(reports)
+            for key, content in (*_groups(r), *_conversions(r))
+        ),
+        told="".join(_part(part) for part in explain_parts(report)),
         by_moved='<option value="moved">what moved</option>' if other is not None else "",
-        data=_script_data({"graphs": drawn}),
-        library=_file("cytoscape.min.js"),
-        script=_file("page.js"),
+        data=_script_data({"graphs": graphs}),
+        library=library,
+        script=script,
+        trusted=" ".join(map(_trusted, (library, script))),
     )
 
 
@@ -63,8 +70,8 @@ def _groups(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _group(group: Mapping[str, Any], work: Mapping[str, Any], report: Mapping[str, Any]) -> Iterator[str]:
-    ms = took_ms(group)
     operators = zip(group["nodes"], group["ops"], strict=True)
+    flops, rate, intensity = reached(group, work)
     facts = [
         ("operators", ", ".join(f"{name} ({op})" for name, op in operators)),
         ("device", group["device"]),
@@ -72,24 +79,20 @@ def _group(group: Mapping[str, Any], work: Mapping[str, Any], report: Mapping[st
         ("writes", ", ".join(group["formats"]["outputs"])),
         ("by itself", f"{ms_text(group['cost_ms'])} ms, IQR {ms_text(group['spread_ms'])}"),
         ("in place", f"{ms_text(group.get('in_place_ms'))} ms"),
-        ("arithmetic", f"{work['flops'] / 1e6:.2f} MFLOP"),
-        ("memory", f"{work['bytes'] / 1e6:.2f} MB, weights once"),
+        ("arithmetic", quantity(work["flops"], "FLOP")),
+        ("moves", f"{quantity(work['bytes'], 'B')}, weights once; {intensity} FLOP per byte"),
+        ("reaches", f"{flops}, {rate}"),
     ]
-    if ms:
-        gflops, rate = (work[what] / ms / 1e6 for what in ("flops", "bytes"))
-        facts.append(("reaches", f"{gflops:.1f} GFLOP/s, {rate:.1f} GB/s"))
-    if peaks := report.get("peaks"):
-        gflops, rate = peaks["gflops"], peaks["memory_gb_per_s"]
-        facts.append(("this machine", f"{gflops:.0f} GFLOP/s in float32, {rate:.0f} GB/s from memory"))
-    if ms and work["least_ms"] is not None:
-        facts.append(("least", f"{ms_text(work['least_ms'])} ms by both, {work['least_ms'] / ms:.0%} of it"))
+    if work["least_ms"] is not None:
+        limit = f", limited by {work['limit']}" if work["limit"] else ""
+        facts.append(("least", f"{ms_text(work['least_ms'])} ms{limit}"))
+        facts.append(("peaks", peaks_text(report["dataflow"]["peaks"])))
     if group.get("error") is not None:
         facts.append(("error if alone rounded", f"{group['error']:.1e}"))
     yield _facts(facts)
     yield from _rivals(group)
-    names = {name + ":" for name in group["nodes"]}
     for backend, reasons in (report.get("declined") or {}).items():
-        about = [r for r in reasons if r.split(" ")[0] in names]
+        about = [r for r in reasons if r.startswith(tuple(f"{name}:" for name in group["nodes"]))]
         if about:
             told = "".join(f"<li>{_text(reason)}</li>" for reason in about)
             yield f"<h4>declined by {_text(backend)}</h4><ul>{told}</ul>"
@@ -107,32 +110,26 @@ def _rivals(group: Mapping[str, Any]) -> Iterator[str]:
     yield _table(Table(("backend", "ms", ""), rows, right=[1], title="the same nodes on others"))
     known = [r["cost_ms"] for r in rivals if r["cost_ms"] is not None]
     if known and group["cost_ms"] is not None:
-        yield f"<p>The second best takes {min(known) - group['cost_ms']:+.4f} ms.</p>"
+        off_ms = min(known) - group["cost_ms"]
+        told = f"{abs(off_ms):.4f} ms {'more' if off_ms >= 0 else 'less'}"
+        yield f"<p>The fastest of these takes {told} by itself, conversions that it may need apart.</p>"
 
 
 def _conversions(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    moves = {hop.target: hop for hop in hops(report)}
     for i, c in enumerate(report["conversions"]):
+        hop = moves.get(f"c{i}")
         facts = [
             ("value", c["value"]),
             ("from", c["from"]),
             ("to", c["to"]),
             ("by", c["backend"]),
+            ("reads", quantity(hop.bytes if hop else None, "B")),
             ("by itself", f"{ms_text(c['cost_ms'])} ms"),
             ("in place", f"{ms_text(c.get('in_place_ms'))} ms"),
         ]
-        yield f"c{i}", f"<h3>Conversion {i}</h3>{_facts(facts)}"
-
-
-def _legend(reports: Sequence[Mapping[str, Any]]) -> str:
-    colours = {name: colour for r in reports for name, colour in colours_of(r).items()}
-    return "".join(
-        f'<li><span class="swatch" style="background:{colour}"></span>{_text(name)}</li>'
-        for name, colour in colours.items()
-    )
-
-
-def _section(id: str, content: str) -> str:
-    return f'<section class="detail" id="{id}" hidden>{content}</section>'
+        what = "Transfer" if hop and hop.kind == "transfer" else "Conversion"
+        yield f"c{i}", f"<h3>{what} {i}</h3>{_facts(facts)}"
 
 
 def _part(part: str | Table) -> str:
@@ -165,8 +162,17 @@ def _lines(text: str) -> str:
 
 def _script_data(value: Any) -> str:
     """As JSON that no text in it can end: it stands in a script element."""
-    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+    return json.dumps(json.loads(json_text(value)), separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _trusted(script: str) -> str:
+    """What a policy names a script by (https://www.w3.org/TR/CSP3/#match-element-to-source-list)."""
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def _file(name: str) -> str:
-    return resources.files("collage_page").joinpath(name).read_text(encoding="utf-8")
+    try:
+        return resources.files("collage_page").joinpath(name).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise CollageError(f"collage-page lacks {name}: it was not built, pip install does that") from None

@@ -7,6 +7,7 @@ directed graphs, 1993). What is here gives boxes their room.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from typing import NamedTuple, cast
 
@@ -16,25 +17,29 @@ __all__ = ["Drawing", "layered"]
 
 _PASSING = 8.0
 """The width of an edge where it passes a layer."""
+_MOST_PASSED = 3
+"""Layers that edges may pass, for each box: a layout of more takes minutes, and nobody could follow it."""
 
 Point = tuple[float, float]
 Edge = tuple[str, str]
 
 
 class Drawing(NamedTuple):
-    """centres: of the boxes, by name. ways: the points by way of which an edge goes, where there are any. All
-    of it lies between (0, 0) and (width, height), y downwards.
+    """centres: of the boxes, by name. ways: the points by way of which an edge goes, where there are any.
+    far: edges that had no say in it. All lies between (0, 0) and (width, height), y downwards.
     """
 
     centres: dict[str, Point]
     ways: dict[Edge, list[Point]]
+    far: frozenset[Edge]
     width: float
     height: float
 
 
 def layered(boxes: Mapping[str, tuple[float, float]], edges: Iterable[Edge], gap: float) -> Drawing:
     """boxes: width and height by name. edges: an acyclic graph of these names. gap: between boxes."""
-    linked = [e for e in dict.fromkeys(edges) if e[0] != e[1]]
+    every = [e for e in dict.fromkeys(edges) if e[0] != e[1]]
+    linked = _near(every, _MOST_PASSED * len(boxes))
     names = sorted({name for e in linked for name in e})
     number = {name: i for i, name in enumerate(names)}
     parts = []
@@ -49,8 +54,42 @@ def layered(boxes: Mapping[str, tuple[float, float]], edges: Iterable[Edge], gap
             )
     for name, (width, height) in boxes.items():
         if name not in number:
-            parts.append(Drawing({name: (width / 2, height / 2)}, {}, width, height))
-    return _side_by_side(parts, gap)
+            parts.append(Drawing({name: (width / 2, height / 2)}, {}, frozenset(), width, height))
+    return _side_by_side(parts, gap, frozenset(every) - frozenset(linked))
+
+
+def _near(edges: Sequence[Edge], most_passed: int) -> list[Edge]:
+    """As many as pass no more layers together, the shortest first. What keeps a box in its layer, an edge
+    from the one before it, is always among them.
+    """
+    layer = _layers(edges)
+
+    def span(edge: Edge) -> int:
+        return layer[edge[1]] - layer[edge[0]]
+
+    kept, passed = dict.fromkeys(e for e in edges if span(e) == 1), 0
+    for edge in sorted(edges, key=span):
+        passed += span(edge) - 1
+        if passed > most_passed:
+            break
+        kept[edge] = None
+    return [e for e in edges if e in kept]
+
+
+def _layers(edges: Sequence[Edge]) -> dict[str, int]:
+    """The longest way to each box from one that nothing leads to."""
+    before: dict[str, list[str]] = {}
+    for a, b in edges:
+        before.setdefault(a, [])
+        before.setdefault(b, []).append(a)
+    layer: dict[str, int] = {}
+    try:
+        order = list(TopologicalSorter(before).static_order())
+    except CycleError:  # of a placement that was edited by hand, and cannot run
+        order = list(before)
+    for name in order:
+        layer[name] = 1 + max((layer.get(a, 0) for a in before[name]), default=-1)
+    return layer
 
 
 class _Part:
@@ -87,7 +126,7 @@ class _Part:
         right = max(x + self._sizes[i][0] / 2 for i, (x, _) in centres.items())
         moved = {i: (x - left, y) for i, (x, y) in centres.items()}
         named = {self._names[i]: point for i, point in moved.items() if i < len(self._names)}
-        return Drawing(named, self._ways(moved), right - left, top - gap)
+        return Drawing(named, self._ways(moved), frozenset(), right - left, top - gap)
 
     def _ways(self, centres: Mapping[int, Point]) -> dict[Edge, list[Point]]:
         """What passes a layer has one piece before it and one behind."""
@@ -122,7 +161,7 @@ def _apart(wanted: Sequence[float], widths: Sequence[float], gap: float) -> list
     return [first + offset for first, offset in zip(firsts, offsets, strict=True)]
 
 
-def _side_by_side(parts: Sequence[Drawing], gap: float) -> Drawing:
+def _side_by_side(parts: Sequence[Drawing], gap: float, far: frozenset[Edge]) -> Drawing:
     centres: dict[str, Point] = {}
     ways: dict[Edge, list[Point]] = {}
     left = 0.0
@@ -130,4 +169,4 @@ def _side_by_side(parts: Sequence[Drawing], gap: float) -> Drawing:
         centres |= {name: (x + left, y) for name, (x, y) in part.centres.items()}
         ways |= {edge: [(x + left, y) for x, y in points] for edge, points in part.ways.items()}
         left += part.width + gap
-    return Drawing(centres, ways, max(0.0, left - gap), max((p.height for p in parts), default=0.0))
+    return Drawing(centres, ways, far, max(0.0, left - gap), max((p.height for p in parts), default=0.0))

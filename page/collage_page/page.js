@@ -3,22 +3,25 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const most = 50;
+  const margin = 20;
   const readable = 0.9;
+  const invitation = document.getElementById("hint").textContent;
 
   const style = [
     { selector: "node", style: { label: "data(label)", "font-size": 11, "min-zoomed-font-size": 6,
       "text-valign": "center", "background-color": "#fff", "border-width": 1, "border-color": "#555",
-      shape: "round-rectangle", width: 104, height: 26 } },
+      shape: "round-rectangle", width: 104, height: 26, "z-index": 2, "z-index-compare": "manual" } },
     { selector: "node[kind = 'group']", style: { "background-color": "data(colour)", "background-opacity": 0.3,
-      "border-color": "data(colour)", "border-style": "data(border)", "border-width": 2, padding: 12,
-      "text-valign": "top", "text-margin-y": 14, "font-size": 11, "compound-sizing-wrt-labels": "exclude" } },
+      "border-color": "data(colour)", "border-style": "data(border)", "border-width": 2, width: "data(width)",
+      height: "data(height)", "text-valign": "top", "text-margin-y": 14, "z-index": 0 } },
     { selector: "node[kind = 'conversion']", style: { shape: "hexagon", width: 84, height: 22,
       "background-color": "data(colour)", "background-opacity": 0.5, "border-color": "#c22", "border-width": 2 } },
     { selector: "node[kind = 'end']", style: { shape: "ellipse", height: 22, "background-color": "#eee" } },
-    { selector: "edge", style: { width: "data(width)", "line-color": "#999", "target-arrow-color": "#999",
-      "target-arrow-shape": "triangle", "arrow-scale": 0.8, "curve-style": "straight" } },
+    { selector: "edge", style: { "z-index": 1, "z-index-compare": "manual", width: "data(width)", "line-color": "#999", "target-arrow-color": "#999",
+      "target-arrow-shape": "triangle", "arrow-scale": 0.8, "curve-style": "bezier" } },
     { selector: "edge[weights]", style: { "curve-style": "round-segments", "segment-weights": "data(weights)",
       "segment-distances": "data(distances)", "edge-distances": "node-position" } },
+    { selector: "edge[?far]", style: { "line-style": "dashed", opacity: 0.4 } },
     { selector: "edge[kind = 'converted']", style: { "line-color": "#e08a00", "target-arrow-color": "#e08a00" } },
     { selector: "edge[kind = 'transfer']", style: { "line-color": "#c22", "target-arrow-color": "#c22" } },
     { selector: ".by-time", style: { "background-color": "mapData(heat, 0, 1, #fff7d6, #b40426)",
@@ -29,11 +32,21 @@
       "font-size": 9, "text-background-color": "#fff", "text-background-opacity": 0.8 } },
   ];
 
+  // Zoom and pan that show a graph at its top, large enough to be read, or all of it.
+  function beginning(graph, container, least = readable) {
+    const [width, height] = [container.clientWidth, container.clientHeight];
+    const across = (width - 2 * margin) / graph.width;
+    const whole = Math.min(across, (height - 2 * margin) / graph.height, 1);
+    const zoom = Math.max(whole, Math.min(least, across));
+    return { zoom, pan: { x: (width - zoom * graph.width) / 2, y: margin } };
+  }
+
   const graphs = data.graphs.map((graph, index) => {
     const cy = cytoscape({
       container: document.getElementById("graph-" + index),
       elements: graph.elements,
-      layout: { name: "preset" },
+      layout: { name: "preset", fit: false },
+      ...beginning(graph, document.getElementById("graph-" + index)),
       style,
       autoungrabify: true,
       boxSelectionEnabled: false,
@@ -42,6 +55,11 @@
       minZoom: 0.01,
     });
     cy.on("tap", "node", (event) => choose(index, event.target));
+    cy.on("tap", "edge", (event) => {
+      clear();
+      event.target.addClass("near");
+      document.getElementById("hint").textContent = event.target.data("label");
+    });
     cy.on("tap", (event) => { if (event.target === cy) clear(); });
     return cy;
   });
@@ -49,19 +67,22 @@
   function clear() {
     for (const cy of graphs) cy.elements(".chosen, .near").removeClass("chosen near");
     for (const section of document.querySelectorAll("section.detail")) section.hidden = true;
-    document.getElementById("hint").hidden = false;
+    const hint = document.getElementById("hint");
+    hint.hidden = false;
+    hint.textContent = invitation;
   }
 
   // Marks a node with its group, and the same operator in the other graph; shows what is known of it.
   function choose(index, node) {
     clear();
-    const name = node.data("name");
+    const name = node.data("kind") === "operator" ? node.data("name") : undefined;
     graphs.forEach((cy, other) => {
       const same = other === index ? node
-        : cy.nodes("[kind = 'operator']").filter((found) => found.data("name") === name);
-      const marked = same.union(same.parent());
-      marked.addClass("chosen");
-      marked.union(marked.children()).connectedEdges().addClass("near");
+        : cy.nodes("[kind = 'operator']").filter((found) => name !== undefined && found.data("name") === name);
+      const group = same.length ? same.data("group") : undefined;
+      const together = group === undefined ? same : cy.nodes("[group = " + group + "]");
+      same.union(together.filter("[kind = 'group']")).addClass("chosen");
+      together.union(same).connectedEdges().addClass("near");
     });
     const id = node.data("group") !== undefined ? "g" + node.data("group") : node.id();
     const section = document.getElementById("detail-" + index + "-" + id);
@@ -122,21 +143,14 @@
     }
     if (event.key === "Escape") found.hidden = true;
   });
-  document.getElementById("fit").addEventListener("click", () => graphs.forEach((cy) => cy.fit(undefined, 20)));
+  document.getElementById("fit").addEventListener("click", () => graphs.forEach((cy, index) => {
+    cy.viewport(beginning(data.graphs[index], cy.container(), 0));
+  }));
   document.getElementById("colour").addEventListener("change", (event) => {
     for (const cy of graphs) {
       cy.elements(".by-time, .is-moved").removeClass("by-time is-moved");
       if (event.target.value === "time") cy.nodes("[kind = 'group']").addClass("by-time");
       if (event.target.value === "moved") cy.nodes("[?moved]").addClass("is-moved");
-    }
-  });
-  // A deep graph begins at its top, large enough to be read.
-  graphs.forEach((cy) => {
-    cy.fit(undefined, 20);
-    const box = cy.elements().boundingBox();
-    const zoom = Math.min(readable, (cy.width() - 40) / box.w);
-    if (cy.zoom() < zoom) {
-      cy.viewport({ zoom, pan: { x: cy.width() / 2 - zoom * (box.x1 + box.w / 2), y: 20 - zoom * box.y1 } });
     }
   });
   window.collage = { graphs };

@@ -9,10 +9,11 @@ from importlib import resources
 from typing import Any
 
 from collage_page import page
-from collage_page.drawing import elements
+from collage_page.drawing import graph
 from drawn_report import HOSTILE, residual_report
 
 from collage_core.report.beside import beside_json
+from collage_core.report.dot import colours_of
 
 
 class _Reader(HTMLParser):
@@ -79,11 +80,16 @@ def test_names_are_shown_and_not_obeyed() -> None:
 
 def test_what_is_drawn_is_the_graph() -> None:
     report = residual_report(11)
-    drawn = elements(report)
+    drawn = graph(report, colours_of(report), 0.5)["elements"]
     nodes = {e["data"]["id"]: e for e in drawn if "source" not in e["data"]}
     edges = [e["data"] for e in drawn if "source" in e["data"]]
     assert [nodes[f"n{i}"]["data"]["name"] for i in range(4)] == ["conv0", "relu0", "sigmoid0", "sum0"]
-    assert [nodes[f"n{i}"]["data"]["parent"] for i in range(4)] == ["g0", "g0", "g1", "g2"]
+    assert [nodes[f"n{i}"]["data"]["group"] for i in range(4)] == [0, 0, 1, 2]
+    for i in range(4):
+        node, group = nodes[f"n{i}"], nodes[f"g{nodes[f'n{i}']['data']['group']}"]
+        for axis, size, own in (("x", "width", 104), ("y", "height", 26)):
+            room = (group["data"][size] - own) / 2
+            assert abs(node["position"][axis] - group["position"][axis]) < room, "within its group"
     assert {e["source"] for e in edges} | {e["target"] for e in edges} <= nodes.keys()
     assert ("c0", "n3") in {(e["source"], e["target"]) for e in edges}
     assert len({e["id"] for e in edges}) == len(edges)
@@ -95,7 +101,8 @@ def test_what_is_drawn_is_the_graph() -> None:
 
 
 def test_a_skipping_edge_goes_around() -> None:
-    drawn = elements(residual_report(3))
+    report = residual_report(3)
+    drawn = graph(report, colours_of(report))["elements"]
     (skip,) = [
         e["data"] for e in drawn if (e["data"].get("source"), e["data"].get("target")) == ("n7", "n11")
     ]
@@ -108,11 +115,15 @@ def test_a_group_says_what_it_costs_and_who_lost() -> None:
     told = _details(page(residual_report(1)))["detail-0-g0"]
     assert "conv0 (Conv), relu0 (Relu)" in told
     assert "0.5000 ms, IQR 0.0100" in told
-    assert "0.00 GB/s" in told or "GB/s" in told
+    # 256 elements, four products each and a Relu; as many read and written, and 16 weights.
+    assert "2.3 kFLOP" in told
+    assert "2.11 kB, weights once; 1.09 FLOP per byte" in told
+    assert "4.61 MFLOP/s, 4.22 MB/s" in told
+    assert "0.0002 ms, limited by memory" in told
     assert "100 GFLOP/s in float32, 10 GB/s from memory" in told
     assert "rival 0.7500" in told
     assert "failed: it <crashed>" in told
-    assert "The second best takes +0.2500 ms." in told
+    assert "The fastest of these takes 0.2500 ms more by itself" in told
 
 
 def test_it_says_who_declined() -> None:
@@ -142,7 +153,9 @@ def test_of_a_placement_that_nobody_measured() -> None:
     for group in report["groups"]:
         group.pop("rivals")
         group["cost_ms"] = group["spread_ms"] = None
-    del report["peaks"], report["declined"]
+    for work in report["dataflow"]["groups"]:
+        work["least_ms"] = work["limit"] = None
+    del report["declined"]
     told = _details(page(report))["detail-0-g0"]
-    assert "reaches" not in told
-    assert "this machine" not in told
+    assert "by itself - ms" in told
+    assert "limited by" not in told

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from itertools import combinations
+import time
+from itertools import combinations, pairwise
 
 import pytest
 from collage_page.layout import Drawing, layered
@@ -44,7 +45,7 @@ def test_no_box_lies_on_another_and_edges_go_down(graph: tuple[Boxes, Edges]) ->
         width, height = boxes[name]
         assert width / 2 - 1e-3 <= x <= drawing.width - width / 2 + 1e-3
         assert height / 2 - 1e-3 <= y <= drawing.height - height / 2 + 1e-3
-    for a, b in edges:
+    for a, b in {*edges} - drawing.far:
         points = [drawing.centres[a], *drawing.ways.get((a, b), ()), drawing.centres[b]]
         heights = [y for _, y in points]
         assert heights == sorted(heights)
@@ -62,8 +63,30 @@ def test_an_edge_over_several_layers_passes_between_boxes(graph: tuple[Boxes, Ed
                 assert abs(x - cx) > width / 2 or abs(y - cy) > height / 2
 
 
+def test_edges_over_too_many_layers_are_left_out() -> None:
+    """A mask that every block of a decoder reads, and as many operators again."""
+    count = 1000
+    names = [f"b{i}" for i in range(count)]
+    chain = list(pairwise(names))
+    shared = [("mask", name) for name in names[::2]]
+    begun_s = time.process_time()
+    drawing = layered(dict.fromkeys(["mask", *names], (100.0, 30.0)), [*chain, *shared], _GAP)
+    took_s = time.process_time() - begun_s
+    assert not drawing.far & {*chain}
+    assert ("mask", "b2") not in drawing.far
+    assert ("mask", "b998") in drawing.far
+    assert sum(map(len, drawing.ways.values())) <= 3 * (count + 1)
+    assert drawing.width < 10_000
+    assert took_s < 5
+
+
+def test_a_circle_is_drawn_as_well() -> None:
+    drawing = layered(dict.fromkeys("abc", (20.0, 10.0)), [("a", "b"), ("b", "c"), ("c", "a")], _GAP)
+    assert drawing.centres.keys() == {*"abc"}
+
+
 def test_of_nothing_there_is_nothing() -> None:
-    assert layered({}, [], _GAP) == Drawing({}, {}, 0.0, 0.0)
+    assert layered({}, [], _GAP) == Drawing({}, {}, frozenset(), 0.0, 0.0)
 
 
 def test_boxes_that_nothing_links_stand_in_a_row() -> None:
@@ -83,7 +106,8 @@ def test_the_same_however_names_are_hashed(seed: str) -> None:
         "from collage_page.layout import layered\n"
         "boxes = {f'b{i}': (10.0 + i, 20.0) for i in range(12)}\n"
         "edges = [(f'b{a}', f'b{b}') for a in range(12) for b in range(a + 1, 12) if (a * b) % 3 == 0]\n"
-        "print(layered(boxes, edges, 10.0))"
+        "drawing = layered(boxes, edges, 10.0)\n"
+        "print(drawing._replace(far=sorted(drawing.far)))"
     )
     command = [sys.executable, "-c", program]
     told = [

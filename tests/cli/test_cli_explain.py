@@ -27,7 +27,7 @@ def test_text_json_and_pictures_tell_the_same(optimised: Optimised, tmp_path: Pa
     assert report["peaks"]["gflops"] > 0
     page, drawn, text = html.read_text(), dot.read_text(), collage.run("explain", bundle)
     assert page.startswith("<!doctype html>")
-    assert drawn.startswith("digraph ")
+    assert drawn.startswith("// collage explain\ndigraph ")
     for name in names:
         assert f'"{name}"' in page
         assert f'\\n{name}"]' in drawn
@@ -44,12 +44,12 @@ def test_it_is_written_anew_and_nothing_else_is_lost(optimised: Optimised, tmp_p
     for _ in range(2):
         collage.run("explain", bundle, "--html", page)
     letter = tmp_path / "letter.html"
-    letter.write_text("<p>Dear reader</p>")
+    letter.write_text("<!doctype html>\n<p>Dear reader</p>")
     process = collage.start("explain", bundle, "--html", letter)
     _, err = process.communicate()
     assert process.returncode == 1
-    assert err == f"collage: cannot write {letter}: there is a file that is no page\n"
-    assert letter.read_text() == "<p>Dear reader</p>"
+    assert err == f"collage: cannot write {letter}: there is a file that is no page of ours\n"
+    assert "Dear reader" in letter.read_text()
 
 
 def test_two_files_under_one_name(optimised: Optimised, tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_two_files_under_one_name(optimised: Optimised, tmp_path: Path) -> None:
     process = optimised.collage.start("explain", optimised.bundle, "--html", file, "--dot", file)
     _, err = process.communicate()
     assert process.returncode == 1
-    assert err == f"collage: cannot write {file}: it is the page of --html\n"
+    assert err == f"collage: cannot write {file}: it is the file of --html\n"
     assert not file.exists()
 
 
@@ -68,9 +68,9 @@ def test_beside_another_bundle(optimised: Optimised, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     report = collage.json("explain", bundle, "--beside", other, "--html", page)
     assert report["beside"]["moved"] == []
-    assert report["beside"]["ms"]["here"] == report["beside"]["ms"]["there"]
+    assert report["beside"]["totals"]["here"] == report["beside"]["totals"]["there"]
     assert 'id="graph-1"' in page.read_text()
-    assert f"beside {other}: 0 nodes moved, 0 regrouped" in collage.run("explain", bundle, "--beside", other)
+    assert f"beside {other}: no nodes moved" in collage.run("explain", bundle, "--beside", other)
 
 
 @pytest.mark.parametrize("option", ["--html", "--dot", "--placement"])

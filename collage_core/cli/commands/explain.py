@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from collage_core.cli.output import require_replaceable, require_writable, show
 from collage_core.errors import BundleError, CollageError
 from collage_core.report.beside import beside_json
 from collage_core.report.dataflow import dataflow_json
+from collage_core.report.dot import BEGINS as DOT_BEGINS
 from collage_core.report.dot import placement_dot
 from collage_core.report.front import front_svg
+from collage_core.report.page import BEGINS as PAGE_BEGINS
 from collage_core.report.page import page
 from collage_core.report.summary import placement_json
 from collage_core.report.text import explain_text
@@ -26,8 +28,8 @@ NAME = "explain"
 SUMMARY = "Show a bundle's groups, conversions and costs, and why backends declined or failed."
 
 _FILES = {
-    "html": (b"<!doctype html>", "page"),
-    "dot": (b"digraph", "drawing"),
+    "html": (PAGE_BEGINS.encode(), "page of ours"),
+    "dot": (DOT_BEGINS.encode(), "drawing of ours"),
     "front": (b"<svg", "picture"),
     "placement": (b"version:", "placement"),
 }
@@ -64,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
     for name, file in given.items():
         begins, what = _FILES[name]
         require_replaceable(require_writable(file, others), file, begins, what)
-        others[f"{what} of --{name}"] = file
+        others[f"file of --{name}"] = file
     bundle = read(args.bundle)
     report = _report(bundle, args.bundle)
     other = None if args.beside is None else _report(read(args.beside), args.beside)
@@ -84,12 +86,25 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _report(bundle: Bundle, file: str) -> dict[str, Any]:
-    report = dict(bundle.report) or placement_json(bundle.graph, bundle.placement)
+    """What the optimisation told, where the placement is still the one that it told of."""
+    placed = placement_json(bundle.graph, bundle.placement)
+    report = dict(bundle.report)
     try:
+        if not report or not all(_same(report[parts], placed[parts]) for parts in ("groups", "conversions")):
+            report = placed
+        # Of older reports not all is told.
+        groups = zip(placed["groups"], report["groups"], strict=True)
+        report = {**report, "groups": [{**known, **told} for known, told in groups]}
         report["dataflow"] = dataflow_json(bundle.graph, bundle.placement, report)
     except Exception as error:  # anyone may have written the report
         raise BundleError(f"{file}: its report is damaged ({error!r})") from None
     return report
+
+
+def _same(told: Sequence[Mapping[str, Any]], placed: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether groups or conversions are those of the placement: it may have been edited since."""
+    keys = ("backend", "nodes", "value", "from", "to")
+    return [[t.get(k) for k in keys] for t in told] == [[p.get(k) for k in keys] for p in placed]
 
 
 def _content(
