@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from collage_command import Collage
+from collage_command import NO_COSTS, Collage
 from onnx import TensorProto, helper, numpy_helper
 from processes import processes_with, wait_until
 
@@ -195,7 +195,7 @@ def test_two_at_once_share_costs_and_do_not_time_each_other(ready: Collage) -> N
     _assert_disjoint(sorted(first + second))
 
     with CostDatabase(ready.home / "costs.sqlite") as database:
-        costs = [c for c in database.items() if c.key.kind not in ("original", "priors")]
+        costs = [c for c in database.items() if c.key.kind not in NO_COSTS]
     kernels = [c for c in costs if c.key.kind == "kernel"]
     assert len(kernels) > 3 * _LAYERS
     _assert_disjoint(sorted((c.created_at - c.record.seconds, c.created_at) for c in kernels))
@@ -205,7 +205,7 @@ def test_two_at_once_share_costs_and_do_not_time_each_other(ready: Collage) -> N
     for model in models:
         again = ready.json(*_arguments(model))
         assert again["search"]["measured"] == 0
-    assert {c.key.digest for c in costs} == ready.stored().keys()
+    assert {f"{c.key.kind} {c.key.digest}" for c in costs} == ready.stored().keys()
 
 
 def _assert_disjoint(spans: Sequence[tuple[float, float]]) -> None:

@@ -19,6 +19,9 @@ BRIEFLY = ("--threads", "1", "--rounds", "4", "--backends", "dnnl,tvm")
 and one that compiles. All that are installed take part in tests/cli/test_cli_defaults.py.
 """
 
+NO_COSTS = ("original", "priors", "found")
+"""Kinds of what a database keeps beside costs. Whoever goes on after an interruption writes it anew."""
+
 INTERRUPTED_MODEL = """<ir_version: 10, opset_import: ["" : 20]> g (float[1,8,16,16] x) => (float y) {
     [pool] p = MaxPool<kernel_shape=[3,3]>(x)
     [turn] t = Transpose<perm=[0,3,2,1]>(p)
@@ -69,16 +72,15 @@ class Collage:
         return {**variables, **self.variables}
 
     def stored(self) -> dict[str, float]:
-        """When each cost in the database was measured, by its key; read beside whoever is writing. That a
-        model was compared with its original, or what was reached with it, is no cost.
-        """
+        """When each cost in the database was measured, by kind and key; read beside whoever is writing."""
         path = self.home / "costs.sqlite"
         if not path.exists():
             return {}
         with closing(sqlite3.connect(path)) as connection, suppress(sqlite3.OperationalError):
-            costs = "SELECT digest, created_at FROM costs WHERE json_extract(key, '$.kind') NOT IN "
-            costs += "('original', 'priors')"
-            return dict(connection.execute(costs).fetchall())
+            kind = "json_extract(key, '$.kind')"
+            others = ", ".join("?" * len(NO_COSTS))
+            costs = f"SELECT {kind} || ' ' || digest, created_at FROM costs WHERE {kind} NOT IN ({others})"
+            return dict(connection.execute(costs, NO_COSTS).fetchall())
         return {}  # it is just being made
 
     def start(self, *arguments: str | Path, stderr: int = subprocess.PIPE) -> subprocess.Popen[str]:
