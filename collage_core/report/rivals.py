@@ -18,27 +18,62 @@ __all__ = ["rivals_of", "rivals_table"]
 _UNMEASURED = "not measured"
 
 
-def rivals_of(o: Optimization) -> list[list[dict[str, Any]]]:
-    """For each group of the placement, the other backends that offer a kernel for just its nodes: `backend`,
-    `cost_ms` of the fastest of these kernels in ms, conversions apart, and where no cost is known the
-    `reason`. Fastest first. References are left out, and what stores values rounded where the group does not.
+def rivals_of(o: Optimization) -> list[dict[str, list[dict[str, Any]]]]:
+    """For each group of the placement, who else could run just its nodes. References are left out, and what
+    stores values rounded where the group does not.
+
+    - rivals: other backends, `cost_ms` of the fastest of their kernels in ms, conversions apart, and where no
+      cost is known the `reason`. Fastest first. One that offers none says why it declined one of the nodes.
+    - ways: other kernels of the same backend, by their formats and options, with cost or reason likewise.
     """
     offers: dict[NodeSet, dict[str, list[Candidate]]] = {}
     for c in o.candidates.candidates:
         if c.backend != VIEW and o.candidates.kinds[c.backend] is not BackendKind.REFERENCE:
             offers.setdefault(c.subgraph.node_set, {}).setdefault(c.backend, []).append(c)
+    declined = _declined(o)
     found = []
     for g in o.placement.groups:
-        others = {n: kernels for n, kernels in offers.get(NodeSet(g.nodes), {}).items() if n != g.backend}
-        if not rounded_to(Subgraph(o.graph, g.nodes), g.variant):
-            others = {n: [c for c in kernels if not c.is_rounded] for n, kernels in others.items()}
-        told = [_told(o, name, kernels) for name, kernels in others.items() if kernels]
-        found.append(sorted(told, key=lambda r: (r["cost_ms"] is None, r["cost_ms"] or 0.0, r["backend"])))
+        part = Subgraph(o.graph, g.nodes)
+        kernels = offers.get(part.node_set, {})
+        if not rounded_to(part, g.variant):
+            kernels = {n: [c for c in of if not c.is_rounded] for n, of in kernels.items()}
+        rivals = [_told(o, name, of) for name, of in kernels.items() if of and name != g.backend]
+        known = {g.backend, *(name for name, of in kernels.items() if of)}
+        for name, reasons in declined.items():
+            said = next((reasons[n.name] for n in part.nodes if n.name in reasons), None)
+            if said is not None and name not in known and g.backend != VIEW:
+                rivals.append({"backend": name, "cost_ms": None, "reason": f"declined: {said}"})
+        ways = [
+            {"variant": str(c.variant), **_cost_of(o, [c])}
+            for c in kernels.get(g.backend, ())
+            if c.variant != g.variant
+        ]
+        found.append({"rivals": sorted(rivals, key=_by_cost), "ways": sorted(ways, key=_by_cost)})
     return found
+
+
+def _by_cost(told: Mapping[str, Any]) -> tuple[bool, float, str]:
+    cost_ms = told["cost_ms"]
+    return cost_ms is None, cost_ms or 0.0, told.get("backend") or told["variant"]
+
+
+def _declined(o: Optimization) -> dict[str, dict[str, str]]:
+    """Backend -> what it said first of each node that it declined."""
+    said: dict[str, dict[str, str]] = {}
+    for name, refusals in o.candidates.refusals.items():
+        if o.candidates.kinds.get(name) is not BackendKind.REFERENCE:
+            for r in refusals:
+                if r.node is not None:
+                    said.setdefault(name, {}).setdefault(r.node, str(r))
+    return said
 
 
 def _told(o: Optimization, backend: str, candidates: Iterable[Candidate]) -> dict[str, Any]:
     """Of all its kernels for the same nodes."""
+    return {"backend": backend, **_cost_of(o, candidates)}
+
+
+def _cost_of(o: Optimization, candidates: Iterable[Candidate]) -> dict[str, Any]:
     costs_ms: list[float] = []
     reason = _UNMEASURED
     for c in candidates:
@@ -47,8 +82,7 @@ def _told(o: Optimization, backend: str, candidates: Iterable[Candidate]) -> dic
             costs_ms.append(record.median_ms)
         elif record is not None and reason == _UNMEASURED:
             reason = f"{record.status}: {record.reason}" if record.reason else record.status
-    cost_ms = min(costs_ms, default=None)
-    return {"backend": backend, "cost_ms": cost_ms, "reason": None if costs_ms else reason}
+    return {"cost_ms": min(costs_ms, default=None), "reason": None if costs_ms else reason}
 
 
 def rivals_table(groups: Iterable[Mapping[str, Any]]) -> Table | None:

@@ -111,7 +111,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
     parts_ms: Any = ours.details.get(PARTS, ()) if ours is not None else ()
     placed = placement_json(o.graph, o.placement, parts_ms, o.spent)
     for told, rivals in zip(placed["groups"], rivals_of(o), strict=True):
-        told["rivals"] = rivals
+        told |= rivals
     end_to_end = {
         known: sum(len(c.records) for c in o.comparisons if c.measured != known) for known in (True, False)
     }

@@ -91,11 +91,11 @@ def _group(group: Mapping[str, Any], work: Mapping[str, Any], report: Mapping[st
         facts.append(("error if alone rounded", f"{group['error']:.1e}"))
     yield _facts(facts)
     yield from _rivals(group)
-    for backend, reasons in (report.get("declined") or {}).items():
-        about = [r for r in reasons if r.startswith(tuple(f"{name}:" for name in group["nodes"]))]
-        if about:
-            told = "".join(f"<li>{_text(reason)}</li>" for reason in about)
-            yield f"<h4>declined by {_text(backend)}</h4><ul>{told}</ul>"
+    if ways := group.get("ways"):
+        rows = [(w["variant"], ms_text(w["cost_ms"]), w["reason"] or "") for w in ways]
+        yield _table(
+            Table(("formats", "ms", ""), rows, right=[1], title=f"other kernels of {group['backend']}")
+        )
 
 
 def _rivals(group: Mapping[str, Any]) -> Iterator[str]:
@@ -104,7 +104,7 @@ def _rivals(group: Mapping[str, Any]) -> Iterator[str]:
     if rivals is None:
         return
     if not rivals:
-        yield "<p>No other backend offers a kernel for just these nodes.</p>"
+        yield "<p>No other backend knows these nodes.</p>"
         return
     rows = [(r["backend"], ms_text(r["cost_ms"]), r["reason"] or "") for r in rivals]
     yield _table(Table(("backend", "ms", ""), rows, right=[1], title="the same nodes on others"))

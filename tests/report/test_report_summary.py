@@ -207,7 +207,9 @@ def test_a_placement_in_names(optimised: Optimised) -> None:
     bundle = read(optimised.bundle)
     report = placement_json(bundle.graph, bundle.placement)
     for kind in ("groups", "conversions"):
-        told = [{k: v for k, v in part.items() if k != "rivals"} for part in optimised.second[kind]]
+        told = [
+            {k: v for k, v in part.items() if k not in ("rivals", "ways")} for part in optimised.second[kind]
+        ]
         assert report[kind] == [{**part, "in_place_ms": None} for part in told]
     names = [name for g in report["groups"] for name in g["nodes"]]
     assert sorted(names) == sorted(n.name for n in bundle.graph.nodes)
@@ -227,11 +229,23 @@ def test_who_offers_the_same_nodes_and_lost_is_told(optimised: Optimised) -> Non
         assert costs_ms == sorted(known_ms) + [None] * (len(costs_ms) - len(known_ms))
         assert all((r["reason"] is None) == (r["cost_ms"] is not None) for r in g["rivals"])
         assert g["backend"] not in {r["backend"] for r in g["rivals"]}
+    declined = [r["reason"] for g in groups for r in g["rivals"] if str(r["reason"]).startswith("declined: ")]
+    assert declined
+    assert all(any(f" {name}: " in reason for g in groups for name in g["nodes"]) for reason in declined)
     contested = sum(bool(g["rivals"]) for g in groups)
     lines = explain_text(optimised.second).splitlines()
     start = lines.index("the same nodes on others, ms")
     assert lines[start + 1].split()[:4] == ["#", "placed", "on", "ms"]
     assert lines[start + 1 + contested + 1] == ""
+
+
+def test_what_else_its_backend_could_is_told(optimised: Optimised) -> None:
+    ways = [(g, w) for g in optimised.second["groups"] for w in g["ways"]]
+    assert ways
+    for group, way in ways:
+        chosen = [", ".join(group["formats"][end]) for end in ("inputs", "outputs")]
+        assert way["variant"] != "({}) -> ({})".format(*chosen)
+        assert (way["reason"] is None) == (way["cost_ms"] is not None)
 
 
 def test_reports_from_before_contenders_can_be_read(optimised: Optimised) -> None:

@@ -59,6 +59,6 @@ def residual_report(blocks: int, swift: str = "swift", hostile: bool = False) ->
             {"backend": "rival", "cost_ms": 0.75, "reason": None},
             {"backend": "absent", "cost_ms": None, "reason": "failed: it <crashed>"},
         ]
+        group["ways"] = [{"variant": "(<plain>) -> (last)", "cost_ms": 0.625, "reason": None}]
     report["peaks"] = {"gflops": 100.0, "memory_gb_per_s": 10.0, "copy_gb_per_s": {"1000000": 10.0}}
-    report["declined"] = {"rival": [f"{HOSTILE}: of no kind that it knows", "sum0: it <declines>"]}
     return {**report, "dataflow": dataflow_json(graph, placement, report)}
