@@ -37,7 +37,7 @@ def dataflow_json(graph: Graph, placement: Placement, report: Mapping[str, Any])
       for the model's inputs and outputs. `conversions`: those on its way, in order. `moved`: the format and
       the bytes before the first of them and behind each; empty within a group.
     - groups: `flops`, None where not all of them can be counted, and `bytes`. What the peaks allow:
-      `least_ms`, and whether `arithmetic` or `memory` limits it; None on other devices than the target's.
+      `at_peaks_ms`, and whether `arithmetic` or `memory` limits it; None on other devices than the target's.
     - peaks: those; or what groups reach, where that is more.
     - flops: of the groups where they are known; bytes: of all groups, conversions and transfers.
     - largest: of the values that leave their group for one that reads them, with those groups.
@@ -135,7 +135,7 @@ def _group(work: Work, is_counted: bool, peaks: Peaks | None) -> dict[str, Any]:
     return {
         "flops": work.flops if is_counted else None,
         "bytes": work.bytes,
-        "least_ms": least_ms,
+        "at_peaks_ms": least_ms,
         "limit": limit if is_counted else None,
     }
 

@@ -32,9 +32,9 @@ def dataflow_parts(report: Mapping[str, Any]) -> list[str | Table]:
     timed.sort(key=lambda i: -(took_ms(groups[i]) or 0.0))
     if timed:
         rows = [_row(i, groups[i], flow["groups"][i]) for i in timed[:_MOST]]
-        header = ("#", "backend", "ms", "arithmetic", "moves", *_REACHED, "least ms", "limit")
+        header = ("#", "backend", "ms", "arithmetic", "moves", *_REACHED, "at peaks", "limit")
         right = [0, *range(2, len(header) - 1)]
-        title = "the longest groups, and the least that they could take"
+        title = "the longest groups, and what they would take at this machine's peaks, ms"
         parts.append(Table(header, rows, right, title=title))
     parts.append("\n".join(_movement(flow)))
     if flow["largest"]:
@@ -74,7 +74,7 @@ def _row(index: int, group: Mapping[str, Any], work: Mapping[str, Any]) -> tuple
         quantity(work["flops"], "FLOP"),
         quantity(work["bytes"], "B"),
         *reached(group, work),
-        ms_text(work["least_ms"]),
+        ms_text(work["at_peaks_ms"]),
         work["limit"] or "-",
     )
 

@@ -83,9 +83,9 @@ def _group(group: Mapping[str, Any], work: Mapping[str, Any], report: Mapping[st
         ("moves", f"{quantity(work['bytes'], 'B')}, weights once; {intensity} FLOP per byte"),
         ("reaches", f"{flops}, {rate}"),
     ]
-    if work["least_ms"] is not None:
+    if work["at_peaks_ms"] is not None:
         limit = f", limited by {work['limit']}" if work["limit"] else ""
-        facts.append(("least", f"{ms_text(work['least_ms'])} ms{limit}"))
+        facts.append(("at the peaks", f"{ms_text(work['at_peaks_ms'])} ms{limit}"))
         facts.append(("peaks", peaks_text(report["dataflow"]["peaks"])))
     if group.get("error") is not None:
         facts.append(("error if alone rounded", f"{group['error']:.1e}"))

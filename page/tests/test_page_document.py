@@ -154,7 +154,7 @@ def test_of_a_placement_that_nobody_measured() -> None:
         del group["rivals"], group["ways"]
         group["cost_ms"] = group["spread_ms"] = None
     for work in report["dataflow"]["groups"]:
-        work["least_ms"] = work["limit"] = None
+        work["at_peaks_ms"] = work["limit"] = None
     told = _details(page(report))["detail-0-g0"]
     assert "by itself - ms" in told
     assert "limited by" not in told

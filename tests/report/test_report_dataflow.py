@@ -34,7 +34,7 @@ def test_operators_know_their_group() -> None:
 def test_work_of_groups() -> None:
     flow = report_of(*converted())["dataflow"]
     # 32 elements, four products each; 16 + 32 weights + 32 elements of 4 bytes. A view does nothing.
-    told = [(g["flops"], g["bytes"], g["least_ms"], g["limit"]) for g in flow["groups"]]
+    told = [(g["flops"], g["bytes"], g["at_peaks_ms"], g["limit"]) for g in flow["groups"]]
     assert told == [
         (256, 320, None, None),
         (32, 128 + 64, None, None),
@@ -140,16 +140,16 @@ def test_what_goes_to_another_device_and_back() -> None:
 
 def test_peaks_are_the_targets_alone() -> None:
     far, near = _transferred()["dataflow"]["groups"]
-    assert (far["least_ms"], far["limit"]) == (None, None)
+    assert (far["at_peaks_ms"], far["limit"]) == (None, None)
     # A million bytes a second from memory, two from the cache; what the other device reaches says nothing.
-    assert near["least_ms"] == pytest.approx(256 / 2e6 * 1e3)
+    assert near["at_peaks_ms"] == pytest.approx(256 / 2e6 * 1e3)
     assert near["limit"] == "memory"
 
 
 def test_least_times_are_those_of_the_roofline() -> None:
     groups = report_of(*converted(), peaks=PEAKS)["dataflow"]["groups"]
     # A million flops a second, and two million bytes from the cache.
-    assert [g["least_ms"] for g in groups] == [pytest.approx(t) for t in (0.256, 0.096, 0.192, 0.0)]
+    assert [g["at_peaks_ms"] for g in groups] == [pytest.approx(t) for t in (0.256, 0.096, 0.192, 0.0)]
     assert [g["limit"] for g in groups] == ["arithmetic", "memory", "memory", None]
 
 
@@ -158,8 +158,8 @@ def test_a_group_that_is_faster_than_the_peaks_raises_them() -> None:
     *others, slow, flat = placement.groups
     swift = replace(placement, groups=(*others, replace(slow, cost_ms=0.064), flat))
     flow = report_of(graph, swift, peaks=PEAKS)["dataflow"]
-    assert flow["groups"][2]["least_ms"] == pytest.approx(0.064)
-    assert flow["groups"][1]["least_ms"] == pytest.approx(192 / 6e6 * 1e3), "the same cache"
+    assert flow["groups"][2]["at_peaks_ms"] == pytest.approx(0.064)
+    assert flow["groups"][1]["at_peaks_ms"] == pytest.approx(192 / 6e6 * 1e3), "the same cache"
     assert flow["peaks"]["copy_gb_per_s"] == {"1000": pytest.approx(6e-3), "100000": 1e-3}
 
 
