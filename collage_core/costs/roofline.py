@@ -30,7 +30,7 @@ __all__ = [
     "PEAKS_VERSION",
     "Peaks",
     "Work",
-    "counts_all",
+    "flops_of",
     "known_peaks",
     "machine_peaks",
     "peaks_environment",
@@ -48,6 +48,7 @@ PEAKS_VERSION = "2"
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 """What may do with fewer products than `Work` counts."""
 _PRODUCTS = frozenset({"Gemm", "MatMul"})
+_COPIES = frozenset({"Cast", "Identity"})
 _PRODUCT = 1536
 _REPEATS = 8
 _COPY_S = 0.05
@@ -118,12 +119,16 @@ def work_of(subgraph: Subgraph, variant: Variant | None = None) -> Work:
     return Work(flops, int(constants * min((1.0, *shares))) + sum(sizes))
 
 
-def counts_all(subgraph: Subgraph) -> bool:
-    """Whether `Work.flops` is all of its arithmetic, not only the least that it can be."""
-    graph = subgraph.graph
-    return all(
-        n.op_type in CONVOLUTIONS | _PRODUCTS or op_kind(graph, n) <= OpKind.INJECTIVE for n in subgraph.nodes
-    )
+def flops_of(subgraph: Subgraph) -> int | None:
+    """All of its arithmetic, where `Work` has the least that it can be; None where that is not known."""
+    graph, flops = subgraph.graph, 0
+    for node in subgraph.nodes:
+        kind = op_kind(graph, node)
+        if node.op_type in CONVOLUTIONS | _PRODUCTS or kind <= OpKind.BROADCAST:
+            flops += 0 if node.op_type in _COPIES else _flops(graph, node)
+        elif kind != OpKind.INJECTIVE:
+            return None
+    return flops
 
 
 def shows_peaks(subgraph: Subgraph) -> bool:

@@ -18,6 +18,7 @@ def beside_json(report: Mapping[str, Any], other: Mapping[str, Any], name: str) 
 
     - moved: nodes whose group differs there in `what`: its backend, device, formats, or nodes. Those that
       went together stand together, with what their groups take.
+    - is_same_model: whether operators, and the values between them, are the same in both.
     - only_here, only_there: names that the other does not have.
     - totals: what each took when it was made, was predicted to take, and converts.
     """
@@ -34,6 +35,7 @@ def beside_json(report: Mapping[str, Any], other: Mapping[str, Any], name: str) 
             moved.append({"nodes": nodes, "what": what, **told})
     return {
         "other": name,
+        "is_same_model": _model(report) == _model(other),
         "totals": {"here": _totals(report), "there": _totals(other)},
         "moved": moved,
         "only_here": [n for n in here if n not in there],
@@ -61,13 +63,15 @@ def beside_parts(beside: Mapping[str, Any]) -> list[str | Table]:
 def _lines(beside: Mapping[str, Any]) -> Iterator[str]:
     here, there = beside["totals"]["here"], beside["totals"]["there"]
     count = sum(len(m["nodes"]) for m in beside["moved"])
+    if not beside["is_same_model"]:
+        yield f"{beside['other']} is of another model: times do not compare"
     yield f"beside {beside['other']}: {count or 'no'} node{'s' * (count != 1)} moved"
     for key, side in (("only_here", "here"), ("only_there", "there")):
         if names := beside[key]:
             yield f"{len(names)} only {side}, {names[0]} first"
     for what in ("measured_ms", "predicted_ms"):
         told = f"{what.removesuffix('_ms')}: {ms_text(there[what])} ms there, {ms_text(here[what])} ms here"
-        if there[what] and here[what]:
+        if there[what] and here[what] and beside["is_same_model"]:
             told += f" ({there[what] / here[what]:.3f} times as fast)"
         yield told
     yield (
@@ -76,6 +80,12 @@ def _lines(beside: Mapping[str, Any]) -> Iterator[str]:
     )
     if there["measured_ms"] and here["measured_ms"]:
         yield "each was measured when it was made; `collage check` compares on the machine as it is now"
+
+
+def _model(report: Mapping[str, Any]) -> list[object]:
+    flow = report["dataflow"]
+    operators = [(o["name"], o["op"]) for o in flow["operators"]]
+    return [operators, [tuple(e[k] for k in ("value", "type", "from", "to")) for e in flow["edges"]]]
 
 
 def _groups_by_name(report: Mapping[str, Any]) -> dict[str, int]:

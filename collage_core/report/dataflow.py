@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from collage_core.backend import rounded_to
-from collage_core.costs.roofline import Peaks, Work, counts_all, shows_peaks, work_of
+from collage_core.costs.roofline import Peaks, Work, flops_of, shows_peaks, work_of
 from collage_core.formats import Format
 from collage_core.ir import Graph, Node, Subgraph
-from collage_core.placement import VIEW, Group, Placement, is_transfer
+from collage_core.placement import VIEW, Group, Placement
 
 __all__ = ["Hop", "dataflow_json", "hops", "peaks_json", "took_ms"]
 
@@ -33,6 +33,7 @@ def dataflow_json(graph: Graph, placement: Placement, report: Mapping[str, Any])
     """report: what is told of the placement so far, with its `groups`, and `peaks` where they were measured.
 
     - operators: in the graph's order, with the index of their group.
+    - transfers: indices of the conversions that bring a value to another device.
     - edges: each value, as an operator gets it from another. `from` and `to` are indices of operators, None
       for the model's inputs and outputs. `conversions`: those on its way, in order. `moved`: the format and
       the bytes before the first of them and behind each; empty within a group.
@@ -48,18 +49,21 @@ def dataflow_json(graph: Graph, placement: Placement, report: Mapping[str, Any])
     here = placement.target.device
     peaks = _peaks(report, placement, parts, works)
     groups = [
-        _group(work, _is_static(part) and counts_all(part), peaks if g.variant.device == here else None)
+        _group(work, _flops(g, part), peaks if g.variant.device == here else None)
         for g, part, work in zip(placement.groups, parts, works, strict=True)
     ]
     moved = {"groups": sum(g["bytes"] for g in groups), "conversions": 0, "transfers": 0}
-    for c in placement.conversions:
+    transfers = []
+    for i, c in enumerate(placement.conversions):
         shape = graph.shape_of(c.value)
-        if is_transfer(c.backend):
+        if c.source.device != c.destination.device:
+            transfers.append(i)
             moved["transfers"] += c.source.size_bytes(shape)  # what passes the link, once
         else:
             moved["conversions"] += c.source.size_bytes(shape) + c.destination.size_bytes(shape)
     return {
         "operators": [{"name": n.name, "op": n.op_type, "group": flow.group_of[n.id]} for n in graph.nodes],
+        "transfers": transfers,
         "edges": list(flow.edges()),
         "groups": groups,
         "peaks": None if peaks is None else peaks_json(peaks),
@@ -113,8 +117,8 @@ def hops(report: Mapping[str, Any]) -> Iterator[Hop]:
 
 
 def _kind(report: Mapping[str, Any], *ends: str) -> str:
-    passed = [report["conversions"][int(end[1:])]["backend"] for end in ends if end[0] == "c"]
-    if any(map(is_transfer, passed)):
+    passed = {int(end[1:]) for end in ends if end[0] == "c"}
+    if passed & {*report["dataflow"]["transfers"]}:
         return "transfer"
     return "converted" if passed else "moved"
 
@@ -127,17 +131,20 @@ def _work(group: Group, part: Subgraph) -> Work:
     return work_of(part, group.variant) if group.backend != VIEW and _is_static(part) else Work(0, 0)
 
 
-def _group(work: Work, is_counted: bool, peaks: Peaks | None) -> dict[str, Any]:
-    least_ms = None if peaks is None else peaks.least_ms(work)
-    limit = None
-    if peaks is not None and least_ms:
-        limit = "memory" if peaks.memory_ms(work) == least_ms else "arithmetic"
-    return {
-        "flops": work.flops if is_counted else None,
-        "bytes": work.bytes,
-        "at_peaks_ms": least_ms,
-        "limit": limit if is_counted else None,
-    }
+def _flops(group: Group, part: Subgraph) -> int | None:
+    if group.backend == VIEW:
+        return 0
+    return flops_of(part) if _is_static(part) else None
+
+
+def _group(work: Work, flops: int | None, peaks: Peaks | None) -> dict[str, Any]:
+    at_peaks_ms, limit = None, None
+    if peaks is not None:
+        counted = Work(flops or 0, work.bytes)
+        at_peaks_ms = peaks.least_ms(counted)
+        if at_peaks_ms and flops is not None:
+            limit = "memory" if peaks.memory_ms(counted) == at_peaks_ms else "arithmetic"
+    return {"flops": flops, "bytes": work.bytes, "at_peaks_ms": at_peaks_ms, "limit": limit}
 
 
 def _peaks(

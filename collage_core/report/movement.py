@@ -60,9 +60,11 @@ def reached(group: Mapping[str, Any], work: Mapping[str, Any]) -> tuple[str, str
 def peaks_text(peaks: Mapping[str, Any]) -> str:
     """What groups are held against."""
     gflops, gb_per_s = peaks["gflops"], peaks["memory_gb_per_s"]
+    *caches, _ = sorted((int(size), rate) for size, rate in peaks["copy_gb_per_s"].items())
+    within = "".join(f", {rate:.0f} GB/s within {quantity(size, 'B')}" for size, rate in caches)
     return (
         f"the machine that this was measured on: {gflops:.0f} GFLOP/s in float32, "
-        f"{gb_per_s:.0f} GB/s from memory; below {gflops / gb_per_s:.1f} FLOP per byte memory limits"
+        f"{gb_per_s:.0f} GB/s from memory{within}; below {gflops / gb_per_s:.1f} FLOP per byte memory limits"
     )
 
 
@@ -87,7 +89,7 @@ def _movement(flow: Mapping[str, Any]) -> Iterator[str]:
     )
     if every := sum(moved.values()):
         unknown = sum(g["flops"] is None for g in flow["groups"])
-        least = f" at least: of {unknown} groups it is not known" if unknown else ""
+        least = f" at least: of {unknown} group{'s' * (unknown != 1)} it is not known" if unknown else ""
         yield f"arithmetic intensity: {flow['flops'] / every:.1f} FLOP per byte moved{least}"
     if flow["peaks"] is not None:
         yield peaks_text(flow["peaks"])

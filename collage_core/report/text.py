@@ -16,7 +16,7 @@ from collage_core.report.conclusion import (
 )
 from collage_core.report.constraints import prices_text
 from collage_core.report.front import front_table
-from collage_core.report.movement import dataflow_parts
+from collage_core.report.movement import dataflow_parts, quantity
 from collage_core.report.rivals import rivals_table
 from collage_core.report.rounding import limit_text
 from collage_core.report.tables import Table, headline
@@ -148,7 +148,8 @@ def explain_parts(report: Mapping[str, Any]) -> list[str | Table]:
     if transfers := report.get("transfers"):
         moved = sum(t["bytes"] for t in transfers)
         took_ms = sum(t["cost_ms"] or 0.0 for t in transfers)
-        parts.append(f"{len(transfers)} of these are transfers: {moved} bytes, {ms_text(took_ms)} ms")
+        told = f"{len(transfers)} of these are transfers: {quantity(moved, 'B')}, {ms_text(took_ms)} ms"
+        parts.append(told)
     if "dataflow" in report:
         parts += dataflow_parts(report)
     if "beside" in report:
@@ -245,14 +246,15 @@ def _second_level(history: Mapping[str, Any]) -> str:
 
 
 def _shares(report: Mapping[str, Any]) -> Table:
+    parts = [*report["groups"], *report["conversions"]]
+    unknown = {p["backend"] for p in parts if p["cost_ms"] is None}
     rows = [
         (
             name,
             f"{s['groups']:.0f}",
             f"{s['nodes']:.0f}",
             f"{s['conversions']:.0f}",
-            ms_text(s["ms"]),
-            f"{s['share']:.1%}",
+            *(("-", "-") if name in unknown else (ms_text(s["ms"]), f"{s['share']:.1%}")),
         )
         for name, s in sorted(report["shares"].items(), key=lambda item: -item[1]["ms"])
     ]
@@ -280,9 +282,9 @@ def _groups(report: Mapping[str, Any]) -> Table:
             g["backend"],
             _cut("+".join(g["ops"])),
             g["nodes"][-1],
-            " ".join(_short(f) for f in g["formats"]["inputs"])
+            _cut(" ".join(_short(f) for f in g["formats"]["inputs"]))
             + " -> "
-            + " ".join(_short(f) for f in g["formats"]["outputs"]),
+            + _cut(" ".join(_short(f) for f in g["formats"]["outputs"])),
             ms_text(g["cost_ms"]),
             ms_text(g["spread_ms"]),
             ms_text(g.get("in_place_ms")),

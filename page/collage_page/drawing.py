@@ -99,7 +99,7 @@ class _Elements:
                 continue
             ms, within, (x, y) = took_ms(g), self._within[f"g{i}"], self.outer.centres[f"g{i}"]
             width = within.width + 2 * _PADDING
-            label = f"{i} {where(self._report, g)} {ms_text(ms)} ms"
+            label = f"{i} {ms_text(ms)} ms {where(self._report, g)}"
             yield {
                 "data": {
                     "id": f"g{i}",
@@ -123,7 +123,7 @@ class _Elements:
                 "label": _short(operator["op"], _OPERATOR[0]),
             }
             data |= {"moved": operator["name"] in self._moved}
-            yield self._node(f"n{i}", {**data, "name": operator["name"]})
+            yield self._node(f"n{i}", {**data, "name": operator["name"], "op": operator["op"]})
         for i, c in enumerate(self._report["conversions"]):
             data = {"kind": "conversion", "conversion": i, "label": f"{ms_text(c['cost_ms'])} ms"}
             yield self._node(f"c{i}", {**data, "name": c["value"], "colour": self._colours[c["backend"]]})

@@ -45,9 +45,7 @@ def layered(boxes: Mapping[str, tuple[float, float]], edges: Iterable[Edge], gap
     parts = []
     if linked:
         numbered = [(number[a], number[b]) for a, b in linked]
-        for positions, _, _, pieces in fast_sugiyama.from_edges(
-            numbered, vertex_spacing=1, dummy_vertices=True
-        ):
+        for positions, _, _, pieces in _positions(numbered):
             placed = cast("Mapping[int, Point]", dict(positions))
             parts.append(
                 _Part(boxes, names, placed, cast("Iterable[tuple[int, int]]", pieces or ())).drawing(gap)
@@ -56,6 +54,13 @@ def layered(boxes: Mapping[str, tuple[float, float]], edges: Iterable[Edge], gap
         if name not in number:
             parts.append(Drawing({name: (width / 2, height / 2)}, {}, frozenset(), width, height))
     return _side_by_side(parts, gap, frozenset(every) - frozenset(linked))
+
+
+def _positions(edges: Sequence[tuple[int, int]]) -> fast_sugiyama.Layouts:
+    try:
+        return fast_sugiyama.from_edges(edges, vertex_spacing=1, dummy_vertices=True)
+    except SystemError as error:  # what a signal raised while it was at it, which it does not hand on
+        raise error.__cause__ or error from None
 
 
 def _near(edges: Sequence[Edge], most_passed: int) -> list[Edge]:

@@ -102,11 +102,14 @@
   const search = document.getElementById("search");
   const found = document.getElementById("found");
 
+  // A label has room for some of it.
+  function typeOf(node) { return node.data("op") || node.data("kind"); }
+
   function matching(text) {
     const wanted = text.trim().toLowerCase();
     if (!wanted) return [];
     return graphs.flatMap((cy, index) => cy.nodes("[name]").toArray()
-      .filter((node) => (node.data("name") + " " + node.data("label")).toLowerCase().includes(wanted))
+      .filter((node) => (node.data("name") + " " + typeOf(node)).toLowerCase().includes(wanted))
       .map((node) => ({ index, node })));
   }
 
@@ -116,7 +119,7 @@
       const button = document.createElement("button");
       button.type = "button";
       const where = graphs.length > 1 ? ["here: ", "there: "][index] : "";
-      button.textContent = where + node.data("name") + " (" + node.data("label") + ")";
+      button.textContent = where + node.data("name") + " (" + typeOf(node) + ")";
       button.addEventListener("click", () => { found.hidden = true; goTo(index, node); });
       const item = document.createElement("li");
       item.append(button);

@@ -85,6 +85,15 @@ def test_a_circle_is_drawn_as_well() -> None:
     assert drawing.centres.keys() == {*"abc"}
 
 
+def test_a_signal_that_comes_meanwhile_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise SystemError("a result with an exception set") from KeyboardInterrupt()
+
+    monkeypatch.setattr("fast_sugiyama.from_edges", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        layered(dict.fromkeys("ab", (20.0, 10.0)), [("a", "b")], _GAP)
+
+
 def test_of_nothing_there_is_nothing() -> None:
     assert layered({}, [], _GAP) == Drawing({}, {}, frozenset(), 0.0, 0.0)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -92,3 +95,70 @@ def test_the_page_is_a_package_of_its_own(
     assert told.err == "collage: --html needs the package collage-page: pip install collage-page\n"
     assert not told.out
     assert not (tmp_path / "report.html").exists()
+
+
+def test_what_was_changed_in_a_placement_is_not_lost(optimised: Optimised, tmp_path: Path) -> None:
+    collage, file = optimised.collage, tmp_path / "p.yaml"
+    for _ in range(2):
+        collage.run("explain", optimised.bundle, "--placement", file)
+    changed = file.read_text().replace("version: 1", "version: 1  # mine")
+    file.write_text(changed)
+    process = collage.start("explain", optimised.bundle, "--placement", file, "--dot", tmp_path / "p.dot")
+    out, err = process.communicate()
+    assert (process.returncode, out) == (1, "")
+    what = "it says something else, maybe what you have changed; remove it first"
+    assert err == f"collage: cannot write {file}: {what}\n"
+    assert file.read_text() == changed
+    assert not (tmp_path / "p.dot").exists()
+
+
+def _edited(optimised: Optimised, file: Path, edit: Callable[[dict[str, Any]], None]) -> Path:
+    with ZipFile(optimised.bundle) as archive, ZipFile(file, "w") as edited:
+        for name in archive.namelist():
+            content = archive.read(name)
+            if name == "placement.json":
+                placement = json.loads(content)
+                edit(placement)
+                content = json.dumps(placement).encode()
+            edited.writestr(name, content)
+    return file
+
+
+def _with_no_nodes(placement: dict[str, Any]) -> None:
+    placement["groups"][0]["nodes"] = []
+
+
+def _with_one_format_less(placement: dict[str, Any]) -> None:
+    placement["groups"][0]["outputs"] = []
+
+
+def _without_a_group(placement: dict[str, Any]) -> None:
+    del placement["groups"][0]
+
+
+def _of_an_unknown_value(placement: dict[str, Any]) -> None:
+    placement["conversions"].append(
+        {"value": "nope", "from": ["float32", [0], "cpu"], "to": ["float32", [0], "cpu"], "backend": "tvm"}
+    )
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [_with_no_nodes, _with_one_format_less, _without_a_group, _of_an_unknown_value],
+    ids=lambda e: e.__name__,
+)
+def test_a_placement_that_does_not_fit_its_model(
+    optimised: Optimised,
+    tmp_path: Path,
+    edit: Callable[[dict[str, Any]], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = _edited(optimised, tmp_path / "edited.collage", edit)
+    for arguments in (["explain", str(file)], ["explain", str(optimised.bundle), "--beside", str(file)]):
+        assert main(arguments) == 1
+        told = capsys.readouterr()
+        assert not told.out
+        (line,) = told.err.splitlines()
+        assert line.startswith(f"collage: {file}")
+        assert "placement" in line
+        assert "report" not in line

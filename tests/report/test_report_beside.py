@@ -33,6 +33,7 @@ def test_what_moved() -> None:
     beside = beside_json(here, there, "before.collage")
     assert beside == {
         "other": "before.collage",
+        "is_same_model": True,
         "totals": {
             "here": {"measured_ms": 2.0, "predicted_ms": 1.5, "conversions": 3, "conversions_ms": 0.5},
             "there": {"measured_ms": 3.0, "predicted_ms": None, "conversions": 1, "conversions_ms": 0.125},
@@ -94,4 +95,6 @@ def test_of_another_model_it_says_so() -> None:
     there["dataflow"]["operators"][0]["name"] = "other"
     beside = beside_json(here, there, "b")
     assert (beside["only_here"], beside["only_there"]) == (["conv"], ["other"])
-    assert "1 only here, conv first" in str(beside_parts(beside)[0])
+    text = str(beside_parts(beside)[0])
+    assert text.startswith("b is of another model: times do not compare\n")
+    assert "1 only here, conv first" in text

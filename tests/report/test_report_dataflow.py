@@ -126,8 +126,9 @@ def _transferred() -> dict[str, Any]:
         Group("swift", (0,), Variant((there,), (there,)), 1e-9, 0.0),
         Group("swift", (1,), Variant((here,), (here,)), 1.0, 0.0),
     )
-    name = transfers_name("far")
-    conversions = Conversion("x", here, there, name, 0.1), Conversion("r", there, here, name, 0.2)
+    # Whoever brings a value to another device, transfers it.
+    there_by, back_by = transfers_name("far"), "swift"
+    conversions = Conversion("x", here, there, there_by, 0.1), Conversion("r", there, here, back_by, 0.2)
     return report_of(graph, Placement(groups, conversions, Target("cpu", 2)), peaks=PEAKS)
 
 
@@ -182,7 +183,21 @@ def test_arithmetic_that_nobody_has_counted() -> None:
     assert (told["flops"], told["limit"], told["bytes"]) == (None, None, 256)
     row, moved, _ = map(str, dataflow_parts(report))
     assert row.splitlines()[2].split()[3:6] == ["-", "256", "B"]
-    assert "at least: of 1 groups it is not known" in moved
+    assert "at least: of 1 group it is not known" in moved
+
+
+def test_what_only_copies_computes_nothing() -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="relu"),
+        helper.make_node("Transpose", ["r"], ["t"], name="turn", perm=[1, 0]),
+        helper.make_node("Concat", ["t", "t"], ["c"], name="join", axis=0),
+        helper.make_node("Cast", ["c"], ["y"], name="cast", to=11),
+    ]
+    graph = from_model(make_model(nodes, {"x": np.zeros((4, 8), np.float32)}, {}, ["y"]))
+    variant = Variant((plain("float32", (4, 8)),), (plain("float64", (16, 4)),))
+    group = Group("swift", tuple(n.id for n in graph.nodes), variant, 1.0, 0.0)
+    report = report_of(graph, Placement((group,), (), Target("cpu", 2)))
+    assert report["dataflow"]["groups"][0]["flops"] == 32
 
 
 def test_a_value_whose_size_depends_on_data() -> None:

@@ -11,7 +11,7 @@ from collage_run.files import replacing
 
 from collage_core.cli.arguments import add_json
 from collage_core.cli.output import require_replaceable, require_writable, show
-from collage_core.errors import BundleError, CollageError
+from collage_core.errors import BundleError, CollageError, PlacementError
 from collage_core.report.beside import beside_json
 from collage_core.report.dataflow import dataflow_json
 from collage_core.report.dot import BEGINS as DOT_BEGINS
@@ -22,6 +22,7 @@ from collage_core.report.page import page
 from collage_core.report.summary import placement_json
 from collage_core.report.text import explain_text
 from collage_core.runtime.bundle import Bundle, read
+from collage_core.runtime.plan import schedule
 from collage_core.steering import placement_yaml
 
 NAME = "explain"
@@ -79,15 +80,32 @@ def run(args: argparse.Namespace) -> None:
         raise
     except Exception as error:  # anyone may have written the report
         raise BundleError(f"{args.bundle}: its report is damaged ({error!r})") from None
+    if "placement" in contents:
+        _require_unedited(given["placement"], contents["placement"])
     for name, content in contents.items():
         with replacing(Path(given[name])) as file:
             file.write_text(content, encoding="utf-8")
     show(report, args.json, lambda _: text)
 
 
+def _require_unedited(file: str, content: str) -> None:
+    """A placement is written to be edited, and what somebody has written into it is not to be lost."""
+    path = Path(file)
+    if path.exists() and path.read_bytes() not in (b"", content.encode()):
+        raise CollageError(
+            f"cannot write {file}: it says something else, maybe what you have changed; remove it first"
+        )
+
+
 def _report(bundle: Bundle, file: str) -> dict[str, Any]:
     """What the optimisation told, where the placement is still the one that it told of."""
-    placed = placement_json(bundle.graph, bundle.placement)
+    try:
+        schedule(bundle.graph, bundle.placement)
+        placed = placement_json(bundle.graph, bundle.placement)
+    except PlacementError as error:
+        raise BundleError(f"{file}: its placement cannot run: {error}") from None
+    except Exception as error:  # anyone may have edited it
+        raise BundleError(f"{file}: its placement does not fit its model ({error!r})") from None
     report = dict(bundle.report)
     try:
         if not report or not all(_same(report[parts], placed[parts]) for parts in ("groups", "conversions")):

@@ -25,6 +25,7 @@ _SHAPE = (1, 4, 8, 8)
 def residual_report(blocks: int, swift: str = "swift", hostile: bool = False) -> dict[str, Any]:
     """Of so many blocks of four operators: a convolution with its Relu on one backend; a Sigmoid, and a sum
     with what the block was given, on another. Every tenth block's sum is channels-last, between conversions.
+    A pool ends it.
     """
     nodes, groups, conversions = [], [], []
     rows, last = plain("float32", _SHAPE), channels_last("float32", _SHAPE)
@@ -49,8 +50,11 @@ def residual_report(blocks: int, swift: str = "swift", hostile: bool = False) ->
             conversions += [Conversion(v, rows, last, "careful", 0.01) for v in (f"s{i}", value)]
             conversions.append(Conversion(f"y{i}", last, rows, swift, 0.02))
         value = f"y{i}"
+    nodes.append(helper.make_node("GlobalAveragePool", [value], ["pooled"], name="pool"))
+    pooled = plain("float32", (1, 4, 1, 1))
+    groups.append(Group("careful", (4 * blocks,), Variant((rows,), (pooled,)), 0.0625, 0.0))
     inputs = {"x": np.zeros(_SHAPE, np.float32)}
-    model = make_model(nodes, inputs, {"w": np.zeros((4, 4, 1, 1), np.float32)}, [value])
+    model = make_model(nodes, inputs, {"w": np.zeros((4, 4, 1, 1), np.float32)}, ["pooled"])
     graph = from_model(model)
     placement = Placement(tuple(groups), tuple(conversions), Target("cpu", 2))
     report = {**placement_json(graph, placement), "device": "cpu", "threads": 2}
