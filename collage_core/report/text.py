@@ -128,6 +128,10 @@ def explain_parts(report: Mapping[str, Any]) -> list[str | Table]:
     Of a placement made by hand no more than its groups and conversions is known.
     """
     parts = _optimization(report) if "search" in report else []
+    if report.get("is_edited"):
+        parts.append(
+            "this placement is not the one that the bundle's report is about: no more is known of it"
+        )
     parts.append(_groups(report))
     if rivals := rivals_table(report["groups"]):
         parts.append(rivals)

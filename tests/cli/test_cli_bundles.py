@@ -181,14 +181,19 @@ def test_manifests_that_make_no_sense(changes: dict[str, Any], bundle: Path) -> 
         load(_manifest(bundle, **changes))
 
 
-def test_reports_that_make_no_sense(bundle: Path, refused: Refused) -> None:
-    reports: list[dict[str, Any]] = [
-        {"groups": []},
-        {"groups": [], "conversions": [{}]},
-        {"search": 5, "groups": 5},
-    ]
-    for report in reports:
-        assert "its report is damaged" in refused("explain", _manifest(bundle, report=report))
+@pytest.mark.parametrize("report", [{"search": 5, "groups": 5}, {"search": {}}])
+def test_reports_that_make_no_sense(bundle: Path, refused: Refused, report: dict[str, Any]) -> None:
+    assert "its report is damaged" in refused("explain", _manifest(bundle, report=report))
+
+
+@pytest.mark.parametrize("report", [{"groups": []}, {"groups": [], "conversions": [{}]}])
+def test_a_report_of_another_placement(
+    bundle: Path, capsys: pytest.CaptureFixture[str], report: dict[str, Any]
+) -> None:
+    assert main(["explain", str(_manifest(bundle, report=report))]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("this placement is not the one that the bundle's report is about")
+    assert "groups, in order" in told
 
 
 @pytest.mark.ci

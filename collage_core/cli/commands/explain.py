@@ -108,8 +108,10 @@ def _report(bundle: Bundle, file: str) -> dict[str, Any]:
         raise BundleError(f"{file}: its placement does not fit its model ({error!r})") from None
     report = dict(bundle.report)
     try:
-        if not report or not all(_same(report[parts], placed[parts]) for parts in ("groups", "conversions")):
+        if not report:
             report = placed
+        elif not all(_same(report[parts], placed[parts]) for parts in ("groups", "conversions")):
+            report = {**placed, "is_edited": True}
         # Of older reports not all is told.
         groups = zip(placed["groups"], report["groups"], strict=True)
         report = {**report, "groups": [{**known, **told} for known, told in groups]}
