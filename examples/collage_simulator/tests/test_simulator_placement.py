@@ -328,7 +328,7 @@ def test_the_command(parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert main(["optimize", "m.onnx", "--devices", "sim", "--precision", "fp16,half", "--json"]) == 1
     assert "'half' is no precision to store floats in" in capsys.readouterr().err
     assert main(["explain", "m.collage"]) == 0
-    assert "2 of these are transfers: 32768 bytes" in capsys.readouterr().out
+    assert "2 of these are transfers: 32.8 kB" in capsys.readouterr().out
     assert main(["check", "m.collage", "--budget", "5s"]) in (0, 3)
     capsys.readouterr()
     assert main(["costs", "prune", "--stale"]) == 0
