@@ -34,6 +34,7 @@ __all__ = [
     "known_peaks",
     "machine_peaks",
     "peaks_environment",
+    "peaks_of",
     "reads_all",
     "shows_peaks",
     "work_of",
@@ -200,21 +201,22 @@ def machine_peaks(
             for attempt in processors.attempts(worker):
                 found = {**worker.call(_measure, target.threads), RETAKEN: attempt.number}
         database.put(_key(target), CostRecord("ok", runs=_REPEATS, details=found))
-        known = _peaks(found)
+        known = peaks_of(found)
     return known
 
 
 def known_peaks(target: Target, database: CostDatabase) -> Peaks | None:
     """What the database knows; None before anyone has measured."""
     known = database.get(_key(target))
-    return None if known is None else _peaks(known.details)
+    return None if known is None else peaks_of(known.details)
 
 
 def _key(target: Target) -> CostKey:
     return CostKey(PEAKS, "", "", "", peaks_environment(target), Policy())
 
 
-def _peaks(details: Mapping[str, Any]) -> Peaks:
+def peaks_of(details: Mapping[str, Any]) -> Peaks:
+    """As they are stored, and told in reports."""
     return Peaks(details["gflops"], {int(k): v for k, v in details["copy_gb_per_s"].items()})
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from collage_core.backend import rounded_to
-from collage_core.costs.roofline import Peaks, Work, flops_of, shows_peaks, work_of
+from collage_core.costs.roofline import Peaks, Work, flops_of, peaks_of, shows_peaks, work_of
 from collage_core.formats import Format
 from collage_core.ir import Graph, Node, Subgraph
 from collage_core.placement import VIEW, Group, Placement
@@ -101,6 +101,7 @@ def hops(report: Mapping[str, Any]) -> Iterator[Hop]:
     however many read it after that.
     """
     told = set()
+    transfers = frozenset(report["dataflow"]["transfers"])
     for edge in report["dataflow"]["edges"]:
         value = edge["value"]
         way = [
@@ -112,13 +113,13 @@ def hops(report: Mapping[str, Any]) -> Iterator[Hop]:
         for (source, target), piece in zip(pairwise(way), moved, strict=True):
             if (source, target, value) not in told:
                 told.add((source, target, value))
-                kind = _kind(report, source, target) if edge["moved"] else "within"
+                kind = _kind(transfers, source, target) if edge["moved"] else "within"
                 yield Hop(source, target, value, edge["type"], piece["format"], piece["bytes"], kind)
 
 
-def _kind(report: Mapping[str, Any], *ends: str) -> str:
+def _kind(transfers: frozenset[int], *ends: str) -> str:
     passed = {int(end[1:]) for end in ends if end[0] == "c"}
-    if passed & {*report["dataflow"]["transfers"]}:
+    if passed & transfers:
         return "transfer"
     return "converted" if passed else "moved"
 
@@ -153,14 +154,13 @@ def _peaks(
     told = report.get("peaks")
     if told is None:
         return None
-    copies = {int(size): rate for size, rate in told["copy_gb_per_s"].items()}
     showing = []
     for g, group, part, work in zip(report["groups"], placement.groups, parts, works, strict=True):
         ms = took_ms(g)
         is_here = group.variant.device == placement.target.device
         if ms and is_here and shows_peaks(part) and not rounded_to(part, group.variant):
             showing.append((work, ms))
-    return Peaks(told["gflops"], copies).raised(showing)
+    return peaks_of(told).raised(showing)
 
 
 class _Flow:
