@@ -60,7 +60,9 @@ def test_each_effort_is_run_and_compared(
     assert (cells[0], cells[5], cells[7]) == ("tiny_conv", "the same", "the same")
     assert cells[9:11] == ["1.2 (3)", "3 of 12 (25%)"]
     replayed = record["replayed"]
-    assert replayed["proven"]["ms"] == pytest.approx(replayed["full_ms"])
+    # Bounds are drawn from what was measured: where that was disturbed, they may hide a rival nearly equal.
+    # That they hide none where nothing disturbs is tested on declared costs.
+    assert replayed["proven"]["ms"] == pytest.approx(replayed["full_ms"], rel=0.01)
     assert replayed["within"]["ms"] <= 1.01 * replayed["full_ms"]
     for bounded in (replayed["proven"], replayed["within"]):
         assert 0 < bounded["measured"] <= bounded["offered"]
@@ -68,9 +70,9 @@ def test_each_effort_is_run_and_compared(
     cells = [cell.strip() for cell in bounds_table([record]).splitlines()[-1].split("|")[1:-1]]
     measured, offered = replayed["proven"]["measured"], replayed["proven"]["offered"]
     assert cells[3:5] == [str(offered), f"{measured} ({measured / offered:.0%})"]
-    assert cells[6] == "1.0000"
+    assert float(cells[6]) == pytest.approx(replayed["proven"]["ms"] / replayed["full_ms"], abs=1e-4)
     informed = replayed["informed"].values()
-    assert all(found["ms"] == pytest.approx(replayed["full_ms"]) for found in informed)
+    assert all(found["ms"] == pytest.approx(replayed["full_ms"], rel=0.01) for found in informed)
     # Better bounds need not measure less: of costs nearly equal, which is measured first is chance.
     assert all(0 < found["measured"] <= offered for found in informed)
     assert cells[-1] == ", ".join(f"{found['measured'] / offered:.0%}" for found in informed)

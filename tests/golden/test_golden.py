@@ -164,7 +164,9 @@ class Swift(Backend):
         def last(values: Sequence[str]) -> tuple[Format, ...]:
             return tuple(channels_last("float32", subgraph.graph.shape_of(v)) for v in values)
 
-        return [Variant(last(subgraph.inputs), last(subgraph.outputs))]
+        formats = last(subgraph.inputs), last(subgraph.outputs)
+        convolves = subgraph.nodes[0].op_type == "Conv"
+        return [Variant(*formats), *([Variant(*formats, _OTHER_WAY)] if convolves else [])]
 
     def converts(self, *_: object) -> bool:
         return True
@@ -192,6 +194,7 @@ class Plain(Backend):
         raise NotImplementedError
 
 
+_OTHER_WAY = (("algorithm", "winograd"),)
 _KERNEL_MS = {"swift": 0.125, "plain": 0.5, "reference": 4.0}
 
 
@@ -201,6 +204,7 @@ def _record(candidate: Candidate) -> CostRecord:
     if ops == ["Conv", "Add", "Clip"]:
         return CostRecord("crashed", reason="the worker died of SIGSEGV")
     median_ms = _KERNEL_MS[candidate.backend] + 0.015625 * sum(map(len, ops))
+    median_ms *= 2 if candidate.variant.options else 1
     return CostRecord("ok", median_ms, median_ms / 64, 30, error=1e-6, seconds=0.5)
 
 
@@ -283,6 +287,10 @@ def test_the_inputs_show_what_they_should(graph: Graph) -> None:
     assert set(report["shares"]) == {"swift", "plain", "reference", VIEW}
     for section in ("conversions", "fallback", "infeasible", "declined", "singles"):
         assert report[section]
+    rivals = [r for g in report["groups"] for r in g["rivals"]]
+    assert {r["cost_ms"] is None for r in rivals} == {True, False}
+    assert any(str(r["reason"]).startswith("declined: ") for r in rivals)
+    assert any(g["ways"] for g in report["groups"])
     swift = Swift().rules()[0]
     assert len(generate(graph, swift).groups) > 3
     assert sum(bool(find_matches(graph, p)) for p in _patterns().values()) >= 6
