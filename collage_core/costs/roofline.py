@@ -59,7 +59,7 @@ _LARGEST_COPY_BYTES = 512 << 20
 @dataclass(frozen=True, slots=True)
 class Work:
     """flops: additions and multiplications of convolutions and products, one for every other element.
-    bytes: each input and constant read once, each output written once.
+    bytes: each input and constant read once, as much of it as is needed; each output written once.
     """
 
     flops: int
@@ -110,14 +110,18 @@ def work_of(subgraph: Subgraph, variant: Variant | None = None) -> Work:
     """
     graph = subgraph.graph
     flops = sum(_flops(graph, n) for n in subgraph.nodes)
-    constants = sum(_stored_bytes(graph, v) for v in subgraph.constants)
-    types = [graph.type_of(v) for v in (*subgraph.inputs, *subgraph.outputs)]
-    if variant is None:
-        return Work(flops, constants + sum(t.size_bytes for t in types))
-    formats = (*variant.inputs, *variant.outputs)
-    sizes = [f.size_bytes(t.static_shape) for f, t in zip(formats, types, strict=True)]
-    shares = [s / t.size_bytes for s, t in zip(sizes, types, strict=True) if s]
-    return Work(flops, int(constants * min((1.0, *shares))) + sum(sizes))
+    read = _read(subgraph)
+    constants = sum(int(read.get(v, 1.0) * _stored_bytes(graph, v)) for v in subgraph.constants)
+    values = (*subgraph.inputs, *subgraph.outputs)
+    types = [graph.type_of(v) for v in values]
+    sizes = [t.size_bytes for t in types]
+    if variant is not None:
+        formats = (*variant.inputs, *variant.outputs)
+        sizes = [f.size_bytes(t.static_shape) for f, t in zip(formats, types, strict=True)]
+        narrower = [s / t.size_bytes for s, t in zip(sizes, types, strict=True) if s]
+        constants = int(constants * min((1.0, *narrower)))
+    moved = sum(int(read.get(v, 1.0) * size) for v, size in zip(values, sizes, strict=True))
+    return Work(flops, constants + moved)
 
 
 def flops_of(subgraph: Subgraph) -> int | None:
@@ -148,10 +152,31 @@ def reads_all(subgraph: Subgraph) -> bool:
 
 def _reads_all(graph: Graph, node: Node) -> bool:
     if node.op_type in CONVOLUTIONS:
-        filter = graph.shape_of(node.inputs[1])[2:]
-        strides = node.attributes.get("strides", (1,) * len(filter))
-        return all(s <= f for s, f in zip(strides, filter, strict=True))
+        return all(s <= f for f, s in _windows(graph, node))
     return op_kind(graph, node) <= OpKind.BROADCAST or node.op_type in _PRODUCTS
+
+
+def _read(subgraph: Subgraph) -> dict[str, float]:
+    """Of each value that is read, the least share of its elements that is needed: rows of a table, say."""
+    graph = subgraph.graph
+    found: dict[str, float] = {}
+    for node in subgraph.nodes:
+        picks = op_kind(graph, node) in (OpKind.INJECTIVE, OpKind.TUPLE)
+        made = sum(math.prod(graph.shape_of(v)) for v in node.outputs if v) if picks else 0
+        for i, value in enumerate(node.inputs):
+            share = 1.0
+            if picks and value:
+                share = min(1.0, made / max(1, math.prod(graph.shape_of(value))))
+            elif i == 0 and node.op_type in CONVOLUTIONS:
+                share = math.prod(min(1.0, f / s) for f, s in _windows(graph, node))
+            found[value] = max(share, found.get(value, 0.0))
+    return found
+
+
+def _windows(graph: Graph, node: Node) -> list[tuple[int, int]]:
+    """A convolution's filter and stride, by axis."""
+    filter = graph.shape_of(node.inputs[1])[2:]
+    return list(zip(filter, node.attributes.get("strides", (1,) * len(filter)), strict=True))
 
 
 def _stored_bytes(graph: Graph, constant: str) -> int:

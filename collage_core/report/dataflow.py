@@ -45,12 +45,12 @@ def dataflow_json(graph: Graph, placement: Placement, report: Mapping[str, Any])
     """
     flow = _Flow(graph, placement)
     parts = [Subgraph(graph, g.nodes) for g in placement.groups]
-    works = [_work(g, part) for g, part in zip(placement.groups, parts, strict=True)]
+    counted = [_counted(g, part) for g, part in zip(placement.groups, parts, strict=True)]
     here = placement.target.device
-    peaks = _peaks(report, placement, parts, works)
+    peaks = _peaks(report, placement, parts, counted)
     groups = [
-        _group(work, _flops(g, part), peaks if g.variant.device == here else None)
-        for g, part, work in zip(placement.groups, parts, works, strict=True)
+        _group(*of, peaks if g.variant.device == here else None)
+        for g, of in zip(placement.groups, counted, strict=True)
     ]
     moved = {"groups": sum(g["bytes"] for g in groups), "conversions": 0, "transfers": 0}
     transfers = []
@@ -124,42 +124,42 @@ def _kind(transfers: frozenset[int], *ends: str) -> str:
     return "converted" if passed else "moved"
 
 
-def _is_static(part: Subgraph) -> bool:
-    return all(part.graph.type_of(v).is_static for n in part.nodes for v in (*n.inputs, *n.outputs) if v)
+_Counted = tuple[int | None, int]
+"""FLOPs, None where not all of them can be counted, and bytes."""
 
 
-def _work(group: Group, part: Subgraph) -> Work:
-    return work_of(part, group.variant) if group.backend != VIEW and _is_static(part) else Work(0, 0)
-
-
-def _flops(group: Group, part: Subgraph) -> int | None:
+def _counted(group: Group, part: Subgraph) -> _Counted:
     if group.backend == VIEW:
-        return 0
-    return flops_of(part) if _is_static(part) else None
+        return 0, 0
+    values = (v for n in part.nodes for v in (*n.inputs, *n.outputs) if v)
+    if not all(part.graph.type_of(v).is_static for v in values):
+        return None, 0
+    return flops_of(part), work_of(part, group.variant).bytes
 
 
-def _group(work: Work, flops: int | None, peaks: Peaks | None) -> dict[str, Any]:
+def _group(flops: int | None, bytes: int, peaks: Peaks | None) -> dict[str, Any]:
     at_peaks_ms, limit = None, None
     if peaks is not None:
-        counted = Work(flops or 0, work.bytes)
-        at_peaks_ms = peaks.least_ms(counted)
+        work = Work(flops or 0, bytes)
+        at_peaks_ms = peaks.least_ms(work)
         if at_peaks_ms and flops is not None:
-            limit = "memory" if peaks.memory_ms(counted) == at_peaks_ms else "arithmetic"
-    return {"flops": flops, "bytes": work.bytes, "at_peaks_ms": at_peaks_ms, "limit": limit}
+            limit = "memory" if peaks.memory_ms(work) == at_peaks_ms else "arithmetic"
+    return {"flops": flops, "bytes": bytes, "at_peaks_ms": at_peaks_ms, "limit": limit}
 
 
 def _peaks(
-    report: Mapping[str, Any], placement: Placement, parts: Sequence[Subgraph], works: Sequence[Work]
+    report: Mapping[str, Any], placement: Placement, parts: Sequence[Subgraph], counted: Sequence[_Counted]
 ) -> Peaks | None:
     told = report.get("peaks")
     if told is None:
         return None
     showing = []
-    for g, group, part, work in zip(report["groups"], placement.groups, parts, works, strict=True):
+    of_groups = zip(report["groups"], placement.groups, parts, counted, strict=True)
+    for g, group, part, (flops, bytes) in of_groups:
         ms = took_ms(g)
         is_here = group.variant.device == placement.target.device
         if ms and is_here and shows_peaks(part) and not rounded_to(part, group.variant):
-            showing.append((work, ms))
+            showing.append((Work(flops or 0, bytes), ms))
     return peaks_of(told).raised(showing)
 
 
