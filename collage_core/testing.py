@@ -11,7 +11,7 @@ Whatever is wrong is an AssertionError that names the group and, where it is abo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -45,8 +45,6 @@ __all__ = [
     "make_model",
     "node",
 ]
-
-_Build = Callable[[Subgraph, Variant, Target], Kernel]
 
 
 class NothingBuiltError(AssertionError):
@@ -213,7 +211,6 @@ def check_group(
     expected: Mapping[str, Array] | None = None,
     tolerances: Mapping[str, float] | None = None,
     repeatable: bool = True,
-    build: _Build | None = None,
 ) -> dict[Variant, Kernel]:
     """Build and run every variant that `backend` offers for `subgraph`, and compare it with the reference.
 
@@ -227,8 +224,8 @@ def check_group(
     name, where they are not to be the reference's. tolerances: largest errors by dtype, where smaller than
     core's (docs/adr/0007), which hold, too, and alone where a variant rounds. repeatable: both answers are
     the same to the last bit, but for NaNs and the sign of zero; false for libraries that may add in another
-    order. What depends on random numbers that the group draws need only be legal. build: called in place of
-    `backend.build`. What can be stored is restored, and checked as well.
+    order. What depends on random numbers that the group draws need only be legal. What can be stored is
+    restored, and checked as well.
 
     Returns the kernels by variant, in the order of the offer, less those that are declined when built. Raises
     AssertionError if nothing is offered or all are declined (`NothingBuiltError`), `supported` declines,
@@ -248,7 +245,7 @@ def check_group(
         with _naming(f"{where}, {variant}"):
             _check_formats(subgraph, variant, target, runs[0])
             try:
-                kernel = (build or backend.build)(subgraph, variant, target)
+                kernel = backend.build(subgraph, variant, target)
             except DeclinedError:
                 continue
             kernels[variant] = kernel
