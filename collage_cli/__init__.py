@@ -4,8 +4,10 @@ whoever presses Ctrl-C meanwhile gets one line, and no traceback.
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import sys
 from contextlib import suppress
 from types import FrameType
 
@@ -20,6 +22,8 @@ def main() -> int:
         except OSError:  # closed: a file opened later would take its place, and get what is printed there
             with suppress(OSError):
                 os.open(os.devnull, os.O_RDWR)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal cannot show is no reason to fail
+        sys.stdout.reconfigure(errors="backslashreplace")
     usual = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
     heard = [n for n, h in usual.items() if h in (signal.default_int_handler, signal.SIG_DFL)]
     for number in heard:

@@ -16,6 +16,7 @@ import onnx
 import onnx.parser
 import pytest
 from bad_models import BAD_MODELS
+from collage_command import Collage
 from onnx import TensorProto, helper, numpy_helper
 from small_models import relu_model, tensor, vector
 
@@ -25,8 +26,6 @@ from collage_core.ir import from_model
 from collage_core.reference import evaluate
 
 if TYPE_CHECKING:
-    from collage_command import Collage
-
     from tests.cli.conftest import Mistake, Refused
 
 _FUZZED = Path(__file__).parents[1] / "support" / "fuzzed_files.py"
@@ -387,3 +386,12 @@ def test_a_constant_of_the_right_length_is_read() -> None:
     model.graph.node[0].CopyFrom(helper.make_node("Add", ["x", "w"], ["y"]))
     model.graph.initializer.append(tensor("w"))
     require_static(from_model(model))
+
+
+def test_names_that_the_terminal_cannot_show(tmp_path: Path) -> None:
+    model = relu_model()
+    model.graph.node[0].name = "größe"
+    onnx.save(model, tmp_path / "m.onnx")
+    collage = Collage(tmp_path, {"PYTHONIOENCODING": "ascii"})
+    collage.run("optimize", "m.onnx", "--backends", "reference", "--rounds", "1", "-o", "m.collage")
+    assert r"gr\xf6\xdfe" in collage.run("explain", "m.collage")
