@@ -98,7 +98,8 @@ def shares(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
         row["ms"] += c["cost_ms"] or 0.0
     total = sum(r["ms"] for r in result.values())
     for row in result.values():
-        row["share"] = row["ms"] / total if total else 0.0
+        unknown = 1.0 if len(result) == 1 else 0.0  # a whole that was run and not measured by itself
+        row["share"] = row["ms"] / total if total else unknown
     return result
 
 
