@@ -19,6 +19,8 @@ META = Path("meta")
 EXAMPLES = sorted(p.parent.relative_to(ROOT) for p in ROOT.glob("examples/*/pyproject.toml"))
 # What the tests need beyond what a package cannot do without.
 EXTRAS = {"collage_cuda": "[gpu]", "collage_tvm": "[tune]"}
+# And of those that take longer.
+CI_EXTRAS = {**EXTRAS, "collage_torch": "[torch]"}
 # What plugins need to ask NVIDIA's libraries.
 GPU_EXTRAS = {
     "collage_cuda": "[gpu]",
@@ -55,7 +57,7 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def ci(session: nox.Session) -> None:
     """Heavier tests, and those of what a user has: packages installed, nothing switched off."""
-    session.install(*(f"./{p}{EXTRAS.get(p.name, '')}" for p in PACKAGES), *TEST_TOOLS, *DOCS_TOOLS)
+    session.install(*(f"./{p}{CI_EXTRAS.get(p.name, '')}" for p in PACKAGES), *TEST_TOOLS, *DOCS_TOOLS)
     _run_tier(session, "ci")
 
 
@@ -63,7 +65,7 @@ def ci(session: nox.Session) -> None:
 def nightly(session: nox.Session) -> None:
     """All tests, the slow ones too, in processes; then the fuzz."""
     session.notify("fuzz", [])  # first: it runs whatever the tests say
-    _install_editable(session, *TEST_TOOLS, *DOCS_TOOLS)
+    _install_editable(session, *TEST_TOOLS, *DOCS_TOOLS, extras=CI_EXTRAS)
     session.run("pytest", *IN_PROCESSES, "--hypothesis-profile=exploring", *session.posargs)
 
 
@@ -108,6 +110,15 @@ def operators(session: nox.Session) -> None:
     """docs/operators.md, written anew; arguments go to benchmarks/operators_table.py."""
     _install_editable(session, *TEST_TOOLS)
     session.run("python", "benchmarks/operators_table.py", *session.posargs)
+
+
+@nox.session
+def architectures(session: nox.Session) -> None:
+    """Networks that PyTorch exports, placed and compared: docs/results/architectures.md, written anew. Takes
+    some forty minutes; arguments are names of architectures.
+    """
+    _install_editable(session, extras={**EXTRAS, "benchmarks": "[architectures]"})
+    session.run("python", "-m", "collage_benchmarks.architectures", *session.posargs)
 
 
 @nox.session
