@@ -7,6 +7,9 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,6 +86,49 @@ def test_the_device_writers_examples_run(model_folder: Path) -> None:
     path = os.pathsep.join(filter(None, [str(package.parent), os.environ.get("PYTHONPATH")]))
     variables = {**os.environ, "COLLAGE_PLUGINS": "collage_lazy.plugin", "PYTHONPATH": path}
     subprocess.run([sys.executable, "-c", first + second], cwd=model_folder, env=variables, check=True)
+
+
+@pytest.mark.ci
+def test_the_way_from_pytorch_to_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    page = _DOCS / "from-pytorch.md"
+    files = {re.search(r"# (\S+)\n", b).group(1): b for b in _python_blocks(page)}  # type: ignore[union-attr]
+    assert list(files) == ["network.py", "export.py", "use.py", "serve.py"]
+    place, export = re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
+    variables = {
+        **os.environ,
+        "COLLAGE_HOME": str(tmp_path / "home"),
+        "PATH": path,
+        "PYTHONPATH": str(tmp_path),
+    }
+    monkeypatch.chdir(tmp_path)
+
+    def run(*command: str) -> str:
+        return subprocess.run(command, env=variables, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    run(sys.executable, "export.py")
+    run("sh", "-e", "-c", place)
+    run(sys.executable, "use.py")
+    digest = re.search(r"^digest: (\S+)$", run("sh", "-e", "-c", export), re.MULTILINE)
+    assert digest is not None
+    command = [sys.executable, "serve.py", digest.group(1), "0"]
+    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            url = f"http://127.0.0.1:{server.stdout.readline().split()[-1]}"
+            image = np.random.default_rng(0).standard_normal((1, 3, 64, 64)).astype(np.float32)
+            with urllib.request.urlopen(url, image.tobytes()) as answer:
+                scores = np.frombuffer(answer.read(), np.float32)
+            with pytest.raises(urllib.error.HTTPError, match="400"):
+                urllib.request.urlopen(url, b"no image")
+        finally:
+            server.terminate()
+    [expected] = collage_core.Session("model.collage").run(None, {"image": image})
+    assert np.allclose(scores, expected.ravel(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.ci
