@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from collage_benchmarks.evidence.efforts_table import bounds_table, efforts_tabl
 from collage_benchmarks.evidence.tables import all_runs, figures
 from collage_core.errors import CollageError
 
-__all__ = ["PAGES", "filled", "stale_pages", "wrapped", "write_pages"]
+__all__ = ["PAGES", "filled", "replaced", "stale_pages", "wrapped", "write_pages"]
 
 PAGES = (Path("README.md"), Path("docs/results/evidence.md"), Path("docs/results/efforts.md"))
 """In the repository."""
@@ -29,16 +30,18 @@ _BLOCK = re.compile(r"(<!-- evidence: (\S+) -->\n)(.*?)(<!-- /evidence -->)", re
 
 def filled(text: str, records: Records, efforts: Records = ()) -> str:
     """A page's text with its blocks written anew. CollageError for one that nobody knows, or none at all."""
-    tables = {n: (t, records) for n, t in _OF_RUNS.items()} | {
-        n: (t, efforts) for n, t in _OF_EFFORTS.items()
-    }
+    tables = {n: partial(t, records) for n, t in _OF_RUNS.items()}
+    return replaced(text, tables | {n: partial(t, efforts) for n, t in _OF_EFFORTS.items()})
+
+
+def replaced(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
+    """A page's text with its blocks from `tables`, by name. CollageError as for `filled`."""
 
     def block(found: re.Match[str]) -> str:
         begin, name, _, end = found.groups()
         if name not in tables:
             raise CollageError(f"there is no evidence {name!r}, only {', '.join(tables)}")
-        table, its_records = tables[name]
-        return f"{begin}{wrapped(table(its_records))}\n{end}"
+        return f"{begin}{wrapped(tables[name]())}\n{end}"
 
     result, count = _BLOCK.subn(block, text)
     if not count:
@@ -70,6 +73,6 @@ def write_pages(root: Path, records: Records, efforts: Records = ()) -> list[Pat
     """Those that were written. OSError as from writing."""
     stale = stale_pages(root, records, efforts)
     for path, text in stale.items():
-        with replacing(path) as partial:
-            partial.write_text(text, encoding="utf-8")
+        with replacing(path) as written:
+            written.write_text(text, encoding="utf-8")
     return list(stale)
