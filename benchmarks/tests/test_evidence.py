@@ -268,11 +268,15 @@ def test_refusals(
     (repository / "plugins" / "collage_dnnl").mkdir(parents=True)
     assert "the installed collage_core is not this repository's" in said("collect", "--allow-dirty")
     require_packages_of(_ROOT)
-    for name, classifier in (("acme", "Typing :: Typed"), ("gpu", "Environment :: GPU :: NVIDIA CUDA")):
+    for name, group, classifier in (
+        ("acme", "collage", "Typing :: Typed"),
+        ("gpu", "collage", "Environment :: GPU :: NVIDIA CUDA"),
+        ("user", "of_others", "Typing :: Typed"),
+    ):
         folder = tmp_path / "plugins" / f"collage_{name}"
         folder.mkdir(parents=True)
         project = f'[project]\nname = "{name}"\nclassifiers = ["{classifier}"]\n'
-        (folder / "pyproject.toml").write_text(project)
+        (folder / "pyproject.toml").write_text(f'{project}[project.entry-points.{group}]\n{name} = "m"\n')
     with pytest.raises(CollageError, match="not installed: collage_acme; runs"):
         require_packages_of(tmp_path)
     monkeypatch.chdir(tmp_path)

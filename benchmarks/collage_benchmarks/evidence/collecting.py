@@ -41,9 +41,10 @@ _COMPARISONS = ("choosing", "confirming", "confirming again", "benchmark")
 def require_packages_of(root: Path) -> None:
     """CollageError unless it is this repository's Collage that is installed here, with all its plugins.
 
-    Those whose classifiers say that they are for a GPU are not asked for: the tables are of processors.
+    Those whose classifiers say that they are for a GPU are not asked for: the tables are of processors. Nor
+    is what brings no backend.
     """
-    plugins = [p.parent.name for p in sorted(root.glob("plugins/*/pyproject.toml")) if not _is_for_gpus(p)]
+    plugins = [p.parent.name for p in sorted(root.glob("plugins/*/pyproject.toml")) if _takes_part(p)]
     names = ["collage_core", "collage_cli", *plugins]
     specs = {name: importlib.util.find_spec(name) for name in names}
     if missing := [name for name, spec in specs.items() if spec is None]:
@@ -56,9 +57,10 @@ def require_packages_of(root: Path) -> None:
             )
 
 
-def _is_for_gpus(pyproject: Path) -> bool:
-    classifiers = tomllib.loads(pyproject.read_text())["project"].get("classifiers", ())
-    return any(c.startswith(_GPU_CLASSIFIER) for c in classifiers)
+def _takes_part(pyproject: Path) -> bool:
+    project = tomllib.loads(pyproject.read_text())["project"]
+    is_for_gpus = any(c.startswith(_GPU_CLASSIFIER) for c in project.get("classifiers", ()))
+    return "collage" in project.get("entry-points", ()) and not is_for_gpus
 
 
 def started_now() -> str:
