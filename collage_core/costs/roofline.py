@@ -17,6 +17,7 @@ from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import MEASURER_VERSION, cache_sizes_bytes, device_fingerprint
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.processors import Processors
+from collage_core.costs.reading import CONVOLUTIONS, needs_all, read_shares
 from collage_core.costs.record import RETAKEN, CostKey, CostRecord, Policy
 from collage_core.formats import empty, plain
 from collage_core.ir import Graph, Node, OpKind, Subgraph, op_kind
@@ -25,7 +26,6 @@ from collage_core.target import Target
 from collage_core.worker import Worker
 
 __all__ = [
-    "CONVOLUTIONS",
     "PEAKS",
     "PEAKS_VERSION",
     "Peaks",
@@ -46,8 +46,6 @@ PEAKS = "peaks"
 PEAKS_VERSION = "2"
 """To be raised when peaks are measured otherwise: shares of the roofline are other shares then."""
 
-CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
-"""What may do with fewer products than `Work` counts."""
 _PRODUCTS = frozenset({"Gemm", "MatMul"})
 _COPIES = frozenset({"Cast", "Identity"})
 _PRODUCT = 1536
@@ -110,17 +108,17 @@ def work_of(subgraph: Subgraph, variant: Variant | None = None) -> Work:
     """
     graph = subgraph.graph
     flops = sum(_flops(graph, n) for n in subgraph.nodes)
-    read = _read(subgraph)
+    read = read_shares(subgraph)
     constants = sum(int(read.get(v, 1.0) * _stored_bytes(graph, v)) for v in subgraph.constants)
-    values = (*subgraph.inputs, *subgraph.outputs)
-    types = [graph.type_of(v) for v in values]
+    types = [graph.type_of(v) for v in (*subgraph.inputs, *subgraph.outputs)]
     sizes = [t.size_bytes for t in types]
     if variant is not None:
         formats = (*variant.inputs, *variant.outputs)
         sizes = [f.size_bytes(t.static_shape) for f, t in zip(formats, types, strict=True)]
         narrower = [s / t.size_bytes for s, t in zip(sizes, types, strict=True) if s]
         constants = int(constants * min((1.0, *narrower)))
-    moved = sum(int(read.get(v, 1.0) * size) for v, size in zip(values, sizes, strict=True))
+    shares = [*(read.get(v, 1.0) for v in subgraph.inputs), *[1.0] * len(subgraph.outputs)]
+    moved = sum(int(share * size) for share, size in zip(shares, sizes, strict=True))
     return Work(flops, constants + moved)
 
 
@@ -147,36 +145,7 @@ def reads_all(subgraph: Subgraph) -> bool:
     """Whether every operator needs each element that it reads: a Gather leaves some out, and so does a
     convolution whose stride is beyond its filter.
     """
-    return all(_reads_all(subgraph.graph, n) for n in subgraph.nodes)
-
-
-def _reads_all(graph: Graph, node: Node) -> bool:
-    if node.op_type in CONVOLUTIONS:
-        return all(s <= f for f, s in _windows(graph, node))
-    return op_kind(graph, node) <= OpKind.BROADCAST or node.op_type in _PRODUCTS
-
-
-def _read(subgraph: Subgraph) -> dict[str, float]:
-    """Of each value that is read, the least share of its elements that is needed: rows of a table, say."""
-    graph = subgraph.graph
-    found: dict[str, float] = {}
-    for node in subgraph.nodes:
-        picks = op_kind(graph, node) in (OpKind.INJECTIVE, OpKind.TUPLE)
-        made = sum(math.prod(graph.shape_of(v)) for v in node.outputs if v) if picks else 0
-        for i, value in enumerate(node.inputs):
-            share = 1.0
-            if picks and value:
-                share = min(1.0, made / max(1, math.prod(graph.shape_of(value))))
-            elif i == 0 and node.op_type in CONVOLUTIONS:
-                share = math.prod(min(1.0, f / s) for f, s in _windows(graph, node))
-            found[value] = max(share, found.get(value, 0.0))
-    return found
-
-
-def _windows(graph: Graph, node: Node) -> list[tuple[int, int]]:
-    """A convolution's filter and stride, by axis."""
-    filter = graph.shape_of(node.inputs[1])[2:]
-    return list(zip(filter, node.attributes.get("strides", (1,) * len(filter)), strict=True))
+    return all(needs_all(subgraph.graph, n) for n in subgraph.nodes)
 
 
 def _stored_bytes(graph: Graph, constant: str) -> int:

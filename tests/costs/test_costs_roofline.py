@@ -41,13 +41,31 @@ def _graph(text: str) -> Graph:
             20 + 30 + 24,
         ),
         ("(float[7,9] x) => (float y) { r = Relu(x) y = Exp(r) }", 2 * 63, 2 * 63),
-        # Rows of a table, half of a value, and what a stride passes over are not read.
-        ("(float[1000,8] x, int64[3] i) => (float y) { y = Gather(x, i) }", 24, 24 + 2 * 3 + 24),
-        ("(float[6,8] x) => (float y) { y, z = Split<axis=0, num_outputs=2>(x) }", 48, 48 + 24),
+        # Of a table nobody knows which rows; what a stride passes over, or nobody asks for, is not read.
+        ("(float[1000,8] x, int64[3] i) => (float y) { y = Gather(x, i) }", 24, 2 * 3 + 24),
+        ("(float[9,8] x, int64[3] i) => (float y) { r = Relu(x) y = Gather(r, i) }", 72 + 24, 2 * 3 + 24),
+        (
+            "(float[9,8] x, int64[3] i) => (float r, float y) { r = Relu(x) y = Gather(r, i) }",
+            72 + 24,
+            72 + 2 * 3 + 72 + 24,
+        ),
+        ("(float[9,8] x, int64[3] i) => (float y, float z) { y = Gather(x, i) z = Neg(x) }", 96, 174),
+        ("(float[6,8] x) => (float y) { y, z = Split<axis=0, num_outputs=2>(x) }", 48, 24 + 24),
         ("(float[1,8,10,10] x, float[4,8,1,1] w) => (float y) { y = Conv<strides=[2,2]>(x, w) }", 1600, 332),
+        (
+            "(float[1,1,12] x, float[1,1,3] w) => (float y) { y = Conv<strides=[4],dilations=[2]>(x, w) }",
+            12,
+            10,
+        ),
+        ("(float[1,1,10] x, float[1,1,3] w) => (float y) { y = Conv<strides=[3]>(x, w) }", 18, 9 + 3 + 3),
+        ("(float[1,1,5] x) => (float y) { y = MaxPool<kernel_shape=[1],strides=[2]>(x) }", 3, 3 + 3),
+        (
+            "(float[1,1,3] x, float[1,1,1] w) => (float y) { y = ConvTranspose<strides=[2]>(x, w) }",
+            2 * 3,
+            3 + 1 + 5,
+        ),
         ("(float[10,4] x) => (float y) { y = Transpose(x) }", 40, 80),
         ("(float[10,4] x) => (float y) { y = ReduceMax<keepdims=0>(x) }", 1, 41),
-        ("(float[1000,8] x, int64[3] i) => (float y, float z) { y = Gather(x, i) z = Neg(x) }", 8024, 16030),
     ],
 )
 def test_work_is_counted(text: str, flops: int, elements: int) -> None:
