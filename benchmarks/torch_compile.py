@@ -3,9 +3,9 @@
     python benchmarks/torch_compile.py resnet18 vit decoder --effort normal --json torch.json
 
 Each contender compiles and warms up in a process of its own. Then they run one after the other, in rounds;
-who begins changes from round to round. Threads are the same for all. A ratio is the median over rounds of
-the contender's median over Collage's of that round, above 1 where Collage is faster; the interval holds the
-middle half of the rounds. What a call takes is told as the median of all rounds.
+who begins changes from round to round. Threads are the same for all. A round's ratio is the contender's
+median over Collage's, above 1 where Collage is faster. Told are the median of all rounds, and what the middle
+half of them lies within. Needs the extra `architectures` of collage-benchmarks, and collage-torch.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ def main() -> int:
     if args.child:
         model, way = args.child
         return _contend(model, way, args)
+    if args.rounds < 2:
+        parser.error("--rounds must be at least 2")
     if unknown := sorted(set(args.models) - set(_MODELS)):
         parser.error(f"unknown model {unknown[0]!r}; known: {', '.join(_MODELS)}")
     print(f"{processor().model}, {args.threads} threads, effort {args.effort}")
@@ -163,10 +165,10 @@ def _who() -> str:
 
     found = []
     for part in parts():
-        if part.found is None:
+        if part.placement is None:
             found.append(f"PyTorch ({part.reason})")
         else:
-            found.append("+".join(sorted({g.backend for g in part.found.placement.groups} - {"view"})))
+            found.append("+".join(sorted({g.backend for g in part.placement.groups} - {"view"})))
     return ", ".join(found)
 
 

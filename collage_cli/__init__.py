@@ -22,7 +22,8 @@ def main() -> int:
         except OSError:  # closed: a file opened later would take its place, and get what is printed there
             with suppress(OSError):
                 os.open(os.devnull, os.O_RDWR)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal cannot show is no reason to fail
+    # A name that the terminal cannot show is no reason to fail.
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
     usual = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
     heard = [n for n, h in usual.items() if h in (signal.default_int_handler, signal.SIG_DFL)]

@@ -84,7 +84,8 @@ def placement_json(
 
 def shares(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Per backend: groups, nodes, conversions, and predicted time (ms, and as a share of all), from a
-    placement's JSON.
+    placement's JSON. A share of nodes, views apart, where no time is known: what runs as a whole need not
+    have been timed by itself.
     """
     result: dict[str, dict[str, float]] = {}
     for g in report["groups"]:
@@ -96,10 +97,10 @@ def shares(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
         row = result.setdefault(c["backend"], dict.fromkeys(("groups", "nodes", "conversions", "ms"), 0))
         row["conversions"] += 1
         row["ms"] += c["cost_ms"] or 0.0
-    total = sum(r["ms"] for r in result.values())
-    for row in result.values():
-        unknown = 1.0 if len(result) == 1 else 0.0  # a whole that was run and not measured by itself
-        row["share"] = row["ms"] / total if total else unknown
+    measure = "ms" if any(row["ms"] for row in result.values()) else "nodes"
+    counted = {name: row[measure] for name, row in result.items() if measure == "ms" or name != VIEW}
+    for name, row in result.items():
+        row["share"] = counted.get(name, 0.0) / (sum(counted.values()) or 1.0)
     return result
 
 

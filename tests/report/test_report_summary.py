@@ -201,8 +201,9 @@ def test_shares_add_up(optimised: Optimised) -> None:
     assert sum(s["nodes"] for s in found.values()) == sum(len(g["nodes"]) for g in report["groups"])
     assert sum(s["conversions"] for s in found.values()) == len(report["conversions"])
     assert shares({"groups": [], "conversions": []}) == {}
-    whole = {"backend": "a", "nodes": ["n", "m"], "cost_ms": None}
-    assert shares({"groups": [whole], "conversions": []})["a"]["share"] == 1.0, "run, not measured by itself"
+    whole = [{"backend": name, "nodes": ["n", "m"], "cost_ms": None} for name in ("a", "view")]
+    told = shares({"groups": whole, "conversions": []})
+    assert (told["a"]["share"], told["view"]["share"]) == (1.0, 0.0), "run, not timed by itself"
 
 
 def test_a_placement_in_names(optimised: Optimised) -> None:

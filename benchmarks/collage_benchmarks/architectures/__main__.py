@@ -11,13 +11,13 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from collage_run.files import replacing
 
-from collage_benchmarks.architectures.table import architectures_table
+from collage_benchmarks.architectures.table import MOST_OFF, architectures_table
 from collage_benchmarks.architectures.trying import tried
 from collage_benchmarks.evidence.machine import end_on_sigterm
 from collage_benchmarks.evidence.pages import replaced
@@ -54,25 +54,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    root = root_of(Path.cwd())
-    code = 0
+    titles = {} if args.table else _titles()
+    if args.list:
+        print("\n".join(f"{name:18}{title}" for name, title in titles.items()))
+        return 0
+    root, code = root_of(Path.cwd()), 0
     if not args.table:
-        titles = _titles()
-        if args.list:
-            print("\n".join(f"{name:18}{title}" for name, title in titles.items()))
-            return 0
         if unknown := [name for name in args.names if name not in titles]:
             raise CollageError(f"unknown architecture {unknown[0]!r}; known: {', '.join(titles)}")
         for name in args.names or titles:
             record = {**tried(name, commit_of(root)), "title": titles[name]}
             _write(root / _FOLDER / f"{name}.json", json.dumps(record, indent=1) + "\n")
-            wrong = record["failed"] or any(size["failed"] for size in record["sizes"].values())
-            print(f"{name}: {'failed' if wrong else 'done'}", flush=True)
-            code = code or int(bool(wrong))
+            reason = _wrong(record)
+            print(f"{name}: {reason or 'right'}", flush=True)
+            code = code or int(reason is not None)
     records = [json.loads(path.read_text()) for path in sorted((root / _FOLDER).glob("*.json"))]
     page = root / _PAGE
     _write(page, replaced(page.read_text(), {"architectures": lambda: architectures_table(records)}))
     return code
+
+
+def _wrong(record: Mapping[str, Any]) -> str | None:
+    """What is wrong with what was tried."""
+    for size, told in record["sizes"].items():
+        if told["failed"]:
+            return f"{size}: {told['failed']}"
+        if (off := max(told["off"].values())) > MOST_OFF:
+            return f"{size}: off by {off:.0e}"
+    return f"{record['failed']['step']} failed" if record["failed"] else None
 
 
 def _titles() -> dict[str, Any]:

@@ -17,9 +17,9 @@ class Architecture:
     """One network with seeded weights.
 
     make: the `torch.nn.Module`, which is called with `inputs(size)`: tensors, in the order of `forward`.
-    sizes: of the open axes, in turn; it is exported with the first, which is not 1: PyTorch would take that
-    for a number that is always 1. open_axes: of each input, the names of
-    its open axes, by axis; equal names are equal sizes. Nothing is open where it is empty.
+    sizes: of the open axes, in turn. It is exported with the first, which is not 1 where something is open:
+    PyTorch would take that for a number that is always 1. open_axes: of each input, the names of its open
+    axes, by axis; equal names are equal sizes. Nothing is open where it is empty.
     """
 
     title: str

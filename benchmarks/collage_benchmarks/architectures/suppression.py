@@ -40,8 +40,8 @@ def _translated(boxes: FLOAT, scores: FLOAT, iou_threshold: float) -> INT64:
     most = op.Constant(value_ints=[_ALL])
     least = op.CastLike(iou_threshold, scores)
     zeros, two = op.Constant(value_ints=[0]), op.Constant(value_ints=[2])
-    every = op.Constant(value_ints=[0, 1])
-    chosen = op.NonMaxSuppression(op.Unsqueeze(boxes, zeros), op.Unsqueeze(scores, every), most, least)
+    axes = op.Constant(value_ints=[0, 1])
+    chosen = op.NonMaxSuppression(op.Unsqueeze(boxes, zeros), op.Unsqueeze(scores, axes), most, least)
     return op.Squeeze(op.Gather(chosen, two, axis=1), op.Constant(value_ints=[1]))
 
 

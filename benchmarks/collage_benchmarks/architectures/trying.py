@@ -36,7 +36,8 @@ def tried(name: str, commit: Commit, tools: Tools | None = None) -> dict[str, An
             model = onnx.load(runner.folder / f"{name}.onnx", load_external_data=False)
             nodes = len(model.graph.node)
             opened = _open_inputs(model)
-            for sample in sorted(runner.folder.glob(f"{name}-*.npz")):
+            samples = runner.folder.glob(f"{name}-*.npz")
+            for sample in sorted(samples, key=lambda path: int(path.stem.rpartition("-")[2])):
                 sizes[sample.stem.removeprefix(f"{name}-")] = _placed(runner, tools, name, sample, opened)
         facts = runner.facts(
             name, commit, started, runner.json("backends", [*tools.collage, "backends", "--json"])

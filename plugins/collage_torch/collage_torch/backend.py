@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from collage_core import Optimization, Target, optimize
+from collage_core import Optimization, Placement, Target, optimize
 from collage_core.errors import CollageError
 from collage_core.pipeline.effort import QUICK, effort_named
-from collage_torch.exporting import NotExportedError, export
+from collage_core.plugins import default_registry
+from collage_torch.exporting import DTYPES, NotExportedError, check_memory, export
 from collage_torch.placed import Placed, array_of
 
 __all__ = ["Part", "collage", "parts"]
 
-_OPTIONS = ("backends", "budget_s", "costs", "effort", "max_error", "threads")
-_DTYPES = (
-    torch.float32,
-    torch.float64,
-    torch.float16,
-    torch.int64,
-    torch.int32,
-    torch.int16,
-    torch.int8,
-    torch.uint8,
-    torch.bool,
-)
-"""That NumPy has, too."""
-_MOST_SHAPES = 16
-"""Of one graph that are placed: each has buffers and kernels of its own."""
+_MOST_SHAPES, _MOST_NUMBERS, _MOST_WEIGHTS, _MOST_PARTS = 16, 3, 256, 256
+"""Choices of shapes of one graph that are placed, each with buffers and kernels of its own; of its further
+inputs for the same shapes; sets of parameters that it is placed with; and parts of which is told.
+"""
 _STATIC = "_dynamo_static_input_type"
 """Where PyTorch's tracer marks parameters and buffers of modules that it made inputs of a graph."""
 
@@ -42,14 +35,14 @@ _STATIC = "_dynamo_static_input_type"
 class Part:
     """What became of one graph at one choice of shapes.
 
-    nodes: of the FX graph. shapes: of the inputs that are no parameters. reason: why it is left to PyTorch,
-    None where it is placed. found: what the optimization found then.
+    operations: calls in the FX graph. shapes: of the inputs that are no parameters. reason: why it is left to
+    PyTorch, None where it is placed. placement: who runs what then.
     """
 
-    nodes: int
+    operations: int
     shapes: tuple[tuple[int, ...], ...]
     reason: str | None
-    found: Optimization | None
+    placement: Placement | None
     seconds: float
 
 
@@ -57,7 +50,7 @@ _graphs: weakref.WeakSet[_Graph] = weakref.WeakSet()
 
 
 def parts() -> list[Part]:
-    """Of all graphs that are alive and have been called, in no particular order."""
+    """Of all graphs that are alive and have been called, the newest of each."""
     return [part for graph in _graphs for part in graph.parts]
 
 
@@ -73,28 +66,58 @@ def collage(
     Each is placed when it is first called, with the inputs of that call, for each choice of their shapes.
     Parameters are constants then; where they change, the graph is placed anew. What cannot be exported or
     placed runs in PyTorch, and a warning says why. No gradients are computed: a backward pass is an error.
+    Answers are row-major, and share no memory with anything.
 
     options: `effort` ("quick" unless it is given), `budget_s`, `threads` (PyTorch's otherwise), `backends`,
     `costs` and `max_error`, as of `collage_core.optimize`. ValueError for others, and for a mode.
     """
-    options = dict(options or {})
-    if unknown := sorted(set(options) - set(_OPTIONS)):
-        raise ValueError(f"collage has no option {unknown[0]!r}; it has {', '.join(_OPTIONS)}")
     if mode not in (None, "default"):
         raise ValueError(f"collage has no mode {mode!r}; options={{'effort': 'thorough'}} tries longer")
     try:
-        effort_named(options.get("effort", QUICK.name))
-    except CollageError as error:
-        raise ValueError(str(error)) from None
-    return _Graph(graph_module, options)
+        check_memory(graph_module)
+        return _Graph(graph_module, _Options(**(options or {})))
+    except NotExportedError as error:
+        return _Graph(graph_module, _Options(**(options or {})), str(error))
+    except TypeError:
+        known = [f.name for f in fields(_Options)]
+        unknown = sorted(set(options or {}) - set(known))
+        raise ValueError(f"collage has no option {unknown[0]!r}; it has {', '.join(known)}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """As `collage` has them. ValueError for one that cannot be."""
+
+    backends: Sequence[str] | None = None
+    budget_s: float | None = None
+    costs: str | Path | None = None
+    effort: str = QUICK.name
+    max_error: float | None = None
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            effort_named(self.effort)
+            if self.backends is not None:
+                default_registry().available(self.backends)
+        except CollageError as error:
+            raise ValueError(str(error)) from None
+        for name, least in (("budget_s", 0), ("max_error", 0), ("threads", 1)):
+            value = getattr(self, name)
+            kind = int if name == "threads" else (int, float)
+            if value is not None and (not isinstance(value, kind) or value < least):
+                raise ValueError(f"collage's option {name} is {value!r}")
 
 
 class _NoGradient(torch.autograd.Function):  # type: ignore[misc]
     """Answers; going back through it is refused."""
 
     @staticmethod
-    def forward(ctx: Any, run: Callable[..., Any], *inputs: Any) -> Any:
-        return run(*inputs)
+    def forward(ctx: Any, run: Callable[[Sequence[Any]], Any], wanted: Sequence[bool], *inputs: Any) -> Any:
+        answers = run(inputs)
+        without = [a for a, w in zip(answers, wanted, strict=True) if isinstance(a, torch.Tensor) and not w]
+        ctx.mark_non_differentiable(*without)
+        return answers
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -105,121 +128,165 @@ class _NoGradient(torch.autograd.Function):  # type: ignore[misc]
 
 
 _Runs = Callable[[Sequence[Any]], Any]
+_making = threading.RLock()
+"""PyTorch's exporter, and what it warns of, are of the whole process."""
 
 
 class _Weights:
-    """The parameters that a graph was called with, and how it runs with them, by the shapes of the rest."""
+    """The parameters that a graph was called with, and how it runs with them, by shapes and numbers of the
+    rest.
+    """
 
     def __init__(self, tensors: Mapping[int, Any]) -> None:
         self.tensors = tensors
-        self.ways: dict[tuple[object, ...], _Runs] = {}
-        self._versions = self._now()
+        self.ways: dict[tuple[tuple[object, ...], tuple[object, ...]], _Runs] = {}
+        self._state = self._now()
 
     def are(self, inputs: Sequence[Any]) -> bool:
         return all(inputs[i] is tensor for i, tensor in self.tensors.items())
 
     def renew(self) -> None:
         """Forget how it ran, where one was written since."""
-        versions = self._now()
-        if versions != self._versions:
-            self._versions = versions
+        state = self._now()
+        if state != self._state:
             self.ways.clear()
+            self._state = state
 
-    def _now(self) -> list[int]:
-        # Those of inference mode are never written, and have no version.
-        return [0 if x.is_inference() else x._version for x in self.tensors.values()]
+    def _now(self) -> list[tuple[int, int]]:
+        return [(x._version, x.data_ptr()) for x in self.tensors.values()]
 
 
 class _Graph:
-    """One FX graph, in place of its `forward`. Layers of one class may share it, each with weights."""
+    """One FX graph, in place of its `forward`. Layers of one class may share it, each with weights. Threads
+    take turns. reason: why it is left to PyTorch, if that is known before it is called.
+    """
 
-    def __init__(self, module: Any, options: Mapping[str, Any]) -> None:
-        self.parts: list[Part] = []
+    def __init__(self, module: Any, options: _Options, reason: str | None = None) -> None:
+        self.parts: deque[Part] = deque(maxlen=_MOST_PARTS)
         self._module = module
         self._options = options
+        self._reason = reason
         placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
         self._marked = [_STATIC in (n.meta.get("tensor_dict") or {}) for n in placeholders]
+        (output,) = (n for n in module.graph.nodes if n.op == "output")
+        answers = output.args[0] if isinstance(output.args[0], tuple | list) else [output.args[0]]
+        self._wanted = [_may_need(a) for a in answers]
         self._known: dict[tuple[int, ...], _Weights] = {}
         self._last: _Weights | None = None
         self._given: tuple[int, ...] = ()
+        self._numbers: tuple[int, ...] = ()
+        self._is_told = False
+        self._alone = threading.RLock()
         _graphs.add(self)
 
     def __call__(self, *inputs: Any) -> Any:
-        way = self._way(inputs)
-        if torch.is_grad_enabled() and way != self._module_way and any(map(_requires_grad, inputs)):
-            return _NoGradient.apply(lambda *given: way(given), *inputs)
-        return way(inputs)
+        with self._alone:
+            way = self._way(inputs)
+            if way is not None:
+                if torch.is_grad_enabled() and any(self._wanted) and any(map(_requires_grad, inputs)):
+                    return _NoGradient.apply(way, self._wanted, *inputs)
+                return way(inputs)
+        return self._module(*inputs)
 
-    def _way(self, inputs: Sequence[Any]) -> _Runs:
+    def _way(self, inputs: Sequence[Any]) -> _Runs | None:
+        """None where PyTorch runs it."""
         weights = self._last
         if weights is None or not weights.are(inputs):
             weights = self._last = self._weights(inputs)
+        if self._reason is not None:
+            self._leave(inputs, self._reason)
+            return None
         weights.renew()
-        shapes = tuple(_shape(inputs[i]) for i in self._given)
-        way = weights.ways.get(shapes)
+        shapes = tuple((inputs[i].shape, inputs[i].dtype) for i in self._given)
+        key = shapes, tuple(inputs[i] for i in self._numbers)
+        if key in weights.ways:
+            return weights.ways[key]
+        alike = sum(known[0] == shapes for known in weights.ways)
+        if alike >= _MOST_NUMBERS:
+            self._leave(inputs, f"its numbers vary: {key[1]}")
+            return None
+        if len(weights.ways) >= _MOST_SHAPES:
+            self._leave(inputs, f"it is placed for {_MOST_SHAPES} choices of shapes already")
+            return None
+        with _making:
+            way, reason = self._made(inputs, weights)
         if way is None:
-            way = weights.ways[shapes] = self._made(inputs, weights)
+            self._reason = reason
+            self._leave(inputs, reason)
+            return None
+        weights.ways[key] = way
         return way
+
+    def _leave(self, inputs: Sequence[Any], reason: str) -> None:
+        """Told once."""
+        if not self._is_told:
+            self._is_told = True
+            self._tell(inputs, reason, None, 0.0)
+            count = self.parts[-1].operations
+            warnings.warn(f"collage leaves {count} operations to PyTorch: {reason}", stacklevel=4)
 
     def _weights(self, inputs: Sequence[Any]) -> _Weights:
         held = {
             i: x
             for i, (x, is_marked) in enumerate(zip(inputs, self._marked, strict=True))
             if isinstance(x, torch.Tensor) and (is_marked or isinstance(x, torch.nn.Parameter))
+            # Who writes into those of inference mode is not told.
+            if not x.is_inference()
         }
-        self._given = tuple(i for i in range(len(inputs)) if i not in held)
+        rest = [i for i in range(len(inputs)) if i not in held]
+        self._given = tuple(i for i in rest if isinstance(inputs[i], torch.Tensor))
+        self._numbers = tuple(i for i in rest if not isinstance(inputs[i], torch.Tensor))
+        while len(self._known) >= _MOST_WEIGHTS:
+            del self._known[next(iter(self._known))]
         # What is held here keeps its identity for itself.
         return self._known.setdefault(tuple(map(id, held.values())), _Weights(held))
 
-    def _module_way(self, inputs: Sequence[Any]) -> Any:
-        return self._module(*inputs)
-
-    def _made(self, inputs: Sequence[Any], weights: _Weights) -> _Runs:
+    def _made(self, inputs: Sequence[Any], weights: _Weights) -> tuple[_Runs, str] | tuple[None, str]:
+        """How it runs, or why it does not."""
         start_s = time.monotonic()
-        reason, found, placed = None, None, None
         try:
-            if len(weights.ways) >= _MOST_SHAPES:
-                raise NotExportedError(f"it was placed for {_MOST_SHAPES} choices of shapes before")
             found, placed = self._placed(inputs, weights.tensors)
         except (NotExportedError, CollageError) as error:
-            reason = str(error)
-        nodes = sum(n.op.startswith("call") for n in self._module.graph.nodes)
-        tensors = [i for i in self._given if isinstance(inputs[i], torch.Tensor)]
-        shapes = tuple(tuple(inputs[i].shape) for i in tensors)
-        self.parts.append(Part(nodes, shapes, reason, found, time.monotonic() - start_s))
-        if placed is None:
-            warnings.warn(f"collage leaves {nodes} operations to PyTorch: {reason}", stacklevel=2)
-            return self._module_way
-        run = placed
-        return lambda given: run([given[i] for i in tensors])
+            return None, str(error)
+        self._tell(inputs, None, found.placement, time.monotonic() - start_s)
+        given = self._given
+        return lambda called: placed([called[i] for i in given]), ""
+
+    def _tell(
+        self, inputs: Sequence[Any], reason: str | None, placement: Placement | None, seconds: float
+    ) -> None:
+        operations = sum(n.op.startswith("call") for n in self._module.graph.nodes)
+        shapes = tuple(tuple(inputs[i].shape) for i in self._given)
+        self.parts.append(Part(operations, shapes, reason, placement, seconds))
 
     def _placed(self, inputs: Sequence[Any], held: Mapping[int, Any]) -> tuple[Optimization, Placed]:
         for x in inputs:
             if isinstance(x, torch.Tensor):
                 _check(x)
-        numbers = {i: inputs[i] for i in self._given if not isinstance(inputs[i], torch.Tensor)}
-        exported = export(self._module, inputs, held, numbers)
-        given = [inputs[i] for i in self._given if i not in numbers]
+        exported = export(self._module, inputs, held, {i: inputs[i] for i in self._numbers})
+        given = [inputs[i] for i in self._given]
         options = self._options
         found = optimize(
             exported.model,
-            backends=options.get("backends"),
-            target=Target("cpu", options.get("threads") or torch.get_num_threads()),
-            costs=options.get("costs"),
-            effort=effort_named(options.get("effort", QUICK.name)),
-            budget_s=options.get("budget_s"),
-            max_error=options.get("max_error"),
+            backends=options.backends,
+            target=Target("cpu", options.threads or torch.get_num_threads()),
+            costs=options.costs,
+            effort=effort_named(options.effort),
+            budget_s=options.budget_s,
+            max_error=options.max_error,
             inputs={name: array_of(x) for name, x in zip(exported.inputs, given, strict=True)},
         )
         return found, Placed(exported, found)
 
 
+def _may_need(answer: Any) -> bool:
+    """Whether PyTorch's answer asks for gradients where an input does; yes where it does not say."""
+    value = getattr(answer, "meta", {}).get("example_value")
+    return not isinstance(value, torch.Tensor) or bool(value.requires_grad)
+
+
 def _requires_grad(x: Any) -> bool:
     return isinstance(x, torch.Tensor) and x.requires_grad
-
-
-def _shape(x: Any) -> object:
-    return (tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else x
 
 
 def _check(x: Any) -> None:
@@ -230,5 +297,5 @@ def _check(x: Any) -> None:
         )
     if x.layout != torch.strided:
         raise NotExportedError(f"a tensor is {x.layout}")
-    if x.dtype not in _DTYPES:
-        raise NotExportedError(f"a tensor is {x.dtype}, which NumPy has not")
+    if x.dtype not in DTYPES:
+        raise NotExportedError(f"a tensor is {x.dtype}, which NumPy or ONNX has not")

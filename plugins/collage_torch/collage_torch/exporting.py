@@ -11,9 +11,23 @@ from typing import Any
 
 import onnx
 import torch
-from torch.export.graph_signature import OutputKind
+from torch.export.graph_signature import ConstantArgument, OutputKind
 
-__all__ = ["Exported", "NotExportedError", "export"]
+__all__ = ["DTYPES", "Exported", "NotExportedError", "Output", "check_memory", "export"]
+
+
+DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+)
+"""That NumPy and ONNX have, too."""
 
 
 class NotExportedError(Exception):
@@ -21,14 +35,23 @@ class NotExportedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Output:
+    """name: the model's. shape, dtype: as PyTorch answers."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
 class Exported:
-    """inputs, outputs: the model's names, in the order of the tensors that are given and answered. outputs
-    are None where the graph answers None.
+    """inputs: the model's names, in the order of the tensors that are given. outputs: in the order of what is
+    answered, None where that is None.
     """
 
     model: onnx.ModelProto
     inputs: Sequence[str]
-    outputs: Sequence[str | None]
+    outputs: Sequence[Output | None]
 
 
 class _Held(torch.nn.Module):  # type: ignore[misc]
@@ -49,6 +72,23 @@ class _Held(torch.nn.Module):  # type: ignore[misc]
         return self.module(*(known[i] if i in known else next(rest) for i in range(count)))
 
 
+def check_memory(module: Any) -> None:
+    """NotExportedError where an answer shares memory with an input or with another answer: who writes into
+    one of them would expect to see it in the other. module: the FX graph, as it was traced.
+    """
+    seen: dict[int, str] = {}
+    outputs = [n for n in module.graph.nodes if n.op == "output"]
+    answers = [a for n in outputs for a in n.all_input_nodes]
+    for node in [*(n for n in module.graph.nodes if n.op == "placeholder"), *answers]:
+        value = node.meta.get("example_value")
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+            continue
+        storage = value.untyped_storage()._cdata
+        if node in answers and seen.get(storage, node.name) != node.name:
+            raise NotExportedError(f"its answer {node.name!r} shares memory with {seen[storage]!r}")
+        seen.setdefault(storage, node.name)
+
+
 def export(
     module: Any, inputs: Sequence[Any], held: Mapping[int, Any], numbers: Mapping[int, Any]
 ) -> Exported:
@@ -64,20 +104,27 @@ def export(
         try:
             program = torch.export.export(whole, given, strict=False)
             # Only without operators in place does it say what is written.
-            signature = program.run_decompositions({}).graph_signature
-            _check(program, signature)
-            exported = torch.onnx.export(program, dynamo=True, verbose=False)
+            _check(program, program.run_decompositions({}).graph_signature)
+            model = torch.onnx.export(program, dynamo=True, verbose=False).model_proto
         except NotExportedError:
             raise
         except Exception as error:  # the exporter raises what it met
             raise NotExportedError(_reason(error)) from error
-    model = exported.model_proto
-    names = [v.name for v in model.graph.output]
-    outputs: list[str | None] = []
-    remaining = iter(names)
-    for spec in program.graph_signature.output_specs:
-        is_none = type(spec.arg).__name__ == "ConstantArgument"
-        outputs.append(None if is_none else next(remaining))
+    names = iter([v.name for v in model.graph.output])
+    outputs: list[Output | None] = []
+    (last,) = (n for n in program.graph.nodes if n.op == "output")
+    for spec, answer in zip(program.graph_signature.output_specs, last.args[0], strict=True):
+        if isinstance(spec.arg, ConstantArgument):
+            outputs.append(None)
+            continue
+        value, name = answer.meta["val"], next(names, None)
+        if name is None:
+            raise NotExportedError(f"{spec.arg.name!r} is not among the exported answers")
+        if not all(isinstance(size, int) for size in value.shape):
+            raise NotExportedError(f"the shape of {spec.arg.name!r} depends on values")
+        if value.dtype not in DTYPES:
+            raise NotExportedError(f"{spec.arg.name!r} is {value.dtype}, which NumPy or ONNX has not")
+        outputs.append(Output(name, tuple(value.shape), value.dtype))
     return Exported(model, [v.name for v in model.graph.input], outputs)
 
 
@@ -85,12 +132,26 @@ def _check(program: Any, signature: Any) -> None:
     for spec in signature.output_specs:
         if spec.kind is not OutputKind.USER_OUTPUT:
             raise NotExportedError(f"it writes into {spec.target!r}, which is not its own")
-        if type(spec.arg).__name__ == "ConstantArgument" and spec.arg.value is not None:
+        if isinstance(spec.arg, ConstantArgument) and spec.arg.value is not None:
             raise NotExportedError(f"it answers {spec.arg.value!r}, which is no tensor")
-    for node in program.graph.nodes:
-        tags = getattr(node.target, "tags", ())
-        if torch.Tag.nondeterministic_seeded in tags:
-            raise NotExportedError(f"{node.target} draws random numbers")
+    for part in program.graph_module.modules():
+        for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
+            if _draws(node):
+                raise NotExportedError(f"{node.target} draws random numbers")
+
+
+def _draws(node: Any) -> bool:
+    """Whether random numbers are drawn: operators with dropout draw none where its rate is 0, or outside of
+    training.
+    """
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    arguments = node.target._schema.arguments
+    given = {a.name: a.default_value for a in arguments if a.has_default_value()}
+    given |= dict(zip((a.name for a in arguments), node.args, strict=False)) | node.kwargs
+    rates = [given[name] for name in ("p", "dropout", "dropout_p") if name in given]
+    training = [given[name] for name in ("train", "training") if name in given]
+    return not (rates and rates[0] == 0) and not (training and training[0] is False)
 
 
 def _reason(error: BaseException) -> str:
