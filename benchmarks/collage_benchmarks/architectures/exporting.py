@@ -35,8 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     architecture = known[name]
     torch.manual_seed(_SEED)
-    module = architecture.make().eval()
     given = {size: architecture.inputs(size) for size in architecture.sizes}
+    module = _settled(architecture.make(), given[architecture.sizes[0]])
     exported = torch.onnx.export(
         module,
         given[architecture.sizes[0]],
@@ -52,8 +52,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with torch.inference_mode():
             answers = module(*tensors)
         answers = answers if isinstance(answers, tuple) else (answers,)
+        if any(y.numel() > 1 and bool((y == y.flatten()[0]).all()) for y in answers):
+            raise SystemExit(f"{name} answers the same everywhere: nothing could be wrong")
         _save(f"{name}-{size}.npz", names, tensors, answers)
     return 0
+
+
+def _settled(module: Any, inputs: Sequence[Any]) -> Any:
+    """With statistics in batch normalisations as if it had been trained, lest values die out on the way."""
+    norms = [m for m in module.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+    module.eval()
+    for norm in norms:
+        norm.momentum = 1.0
+        norm.train()
+    with torch.no_grad():
+        module(*inputs)
+    return module.eval()
 
 
 def _dynamic_shapes(architecture: Architecture) -> Any:
