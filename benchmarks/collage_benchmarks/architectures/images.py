@@ -135,7 +135,11 @@ def _resnet18() -> nn.Module:
 def _efficientnet() -> nn.Module:
     """B0 of Tan and Le (arXiv 1905.11946)."""
     config = transformers.EfficientNetConfig(
-        image_size=224, width_coefficient=1.0, depth_coefficient=1.0, hidden_dim=1280
+        image_size=224,
+        width_coefficient=1.0,
+        depth_coefficient=1.0,
+        hidden_dim=1280,
+        initializer_range=0.2,  # its own lets values die out before they are normalised
     )
     return transformers.EfficientNetModel(config)
 
