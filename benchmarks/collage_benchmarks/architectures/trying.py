@@ -42,6 +42,7 @@ def tried(name: str, commit: Commit, tools: Tools | None = None) -> dict[str, An
         facts = runner.facts(
             name, commit, started, runner.json("backends", [*tools.collage, "backends", "--json"])
         )
+    del facts["notes"]  # mostly of the exporter's own
     return {**facts, "nodes": nodes, "sizes": sizes}
 
 

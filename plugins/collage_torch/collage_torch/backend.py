@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import warnings
@@ -12,7 +13,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from collage_run.formats import Array
+from torch.autograd import forward_ad
 
 from collage_core import Optimization, Placement, Target, optimize
 from collage_core.errors import CollageError
@@ -23,6 +27,8 @@ from collage_torch.placed import Placed, array_of
 
 __all__ = ["Part", "collage", "parts"]
 
+_MOST_OFF = 1e-3
+"""From PyTorch's answer, over its largest element: twenty times what our own checks allow float32."""
 _MOST_SHAPES, _MOST_NUMBERS, _MOST_WEIGHTS, _MOST_PARTS = 16, 3, 256, 256
 """Choices of shapes of one graph that are placed, each with buffers and kernels of its own; of its further
 inputs for the same shapes; sets of parameters that it is placed with; and parts of which is told.
@@ -66,7 +72,7 @@ def collage(
     Each is placed when it is first called, with the inputs of that call, for each choice of their shapes.
     Parameters are constants then; where they change, the graph is placed anew. What cannot be exported or
     placed runs in PyTorch, and a warning says why. No gradients are computed: a backward pass is an error.
-    Answers are row-major, and share no memory with anything.
+    Answers share no memory with anything.
 
     options: `effort` ("quick" unless it is given), `budget_s`, `threads` (PyTorch's otherwise), `backends`,
     `costs` and `max_error`, as of `collage_core.optimize`. ValueError for others, and for a mode.
@@ -98,6 +104,8 @@ class _Options:
     def __post_init__(self) -> None:
         try:
             effort_named(self.effort)
+            if isinstance(self.backends, str) or self.backends == []:
+                raise ValueError(f"collage's option backends is {self.backends!r}, and not a list of names")
             if self.backends is not None:
                 default_registry().available(self.backends)
         except CollageError as error:
@@ -107,6 +115,12 @@ class _Options:
             kind = int if name == "threads" else (int, float)
             if value is not None and (not isinstance(value, kind) or value < least):
                 raise ValueError(f"collage's option {name} is {value!r}")
+
+
+_NO_GRADIENT = (
+    "collage computes no gradients: it runs models for inference. Train the model itself, "
+    "and call what torch.compile returned under torch.no_grad()"
+)
 
 
 class _NoGradient(torch.autograd.Function):  # type: ignore[misc]
@@ -121,10 +135,11 @@ class _NoGradient(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        raise RuntimeError(
-            "collage computes no gradients: it runs models for inference. Train the model itself, "
-            "and call what torch.compile returned under torch.no_grad()"
-        )
+        raise RuntimeError(_NO_GRADIENT)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise RuntimeError(_NO_GRADIENT)
 
 
 _Runs = Callable[[Sequence[Any]], Any]
@@ -140,20 +155,35 @@ class _Weights:
     def __init__(self, tensors: Mapping[int, Any]) -> None:
         self.tensors = tensors
         self.ways: dict[tuple[tuple[object, ...], tuple[object, ...]], _Runs] = {}
+        # Fused optimisers and statistics write without a word. What they write, they write everywhere.
+        self._samples = [_ends(x) for x in tensors.values()]
         self._state = self._now()
 
     def are(self, inputs: Sequence[Any]) -> bool:
         return all(inputs[i] is tensor for i, tensor in self.tensors.items())
 
+    def are_written(self) -> bool:
+        """Whether one was, since it was looked at."""
+        return self._now() != self._state
+
     def renew(self) -> None:
         """Forget how it ran, where one was written since."""
-        state = self._now()
-        if state != self._state:
+        if self.are_written():
             self.ways.clear()
-            self._state = state
+            self._samples = [_ends(x) for x in self.tensors.values()]
+            self._state = self._now()
 
-    def _now(self) -> list[tuple[int, int]]:
-        return [(x._version, x.data_ptr()) for x in self.tensors.values()]
+    def _now(self) -> list[tuple[int, int, bytes]]:
+        both = zip(self.tensors.values(), self._samples, strict=True)
+        return [(x._version, x.data_ptr(), sample.tobytes()) for x, sample in both]
+
+
+def _ends(tensor: Any) -> Array:
+    """A view of its first and last element, where NumPy has one."""
+    if tensor.dtype not in DTYPES or not tensor.is_contiguous() or tensor.device.type != "cpu":
+        return np.empty(0)
+    flat = tensor.detach().numpy().reshape(-1)
+    return flat[:: max(1, flat.size - 1)]  # type: ignore[no-any-return]
 
 
 class _Graph:
@@ -176,10 +206,15 @@ class _Graph:
         self._given: tuple[int, ...] = ()
         self._numbers: tuple[int, ...] = ()
         self._is_told = False
+        self._process = os.getpid()
         self._alone = threading.RLock()
         _graphs.add(self)
 
     def __call__(self, *inputs: Any) -> Any:
+        if forward_ad._current_level >= 0 and any(map(_has_tangent, inputs)):
+            raise RuntimeError(_NO_GRADIENT)
+        if os.getpid() != self._process:
+            return self._module(*inputs)  # threads of libraries have stayed behind
         with self._alone:
             way = self._way(inputs)
             if way is not None:
@@ -245,7 +280,7 @@ class _Graph:
         """How it runs, or why it does not."""
         start_s = time.monotonic()
         try:
-            found, placed = self._placed(inputs, weights.tensors)
+            found, placed = self._placed(inputs, weights)
         except (NotExportedError, CollageError) as error:
             return None, str(error)
         self._tell(inputs, None, found.placement, time.monotonic() - start_s)
@@ -259,11 +294,11 @@ class _Graph:
         shapes = tuple(tuple(inputs[i].shape) for i in self._given)
         self.parts.append(Part(operations, shapes, reason, placement, seconds))
 
-    def _placed(self, inputs: Sequence[Any], held: Mapping[int, Any]) -> tuple[Optimization, Placed]:
+    def _placed(self, inputs: Sequence[Any], weights: _Weights) -> tuple[Optimization, Placed]:
         for x in inputs:
             if isinstance(x, torch.Tensor):
                 _check(x)
-        exported = export(self._module, inputs, held, {i: inputs[i] for i in self._numbers})
+        exported = export(self._module, inputs, weights.tensors, {i: inputs[i] for i in self._numbers})
         given = [inputs[i] for i in self._given]
         options = self._options
         found = optimize(
@@ -276,13 +311,42 @@ class _Graph:
             max_error=options.max_error,
             inputs={name: array_of(x) for name, x in zip(exported.inputs, given, strict=True)},
         )
-        return found, Placed(exported, found)
+        placed = Placed(exported, found)
+        if not weights.are_written():  # else it is placed anew
+            self._compare(inputs, placed(given))
+        return found, placed
+
+    def _compare(self, inputs: Sequence[Any], answers: Sequence[Any]) -> None:
+        """NotExportedError where PyTorch answers otherwise: an operator may mean something else in ONNX."""
+        with torch.no_grad():
+            expected = self._module(*inputs)
+        for found, wanted in zip(answers, expected, strict=True):
+            if isinstance(wanted, torch.Tensor):
+                off = _off(found, wanted)
+                if off > max(_MOST_OFF, self._options.max_error or 0.0):
+                    raise NotExportedError(f"ONNX means something else: it is off by {off:.0e}")
+
+
+def _off(found: Any, wanted: Any) -> float:
+    """The largest difference, over the largest that is wanted; 1 for one that is not finite."""
+    known = torch.isfinite(wanted)
+    if not torch.equal(torch.isfinite(found), known):
+        return 1.0
+    if not wanted.is_floating_point():
+        return float((found != wanted).double().mean()) if wanted.numel() else 0.0
+    apart = torch.where(known, found.double() - wanted.double(), 0.0).abs()
+    scale = torch.where(known, wanted.double(), 0.0).abs()
+    return float(apart.max() / (scale.max() or 1.0)) if wanted.numel() else 0.0
 
 
 def _may_need(answer: Any) -> bool:
     """Whether PyTorch's answer asks for gradients where an input does; yes where it does not say."""
     value = getattr(answer, "meta", {}).get("example_value")
     return not isinstance(value, torch.Tensor) or bool(value.requires_grad)
+
+
+def _has_tangent(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and forward_ad.unpack_dual(x).tangent is not None
 
 
 def _requires_grad(x: Any) -> bool:

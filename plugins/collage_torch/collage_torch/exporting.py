@@ -36,10 +36,11 @@ class NotExportedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """name: the model's. shape, dtype: as PyTorch answers."""
+    """name: the model's. shape, strides (in elements) and dtype: as PyTorch answers."""
 
     name: str
     shape: tuple[int, ...]
+    strides: tuple[int, ...]
     dtype: torch.dtype
 
 
@@ -124,7 +125,9 @@ def export(
             raise NotExportedError(f"the shape of {spec.arg.name!r} depends on values")
         if value.dtype not in DTYPES:
             raise NotExportedError(f"{spec.arg.name!r} is {value.dtype}, which NumPy or ONNX has not")
-        outputs.append(Output(name, tuple(value.shape), value.dtype))
+        if any(stride == 0 and size > 1 for size, stride in zip(value.shape, value.stride(), strict=True)):
+            raise NotExportedError(f"{spec.arg.name!r} is expanded")
+        outputs.append(Output(name, tuple(value.shape), tuple(value.stride()), value.dtype))
     return Exported(model, [v.name for v in model.graph.input], outputs)
 
 

@@ -21,8 +21,9 @@ def array_of(tensor: Any) -> Array:
 
 
 class Placed:
-    """Inputs are copied into the executable's buffers, outputs are written into new tensors' memory. What is
-    answered twice is one tensor. For one thread at a time.
+    """Inputs are copied into the executable's buffers, outputs are written into new tensors' memory, and
+    copied where PyTorch's own are not row-major. What is answered twice is one tensor. For one thread at a
+    time.
     """
 
     def __init__(self, exported: Exported, found: Optimization) -> None:
@@ -31,6 +32,8 @@ class Placed:
         self._inputs = tuple(exported.inputs)
         self._answers = [None if output is None else output.name for output in exported.outputs]
         self._outputs = {o.name: o for o in exported.outputs if o is not None}
+        row_major = {name: torch.empty(o.shape, device="meta").stride() for name, o in self._outputs.items()}
+        self._turned = [name for name, o in self._outputs.items() if o.strides != row_major[name]]
         for name, output in self._outputs.items():
             type = self._executable.outputs[name]
             if (type.static_shape, type.dtype) != (output.shape, str(output.dtype).removeprefix("torch.")):
@@ -41,4 +44,8 @@ class Placed:
         inputs = {name: array_of(x) for name, x in zip(self._inputs, tensors, strict=True)}
         answers = {name: torch.empty(o.shape, dtype=o.dtype) for name, o in self._outputs.items()}
         self._executable.run(inputs, {name: answer.numpy() for name, answer in answers.items()})
+        for name in self._turned:
+            output = self._outputs[name]
+            turned = torch.empty_strided(output.shape, output.strides, dtype=output.dtype)
+            answers[name] = turned.copy_(answers[name])
         return tuple(None if name is None else answers[name] for name in self._answers)
