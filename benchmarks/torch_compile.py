@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+from collage_core.costs.check import Within, compare
 from collage_core.report.tables import Table
 from collage_core.target import processor
 
@@ -177,7 +179,8 @@ def _tensors(answers: Any) -> Sequence[Any]:
 
 
 def _off(found: Any, expected: Any) -> float:
-    return float((found - expected).abs().max() / expected.abs().max())
+    error, _ = compare("answer", found.numpy(), expected.numpy(), Within(math.inf))
+    return math.inf if error is None else error
 
 
 if __name__ == "__main__":

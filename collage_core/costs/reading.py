@@ -7,9 +7,11 @@ import math
 
 from collage_core.ir import Graph, Node, OpKind, Subgraph, op_kind
 
-__all__ = ["CONVOLUTIONS", "needs_all", "read_shares"]
+__all__ = ["CONVOLUTIONS", "PRODUCTS", "read_shares", "reads_all"]
 
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+"""What may do with fewer products than are counted."""
+PRODUCTS = frozenset({"Gemm", "MatMul"})
 _WINDOWS = frozenset({"AveragePool", "Conv", "LpPool", "MaxPool"})
 _BODIES, _RESIZINGS = frozenset({"If", "Loop", "Scan"}), frozenset({"Resize", "Upsample"})
 _LOOKUPS = frozenset(
@@ -17,7 +19,6 @@ _LOOKUPS = frozenset(
 )
 _PICKING = _BODIES | _RESIZINGS | _LOOKUPS | {"CenterCropPad", "EyeLike", "Shape", "Size", "Trilu"}
 """Of whose first input values decide what is read, or a body does: as little as nothing."""
-_PRODUCTS = frozenset({"Gemm", "MatMul"})
 
 
 def read_shares(subgraph: Subgraph) -> dict[str, float]:
@@ -36,12 +37,18 @@ def read_shares(subgraph: Subgraph) -> dict[str, float]:
     return shares
 
 
-def needs_all(graph: Graph, node: Node) -> bool:
-    """Whether an operator needs every element that it reads, as far as is known."""
+def reads_all(subgraph: Subgraph) -> bool:
+    """Whether every operator needs each element that it reads: a Gather leaves some out, and so does a
+    convolution whose stride is beyond its filter.
+    """
+    return all(_reads_all(subgraph.graph, n) for n in subgraph.nodes)
+
+
+def _reads_all(graph: Graph, node: Node) -> bool:
     if node.op_type in _WINDOWS:
         return _share(graph, node, 0, node.outputs) == 1.0
     is_plain = op_kind(graph, node) <= OpKind.BROADCAST
-    return is_plain or node.op_type in _PRODUCTS | CONVOLUTIONS
+    return is_plain or node.op_type in PRODUCTS | CONVOLUTIONS
 
 
 def _share(graph: Graph, node: Node, position: int, whole: list[str] | tuple[str, ...]) -> float:

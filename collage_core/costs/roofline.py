@@ -17,7 +17,7 @@ from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import MEASURER_VERSION, cache_sizes_bytes, device_fingerprint
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.processors import Processors
-from collage_core.costs.reading import CONVOLUTIONS, needs_all, read_shares
+from collage_core.costs.reading import CONVOLUTIONS, PRODUCTS, read_shares, reads_all
 from collage_core.costs.record import RETAKEN, CostKey, CostRecord, Policy
 from collage_core.formats import empty, plain
 from collage_core.ir import Graph, Node, OpKind, Subgraph, op_kind
@@ -35,7 +35,6 @@ __all__ = [
     "machine_peaks",
     "peaks_environment",
     "peaks_of",
-    "reads_all",
     "shows_peaks",
     "work_of",
 ]
@@ -46,7 +45,6 @@ PEAKS = "peaks"
 PEAKS_VERSION = "2"
 """To be raised when peaks are measured otherwise: shares of the roofline are other shares then."""
 
-_PRODUCTS = frozenset({"Gemm", "MatMul"})
 _COPIES = frozenset({"Cast", "Identity"})
 _PRODUCT = 1536
 _REPEATS = 8
@@ -127,7 +125,7 @@ def flops_of(subgraph: Subgraph) -> int | None:
     graph, flops = subgraph.graph, 0
     for node in subgraph.nodes:
         kind = op_kind(graph, node)
-        if node.op_type in CONVOLUTIONS | _PRODUCTS or kind <= OpKind.BROADCAST:
+        if node.op_type in CONVOLUTIONS | PRODUCTS or kind <= OpKind.BROADCAST:
             flops += 0 if node.op_type in _COPIES else _flops(graph, node)
         elif kind != OpKind.INJECTIVE:
             return None
@@ -139,13 +137,6 @@ def shows_peaks(subgraph: Subgraph) -> bool:
     and an operator that leaves elements out with fewer bytes.
     """
     return reads_all(subgraph) and not any(n.op_type in CONVOLUTIONS for n in subgraph.nodes)
-
-
-def reads_all(subgraph: Subgraph) -> bool:
-    """Whether every operator needs each element that it reads: a Gather leaves some out, and so does a
-    convolution whose stride is beyond its filter.
-    """
-    return all(needs_all(subgraph.graph, n) for n in subgraph.nodes)
 
 
 def _stored_bytes(graph: Graph, constant: str) -> int:

@@ -19,8 +19,8 @@ from types import MappingProxyType
 
 from collage_core.backend import BackendKind
 from collage_core.candidates import Candidate, CandidateSet
-from collage_core.costs.reading import CONVOLUTIONS
-from collage_core.costs.roofline import Peaks, Work, reads_all, work_of
+from collage_core.costs.reading import CONVOLUTIONS, reads_all
+from collage_core.costs.roofline import Peaks, Work, work_of
 from collage_core.formats import CPU, Format, device_of
 from collage_core.ir import Graph, Node, NodeSet, Subgraph
 from collage_core.measuring.costing import Converter, Costs

@@ -97,10 +97,12 @@ def shares(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
         row = result.setdefault(c["backend"], dict.fromkeys(("groups", "nodes", "conversions", "ms"), 0))
         row["conversions"] += 1
         row["ms"] += c["cost_ms"] or 0.0
-    measure = "ms" if any(row["ms"] for row in result.values()) else "nodes"
-    counted = {name: row[measure] for name, row in result.items() if measure == "ms" or name != VIEW}
+    weights = {name: row["ms"] for name, row in result.items()}
+    if not any(weights.values()):
+        weights = {name: row["nodes"] if name != VIEW else 0 for name, row in result.items()}
+    total = sum(weights.values()) or 1.0
     for name, row in result.items():
-        row["share"] = counted.get(name, 0.0) / (sum(counted.values()) or 1.0)
+        row["share"] = weights[name] / total
     return result
 
 

@@ -63,7 +63,7 @@ def _placed(runner: Runner, tools: Tools, name: str, sample: Path, opened: list[
     command = [*tools.collage, "optimize", f"{name}.onnx", *options, "--effort", QUICK.name]
     step = runner.run(f"optimize {sample.stem}", [*command, "-o", bundle, "--json"])
     if step.exit_code:
-        return {"failed": step.told[-1] if step.told else f"exit code {step.exit_code}"}
+        return {"failed": step.last_line}
     report = json.loads(step.out)
     told = {
         "shares": report["shares"],
@@ -73,5 +73,5 @@ def _placed(runner: Runner, tools: Tools, name: str, sample: Path, opened: list[
     command = [*tools.python, "-m", f"{_MODULE}.answering", bundle, sample.name]
     step = runner.run(f"answer {sample.stem}", command)
     if step.exit_code:
-        return {**told, "failed": step.told[-1] if step.told else f"exit code {step.exit_code}"}
+        return {**told, "failed": step.last_line}
     return {**told, "off": json.loads(step.out), "failed": None}

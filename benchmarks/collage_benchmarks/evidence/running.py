@@ -68,6 +68,11 @@ class Step:
     told: tuple[str, ...]
     awaited_s: float | None = None
 
+    @property
+    def last_line(self) -> str:
+        """Of its messages: why it failed, if it has."""
+        return self.told[-1] if self.told else f"exit code {self.exit_code}"
+
 
 class Runner:
     """Runs commands in a folder, with defaults for all that the environment could change. failed: of the step
@@ -105,7 +110,7 @@ class Runner:
         """What a command prints that is to be known before the run. CollageError if it fails."""
         step = self._run(name, command)
         if step.exit_code:
-            raise CollageError(f"{name}: {step.told[-1] if step.told else f'exit code {step.exit_code}'}")
+            raise CollageError(f"{name}: {step.last_line}")
         return json.loads(step.out)
 
     def facts(self, network: str, commit: Commit, started: str, backends: Any) -> dict[str, Any]:

@@ -19,10 +19,11 @@ from collage_run.formats import Array
 from torch.autograd import forward_ad
 
 from collage_core import Optimization, Placement, Target, optimize
+from collage_core.costs.check import Within, compare
 from collage_core.errors import CollageError
 from collage_core.pipeline.effort import QUICK, effort_named
 from collage_core.plugins import default_registry
-from collage_torch.exporting import DTYPES, NotExportedError, check_memory, export
+from collage_torch.exporting import DTYPES, NotExportedError, export, shared_memory
 from collage_torch.placed import Placed, array_of
 
 __all__ = ["Part", "collage", "parts"]
@@ -79,15 +80,10 @@ def collage(
     """
     if mode not in (None, "default"):
         raise ValueError(f"collage has no mode {mode!r}; options={{'effort': 'thorough'}} tries longer")
-    try:
-        check_memory(graph_module)
-        return _Graph(graph_module, _Options(**(options or {})))
-    except NotExportedError as error:
-        return _Graph(graph_module, _Options(**(options or {})), str(error))
-    except TypeError:
-        known = [f.name for f in fields(_Options)]
-        unknown = sorted(set(options or {}) - set(known))
-        raise ValueError(f"collage has no option {unknown[0]!r}; it has {', '.join(known)}") from None
+    known = [f.name for f in fields(_Options)]
+    if unknown := sorted(set(options or {}) - set(known)):
+        raise ValueError(f"collage has no option {unknown[0]!r}; it has {', '.join(known)}")
+    return _Graph(graph_module, _Options(**(options or {})))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +139,8 @@ class _NoGradient(torch.autograd.Function):  # type: ignore[misc]
 
 
 _Runs = Callable[[Sequence[Any]], Any]
+_Key = tuple[tuple[object, ...], tuple[object, ...]]
+"""Shapes and types of the tensors, and the numbers."""
 _making = threading.RLock()
 """PyTorch's exporter, and what it warns of, are of the whole process."""
 
@@ -154,7 +152,7 @@ class _Weights:
 
     def __init__(self, tensors: Mapping[int, Any]) -> None:
         self.tensors = tensors
-        self.ways: dict[tuple[tuple[object, ...], tuple[object, ...]], _Runs] = {}
+        self.ways: dict[_Key, _Runs] = {}
         # Fused optimisers and statistics write without a word. What they write, they write everywhere.
         self._samples = [_ends(x) for x in tensors.values()]
         self._state = self._now()
@@ -188,14 +186,14 @@ def _ends(tensor: Any) -> Array:
 
 class _Graph:
     """One FX graph, in place of its `forward`. Layers of one class may share it, each with weights. Threads
-    take turns. reason: why it is left to PyTorch, if that is known before it is called.
+    take turns.
     """
 
-    def __init__(self, module: Any, options: _Options, reason: str | None = None) -> None:
+    def __init__(self, module: Any, options: _Options) -> None:
         self.parts: deque[Part] = deque(maxlen=_MOST_PARTS)
         self._module = module
         self._options = options
-        self._reason = reason
+        self._reason = shared_memory(module)  # why it is left to PyTorch
         placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
         self._marked = [_STATIC in (n.meta.get("tensor_dict") or {}) for n in placeholders]
         (output,) = (n for n in module.graph.nodes if n.op == "output")
@@ -228,29 +226,23 @@ class _Graph:
         weights = self._last
         if weights is None or not weights.are(inputs):
             weights = self._last = self._weights(inputs)
-        if self._reason is not None:
-            self._leave(inputs, self._reason)
-            return None
-        weights.renew()
-        shapes = tuple((inputs[i].shape, inputs[i].dtype) for i in self._given)
-        key = shapes, tuple(inputs[i] for i in self._numbers)
-        if key in weights.ways:
-            return weights.ways[key]
-        alike = sum(known[0] == shapes for known in weights.ways)
-        if alike >= _MOST_NUMBERS:
-            self._leave(inputs, f"its numbers vary: {key[1]}")
-            return None
-        if len(weights.ways) >= _MOST_SHAPES:
-            self._leave(inputs, f"it is placed for {_MOST_SHAPES} choices of shapes already")
-            return None
-        with _making:
-            way, reason = self._made(inputs, weights)
-        if way is None:
-            self._reason = reason
-            self._leave(inputs, reason)
-            return None
-        weights.ways[key] = way
-        return way
+        reason = self._reason
+        if reason is None:
+            weights.renew()
+            shapes = tuple((inputs[i].shape, inputs[i].dtype) for i in self._given)
+            key = shapes, tuple(inputs[i] for i in self._numbers)
+            if key in weights.ways:
+                return weights.ways[key]
+            reason = _too_many(key, weights.ways)
+            if reason is None:
+                try:
+                    with _making:
+                        weights.ways[key] = self._made(inputs, weights)
+                    return weights.ways[key]
+                except (NotExportedError, CollageError) as error:
+                    reason = self._reason = str(error)
+        self._leave(inputs, reason)
+        return None
 
     def _leave(self, inputs: Sequence[Any], reason: str) -> None:
         """Told once."""
@@ -276,16 +268,12 @@ class _Graph:
         # What is held here keeps its identity for itself.
         return self._known.setdefault(tuple(map(id, held.values())), _Weights(held))
 
-    def _made(self, inputs: Sequence[Any], weights: _Weights) -> tuple[_Runs, str] | tuple[None, str]:
-        """How it runs, or why it does not."""
+    def _made(self, inputs: Sequence[Any], weights: _Weights) -> _Runs:
         start_s = time.monotonic()
-        try:
-            found, placed = self._placed(inputs, weights)
-        except (NotExportedError, CollageError) as error:
-            return None, str(error)
+        found, placed = self._placed(inputs, weights)
         self._tell(inputs, None, found.placement, time.monotonic() - start_s)
         given = self._given
-        return lambda called: placed([called[i] for i in given]), ""
+        return lambda called: placed([called[i] for i in given])
 
     def _tell(
         self, inputs: Sequence[Any], reason: str | None, placement: Placement | None, seconds: float
@@ -295,9 +283,6 @@ class _Graph:
         self.parts.append(Part(operations, shapes, reason, placement, seconds))
 
     def _placed(self, inputs: Sequence[Any], weights: _Weights) -> tuple[Optimization, Placed]:
-        for x in inputs:
-            if isinstance(x, torch.Tensor):
-                _check(x)
         exported = export(self._module, inputs, weights.tensors, {i: inputs[i] for i in self._numbers})
         given = [inputs[i] for i in self._given]
         options = self._options
@@ -320,23 +305,21 @@ class _Graph:
         """NotExportedError where PyTorch answers otherwise: an operator may mean something else in ONNX."""
         with torch.no_grad():
             expected = self._module(*inputs)
-        for found, wanted in zip(answers, expected, strict=True):
+        allowed = Within(max(_MOST_OFF, self._options.max_error or 0.0))
+        for i, (found, wanted) in enumerate(zip(answers, expected, strict=True)):
             if isinstance(wanted, torch.Tensor):
-                off = _off(found, wanted)
-                if off > max(_MOST_OFF, self._options.max_error or 0.0):
-                    raise NotExportedError(f"ONNX means something else: it is off by {off:.0e}")
+                _, refusal = compare(str(i), found.numpy(), array_of(wanted), allowed)
+                if refusal is not None:
+                    raise NotExportedError(f"ONNX means something else: {refusal}")
 
 
-def _off(found: Any, wanted: Any) -> float:
-    """The largest difference, over the largest that is wanted; 1 for one that is not finite."""
-    known = torch.isfinite(wanted)
-    if not torch.equal(torch.isfinite(found), known):
-        return 1.0
-    if not wanted.is_floating_point():
-        return float((found != wanted).double().mean()) if wanted.numel() else 0.0
-    apart = torch.where(known, found.double() - wanted.double(), 0.0).abs()
-    scale = torch.where(known, wanted.double(), 0.0).abs()
-    return float(apart.max() / (scale.max() or 1.0)) if wanted.numel() else 0.0
+def _too_many(key: _Key, ways: Mapping[_Key, _Runs]) -> str | None:
+    """Why no further one is placed, if so."""
+    if sum(known[0] == key[0] for known in ways) >= _MOST_NUMBERS:
+        return f"its numbers vary: {key[1]}"
+    if len(ways) >= _MOST_SHAPES:
+        return f"it is placed for {_MOST_SHAPES} choices of shapes already"
+    return None
 
 
 def _may_need(answer: Any) -> bool:
@@ -351,15 +334,3 @@ def _has_tangent(x: Any) -> bool:
 
 def _requires_grad(x: Any) -> bool:
     return isinstance(x, torch.Tensor) and x.requires_grad
-
-
-def _check(x: Any) -> None:
-    """NotExportedError for a tensor that no array can be."""
-    if x.device.type != "cpu":
-        raise NotExportedError(
-            f"a tensor lies on {x.device}; inputs and outputs of a placement lie on the CPU"
-        )
-    if x.layout != torch.strided:
-        raise NotExportedError(f"a tensor is {x.layout}")
-    if x.dtype not in DTYPES:
-        raise NotExportedError(f"a tensor is {x.dtype}, which NumPy or ONNX has not")

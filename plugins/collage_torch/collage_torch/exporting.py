@@ -13,8 +13,7 @@ import onnx
 import torch
 from torch.export.graph_signature import ConstantArgument, OutputKind
 
-__all__ = ["DTYPES", "Exported", "NotExportedError", "Output", "check_memory", "export"]
-
+__all__ = ["DTYPES", "Exported", "NotExportedError", "Output", "export", "shared_memory"]
 
 DTYPES = (
     torch.float32,
@@ -73,9 +72,9 @@ class _Held(torch.nn.Module):  # type: ignore[misc]
         return self.module(*(known[i] if i in known else next(rest) for i in range(count)))
 
 
-def check_memory(module: Any) -> None:
-    """NotExportedError where an answer shares memory with an input or with another answer: who writes into
-    one of them would expect to see it in the other. module: the FX graph, as it was traced.
+def shared_memory(module: Any) -> str | None:
+    """Which answer shares memory with an input or with another answer, None if none does: who writes into one
+    of them would expect to see it in the other. module: the FX graph, as it was traced.
     """
     seen: dict[int, str] = {}
     outputs = [n for n in module.graph.nodes if n.op == "output"]
@@ -86,8 +85,9 @@ def check_memory(module: Any) -> None:
             continue
         storage = value.untyped_storage()._cdata
         if node in answers and seen.get(storage, node.name) != node.name:
-            raise NotExportedError(f"its answer {node.name!r} shares memory with {seen[storage]!r}")
+            return f"its answer {node.name!r} shares memory with {seen[storage]!r}"
         seen.setdefault(storage, node.name)
+    return None
 
 
 def export(
@@ -97,8 +97,11 @@ def export(
     constants, by position; numbers: those that are no tensors, which do so, too.
 
     NotExportedError for what ONNX cannot say: an operator that the exporter does not know, random numbers,
-    and writing into an input.
+    and writing into an input; and for tensors that no array can be.
     """
+    for x in inputs:
+        if isinstance(x, torch.Tensor):
+            _check_input(x)
     given = tuple(x for i, x in enumerate(inputs) if i not in held and i not in numbers)
     whole = _Held(module, held, numbers)
     with _quietly():
@@ -123,12 +126,25 @@ def export(
             raise NotExportedError(f"{spec.arg.name!r} is not among the exported answers")
         if not all(isinstance(size, int) for size in value.shape):
             raise NotExportedError(f"the shape of {spec.arg.name!r} depends on values")
-        if value.dtype not in DTYPES:
-            raise NotExportedError(f"{spec.arg.name!r} is {value.dtype}, which NumPy or ONNX has not")
+        _check_dtype(repr(spec.arg.name), value)
         if any(stride == 0 and size > 1 for size, stride in zip(value.shape, value.stride(), strict=True)):
             raise NotExportedError(f"{spec.arg.name!r} is expanded")
         outputs.append(Output(name, tuple(value.shape), tuple(value.stride()), value.dtype))
     return Exported(model, [v.name for v in model.graph.input], outputs)
+
+
+def _check_input(x: Any) -> None:
+    if x.device.type != "cpu":
+        where = "inputs and outputs of a placement lie on the CPU"
+        raise NotExportedError(f"a tensor lies on {x.device}; {where}")
+    if x.layout != torch.strided:
+        raise NotExportedError(f"a tensor is {x.layout}")
+    _check_dtype("a tensor", x)
+
+
+def _check_dtype(what: str, x: Any) -> None:
+    if x.dtype not in DTYPES:
+        raise NotExportedError(f"{what} is {x.dtype}, which NumPy or ONNX has not")
 
 
 def _check(program: Any, signature: Any) -> None:

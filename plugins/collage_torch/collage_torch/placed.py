@@ -32,8 +32,11 @@ class Placed:
         self._inputs = tuple(exported.inputs)
         self._answers = [None if output is None else output.name for output in exported.outputs]
         self._outputs = {o.name: o for o in exported.outputs if o is not None}
-        row_major = {name: torch.empty(o.shape, device="meta").stride() for name, o in self._outputs.items()}
-        self._turned = [name for name, o in self._outputs.items() if o.strides != row_major[name]]
+        self._turned = [
+            name
+            for name, o in self._outputs.items()
+            if o.strides != torch.empty(o.shape, device="meta").stride()
+        ]
         for name, output in self._outputs.items():
             type = self._executable.outputs[name]
             if (type.static_shape, type.dtype) != (output.shape, str(output.dtype).removeprefix("torch.")):
