@@ -19,8 +19,6 @@ META = Path("meta")
 EXAMPLES = sorted(p.parent.relative_to(ROOT) for p in ROOT.glob("examples/*/pyproject.toml"))
 # What the tests need beyond what a package cannot do without.
 EXTRAS = {"collage_cuda": "[gpu]", "collage_tvm": "[tune]"}
-# And of those that take longer.
-CI_EXTRAS = {**EXTRAS, "collage_torch": "[torch]"}
 # What plugins need to ask NVIDIA's libraries.
 GPU_EXTRAS = {
     "collage_cuda": "[gpu]",
@@ -56,16 +54,29 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def ci(session: nox.Session) -> None:
-    """Heavier tests, and those of what a user has: packages installed, nothing switched off."""
-    session.install(*(f"./{p}{CI_EXTRAS.get(p.name, '')}" for p in PACKAGES), *TEST_TOOLS, *DOCS_TOOLS)
+    """Heavier tests, and those of what a user has: packages installed, nothing switched off. Then `torch`."""
+    if all(a.startswith("--seconds") for a in session.posargs):
+        session.notify("torch", [])
+    session.install(*(f"./{p}{EXTRAS.get(p.name, '')}" for p in PACKAGES), *TEST_TOOLS, *DOCS_TOOLS)
     _run_tier(session, "ci")
 
 
 @nox.session
+def torch(session: nox.Session) -> None:
+    """What needs PyTorch; arguments go to pytest. It has its own environment: TVM loads PyTorch where it is,
+    so that every process starts three seconds later, and warnings are shown otherwise.
+    """
+    _install_editable(session, *TEST_TOOLS, extras={**EXTRAS, "collage_torch": "[torch]"})
+    of_torch = ["plugins/collage_torch/tests", "tests/test_docs.py"]
+    session.run("pytest", *IN_PROCESSES, "-m", "ci", *of_torch, *session.posargs)
+
+
+@nox.session
 def nightly(session: nox.Session) -> None:
-    """All tests, the slow ones too, in processes; then the fuzz."""
-    session.notify("fuzz", [])  # first: it runs whatever the tests say
-    _install_editable(session, *TEST_TOOLS, *DOCS_TOOLS, extras=CI_EXTRAS)
+    """All tests, the slow ones too, in processes; then `torch` and the fuzz."""
+    for others in ("torch", "fuzz"):  # first: they run whatever the tests say
+        session.notify(others, [])
+    _install_editable(session, *TEST_TOOLS, *DOCS_TOOLS)
     session.run("pytest", *IN_PROCESSES, "--hypothesis-profile=exploring", *session.posargs)
 
 

@@ -57,7 +57,6 @@ class DnnlBackend(Backend):
         from collage_dnnl.library import load
 
         library = load()
-        library.set_threads(target.threads)
         answers: list[Refusal | None] = []
         for subgraph in subgraphs:
             offered = own_variants(subgraph)  # the answer is kept for all groups of the same structural key
@@ -69,7 +68,8 @@ class DnnlBackend(Backend):
             except BackendError as error:
                 answers.append(Refusal(str(error)))
                 continue
-            answers.append(first_refusal(library, plans))
+            with library.threads(target.threads):
+                answers.append(first_refusal(library, plans))
         return answers
 
     def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
@@ -78,9 +78,9 @@ class DnnlBackend(Backend):
         from collage_dnnl.library import load
 
         library, planned = load(), plan(subgraph, variant)
-        library.set_threads(target.threads)
-        self._refuse_slow(library, subgraph, variant, planned)
-        self._refuse_careless(library, subgraph, variant, planned)
+        with library.threads(target.threads):
+            self._refuse_slow(library, subgraph, variant, planned)
+            self._refuse_careless(library, subgraph, variant, planned)
         return PrimitiveKernel(library, planned, target.threads)
 
     @staticmethod

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -109,9 +110,17 @@ class Library:
         self._engine = self._new("dnnl_engine_create", _CPU, ctypes.c_size_t(0))
         self._stream = self._new("dnnl_stream_create", self._engine, _STREAM_IN_ORDER)
 
-    def set_threads(self, threads: int) -> None:
-        """How many OpenMP threads primitives made and run by the calling thread may use."""
+    @contextmanager
+    def threads(self, threads: int) -> Iterator[None]:
+        """How many OpenMP threads primitives that the calling thread makes and runs may use. As it was after
+        that: whoever else has loaded the same OpenMP (PyTorch) asks it as well.
+        """
+        found = self._openmp.omp_get_max_threads()
         self._openmp.omp_set_num_threads(threads)
+        try:
+            yield
+        finally:
+            self._openmp.omp_set_num_threads(found)
 
     def descriptor(self, dims: Sequence[int], strides: Sequence[int] | None, dtype: str) -> Descriptor:
         """Memory of `dims` with `strides` in elements; None leaves the format to the primitive."""
@@ -228,9 +237,13 @@ class Library:
         threads_now, set_threads = self._openmp.omp_get_max_threads, self._openmp.omp_set_num_threads
 
         def bound() -> int:
-            if threads_now() != threads:
-                set_threads(threads)
-            return execute()
+            found = threads_now()
+            if found == threads:
+                return execute()
+            set_threads(threads)
+            status = execute()
+            set_threads(found)
+            return status
 
         return bound
 

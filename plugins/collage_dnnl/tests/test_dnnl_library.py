@@ -70,10 +70,22 @@ def test_environment_sets_one_number_of_threads(backend: Any) -> None:
     assert "OMP_WAIT_POLICY" not in environment
 
 
-def test_a_call_runs_on_the_threads_that_its_kernel_was_built_for() -> None:
-    """Scratchpads are sized for them; the calling thread may have been given another number since."""
+def test_a_call_runs_on_the_threads_that_its_kernel_was_built_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scratchpads are sized for them; the calling thread may have been given another number since. It keeps
+    that: PyTorch may have loaded the same OpenMP.
+    """
     from collage_dnnl.backend import DnnlBackend
 
+    openmp, library, ran_on = ctypes.PyDLL(str(LIBRARY_FILE.find())), load(), []
+    execute = library._dll.dnnl_primitive_execute
+
+    def spying(*arguments: Any) -> Any:
+        ran_on.append(openmp.omp_get_max_threads())
+        return execute(*arguments)
+
+    monkeypatch.setattr(library._dll, "dnnl_primitive_execute", spying)
+    before = openmp.omp_get_max_threads()
+    openmp.omp_set_num_threads(5)
     backend, shape = DnnlBackend(), (2, 3)
     type, formats = TensorType("float32", shape), [Format.of("float32", shape, o) for o in ((0, 1), (1, 0))]
     bound = []
@@ -83,15 +95,16 @@ def test_a_call_runs_on_the_threads_that_its_kernel_was_built_for() -> None:
         bound.append(
             kernel.bind(arrays[:1], arrays[1:], np.empty(kernel.workspace_bytes, np.uint8), IMMEDIATE)
         )
-    openmp = ctypes.PyDLL(str(LIBRARY_FILE.find()))
-    for threads, call in ((1, bound[0]), (2, bound[1]), (1, bound[0])):
-        openmp.omp_set_num_threads(5)
+    ran_on.clear()
+    for call in (bound[0], bound[1], bound[0]):
         assert not call()
-        assert openmp.omp_get_max_threads() == threads
     with ThreadPoolExecutor(1) as other:
+        theirs = other.submit(openmp.omp_get_max_threads).result()
         assert not other.submit(bound[1]).result()
-        assert other.submit(openmp.omp_get_max_threads).result() == 2
-    assert openmp.omp_get_max_threads() == 1
+        assert other.submit(openmp.omp_get_max_threads).result() == theirs
+    assert ran_on == [1, 2, 1, 2]
+    assert openmp.omp_get_max_threads() == 5
+    openmp.omp_set_num_threads(before)
 
 
 _SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=5)

@@ -94,23 +94,23 @@ class PrimitiveKernel(Kernel):
 
     def __init__(self, library: Library, plan: Plan, threads: int) -> None:
         self._library, self._plan, self._threads = library, plan, threads
-        library.set_threads(threads)
         self._lock = threading.Lock()
         self._compiled: dict[bool, _Compiled] = {}
-        self._described = {False: describe(library, plan)}
         self.may_alias = dict(plan.may_alias)
         self._residual = _residual(plan)
-        if self._residual is not None:
-            position, index = self._residual
-            try:
-                self._described[True] = describe(library, plan, in_place=position)
-            except BackendError:
-                self._residual = None  # no implementation sums in place; the operand form serves
-            else:
-                self.may_alias[0] = index
+        with library.threads(threads):
+            self._described = {False: describe(library, plan)}
+            if self._residual is not None:
+                position, index = self._residual
+                try:
+                    self._described[True] = describe(library, plan, in_place=position)
+                except BackendError:
+                    self._residual = None  # no implementation sums in place; the operand form serves
+                else:
+                    self.may_alias[0] = index
+            if self._residual is None:
+                self._compile(False)
         self.workspace_bytes = max(d.workspace_bytes for d in self._described.values())
-        if self._residual is None:
-            self._compile(False)
 
     @property
     def implementations(self) -> list[str]:
@@ -125,11 +125,10 @@ class PrimitiveKernel(Kernel):
     def bind(
         self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
     ) -> Bound:
-        self._library.set_threads(self._threads)
         in_place = (
             self._residual is not None and inputs[self._residual[1]].ctypes.data == outputs[0].ctypes.data
         )
-        with self._lock:
+        with self._lock, self._library.threads(self._threads):
             compiled = self._compiled.get(in_place) or self._compile(in_place)
         memories = []
         for o in compiled.operands:
@@ -150,7 +149,7 @@ class PrimitiveKernel(Kernel):
 
         plain: dict[Source, Array] = {}
         packed: dict[Source, dict[str, Array]] = {}
-        with self._lock:
+        with self._lock, self._library.threads(self._threads):
             for in_place in self._described:
                 compiled = self._compiled.get(in_place) or self._compile(in_place)
                 for o in compiled.operands:
