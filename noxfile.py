@@ -67,7 +67,7 @@ def torch(session: nox.Session) -> None:
     so that every process starts three seconds later, and warnings are shown otherwise.
     """
     _install_editable(session, *TEST_TOOLS, extras={**EXTRAS, "collage_torch": "[torch]"})
-    of_torch = ["plugins/collage_torch/tests", "tests/test_docs.py"]
+    of_torch = ["plugins/collage_torch/tests", "tests/test_docs.py::test_the_way_from_pytorch_to_a_server"]
     session.run("pytest", *IN_PROCESSES, "-m", "ci", *of_torch, *session.posargs)
 
 
