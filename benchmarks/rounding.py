@@ -1,6 +1,7 @@
 """What rounding alone does to a network: the reference's answer, and that with everything rounded.
 
     python benchmarks/rounding.py squeezenet dcgan densenet121 resnext50 mobilenet_v2 --json rounding.json
+    python benchmarks/rounding.py squeezenet dcgan densenet121 resnext50 mobilenet_v2 --dtype 'a bit off'
 
 Errors are max|difference| / max|expected|, the worst output's, and the same of root mean squares. Inputs and
 weights are made up, by the same seeds each time; nothing is timed.
@@ -21,6 +22,7 @@ from collage_core.formats import FLOATS
 from collage_core.ir import from_model
 from collage_core.ir.passes import normalise
 from collage_core.reference import evaluate
+from collage_core.reference.evaluator import A_BIT_OFF
 from collage_core.report.tables import Table
 
 
@@ -29,11 +31,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("networks", nargs="+", choices=sorted(NETWORKS), metavar="NETWORK")
-    parser.add_argument("--dtype", choices=FLOATS, default="bfloat16", help="default: %(default)s")
+    parser.add_argument(
+        "--dtype", choices=(*FLOATS, A_BIT_OFF), default="bfloat16", help="default: %(default)s"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write it to a file")
     args = parser.parse_args()
     found = {name: _errors(name, args.dtype) for name in args.networks}
-    rows = [(name, f"{worst:.4f}", f"{whole:.4f}") for name, (worst, whole) in found.items()]
+    rows = [(name, f"{worst:.2g}", f"{whole:.2g}") for name, (worst, whole) in found.items()]
     print(Table(("network", "worst element", "root mean square"), rows, right=[1, 2]))
     if args.json:
         told = {name: {"worst": worst, "rms": whole} for name, (worst, whole) in found.items()}

@@ -16,7 +16,7 @@ from collage_core.ir import Graph, Node, Operator, Subgraph
 from collage_core.ir.bodies import bodies_of
 from collage_core.ir.randomness import Drawn, random_values
 from collage_core.reference import evaluate_nodes
-from collage_core.reference.evaluator import A_STEP_OFF, QUANTISING_OPS
+from collage_core.reference.evaluator import A_BIT_OFF, A_STEP_OFF, QUANTISING_OPS
 
 __all__ = [
     "Difference",
@@ -36,13 +36,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """A float that was stored in a narrower type on its way. answers: from the name of that type what the
-    reference answers, by output, if it rounds as well; {} where it cannot tell. Asked only where the type's
-    tolerance is not enough.
+    """A float that is as precise as `dtype`, the narrowest type on its way. answers: from a way of rounding
+    what the reference answers, by output, if it rounds as well; {} where it cannot tell. Asked only where the
+    type's tolerance is not enough. way: that type where values were stored in it that the graph has wider,
+    else `A_BIT_OFF`.
     """
 
     dtype: str
     answers: Callable[[str], Mapping[str, Array]]
+    way: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +118,13 @@ def standards(
     graph: Graph,
     nodes: Iterable[Node] | None = None,
     rounded_to: Collection[str] = (),
-    answers: Callable[[str], Mapping[str, Array]] = _none,
+    answers: Callable[[str], Mapping[str, Array]] | None = None,
 ) -> dict[str, Standard]:
     """By name, what the floats and the random values that `nodes` compute (in topological order; all of the
     graph's where None) are held to. A float counts by the least precise type that it was computed in there:
     a float32 that is cast to float64 in the end is no more precise for that. So does one of the types
-    `rounded_to`, in which something is stored on the way; then it is held to what that alone does as well
-    (`answers`: see `Rounded`). What is quantised on the way may be a step off (`Quantised`).
+    `rounded_to`, in which something is stored on the way. answers: it is held to what rounding alone does as
+    well (`Rounded`). What is quantised on the way may be a step off (`Quantised`).
     """
     nodes = graph.nodes if nodes is None else tuple(nodes)
     found: dict[str, Standard] = {}
@@ -136,11 +138,15 @@ def standards(
             # Through whole numbers (shapes, masks, indices) nothing becomes less precise.
             if (dtype := graph.type_of(v).dtype) in _TOLERANCES:
                 found[v] = max((dtype, *inside, *before, *rounded_to), key=tolerance)
-    if rounded_to:
-        found = {v: Rounded(s, answers) if isinstance(s, str) else s for v, s in found.items()}
+    if answers is not None:
+        found = {
+            v: Rounded(s, answers, s if rounded_to else A_BIT_OFF) if isinstance(s, str) else s
+            for v, s in found.items()
+        }
     for v, depth in _quantised(graph, nodes).items():
         held_to = found.get(v, "float32")
-        found[v] = Quantised(held_to.dtype if isinstance(held_to, Rounded) else str(held_to), depth, answers)
+        dtype = held_to.dtype if isinstance(held_to, Rounded) else str(held_to)
+        found[v] = Quantised(dtype, depth, answers or _none)
     return found | {
         v: _with_rounded_ends(drawn, rounded_to) for v, drawn in random_values(graph, nodes).items()
     }
@@ -165,7 +171,7 @@ def rounded_answers(
     subgraph: Subgraph, inputs: Mapping[str, Array], exact: Collection[str], dtype: str
 ) -> dict[str, Array]:
     """What the reference makes of the inputs if it rounds all but `exact` values to `dtype`, which may be
-    `A_STEP_OFF`, by output.
+    `A_STEP_OFF` or `A_BIT_OFF`, by output.
     {} where it cannot: a shape that is computed may be another then.
     """
     try:
@@ -226,7 +232,7 @@ def compare(
             f"output {name!r} has error {error:.2g}, more than the {allowed:g} that is allowed"
         )
     why = f"more than {allowed:g} for {held_to}"
-    way = A_STEP_OFF if isinstance(standard, Quantised) else str(held_to)
+    way = standard.way if isinstance(standard, Rounded) else A_STEP_OFF
     known = standard.answers(way) if isinstance(standard, Rounded | Quantised) else {}
     if (answer := known.get(name)) is not None:
         beside = _beside_rounding(a[finite], b[finite], answer.astype(wide)[finite], way)

@@ -33,6 +33,8 @@ __all__ = ["Known", "search_placement"]
 
 _MEASURING = "measuring what the best placements would use"
 """The phase, where nobody says otherwise."""
+_AT_A_TIME = 16
+"""So many kernels are measured when time is over, before it is looked at whether there is an answer."""
 _NEAR = 0.9
 """Only when the bound has come so near to the best that is known, that best is asked for again."""
 
@@ -81,6 +83,8 @@ class Known:
     """What that costs beside its time; nothing where None."""
     further: tuple[Candidate, ...] = ()
     """What takes part beside the candidates; all of it has a record."""
+    is_answered: Callable[[], bool] = lambda: False
+    """Whether there is an answer, and no time to try another: then nothing is measured to have one."""
 
     @property
     def candidates(self) -> CandidateSet:
@@ -98,6 +102,8 @@ class Known:
 
     def search(self, backends: Sequence[str] | None = None) -> SearchResult:
         """The best placement, after measuring what it takes to know that; or until no more is to be measured.
+        Where time is over before any is measured, one is, whatever it takes; where `is_answered` says that
+        this is too late, it is what is most likely the best.
 
         PlacementError where there is none.
         """
@@ -147,8 +153,17 @@ class Known:
                 best_ms = math.inf if best is None else best.placement.predicted_ms or math.inf
             if best is not None and (best_ms <= bound_ms * (1.0 + self.gap) or self.ledger.time_is_over):
                 return _bounded(best, min(bound_ms, best_ms))
-            # Without any placement that is measured there is nothing to end with.
             whatever = best is None and self.ledger.time_is_over
+            if whatever:  # without any placement that is measured there is nothing to end with
+                guess = bound
+                with suppress(PlacementError):  # of some nothing is guessed
+                    guess = self.guess(backends)
+                kernels, converters = self._unknown(guess.placement)
+                if not kernels and not converters:
+                    return _bounded(self._found(backends), bound_ms)
+                if self.is_answered():
+                    return _bounded(guess, bound_ms)
+                kernels = kernels[:_AT_A_TIME]
             self._measure(kernels, converters, whatever, estimates.enough_ms)
 
     def guess(

@@ -75,6 +75,18 @@ class Found:
         """All but those that failed as a whole."""
         return tuple(s for s in self.singles if s.placement is None or s.placement.digest not in self.failed)
 
+    def sooner_ran(self, singles: Iterable[Single]) -> tuple[Single, ...]:
+        """Of each backend what it was guessed to do best now; or, where that is not measured and has not run,
+        what it did in an earlier comparison.
+        """
+        ran = {s.backend: s for s in self.singles if s.placement and s.placement.digest in self.opened_s()}
+
+        def kept(new: Single) -> Single:
+            is_known = new.placement is not None and not self.known.unknown_kernels(new.placement)
+            return new if is_known else ran.get(new.backend, new)
+
+        return tuple(map(kept, singles))
+
     def failures_of(self, comparison: Comparison, placements: Mapping[str, Placement]) -> Iterator[str]:
         """Why, of what failed as a whole and is not known to. It is kept, and not run again: another try may
         take as long as this one.
@@ -95,6 +107,12 @@ class Found:
             for name in self.known.candidates.kinds:
                 known.setdefault(name, Single(name, None, alone=True, reason="not tried by itself so far"))
         return tuple(known.values())
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether anything has run but core's reference alone."""
+        best = self.best.known
+        return best is not None and not {*best.placement.backends()} <= {self.known.fallback}
 
     @property
     def is_wrongly_rounded(self) -> bool:

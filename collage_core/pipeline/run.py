@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 from collage_core.backend import BackendKind
@@ -57,6 +58,8 @@ def run(aim: Aim, searcher: Searcher | None, seed: int) -> Optimization:
     with closing(ledger):
         known = Known(ledger, aim.op_search, aim.effort.gap)
         found = Found(known, taken, BestSoFar(aim.on_best, aim.machine.progress))
+        is_too_late = partial(aim.budget.is_over, aim.effort.choosing_share)
+        known.is_answered = lambda: is_too_late() and found.has_answer
         try:
             return _Steps(aim, found).all(searcher, seed)
         except BaseException:  # an interrupt, too
@@ -120,7 +123,9 @@ class _Steps:
         return self._runner.outcome(proof, Stage.CONFIRMED if proof.is_confirmed else Stage.CHOSEN)
 
     def _remember_costs(self) -> None:
-        """At which costs all was found."""
+        """At which costs all was found. What is no more than a guess is looked for again by the next call."""
+        if self._known.unknown_kernels(self._found.mix):
+            return
         if self._aim.bounds and self._found.recalled is None:
             self._found.memory.costs_digest = costs_digest(self._known.candidates, self._known.costs)
             self._remember()
@@ -231,7 +236,7 @@ class _Steps:
         measure_singles(usable, known)
         found.op_level = self._next_answer()
         if found.recalled is None:
-            found.singles = singles_beside(found.op_level.placement, usable, known)
+            found.singles = found.sooner_ran(singles_beside(found.op_level.placement, usable, known))
             if self._within is not None:
                 found.singles = tuple(map(self._within.single, found.singles))
         found.memory.singles, found.memory.failed = found.singles, dict(found.failed)

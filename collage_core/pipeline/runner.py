@@ -11,7 +11,7 @@ from collage_core.measuring.entrants import placement_entrant
 from collage_core.pipeline.aim import Aim
 from collage_core.pipeline.found import Found
 from collage_core.pipeline.optimization import Optimization, Stage
-from collage_core.pipeline.proof import CHOOSING, IN_PLACE, IN_PLACE_AGAIN, Compare, Proof
+from collage_core.pipeline.proof import CHOOSING, IN_PLACE, IN_PLACE_AGAIN, MIX, Compare, Proof
 from collage_core.pipeline.rounding import WithinLimit
 from collage_core.placement import Placement
 from collage_core.search.searcher import SearchResult
@@ -88,8 +88,10 @@ class Runner:
         in_place = dict.fromkeys((IN_PLACE, IN_PLACE_AGAIN), aim.effort.in_place_share)
         shares = {CHOOSING: aim.effort.choosing_share, **in_place}
         share = shares.get(contest.title, 1.0)
+        # What is begun when nothing is left is there for want of an answer.
+        left_s = aim.budget.left_s() or aim.budget.limit_s or 0.0
         limits = Limits(
-            found.open_limit_s(placements.values(), aim.budget.left_s()),
+            found.open_limit_s(placements.values(), left_s),
             has_time=lambda seconds: aim.budget.left_s(share) > seconds,
         )
         return contest.run(aim.machine, limits, aim.budget.limit_s)
@@ -127,7 +129,7 @@ class Runner:
 
     def unproven(self, late: Collection[str]) -> Optimization | None:
         """The fastest so far, where there is no time to open what would be compared. The next call compares
-        it: what was found is recalled.
+        it: what was found is recalled. Where that is the reference alone, what was found is run beside it.
         """
         aim, found = self._aim, self._found
         best = found.best.known
@@ -135,6 +137,10 @@ class Runner:
             return None
         if aim.budget.left_s() > found.to_open_s({*found.memory.left_out, *late}):
             return None
+        if not found.has_answer and found.mix.digest not in {*found.failed, best.placement.digest}:
+            aim.machine.progress.note("time is over, but nothing has run that is faster than the reference")
+            self.at_once({best.chosen: best.placement, MIX: found.mix})
+            best = found.best.known or best
         aim.machine.progress.note("no time is left to compare what was found; the next call does")
         return replace(
             best,

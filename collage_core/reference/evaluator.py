@@ -15,6 +15,7 @@ from collage_core.ir.bodies import bodies_of
 from collage_core.operators import OPERATORS
 
 __all__ = [
+    "A_BIT_OFF",
     "A_STEP_OFF",
     "QUANTISING_OPS",
     "NodeEvaluator",
@@ -29,6 +30,14 @@ A_STEP_OFF = "a step off"
 """Instead of a type to round to: of every eight quantised numbers one becomes one more, and one becomes one
 less. So many do, about, where two ways to compute what is quantised differ by a quarter of a step.
 """
+
+A_BIT_OFF = "a bit off"
+"""Instead of a type to round to: each float that a node yields becomes some more or less, at most by what two
+orders of the same sum differ by (`_BIT`). What that makes of an answer tells how much of it is rounding.
+"""
+
+_BIT = {"float64": 1e-10, "float32": 1e-6, "float16": 2**-10, "bfloat16": 2**-7}
+"""Relative: docs/adr/0007-tolerances.md; of halves their last digit."""
 
 QUANTISING_OPS = frozenset({"DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear"})
 """Operators whose first output is quantised."""
@@ -105,8 +114,8 @@ def evaluate(
 ) -> dict[str, Array]:
     """Run a whole graph; returns the values named in `keep`, which may be any, or the graph's outputs.
 
-    rounded_to: a float type to which all that a node reads or yields is rounded, or `A_STEP_OFF`; nothing is
-    where None.
+    rounded_to: a float type to which all that a node reads or yields is rounded, or `A_STEP_OFF` or
+    `A_BIT_OFF`; nothing is where None.
     Only what they need is run; each value is dropped after its last use. Results may be views of `inputs`.
     Raises InputError for a missing or misshapen input, ModelError for an unknown name or an operator that
     nobody implements.
@@ -163,7 +172,7 @@ def run_nodes(
     """
 
     def stored(name: str, value: Array) -> Array:
-        if rounded_to in (None, A_STEP_OFF) or name in exact:
+        if rounded_to in (None, A_STEP_OFF, A_BIT_OFF) or name in exact:
             return value
         return stored_as(value, rounded_to)
 
@@ -179,6 +188,9 @@ def run_nodes(
         if rounded_to == A_STEP_OFF and evaluator.node.op_type in QUANTISING_OPS:
             quantised = evaluator.node.outputs[0]
             values[quantised] = _a_step_off(values[quantised], seed=evaluator.node.id)
+        if rounded_to == A_BIT_OFF:
+            for v in filter(None, evaluator.node.outputs):
+                values[v] = _a_bit_off(values[v], seed=evaluator.node.id)
         for v in ending.get(i, ()):
             values.pop(v, None)
 
@@ -193,6 +205,16 @@ def _a_step_off(array: Array, seed: int) -> Array:
     steps = (drawn == 0).astype(np.int8) - (drawn == 1).astype(np.int8)
     moved: Array = array.astype(np.int64) + steps * inside
     return moved.astype(array.dtype)
+
+
+def _a_bit_off(array: Array, seed: int) -> Array:
+    """What is no float stays as it is, and so do zero, infinity and NaN."""
+    bit = _BIT.get(array.dtype.name)
+    if bit is None:
+        return array
+    drawn = np.random.default_rng(seed).uniform(-bit, bit, array.shape)
+    moved: Array = (array * (1.0 + drawn)).astype(array.dtype)
+    return moved
 
 
 def stored_as(array: Array, dtype: str) -> Array:

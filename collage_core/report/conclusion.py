@@ -220,8 +220,10 @@ def _checked(report: Mapping[str, Any]) -> str:
     def within(error: float | None) -> str:
         return f"within {error:.1e}" if error else "exactly"
 
-    error = report["max_rel_error"]
+    error, tolerance = report["max_rel_error"], report.get("tolerance")
     checks = ["not run end to end" if error is None else f"against the reference, {within(error)}"]
+    if error is not None and tolerance is not None and error > tolerance and not report.get("error_limit"):
+        checks[0] += ", which rounding alone makes of this model"
     original = report.get("original")  # of reports saved before there were any
     if original and not original["unchecked"]:
         checks.append(f"the reference against the model as it was given, {within(original['max_rel_error'])}")

@@ -22,7 +22,7 @@ from collage_core.formats import Array
 from collage_core.ir import Graph, Subgraph, from_model
 from collage_core.measuring.workspace import Workspace
 from collage_core.reference import evaluate
-from collage_core.reference.evaluator import A_STEP_OFF
+from collage_core.reference.evaluator import A_BIT_OFF, A_STEP_OFF
 
 _INF, _NAN = float("inf"), float("nan")
 
@@ -97,7 +97,7 @@ def test_what_was_rounded_is_held_to_what_rounding_makes_of_it() -> None:
     def of(value: float, held_to: Rounded) -> Difference:
         return compare_all(expected | _float(1.0, value), expected, {"y": held_to})
 
-    standard = Rounded("bfloat16", answers)
+    standard = Rounded("bfloat16", answers, "bfloat16")
     assert of(-4.04, standard).reason is None
     assert not asked
     assert of(-4.78, standard).reason is None
@@ -107,7 +107,7 @@ def test_what_was_rounded_is_held_to_what_rounding_makes_of_it() -> None:
         "output 'y' has error 0.21, more than 0.02 for bfloat16, and more than twice the 0.1 that rounding "
         "alone makes"
     )
-    cannot_tell = Rounded("bfloat16", lambda dtype: {})
+    cannot_tell = Rounded("bfloat16", lambda way: {}, "bfloat16")
     assert of(-4.4, cannot_tell).reason == "output 'y' has error 0.1, more than 0.02 for bfloat16"
     assert compare_all({**expected, "n": np.array([4])}, expected, {"y": standard}).reason is not None
 
@@ -155,8 +155,57 @@ _MANY = np.random.default_rng(0).standard_normal(4096).astype(np.float32)
 
 
 def _held_to(rounded: Array, result: Array, expected: Array) -> str | None:
-    standard = Rounded("bfloat16", lambda dtype: {"y": rounded})
+    standard = Rounded("bfloat16", lambda way: {"y": rounded}, "bfloat16")
     return compare_all({"y": result}, {"y": expected}, {"y": standard}).reason
+
+
+def test_a_bit_off_is_so_much_for_each_value_that_a_node_yields() -> None:
+    """Of floats: not what is given, nor whole numbers, zeros and infinities."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 20]> g (float[512] x, double[512] d, int64[2] k)
+        => (float[512] y, float[512] r, double[512] z, int64[2] n)
+        { y = Neg (x) r = Relu (x) z = Neg (d) n = Add (k, k) }"""
+    )
+    graph, many = from_model(model), _MANY[:512].copy()
+    many[0] = _INF
+    inputs: dict[str, Array] = {"x": many, "d": many.astype(np.float64), "k": np.array([257, 3])}
+    found = rounded_answers(Subgraph(graph, graph.all_nodes), inputs, (), A_BIT_OFF)
+    assert found["n"].tolist() == [514, 6]
+    assert found["y"][0] == -_INF
+    assert (found["r"][many <= 0] == 0).all()
+    for name, bit in (("y", 1e-6), ("z", 1e-10)):
+        off = np.abs(found[name][1:] / -many[1:].astype(found[name].dtype) - 1)
+        assert bit / 2 < off.max() < 1.2 * bit
+    with Workspace(graph, inputs) as workspace:
+        again = workspace.rounded_outputs(A_BIT_OFF)
+    for v, array in found.items():
+        np.testing.assert_array_equal(array, again[v])
+
+
+def test_what_amplifies_rounding_is_held_to_what_it_makes_of_it() -> None:
+    """A small difference of large numbers, of which a gate makes more: no two libraries answer alike. What is
+    wrong by more than that is wrong, and what a kernel alone is given counts as exact.
+    """
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 20]> g (float[4096] x) => (float[4096] y)
+        <float[1] much = {1000.0}, float[1] more = {20.0}>
+        { a = Add (x, much) b = Sub (a, much) c = Mul (b, more) y = Sigmoid (c) }"""
+    )
+    graph, inputs = from_model(model), {"x": _MANY}
+    group = Subgraph(graph, graph.all_nodes)
+    expected = evaluate(graph, inputs)
+    held_to = standards(graph, answers=lambda way: rounded_answers(group, inputs, (), way))
+
+    def of(off: float) -> str | None:
+        moved = 1 / (1 + np.exp(-20 * ((_MANY + np.float32(1000) * np.float32(1 + off)) - np.float32(1000))))
+        return compare_all({"y": moved.astype(np.float32)}, expected, held_to).reason
+
+    assert of(5e-7) is None
+    assert "more than twice the" in str(of(1e-4))
+    last = Subgraph(graph, [graph.nodes[-1].id])
+    alone = standards(graph, last.nodes, (), lambda way: rounded_answers(last, {"c": expected["y"]}, (), way))
+    right = rounded_answers(last, {"c": _MANY}, (), "float32")
+    assert compare_all({"y": right["y"] * np.float32(1.001)}, right, alone).reason is not None
 
 
 def test_a_few_elements_that_rounding_turns_over_explain_a_few() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,9 @@ from chain_optimization import CHAIN, TARGET, Recorder, optimize_chain
 from collage_core import Optimization, build, optimize
 from collage_core.formats import Array
 from collage_core.pipeline.effort import QUICK, THOROUGH
+from collage_core.pipeline.found import Found
 from collage_core.pipeline.optimization import Stage
+from collage_core.pipeline.singles import single
 from collage_core.runtime import Bundle, read, save
 
 if TYPE_CHECKING:
@@ -148,6 +151,24 @@ def test_a_budget_of_nothing_still_gives_a_placement_that_runs(
     assert {s.backend for s in found.singles} == backends, "of those that did not run is told, too"
 
 
+@pytest.mark.usefixtures("libraries")
+def test_where_only_the_reference_has_run_something_else_is_tried_whatever_the_time(
+    parse: Parse, answer: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reference_alone(steps: Any) -> None:
+        known, runner = steps._known, steps._runner
+        runner.at_once({known.fallback: single(known.fallback, known).placement})
+
+    monkeypatch.setattr("collage_core.pipeline.run._Steps._answer_at_once", reference_alone)
+    progress = Recorder()
+    found = optimize_chain(parse, tmp_path / "c.sqlite", budget_s=0.0, progress=progress)
+    assert progress.compared == ["first answer"] * 2
+    assert [len(c.records) for c in found.comparisons] == [1, 2]
+    assert found.counts["measured"] > 0, "it runs, and is right"
+    assert found.stage is Stage.RUN
+    assert _is_right(found, parse(CHAIN), answer, np.linspace(-1.0, 1.0, 8, dtype=np.float32))
+
+
 @pytest.mark.ci
 @pytest.mark.usefixtures("libraries")
 def test_thorough_without_time_for_all_of_it_still_answers(
@@ -168,19 +189,22 @@ def test_a_model_of_constants_alone_is_an_answer(parse: Parse, tmp_path: Path) -
 
 @pytest.mark.ci
 @pytest.mark.usefixtures("libraries")
-def test_what_a_budget_has_cut_short_is_gone_on_with(parse: Parse, tmp_path: Path) -> None:
+def test_what_a_budget_has_cut_short_is_gone_on_with(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = optimize_chain(parse, tmp_path / "c.sqlite", budget_s=0.0)
     assert found.stage is Stage.RUN
-    compared = optimize_chain(parse, tmp_path / "c.sqlite", budget_s=0.0)
-    assert compared.is_cut_short
-    assert compared.stage is Stage.CONFIRMED
-    assert compared.counts["measured"] == 0
+    assert found.counts["measured"] == 0, "there is an answer"
     same = optimize_chain(parse, tmp_path / "c.sqlite", budget_s=0.0)
     assert not any(c.measured for c in same.comparisons), "it has no more time than before"
-    assert same.placement.digest == compared.placement.digest
+    assert same.placement.digest == found.placement.digest
+    with monkeypatch.context() as slow:
+        slow.setattr(Found, "to_open_s", lambda self, out: math.inf)
+        measured = optimize_chain(parse, tmp_path / "c.sqlite", rounds=2)
+    assert measured.is_cut_short
     again = optimize_chain(parse, tmp_path / "c.sqlite", rounds=2)
     assert not again.is_cut_short
-    assert again.counts["known"] == found.counts["measured"], "it goes on from there"
+    assert again.counts["known"] == measured.counts["measured"] > 0, "it goes on from there"
 
 
 @pytest.mark.ci

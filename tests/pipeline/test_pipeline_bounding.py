@@ -234,6 +234,20 @@ def test_when_time_is_over_there_is_a_measured_placement(after: int) -> None:
             assert ms_of(found) == pytest.approx(ms_of(of_measured))
 
 
+def test_when_time_is_over_and_there_is_an_answer_nothing_is_measured() -> None:
+    """What is most likely the best is told, and that it is not proven."""
+    for seed in range(30):
+        problem = Problem.generated(seed)
+        with problem.known(time_is_over=lambda: True) as known:
+            bounds = problem.bounds()
+            known.estimates = replace(bounds, guesses_ms={k: 2 * ms for k, ms in bounds.kernels_ms.items()})
+            known.is_answered = lambda: True
+            found = known.search()
+            assert not problem.recorded.kernels
+            assert found.placement.digest == known.guess().placement.digest
+            assert not found.placement.optimal
+
+
 def test_when_time_is_over_nothing_is_guessed_twice() -> None:
     asked: list[str] = []
 
