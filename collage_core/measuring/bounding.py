@@ -185,7 +185,12 @@ class Known:
         finally:
             self.costs.forget_bounds()
         guessed_ms = self._in_time_alone(found).placement.predicted_ms
-        return replace(found, placement=replace(self.priced(found.placement), predicted_ms=guessed_ms))
+        priced = self.priced(found.placement)
+        is_known = not any(self._unknown(priced))
+        return replace(
+            found,
+            placement=replace(priced, predicted_ms=guessed_ms, optimal=priced.optimal and is_known),
+        )
 
     def _measure_guesses(self, backends: Sequence[str] | None) -> None:
         """Until what is most likely the best placement has been measured, or time is over."""

@@ -139,12 +139,13 @@ class Runner:
             return None
         if not found.has_answer and found.mix.digest not in {*found.failed, best.placement.digest}:
             aim.machine.progress.note("time is over, but nothing has run that is faster than the reference")
-            self.at_once({best.chosen: best.placement, MIX: found.mix})
+            self.at_once({found.known.fallback: best.placement, MIX: found.mix})
             best = found.best.known or best
         aim.machine.progress.note("no time is left to compare what was found; the next call does")
         return replace(
             best,
             singles=found.every_single(best.singles),
+            comparisons=found.compared(best.placement),
             total_s=aim.budget.spent_s,
             seconds=aim.timed.seconds,
             counts=found.known.ledger.counts(),
