@@ -81,14 +81,14 @@ def _cell(trials: Sequence[Trial], notes: dict[str, int]) -> str:
         named = ", ".join(t.case for t in wrong[:_MOST_REASONS])
         return f"wrong {_note(f'wrong in {len(wrong)} of {len(trials)} cases: {named}', notes)}"
     right, declined = (len(by_verdict.get(v, ())) for v in ("right", "declined"))
-    reasons = " ".join(_note(text, notes) for text in _shortest(by_verdict.get("declined", ())))
+    reasons = _notes(by_verdict.get("declined", ()), notes)
     if right:
         return "yes" if not declined else f"{right}/{right + declined} {reasons}"
     if declined:
         return f"no {reasons}"
     if "view" in by_verdict:
         return "view"
-    return f"- {' '.join(_note(text, notes) for text in _shortest(by_verdict.get('refused', ())))}".rstrip()
+    return f"- {_notes(by_verdict.get('refused', ()), notes)}".rstrip()
 
 
 def _shortest(trials: Sequence[Trial]) -> list[str]:
@@ -99,6 +99,11 @@ def _general(trial: Trial) -> str:
     """A reason without the names and shapes of its case, so that alike cases share one."""
     text = _SHAPE.sub("", _QUOTED.sub("…", trial.reason))
     return " ".join(re.sub(rf"\b{re.escape(trial.operator)}\b", "it", text).split())
+
+
+def _notes(trials: Sequence[Trial], notes: dict[str, int]) -> str:
+    """With commas: two in brackets beside each other are a link in Markdown."""
+    return ", ".join(_note(text, notes) for text in _shortest(trials))
 
 
 def _note(text: str, notes: dict[str, int]) -> str:
