@@ -63,8 +63,8 @@ def ci(session: nox.Session) -> None:
 
 @nox.session
 def torch(session: nox.Session) -> None:
-    """What needs PyTorch; arguments go to pytest. It has its own environment: TVM loads PyTorch where it is,
-    so that every process starts three seconds later, and warnings are shown otherwise.
+    """What needs PyTorch of `ci`; arguments go to pytest. It has its own environment: TVM loads PyTorch where
+    it is, so that every process starts three seconds later, and warnings are shown otherwise.
     """
     _install_editable(session, *TEST_TOOLS, extras={**EXTRAS, "collage_torch": "[torch]"})
     of_torch = ["plugins/collage_torch/tests", "tests/test_docs.py::test_the_way_from_pytorch_to_a_server"]
@@ -74,8 +74,10 @@ def torch(session: nox.Session) -> None:
 @nox.session
 def nightly(session: nox.Session) -> None:
     """All tests, the slow ones too, in processes; then `torch` and the fuzz."""
-    for others in ("torch", "fuzz"):  # first: they run whatever the tests say
-        session.notify(others, [])
+    # First: they run whatever the tests say.
+    slow = [f"benchmarks/tests/test_{name}.py" for name in ("torch_code", "kernels")]
+    session.notify("torch", ["-m", "", *slow])
+    session.notify("fuzz", [])
     _install_editable(session, *TEST_TOOLS, *DOCS_TOOLS)
     session.run("pytest", *IN_PROCESSES, "--hypothesis-profile=exploring", *session.posargs)
 

@@ -90,12 +90,14 @@ _MOST_QUANTISING = 0.5
 class Difference:
     """How far outputs are from the expected ones, the worst of them: max|difference| (absolute) and
     max|difference| / max|expected| (relative), None where they cannot be told; `reason` says why they are
-    wrong, None when they are right.
+    wrong, None when they are right. amplifies: whether some are right for what the graph makes of rounding,
+    beyond their type's tolerance.
     """
 
     absolute: float | None
     relative: float | None
     reason: str | None
+    amplifies: bool = False
 
 
 _STEPPED = frozenset({"int4", "int8", "int16", "uint4", "uint8", "uint16"})
@@ -123,10 +125,12 @@ def standards(
     """By name, what the floats and the random values that `nodes` compute (in topological order; all of the
     graph's where None) are held to. A float counts by the least precise type that it was computed in there:
     a float32 that is cast to float64 in the end is no more precise for that. So does one of the types
-    `rounded_to`, in which something is stored on the way. answers: it is held to what rounding alone does as
-    well (`Rounded`). What is quantised on the way may be a step off (`Quantised`).
+    `rounded_to`, in which something is stored on the way; then it is held to what that alone does as well
+    (`answers`: see `Rounded`). So is what a whole graph computes. What is quantised on the way may be a step
+    off (`Quantised`).
     """
     nodes = graph.nodes if nodes is None else tuple(nodes)
+    is_whole = len(nodes) == len(graph.nodes)
     found: dict[str, Standard] = {}
     for node in nodes:
         inside = [value.type.dtype for body in bodies_of(node).values() for value in body.values.values()]
@@ -138,7 +142,7 @@ def standards(
             # Through whole numbers (shapes, masks, indices) nothing becomes less precise.
             if (dtype := graph.type_of(v).dtype) in _TOLERANCES:
                 found[v] = max((dtype, *inside, *before, *rounded_to), key=tolerance)
-    if answers is not None:
+    if answers is not None and (rounded_to or is_whole):
         found = {
             v: Rounded(s, answers, s if rounded_to else A_BIT_OFF) if isinstance(s, str) else s
             for v, s in found.items()
@@ -287,8 +291,12 @@ def compare_all(
     absolute: float | None = 0.0
     relative: float | None = 0.0
     reason: str | None = None
+    amplifies = False
     for name, reference in expected.items():
-        error, refusal = compare(name, results[name], reference, held_to.get(name))
+        standard = held_to.get(name)
+        error, refusal = compare(name, results[name], reference, standard)
+        if isinstance(standard, Rounded) and standard.way == A_BIT_OFF and refusal is None:
+            amplifies |= error is not None and error > tolerance(standard.dtype)
         if refusal is not None:
             reason = reason or refusal.reason
         if error is None:
@@ -296,7 +304,7 @@ def compare_all(
         if absolute is not None and relative is not None and error is not None:
             relative = max(relative, error)
             absolute = max(absolute, error * _scale(reference))
-    return Difference(absolute, relative, reason)
+    return Difference(absolute, relative, reason, amplifies)
 
 
 def largest_error(result: Array, expected: Array) -> float:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from collage_core.errors import CollageError, InputError
+from collage_core.errors import CollageError, InputError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir import load_stored
 from collage_core.reference import ReferenceBackend, evaluate
-from collage_core.reference.evaluator import NodeEvaluator
+from collage_core.reference.evaluator import A_BIT_OFF, NodeEvaluator
 from collage_core.sources import source_hash
 from collage_core.target import Target
 from collage_core.worker import RemoteError, Worker
@@ -114,8 +114,12 @@ def disturbed_values(
     """
     try:
         return reference_values(graph_dir, inputs, keep, rounded_to=way)
-    except RemoteError:  # a worker that is gone says nothing of the graph
+    except RemoteError:
         return {}
+    except WorkerError:  # a worker that is gone says nothing of the graph
+        if way == A_BIT_OFF:  # which only ever allows more
+            return {}
+        raise
 
 
 def _given_or_own(worker: Worker | None) -> AbstractContextManager[Worker]:

@@ -162,7 +162,7 @@ class Known:
                 if not kernels and not converters:
                     return _bounded(self._found(backends), bound_ms)
                 if self.is_answered():
-                    return _bounded(guess, bound_ms)
+                    return _unproven(guess)
                 kernels = kernels[:_AT_A_TIME]
             self._measure(kernels, converters, whatever, estimates.enough_ms)
 
@@ -186,11 +186,8 @@ class Known:
             self.costs.forget_bounds()
         guessed_ms = self._in_time_alone(found).placement.predicted_ms
         priced = self.priced(found.placement)
-        is_known = not any(self._unknown(priced))
-        return replace(
-            found,
-            placement=replace(priced, predicted_ms=guessed_ms, optimal=priced.optimal and is_known),
-        )
+        is_proven = priced.optimal and not self.is_guess(priced)
+        return replace(found, placement=replace(priced, predicted_ms=guessed_ms, optimal=is_proven))
 
     def _measure_guesses(self, backends: Sequence[str] | None) -> None:
         """Until what is most likely the best placement has been measured, or time is over."""
@@ -243,6 +240,11 @@ class Known:
     def unknown_kernels(self, placement: Placement) -> int:
         """How many of its kernels nobody has measured."""
         return len(self._unknown(placement)[0])
+
+    def is_guess(self, placement: Placement) -> bool:
+        """Whether it contains what nobody has measured, nor seen as a whole."""
+        kernels, converters = self._unknown(placement)
+        return bool(converters) or not self.seen_ms.keys() >= {*kernels}
 
     def priced(self, placement: Placement) -> Placement:
         """At the costs that are known now."""
@@ -311,6 +313,14 @@ def _bound_ms(result: SearchResult) -> float:
     solution = result.solution
     bound_ms = None if solution is None else solution.lower_bound_ms
     return 0.0 if bound_ms is None else bound_ms
+
+
+def _unproven(guess: SearchResult) -> SearchResult:
+    """What nobody has measured is no proof of anything."""
+    solution = guess.solution
+    if solution is not None:
+        solution = replace(solution, optimal=False, lower_bound_ms=None)
+    return replace(guess, placement=replace(guess.placement, optimal=False), solution=solution)
 
 
 def _bounded(result: SearchResult, bound_ms: float) -> SearchResult:

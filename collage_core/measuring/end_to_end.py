@@ -20,10 +20,14 @@ from collage_core.plugins import Registry
 from collage_core.sources import source_hash
 from collage_core.target import Target
 
-__all__ = ["PARTS", "Ran", "end_to_end_environment", "record_of_outcome"]
+__all__ = ["AMPLIFIES", "PARTS", "Ran", "end_to_end_environment", "record_of_outcome"]
 
 PARTS = "parts_ms"
 """Among a record's details: what the parts of a placement took in place (`ExecutableSession.parts_ms`)."""
+
+
+AMPLIFIES = "amplifies"
+"""Among a record's details, where answers are right for what the graph makes of rounding (`Difference`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,8 @@ def record_of_outcome(
         details[PARTS] = [round(t, 6) for t in outcome.parts_ms]
     if difference.absolute is not None:
         details["max_abs_error"] = difference.absolute
+    if difference.amplifies:
+        details[AMPLIFIES] = True
     if difference.reason is not None:
         return CostRecord("wrong", error=difference.relative, reason=difference.reason, details=details)
     return CostRecord(

@@ -76,14 +76,16 @@ class Found:
         return tuple(s for s in self.singles if s.placement is None or s.placement.digest not in self.failed)
 
     def sooner_ran(self, singles: Iterable[Single]) -> tuple[Single, ...]:
-        """Of each backend what it was guessed to do best now; or, where that is not measured and has not run,
-        what it did in an earlier comparison.
+        """Of each backend what it does best, as far as is known now; where that is a guess, and something of
+        its own has run in an earlier comparison, that.
         """
         ran = {s.backend: s for s in self.singles if s.placement and s.placement.digest in self.opened_s()}
 
         def kept(new: Single) -> Single:
-            is_known = new.placement is not None and not self.known.unknown_kernels(new.placement)
-            return new if is_known else ran.get(new.backend, new)
+            before, placement = ran.get(new.backend, new), new.placement
+            if placement is None or before.placement is None or placement.digest == before.placement.digest:
+                return new
+            return before if self.known.is_guess(placement) else new
 
         return tuple(map(kept, singles))
 
@@ -110,9 +112,12 @@ class Found:
 
     @property
     def has_answer(self) -> bool:
-        """Whether anything has run but core's reference alone."""
-        best = self.best.known
-        return best is not None and not {*best.placement.backends()} <= {self.known.fallback}
+        """Whether anything has run but core's reference alone, be it slower."""
+        return any(
+            record.ok and not {*placements[name].backends()} <= {self.known.fallback}
+            for comparison, placements in self.ran
+            for name, record in comparison.records.items()
+        )
 
     @property
     def is_wrongly_rounded(self) -> bool:

@@ -113,12 +113,12 @@ class _Given:
         self._inputs = inputs
         self._folder = folder
         self._answers = self._run(graph, "original", worker)
+        self._disturbed = cache(partial(disturbed_values, folder / "original", inputs))
 
     def difference(self, answers: Mapping[str, Array]) -> Difference:
         if list(answers) != list(self._answers):
             return Difference(None, None, f"it returns {', '.join(answers)}")
-        disturbed = cache(partial(disturbed_values, self._folder / "original", self._inputs))
-        return compare_all(answers, self._answers, standards(self._graph, answers=disturbed))
+        return compare_all(answers, self._answers, standards(self._graph, answers=self._disturbed))
 
     def culprit(self, passes: Sequence[Pass]) -> PassFault | None:
         """The first pass after which the answers are others, or there are none."""

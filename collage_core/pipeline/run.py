@@ -124,7 +124,7 @@ class _Steps:
 
     def _remember_costs(self) -> None:
         """At which costs all was found. What is no more than a guess is looked for again by the next call."""
-        if self._known.unknown_kernels(self._found.mix):
+        if self._known.is_guess(self._found.mix):
             return
         if self._aim.bounds and self._found.recalled is None:
             self._found.memory.costs_digest = costs_digest(self._known.candidates, self._known.costs)

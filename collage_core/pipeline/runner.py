@@ -11,7 +11,7 @@ from collage_core.measuring.entrants import placement_entrant
 from collage_core.pipeline.aim import Aim
 from collage_core.pipeline.found import Found
 from collage_core.pipeline.optimization import Optimization, Stage
-from collage_core.pipeline.proof import CHOOSING, IN_PLACE, IN_PLACE_AGAIN, MIX, Compare, Proof
+from collage_core.pipeline.proof import CHOOSING, COLLAGE, IN_PLACE, IN_PLACE_AGAIN, MIX, Compare, Proof
 from collage_core.pipeline.rounding import WithinLimit
 from collage_core.placement import Placement
 from collage_core.search.searcher import SearchResult
@@ -129,7 +129,8 @@ class Runner:
 
     def unproven(self, late: Collection[str]) -> Optimization | None:
         """The fastest so far, where there is no time to open what would be compared. The next call compares
-        it: what was found is recalled. Where that is the reference alone, what was found is run beside it.
+        it: what was found is recalled, if it is no guess. Where nothing but the reference has run, what was
+        found is run beside it.
         """
         aim, found = self._aim, self._found
         best = found.best.known
@@ -138,14 +139,18 @@ class Runner:
         if aim.budget.left_s() > found.to_open_s({*found.memory.left_out, *late}):
             return None
         if not found.has_answer and found.mix.digest not in {*found.failed, best.placement.digest}:
-            aim.machine.progress.note("time is over, but nothing has run that is faster than the reference")
+            aim.machine.progress.note("time is over, but nothing has run but the reference")
             self.at_once({found.known.fallback: best.placement, MIX: found.mix})
             best = found.best.known or best
-        aim.machine.progress.note("no time is left to compare what was found; the next call does")
+        if found.known.is_guess(found.mix):
+            text = "no time is left to measure what may be faster; a call with more time does"
+        else:
+            text = "no time is left to compare what was found; the next call does"
+        aim.machine.progress.note(text)
         return replace(
             best,
             singles=found.every_single(best.singles),
-            comparisons=found.compared(best.placement),
+            comparisons=_last_of_ours(found.compared(best.placement)),
             total_s=aim.budget.spent_s,
             seconds=aim.timed.seconds,
             counts=found.known.ledger.counts(),
@@ -153,3 +158,9 @@ class Runner:
             rejected=tuple(found.failed.values()),
             is_cut_short=True,
         )
+
+
+def _last_of_ours(comparisons: tuple[Comparison, ...]) -> tuple[Comparison, ...]:
+    """The last one in which what is chosen took part comes last: it gives the figures."""
+    ours = [c for c in comparisons if COLLAGE in c.records][-1:]
+    return (*(c for c in comparisons if c not in ours), *ours)

@@ -78,7 +78,7 @@ class _Question:
         graph = self._original
         save_stored(graph, self._folder / "given")
         expected = reference_values(self._folder / "given", self._inputs)
-        held_to = standards(graph, answers=partial(self._disturbed, graph.outputs))
+        held_to = standards(graph, answers=cache(partial(self._disturbed, graph.outputs)))
         difference = compare_all(self._answers(expected, "outputs"), expected, held_to)
         if difference.reason is not None:
             raise DisagreementError(

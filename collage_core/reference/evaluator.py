@@ -12,6 +12,7 @@ from collage_core.errors import InputError, ModelError
 from collage_core.formats import Array
 from collage_core.ir import UNKNOWN, Graph, Node, Subgraph, TensorType, to_node_proto, to_value_info
 from collage_core.ir.bodies import bodies_of
+from collage_core.ir.opkinds import OpKind, op_kind
 from collage_core.operators import OPERATORS
 
 __all__ = [
@@ -32,12 +33,16 @@ less. So many do, about, where two ways to compute what is quantised differ by a
 """
 
 A_BIT_OFF = "a bit off"
-"""Instead of a type to round to: each float that a node yields becomes some more or less, at most by what two
+"""Instead of a type to round to: each float that is a sum becomes some more or less, at most by what two
 orders of the same sum differ by (`_BIT`). What that makes of an answer tells how much of it is rounding.
 """
 
 _BIT = {"float64": 1e-10, "float32": 1e-6, "float16": 2**-10, "bfloat16": 2**-7}
 """Relative: docs/adr/0007-tolerances.md; of halves their last digit."""
+
+_SUMMING = frozenset({"Attention", "Einsum", "GRU", "LSTM", "RNN"})
+_CHOOSING = frozenset({"GlobalMaxPool", "Hardmax", "MaxPool", "ReduceMax", "ReduceMin"})
+"""Operators beside those that `op_kind` knows to sum, and those among them that do not."""
 
 QUANTISING_OPS = frozenset({"DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear"})
 """Operators whose first output is quantised."""
@@ -48,12 +53,13 @@ _OF_EIGHT = 8
 class NodeEvaluator:
     """One node, ready to be run again and again.
 
-    reads: the values it needs, each once.
+    reads: the values it needs, each once. sums: whether its outputs depend on the order of a sum.
     Raises ModelError, with the operator and the node, when nobody implements the operator.
     """
 
     def __init__(self, graph: Graph, node: Node) -> None:
         self.node = node
+        self.sums = _sums(graph, node)
         self._types = {v: graph.type_of(v) for v in node.outputs if v}
         proto = to_node_proto(node)
         self.reads: tuple[str, ...] = tuple(dict.fromkeys(v for v in node.inputs if v))
@@ -188,7 +194,7 @@ def run_nodes(
         if rounded_to == A_STEP_OFF and evaluator.node.op_type in QUANTISING_OPS:
             quantised = evaluator.node.outputs[0]
             values[quantised] = _a_step_off(values[quantised], seed=evaluator.node.id)
-        if rounded_to == A_BIT_OFF:
+        if rounded_to == A_BIT_OFF and evaluator.sums:
             for v in filter(None, evaluator.node.outputs):
                 values[v] = _a_bit_off(values[v], seed=evaluator.node.id)
         for v in ending.get(i, ()):
@@ -208,13 +214,30 @@ def _a_step_off(array: Array, seed: int) -> Array:
 
 
 def _a_bit_off(array: Array, seed: int) -> Array:
-    """What is no float stays as it is, and so do zero, infinity and NaN."""
+    """Nothing but floats, nor where all are whole numbers: such sums are exact in any order. Zero, infinity
+    and NaN stay as they are, and so does what would overflow.
+    """
     bit = _BIT.get(array.dtype.name)
-    if bit is None:
+    if bit is None or (array == np.rint(array)).all():
         return array
-    drawn = np.random.default_rng(seed).uniform(-bit, bit, array.shape)
-    moved: Array = (array * (1.0 + drawn)).astype(array.dtype)
-    return moved
+    wide = np.float64 if array.dtype == np.float64 else np.float32
+    moved = np.random.default_rng(seed).random(array.shape, wide)
+    moved *= 2 * bit
+    moved += 1 - bit
+    with np.errstate(over="ignore"):
+        moved *= array
+        off: Array = moved.astype(array.dtype, copy=False)
+    overflown = np.isinf(off)
+    if overflown.any():
+        off[overflown] = array[overflown]
+    return off
+
+
+def _sums(graph: Graph, node: Node) -> bool:
+    if node.domain or node.op_type in _CHOOSING:
+        return False
+    is_sum = op_kind(graph, node) in (OpKind.REDUCTION, OpKind.OUT_ELEMWISE_FUSABLE)
+    return is_sum or node.op_type in _SUMMING
 
 
 def stored_as(array: Array, dtype: str) -> Array:

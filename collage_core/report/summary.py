@@ -10,11 +10,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from collage_core.backend import BackendKind
-from collage_core.costs.check import standards, tolerance
 from collage_core.formats import Format
 from collage_core.ir import Graph, Subgraph
 from collage_core.ir.randomness import drawing_nodes, seed_of
-from collage_core.measuring.end_to_end import PARTS
+from collage_core.measuring.end_to_end import AMPLIFIES, PARTS
 from collage_core.measuring.in_place import InPlace, kernel_key
 from collage_core.pipeline.error_limit import Spent
 from collage_core.pipeline.optimize import COLLAGE, Optimization
@@ -126,8 +125,6 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
     error: dict[str, Any] = {"max_abs_error": None, "max_rel_error": None}
     if ours is not None:
         error = {"max_abs_error": ours.details.get("max_abs_error"), "max_rel_error": ours.error}
-    held_to = standards(o.graph)
-    tolerances = [tolerance(s) for v in o.graph.outputs if isinstance(s := held_to.get(v), str)]
     return {
         "model": model,
         "device": o.placement.target.device,
@@ -171,7 +168,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
         },
         "second_level": dict(o.second_level.history) if o.second_level else None,
         **error,
-        "tolerance": max(tolerances, default=None),
+        "amplifies_rounding": ours is not None and bool(ours.details.get(AMPLIFIES)),
         "error_limit": limit_json(o.spent),
         "shares": shares(placed),
         "singles": [

@@ -234,18 +234,22 @@ def test_when_time_is_over_there_is_a_measured_placement(after: int) -> None:
             assert ms_of(found) == pytest.approx(ms_of(of_measured))
 
 
-def test_when_time_is_over_and_there_is_an_answer_nothing_is_measured() -> None:
-    """What is most likely the best is told, and that it is not proven."""
+@pytest.mark.parametrize("above", [1.0, 2.0])
+def test_when_time_is_over_and_there_is_an_answer_nothing_is_measured(above: float) -> None:
+    """What is most likely the best is told, and that it is not proven, be the guesses the bounds."""
     for seed in range(30):
         problem = Problem.generated(seed)
         with problem.known(time_is_over=lambda: True) as known:
             bounds = problem.bounds()
-            known.estimates = replace(bounds, guesses_ms={k: 2 * ms for k, ms in bounds.kernels_ms.items()})
+            guesses_ms = {k: above * ms for k, ms in bounds.kernels_ms.items()}
+            known.estimates = replace(bounds, guesses_ms=guesses_ms)
             known.is_answered = lambda: True
             found = known.search()
             assert not problem.recorded.kernels
             assert found.placement.digest == known.guess().placement.digest
+            assert found.solution is not None
             assert not found.placement.optimal
+            assert not found.solution.optimal
 
 
 def test_when_time_is_over_nothing_is_guessed_twice() -> None:
