@@ -388,6 +388,13 @@ class Peer(ABC):
         says fp32.
         """
 
+    def load_beside(self, model: Path, target: Target, count: int) -> Sequence[PeerSession]:
+        """So many sessions that run beside each other, each in a thread of its own, with the target's threads
+        among them: as the runtime serves several requests at a time best. Otherwise as `load`.
+        """
+        share = replace(target, threads=max(1, target.threads // count))
+        return [self.load(model, share) for _ in range(count)]
+
     def environment(self, target: Target) -> Mapping[str, str]:
         """As `Backend.environment`."""
         return {}

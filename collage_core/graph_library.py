@@ -101,10 +101,17 @@ class BufferedPeerSession(PeerSession):
         outputs: Mapping[str, TensorType],
         bind: Callable[[Mapping[str, Array], Mapping[str, Array]], Bound],
     ) -> None:
+        self._made_of = inputs, outputs, bind
         self._inputs, self._outputs = _buffers(inputs), _buffers(outputs)
         for array in self._inputs.values():
             array.fill(0)
         self._run = bind(self._inputs, self._outputs)
+
+    def another(self) -> BufferedPeerSession:
+        """One more of the same model, on buffers of its own; the two may run beside each other if the library
+        allows it.
+        """
+        return BufferedPeerSession(*self._made_of)
 
     def set_inputs(self, inputs: Mapping[str, Array]) -> None:
         """InputError unless they are just the model's, of its dtypes and shapes."""

@@ -37,7 +37,7 @@ def _trial(verdict: str, reason: str = "", backend: str = "one", operator: str =
     [
         ([_trial("right"), _trial("view")], "yes"),
         ([_trial("right"), _trial("declined", "'x' is int8")], "1/2 [1]"),
-        ([_trial("declined", "not it"), _trial("declined", "no")], "no [1] [2]"),
+        ([_trial("declined", "not it"), _trial("declined", "no")], "no [1], [2]"),
         ([_trial("right"), _trial("wrong", "other numbers")], "wrong [1]"),
         ([_trial("view")], "view"),
         ([_trial("refused", "no tensors")], "- [1]"),

@@ -11,6 +11,7 @@ from collage_core.costs.check import Standard, Within, standards
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.host import named_variables
 from collage_core.costs.seats import Contender
+from collage_core.measuring.beside import Load, open_peer_beside, open_placement_beside
 from collage_core.measuring.workspace import Workspace
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
@@ -64,22 +65,20 @@ def placement_entrant(
     *,
     parts: bool = False,
     most_error: float | None = None,
+    load: Load | None = None,
 ) -> Entrant:
     """A placement as an entrant; with `parts`, its groups and conversions are timed in place as well
-    (`PARTS`). most_error: see `Entrant`.
+    (`PARTS`). most_error: see `Entrant`. load: with which it is measured; a request at a time where None.
     """
     backends = registry.available(placement.backends())
 
     def contender() -> Contender:
+        variables, modules = variables_of(backends, placement.target), registry.modules()
         arguments = (workspace.graph_folder, placement, workspace.inputs_file)
-        return Contender(
-            name,
-            variables_of(backends, placement.target),
-            open_placement,
-            arguments,
-            registry.modules(),
-            parts,
-        )
+        if load is None:
+            return Contender(name, variables, open_placement, arguments, modules, parts)
+        beside = (*arguments, load)
+        return Contender(name, variables, open_placement_beside, beside, modules, requests=load.requests)
 
     known = {
         f"{b.name}.{k}": v
@@ -87,24 +86,37 @@ def placement_entrant(
         for k, v in environment_of(b, placement.target, registry=registry).items()
         if k in _BACKEND_FACTS
     }
-    return Entrant(name, placement.digest, known, workspace, contender, placement, most_error)
+    identity = placement.digest + _under(load)
+    return Entrant(name, identity, known, workspace, contender, placement, most_error)
 
 
 def peer_entrant(
-    workspace: Workspace, name: str, peer: Peer, target: Target, model_file: str | None = None
+    workspace: Workspace,
+    name: str,
+    peer: Peer,
+    target: Target,
+    model_file: str | None = None,
+    load: Load | None = None,
 ) -> Entrant:
-    """A peer as an entrant, on the model file given or on the normalised graph."""
+    """A peer as an entrant, on the model file given or on the normalised graph. load: see
+    `placement_entrant`.
+    """
 
     def contender() -> Contender:
         model = workspace.model_file if model_file is None else Path(model_file)
-        return Contender(
-            name, peer.environment(target), open_peer, (peer.name, model, target, workspace.inputs_file)
-        )
+        variables, arguments = peer.environment(target), (peer.name, model, target, workspace.inputs_file)
+        if load is None:
+            return Contender(name, variables, open_peer, arguments)
+        return Contender(name, variables, open_peer_beside, (*arguments, load), requests=load.requests)
 
     info = peer.info()
     known = {"peer.version": info.version, "peer.library": info.library_version or ""}
-    identity = f"{peer.name} {sorted(info.settings.items())} {model_file is None}"
+    identity = f"{peer.name} {sorted(info.settings.items())} {model_file is None}{_under(load)}"
     return Entrant(name, identity, known, workspace, contender)
+
+
+def _under(load: Load | None) -> str:
+    return "" if load is None else f" {load}"
 
 
 _BACKEND_FACTS = ("plugin", "source", "library", "handover")

@@ -9,6 +9,7 @@ from collage_core.backend import Peer
 from collage_core.costs.check import Difference, compare_all
 from collage_core.costs.limits import check_limits
 from collage_core.ir import Graph
+from collage_core.measuring.beside import Load
 from collage_core.measuring.comparison import Comparison, Contest, Plan
 from collage_core.measuring.entrants import peer_entrant, placement_entrant
 from collage_core.measuring.machine import Machine
@@ -16,10 +17,12 @@ from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.proof import COLLAGE
 from collage_core.placement import Placement
 
-__all__ = ["PEER", "Benchmark", "benchmark"]
+__all__ = ["ONE_SESSION", "PEER", "Benchmark", "benchmark"]
 
 PEER = "peer:"
 """What peers' names begin with among the contenders."""
+ONE_SESSION = ", one session"
+"""And how they end where requests that are asked at a time are answered one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +43,26 @@ def benchmark(
     peers: Sequence[Peer],
     model_file: str | None = None,
     rounds: int | None = None,
+    concurrency: int | None = None,
 ) -> Benchmark:
     """Run placements by name, one of them "collage", and peers, anew.
 
     model_file: what the peers load; the graph itself where None. rounds: of everybody; see `Plan` for None.
+    concurrency: so many requests are asked at a time, and times are what one takes of it (`Load`): N requests
+    a second take 1000 / N ms. Peers take part twice then, with sessions beside each other and with one that
+    has all threads (`ONE_SESSION`).
     """
     check_limits()
     with Workspace(graph) as workspace:
-        ours = [placement_entrant(workspace, n, p, machine.registry) for n, p in placements.items()]
-        theirs = [peer_entrant(workspace, PEER + p.name, p, machine.target, model_file) for p in peers]
+        ours = [
+            placement_entrant(workspace, n, p, machine.registry, load=_load(concurrency, p.target.threads))
+            for n, p in placements.items()
+        ]
+        theirs = [
+            peer_entrant(workspace, PEER + p.name + how, p, machine.target, model_file, load)
+            for p in peers
+            for how, load in _ways(concurrency, machine.target.threads).items()
+        ]
         plan = Plan() if rounds is None else Plan.of_rounds(rounds)
         comparison = Contest("benchmark", [*ours, *theirs], plan, is_checked=False).run(machine)
         answers = comparison.outputs[COLLAGE]
@@ -60,3 +74,16 @@ def benchmark(
             else {}
         )
     return Benchmark(comparison, tuple(e.name for e in theirs), differences)
+
+
+def _load(concurrency: int | None, threads: int) -> Load | None:
+    return None if concurrency is None else Load.of(concurrency, threads)
+
+
+def _ways(concurrency: int | None, threads: int) -> dict[str, Load | None]:
+    """In which a peer takes part, by what its name ends with. threads: of all sessions together."""
+    if concurrency is None:
+        return {"": None}
+    one = Load.of(concurrency, threads)._replace(sessions=1)
+    beside = one._replace(sessions=min(concurrency, threads))
+    return {ONE_SESSION: one} if beside == one else {"": beside, ONE_SESSION: one}

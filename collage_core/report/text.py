@@ -174,6 +174,10 @@ def explain_parts(report: Mapping[str, Any]) -> list[str | Table]:
 
 def bench_text(report: Mapping[str, Any]) -> str:
     text = str(contenders_table(report["contenders"]))
+    if at_a_time := report.get("concurrency"):
+        times_ms = {name: c["median_ms"] for name, c in report["contenders"].items() if c["median_ms"]}
+        answered = ", ".join(f"{name} {1000 / ms:.4g}" for name, ms in times_ms.items())
+        text += f"\n\n{at_a_time} requests at a time; answered in a second: {answered}"
     if report["ratio_to_best_peer"] is not None:
         text += f"\n\nbest peer / collage: {report['ratio_to_best_peer']:.3f}"
     for peer, error in report["max_rel_error"].items():

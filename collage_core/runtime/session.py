@@ -26,6 +26,7 @@ __all__ = [
     "load_arrays",
     "open_peer",
     "open_placement",
+    "opened",
     "save_arrays",
 ]
 
@@ -59,7 +60,7 @@ class ExecutableSession(PeerSession):
 
 def open_placement(graph_folder: Path, placement: Placement, inputs_file: Path) -> PeerSession:
     """Build a placement of a stored graph and give it its inputs. Runs in a worker."""
-    session = _opened(graph_folder, placement)
+    (session,) = opened(graph_folder, placement, 1)
     session.set_inputs(load_arrays(inputs_file))
     return session
 
@@ -68,7 +69,7 @@ def answers_of(
     graph_folder: Path, placement: Placement, inputs_files: Sequence[str | Path]
 ) -> list[dict[str, Array]]:
     """What a placement of a stored graph answers to each of these inputs. Runs in a worker."""
-    session = _opened(graph_folder, placement)
+    (session,) = opened(graph_folder, placement, 1)
     answers = []
     for file in inputs_files:
         session.set_inputs(load_arrays(Path(file)))
@@ -77,10 +78,12 @@ def answers_of(
     return answers
 
 
-def _opened(graph_folder: Path, placement: Placement) -> ExecutableSession:
+def opened(graph_folder: Path, placement: Placement, count: int) -> list[ExecutableSession]:
+    """So many sessions of a stored graph, on the same kernels. Runs in a worker."""
     # Each sitting opens it anew, and whoever loads the bundle in the end.
     graph = load_stored(graph_folder)
-    return ExecutableSession(graph, placement, build(graph, placement, kept=KernelStore()))
+    executable = build(graph, placement, kept=KernelStore())
+    return [ExecutableSession(graph, placement, executable) for _ in range(count)]
 
 
 def open_peer(name: str, model: Path, target: Target, inputs_file: Path) -> PeerSession:

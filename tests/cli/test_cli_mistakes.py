@@ -224,6 +224,7 @@ def test_options_of_bench(bundle: Path, model: Path, mistake: Mistake) -> None:
         "collage: unknown peer 'nobody'; installed: onnxruntime, openvino"
     )
     assert "--rounds must be 1 to 10000" in mistake("bench", bundle, "--rounds", "0")
+    assert "--concurrency must be 1 to 1024" in mistake("bench", bundle, "--concurrency", "0")
     assert mistake("bench", bundle, "--original", "none.onnx") == "collage: none.onnx: no such file"
     assert f"--original goes with a bundle; {model} is none" in mistake("bench", model, "--original", model)
 

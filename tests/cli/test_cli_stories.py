@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 from collage_core.costs import CostDatabase
 from collage_core.costs.ratio import sittings_of
 from collage_core.costs.rounds import MOST_ROUNDS
+from collage_core.target import Target
 
 if TYPE_CHECKING:
     from collage_command import Collage, Optimised
@@ -106,6 +107,21 @@ def test_bench_against_a_peer(optimised: Optimised) -> None:
     assert report["max_rel_error"]["peer:onnxruntime"] < 1e-4
     assert report["failed"] == {}
     assert report["threads"] == 1
+
+
+@pytest.mark.ci
+def test_bench_of_several_requests_at_a_time(optimised: Optimised) -> None:
+    arguments = ("bench", optimised.bundle, "--rounds", "2", "--concurrency", "2")
+    report = optimised.collage.json(*arguments, "--against", "onnxruntime,openvino")
+    peers = {f"peer:{name}{how}" for name in ("onnxruntime", "openvino") for how in ("", ", one session")}
+    if Target.default().threads == 1:
+        peers = {name for name in peers if name.endswith("one session")}
+    assert report["contenders"].keys() == {"collage", *peers}
+    assert report["concurrency"] == 2
+    assert report["failed"] == {}
+    assert report["disagrees"] == {}
+    text = optimised.collage.run(*arguments, "--against", "onnxruntime")
+    assert "2 requests at a time; answered in a second: collage " in text
 
 
 def test_peers_of_a_bundle_load_the_original(optimised: Optimised, tmp_path: Path) -> None:

@@ -148,6 +148,14 @@ def test_times_are_those_of_the_runs() -> None:
     assert 2 <= min(fast.times_ms) < 10
 
 
+def test_a_run_of_several_requests_is_shared_out_among_them() -> None:
+    several = replace(contender("several", seconds=0.04), requests=4)
+    outcome = measure_rounds([several], Rounds(5))["several"]
+    assert outcome.samples is not None
+    assert 10 <= min(outcome.samples.times_ms) < 20
+    assert all(10 <= turn.ms < 30 for sitting in outcome.sittings for turn in sitting.turns)
+
+
 def test_parts_are_means_without_the_longest_tenth() -> None:
     """Of 20 runs 10 take 1, 8 take 3, and two take much longer for what is not their own fault."""
     timed = replace(contender("timed"), parts=True)

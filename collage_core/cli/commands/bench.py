@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import zipfile
+from dataclasses import replace
 
 from collage_run.files import regular
 
@@ -23,6 +24,9 @@ from collage_core.plugins import default_registry
 from collage_core.report.contenders import bench_json
 from collage_core.report.text import bench_text
 from collage_core.runtime.bundle import differences_here, read
+from collage_core.target import Target
+
+_MOST_AT_A_TIME = 1024
 
 NAME = "bench"
 SUMMARY = (
@@ -42,6 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the model that a bundle was made from, for the peers to load (default: the bundle's own graph, "
         "which Collage has normalised)",
     )
+    parser.add_argument(
+        "--concurrency",
+        type=int,
+        metavar="N",
+        help="ask N requests at a time, and tell how many are answered: by sessions beside each other, each "
+        "with its share of the processors (default: one after the other)",
+    )
     add_rounds(parser, "the comparison with peers")
     add_placing(parser)
     add_json(parser)
@@ -49,15 +60,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     rounds, costs = rounds_of(args), costs_of(args)
+    if args.concurrency is not None and not 1 <= args.concurrency <= _MOST_AT_A_TIME:
+        raise CollageError(f"--concurrency must be 1 to {_MOST_AT_A_TIME}")
     registry = default_registry()
     peers = registry.available_peers(names_of(args.against))
     with ProgressBars() as progress:
         graph, placement, model_file = _placed(args, progress, rounds)
         with CostDatabase(costs) as database:
-            machine = Machine.of(database, target=placement.target, progress=progress)
-            result = benchmark(machine, graph, {COLLAGE: placement}, peers, model_file, rounds)
+            target = placement.target
+            if args.concurrency is not None:  # then it may be for some of the processors
+                target = replace(target, threads=max(target.threads, Target.default().threads))
+            machine = Machine.of(database, target=target, progress=progress)
+            result = benchmark(
+                machine, graph, {COLLAGE: placement}, peers, model_file, rounds, args.concurrency
+            )
     report = bench_json(result.comparison, result.peers, result.differences)
-    report = {"model": args.model, "threads": placement.target.threads, **report}
+    told = {"threads": placement.target.threads, "concurrency": args.concurrency}
+    report = {"model": args.model, **told, **report}
     show(report, args.json, bench_text)
     faults = {**report["failed"], **report["disagrees"]}
     if faults:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -14,7 +14,7 @@ from collage_core.ir import TensorType
 from collage_core.target import Target
 from collage_openvino import __version__
 from collage_openvino.library import DISTRIBUTION, Port, find_library, library_version, load
-from collage_openvino.settings import NOTHING_ELSE, properties
+from collage_openvino.settings import NOTHING_ELSE, THROUGHPUT, properties
 
 __all__ = ["OpenvinoPeer", "OpenvinoSession"]
 
@@ -39,6 +39,11 @@ class OpenvinoPeer(Peer):
     def load(self, model: Path, target: Target) -> PeerSession:
         """BackendError, with what the library says, if it cannot load or run the model."""
         return OpenvinoSession(model, target)
+
+    def load_beside(self, model: Path, target: Target, count: int) -> Sequence[PeerSession]:
+        """One compiled model, with as many streams as the library chooses for throughput."""
+        first = OpenvinoSession(model, target, {**THROUGHPUT, "PERFORMANCE_HINT_NUM_REQUESTS": str(count)})
+        return [first, *(first.another() for _ in range(count - 1))]
 
 
 class OpenvinoSession(BufferedPeerSession):

@@ -6,9 +6,13 @@ import os
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["NOTHING_ELSE", "properties"]
+__all__ = ["NOTHING_ELSE", "THROUGHPUT", "properties"]
 
 NOTHING_ELSE: Mapping[str, str | None] = MappingProxyType({})
+THROUGHPUT: Mapping[str, str | None] = MappingProxyType(
+    {"PERFORMANCE_HINT": "THROUGHPUT", "NUM_STREAMS": None, "EXCLUSIVE_ASYNC_REQUESTS": "NO"}
+)
+"""In place of those for one request at a time: how many streams there are is left to the library."""
 
 
 def properties(

@@ -122,3 +122,16 @@ def test_other_settings_are_the_librarys(path: Path) -> None:
     with pytest.raises(BackendError, match="PERFORMANCE_HINT"):
         OpenvinoSession(path, Target(threads=2), {"PERFORMANCE_HINT": "SOMEHOW"})
     assert "PERFORMANCE_HINT" not in properties(2, {"PERFORMANCE_HINT": None})
+
+
+def test_sessions_beside_each_other_have_their_own_buffers(network: str, path: Path) -> None:
+    graph = load_model(path)
+    first, second = OpenvinoPeer().load_beside(path, Target(threads=2), 2)
+    for seed, session in enumerate((first, second)):
+        session.set_inputs(NETWORKS[network].inputs(seed))
+    for session in (first, second):
+        session.run()
+    for seed, session in enumerate((first, second)):
+        expected = evaluate(graph, NETWORKS[network].inputs(seed))
+        for name, array in session.outputs().items():
+            np.testing.assert_allclose(array, expected[name], atol=1e-4 * np.abs(expected[name]).max())

@@ -1,0 +1,96 @@
+"""Sessions of one model that answer requests beside each other, as a server has them do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from collage_core.backend import PeerSession
+from collage_core.costs.check import compare_all
+from collage_core.errors import BackendError
+from collage_core.formats import Array
+from collage_core.placement import Placement
+from collage_core.plugins import default_registry
+from collage_core.runtime.session import load_arrays, opened
+from collage_core.target import Target
+
+__all__ = ["Load", "SessionsBeside", "open_peer_beside", "open_placement_beside"]
+
+
+_REQUESTS_EACH = 4
+"""Of a run, for each that asks: who is done first has others to take, until the last ones."""
+
+
+class Load(NamedTuple):
+    """sessions: that run beside each other, each in a thread of its own. requests: that a run answers, all
+    together: who is done with one takes the next.
+    """
+
+    sessions: int
+    requests: int
+
+    @classmethod
+    def of(cls, concurrency: int, threads: int) -> Load:
+        """Of a server that is asked `concurrency` things at a time, with sessions of so many threads: as many
+        beside each other as this process has processors for. The others wait.
+        """
+        sessions = min(concurrency, max(1, Target.default().threads // threads))
+        return cls(sessions, _REQUESTS_EACH * concurrency)
+
+
+class SessionsBeside(PeerSession):
+    """Sessions of one model, on the same inputs. A run is over when the last request is answered."""
+
+    def __init__(self, sessions: Sequence[PeerSession], requests: int) -> None:
+        self._sessions = tuple(sessions)
+        self._requests = requests
+        # One answers in the thread that asks.
+        self._threads = ThreadPoolExecutor(len(sessions)) if len(sessions) > 1 else None
+
+    def set_inputs(self, inputs: Mapping[str, Array]) -> None:
+        for session in self._sessions:
+            session.set_inputs(inputs)
+
+    def run(self) -> None:
+        if self._threads is None:
+            for _ in range(self._requests):
+                self._sessions[0].run()
+            return
+        waiting = count()  # `next` is one step for all threads
+
+        def answer(session: PeerSession) -> None:
+            while next(waiting) < self._requests:
+                session.run()
+
+        for done in [self._threads.submit(answer, session) for session in self._sessions]:
+            done.result()
+
+    def outputs(self) -> dict[str, Array]:
+        """The first one's. BackendError where another one's are further off than rounding explains."""
+        first, *others = [session.outputs() for session in self._sessions]
+        for other in others:
+            if (reason := compare_all(other, first).reason) is not None:
+                raise BackendError(f"sessions beside each other answer differently: {reason}")
+        return first
+
+
+def open_placement_beside(
+    graph_folder: Path, placement: Placement, inputs_file: Path, load: Load
+) -> SessionsBeside:
+    """As `open_placement`, so many sessions on the same kernels. Runs in a worker."""
+    return _given(opened(graph_folder, placement, load.sessions), inputs_file, load)
+
+
+def open_peer_beside(name: str, model: Path, target: Target, inputs_file: Path, load: Load) -> SessionsBeside:
+    """As `open_peer`, as the peer serves several requests at a time. Runs in a worker."""
+    sessions = default_registry().peer(name).load_beside(model, target, load.sessions)
+    return _given(sessions, inputs_file, load)
+
+
+def _given(sessions: Sequence[PeerSession], inputs_file: Path, load: Load) -> SessionsBeside:
+    beside = SessionsBeside(sessions, load.requests)
+    beside.set_inputs(load_arrays(inputs_file))
+    return beside
