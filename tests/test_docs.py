@@ -184,7 +184,7 @@ def test_the_site_is_made_without_a_warning(tmp_path: Path) -> None:
     missing = [name for name in collage_core.__all__ if f'id="collage_core.{name}"' not in shown]
     assert not missing
     assert "the fastest in the choosing runs" in shown  # a docstring
-    assert not re.findall(r"""(?:src|href)="https?://[^"]+\.(?:css|js)\"""", shown), "fetched from elsewhere"
+    assert not re.findall(r'(?:src|href)="https?://[^"]+\.(?:css|js)"', shown), "fetched from elsewhere"
 
 
 def test_every_pattern_construct_and_rule_maker_is_documented() -> None:

@@ -35,6 +35,7 @@ __all__ = [
     "calibration_of",
     "constraints_of",
     "costs_of",
+    "count_of",
     "forget_settings",
     "metric_of",
     "names_of",
@@ -297,10 +298,14 @@ def samples_in(file: str) -> dict[str, Array]:
 
 def rounds_of(args: argparse.Namespace) -> int | None:
     """What `add_rounds` asks for; CollageError if there are none."""
-    rounds: int | None = args.rounds
-    if rounds is not None and not 1 <= rounds <= _MOST_ROUNDS:
-        raise CollageError(f"--rounds must be 1 to {_MOST_ROUNDS}")
-    return rounds
+    return count_of("--rounds", args.rounds, _MOST_ROUNDS)
+
+
+def count_of(option: str, count: int | None, most: int) -> int | None:
+    """As it was given; CollageError for less than 1, or more than `most`."""
+    if count is not None and not 1 <= count <= most:
+        raise CollageError(f"{option} must be 1 to {most}")
+    return count
 
 
 def names_of(text: str | None) -> list[str] | None:

@@ -19,7 +19,6 @@ from collage_core.target import Target
 
 __all__ = ["Load", "SessionsBeside", "open_peer_beside", "open_placement_beside"]
 
-
 _REQUESTS_EACH = 4
 """Of a run, for each that asks: who is done first has others to take, until the last ones."""
 
@@ -55,16 +54,15 @@ class SessionsBeside(PeerSession):
             session.set_inputs(inputs)
 
     def run(self) -> None:
-        if self._threads is None:
-            for _ in range(self._requests):
-                self._sessions[0].run()
-            return
         waiting = count()  # `next` is one step for all threads
 
         def answer(session: PeerSession) -> None:
             while next(waiting) < self._requests:
                 session.run()
 
+        if self._threads is None:
+            answer(self._sessions[0])
+            return
         for done in [self._threads.submit(answer, session) for session in self._sessions]:
             done.result()
 

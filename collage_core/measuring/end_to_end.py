@@ -25,7 +25,6 @@ __all__ = ["AMPLIFIES", "PARTS", "Ran", "end_to_end_environment", "record_of_out
 PARTS = "parts_ms"
 """Among a record's details: what the parts of a placement took in place (`ExecutableSession.parts_ms`)."""
 
-
 AMPLIFIES = "amplifies"
 """Among a record's details, where answers are right for what the graph makes of rounding (`Difference`)."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from collage_core.candidates import Taken
 from collage_core.costs.limits import candidate_limit_s
 from collage_core.costs.ratio import FEWEST_SITTINGS
-from collage_core.costs.record import UNAVAILABLE
+from collage_core.costs.record import UNAVAILABLE, CostRecord
 from collage_core.costs.rounds import OPEN_LIMIT_S
 from collage_core.measuring.bounding import Known
 from collage_core.measuring.comparison import Comparison
@@ -79,7 +79,8 @@ class Found:
         """Of each backend what it does best, as far as is known now; where that is a guess, and something of
         its own has run in an earlier comparison, that.
         """
-        ran = {s.backend: s for s in self.singles if s.placement and s.placement.digest in self.opened_s()}
+        opened_s = self.opened_s()
+        ran = {s.backend: s for s in self.singles if s.placement and s.placement.digest in opened_s}
 
         def kept(new: Single) -> Single:
             before, placement = ran.get(new.backend, new), new.placement
@@ -113,11 +114,7 @@ class Found:
     @property
     def has_answer(self) -> bool:
         """Whether anything has run but core's reference alone, be it slower."""
-        return any(
-            record.ok and not {*placements[name].backends()} <= {self.known.fallback}
-            for comparison, placements in self.ran
-            for name, record in comparison.records.items()
-        )
+        return any(not {*placement.backends()} <= {self.known.fallback} for placement, _ in self._ok())
 
     @property
     def is_wrongly_rounded(self) -> bool:
@@ -148,12 +145,7 @@ class Found:
 
     def opened_s(self) -> dict[str, float]:
         """What has run as a whole, by digest, and how long it took to open."""
-        return {
-            placements[name].digest: record.seconds or 0.0
-            for comparison, placements in self.ran
-            for name, record in comparison.records.items()
-            if record.ok
-        }
+        return {placement.digest: record.seconds or 0.0 for placement, record in self._ok()}
 
     def to_open_s(self, out: Collection[str]) -> float:
         """What the slowest took to open of what is to be compared, as far as that has run. out: of those who
@@ -203,12 +195,7 @@ class Found:
         kept = [self.mix, *([self.best.known.placement] if self.best.known is not None else [])]
         left_s = budget.left_s(effort.choosing_share)
         left_s -= sum(self._to_seat_s(p) for p in {p.digest: p for p in kept}.values())
-        seen_ms = {
-            placements[name].digest: record.median_ms or math.inf
-            for comparison, placements in self.ran
-            for name, record in comparison.records.items()
-            if record.ok
-        }
+        seen_ms = {placement.digest: record.median_ms or math.inf for placement, record in self._ok()}
         alone = {s.placement.digest: s.placement for s in self.singles_that_run if s.placement is not None}
         others = [p for d, p in alone.items() if d not in {*self.memory.left_out, *(p.digest for p in kept)}]
         out = []
@@ -250,6 +237,11 @@ class Found:
     def to_sit_s(self, placements: Iterable[Placement]) -> float:
         """What so many sittings of these take that they tell anything."""
         return FEWEST_SITTINGS * math.fsum(map(self._to_seat_s, placements))
+
+    def _ok(self) -> Iterator[tuple[Placement, CostRecord]]:
+        """What has run as a whole and was right, comparison by comparison."""
+        for comparison, placements in self.ran:
+            yield from ((placements[name], r) for name, r in comparison.records.items() if r.ok)
 
     def _to_seat_s(self, placement: Placement) -> float:
         """What a sitting takes longer for this one. Processes start beside each other, and run in turn."""

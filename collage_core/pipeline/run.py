@@ -7,7 +7,6 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from itertools import count
 
 from collage_core.backend import BackendKind
@@ -58,8 +57,7 @@ def run(aim: Aim, searcher: Searcher | None, seed: int) -> Optimization:
     with closing(ledger):
         known = Known(ledger, aim.op_search, aim.effort.gap)
         found = Found(known, taken, BestSoFar(aim.on_best, aim.machine.progress))
-        is_too_late = partial(aim.budget.is_over, aim.effort.choosing_share)
-        known.is_answered = lambda: is_too_late() and found.has_answer
+        known.is_answered = lambda: aim.budget.is_over(aim.effort.choosing_share) and found.has_answer
         try:
             return _Steps(aim, found).all(searcher, seed)
         except BaseException:  # an interrupt, too

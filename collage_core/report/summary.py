@@ -122,9 +122,13 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
     solution = o.op_level.solution
     measured, cached = o.costs.measured + end_to_end[False], o.costs.cached + end_to_end[True]
     contenders = contenders_of(o)
-    error: dict[str, Any] = {"max_abs_error": None, "max_rel_error": None}
+    error: dict[str, Any] = {"max_abs_error": None, "max_rel_error": None, "amplifies_rounding": False}
     if ours is not None:
-        error = {"max_abs_error": ours.details.get("max_abs_error"), "max_rel_error": ours.error}
+        error = {
+            "max_abs_error": ours.details.get("max_abs_error"),
+            "max_rel_error": ours.error,
+            "amplifies_rounding": AMPLIFIES in ours.details,
+        }
     return {
         "model": model,
         "device": o.placement.target.device,
@@ -168,7 +172,6 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
         },
         "second_level": dict(o.second_level.history) if o.second_level else None,
         **error,
-        "amplifies_rounding": ours is not None and bool(ours.details.get(AMPLIFIES)),
         "error_limit": limit_json(o.spent),
         "shares": shares(placed),
         "singles": [

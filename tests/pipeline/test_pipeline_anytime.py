@@ -204,6 +204,8 @@ def test_what_a_budget_has_cut_short_is_gone_on_with(
     assert measured.is_cut_short
     again = optimize_chain(parse, tmp_path / "c.sqlite", rounds=2)
     assert not again.is_cut_short
+    assert again.stage is Stage.CONFIRMED
+    assert again.counts["measured"] == 0
     assert again.counts["known"] == measured.counts["measured"] > 0, "it goes on from there"
 
 

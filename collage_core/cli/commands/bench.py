@@ -8,7 +8,15 @@ from dataclasses import replace
 
 from collage_run.files import regular
 
-from collage_core.cli.arguments import add_json, add_placing, add_rounds, costs_of, names_of, rounds_of
+from collage_core.cli.arguments import (
+    add_json,
+    add_placing,
+    add_rounds,
+    costs_of,
+    count_of,
+    names_of,
+    rounds_of,
+)
 from collage_core.cli.output import show
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
@@ -26,13 +34,12 @@ from collage_core.report.text import bench_text
 from collage_core.runtime.bundle import differences_here, read
 from collage_core.target import Target
 
-_MOST_AT_A_TIME = 1024
-
 NAME = "bench"
 SUMMARY = (
     "Compare a placed model with whole runtimes: each in its own process, in alternating rounds, "
     "stopped while it is not its turn."
 )
+_MOST_AT_A_TIME = 1024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,23 +67,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     rounds, costs = rounds_of(args), costs_of(args)
-    if args.concurrency is not None and not 1 <= args.concurrency <= _MOST_AT_A_TIME:
-        raise CollageError(f"--concurrency must be 1 to {_MOST_AT_A_TIME}")
+    concurrency = count_of("--concurrency", args.concurrency, _MOST_AT_A_TIME)
     registry = default_registry()
     peers = registry.available_peers(names_of(args.against))
     with ProgressBars() as progress:
         graph, placement, model_file = _placed(args, progress, rounds)
         with CostDatabase(costs) as database:
             target = placement.target
-            if args.concurrency is not None:  # then it may be for some of the processors
+            if concurrency is not None:  # then it may be for some of the processors
                 target = replace(target, threads=max(target.threads, Target.default().threads))
             machine = Machine.of(database, target=target, progress=progress)
-            result = benchmark(
-                machine, graph, {COLLAGE: placement}, peers, model_file, rounds, args.concurrency
-            )
+            result = benchmark(machine, graph, {COLLAGE: placement}, peers, model_file, rounds, concurrency)
     report = bench_json(result.comparison, result.peers, result.differences)
-    told = {"threads": placement.target.threads, "concurrency": args.concurrency}
-    report = {"model": args.model, **told, **report}
+    told = {"model": args.model, "threads": placement.target.threads, "concurrency": concurrency}
+    report = {**told, **report}
     show(report, args.json, bench_text)
     faults = {**report["failed"], **report["disagrees"]}
     if faults:

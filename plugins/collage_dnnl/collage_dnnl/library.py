@@ -237,7 +237,7 @@ class Library:
         threads_now, set_threads = self._openmp.omp_get_max_threads, self._openmp.omp_set_num_threads
 
         def bound() -> int:
-            found = threads_now()
+            found = threads_now()  # as `self.threads`, without what a context manager takes in each call
             if found == threads:
                 return execute()
             set_threads(threads)
