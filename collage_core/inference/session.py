@@ -1,0 +1,116 @@
+"""A bundle in the shape of a session of ONNX Runtime.
+
+The methods and their arguments are those of ONNX Runtime's Python API
+(https://onnxruntime.ai/docs/api/python/api_summary.html), as far as a placed model has what they are about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from collage_core.errors import InputError
+from collage_core.formats import Array
+from collage_core.inference.binding import IOBinding, NodeArg, empty_of
+from collage_core.inference.contexts import Contexts
+from collage_core.runtime import load
+
+__all__ = ["Session"]
+
+
+class Session:
+    """A bundle, ready to run, in the shape of `onnxruntime.InferenceSession`.
+
+        session = Session("model.collage")
+        [scores] = session.run(None, {"x": x})
+
+    May be called by several threads at once: each call has buffers of its own, which are kept for the next
+    one. It is a context manager; `close` lets go of all.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        sess_options: Any = None,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        allow_code: bool = False,
+        expect: str | None = None,
+    ) -> None:
+        """Load a bundle, as `load` does, and run it once on zeros, so that the first request is no slower.
+
+        sess_options: ONNX Runtime's, of which `intra_op_num_threads` is heard; None, or 0 threads, for what
+        the placement was made for. providers, provider_options: not read, for the placement says who runs
+        what. allow_code, expect: see `load`.
+        """
+        threads = getattr(sess_options, "intra_op_num_threads", 0) or None
+        self._contexts = Contexts(load(path, allow_code=allow_code, expect=expect, threads=threads))
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of kernels and buffers. A call that is running ends well; another one is refused."""
+        self._contexts.close()
+
+    def get_inputs(self) -> list[NodeArg]:
+        """In the model's order."""
+        return [NodeArg(name, type) for name, type in self._contexts.executable.inputs.items()]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """In the model's order."""
+        return [NodeArg(name, type) for name, type in self._contexts.executable.outputs.items()]
+
+    def get_providers(self) -> list[str]:
+        """The backends that run something, by Collage's names, in the order in which they first do."""
+        names = (call.name.partition(":")[0] for call in self._contexts.executable.program.calls)
+        return list(dict.fromkeys(names))
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[Array]:
+        """The outputs that are named, in that order, as fresh row-major arrays; all in the model's order for
+        None or an empty list. One that is named twice is the same array twice.
+
+        input_feed: arrays by name, of the model's shapes and dtypes. run_options: not read. InputError names
+        what does not fit; BackendError the step that failed.
+        """
+        wanted = self._wanted(output_names)
+        if not isinstance(input_feed, Mapping):
+            raise InputError(f"input_feed is a {type(input_feed).__name__}, and not arrays by name")
+        outputs = {name: empty_of(self._contexts.executable.outputs[name]) for name in wanted}
+        self._run_into({name: np.asarray(value) for name, value in input_feed.items()}, outputs)
+        return [outputs[name] for name in wanted]
+
+    def io_binding(self) -> IOBinding:
+        """For `run_with_iobinding`: inputs and outputs in memory of the caller's."""
+        return IOBinding(self._contexts.executable)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
+        """Run on what is bound; what is in the bound memory then is read, and outputs are written there.
+        Allocates nothing, but for the first calls that run beside another.
+        """
+        self._run_into(iobinding.inputs, iobinding.outputs)
+
+    def _run_into(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        with self._contexts.lent() as context:
+            context.run(inputs, outputs)
+
+    def _wanted(self, names: Sequence[str] | None) -> Sequence[str]:
+        known = self._contexts.executable.outputs
+        if isinstance(names, str):
+            raise InputError(f"output_names is {names!r}, and not a list of names")
+        for name in names or ():
+            if name not in known:
+                raise InputError(f"the model has no output {name!r}; its outputs: {', '.join(known)}")
+        return names or list(known)
