@@ -21,18 +21,21 @@ from collage_core.ir.onnx_check import one_line
 from collage_core.measuring.metric import Metric, metric_in
 from collage_core.pipeline.effort import EFFORTS, NORMAL
 from collage_core.plugins import Registry, default_registry
+from collage_core.serving import MOST_AT_A_TIME
 from collage_core.steering import SETTINGS, Setting, read_settings
 from collage_core.target import PRECISIONS, Target
 
 __all__ = [
     "add_costs",
     "add_json",
+    "add_objective",
     "add_placing",
     "add_reading",
     "add_rounds",
     "add_settings",
     "add_target",
     "calibration_of",
+    "concurrency_of",
     "constraints_of",
     "costs_of",
     "count_of",
@@ -49,6 +52,7 @@ __all__ = [
 ]
 
 _MOST_ROUNDS = 10_000
+_OBJECTIVES = ("latency", "throughput")
 _OF_TARGET = ("devices", "precision", "threads", "skip-pass")
 """Settings of every command that measures."""
 _DESTINATIONS = {"pin": "pins_set"}
@@ -189,6 +193,18 @@ def add_placing(parser: argparse.ArgumentParser, settings: Collection[str] = SET
     add_settings(parser, settings)
 
 
+def add_objective(parser: argparse.ArgumentParser, concurrency: str) -> None:
+    """concurrency: what the option of that name does."""
+    parser.add_argument(
+        "--objective",
+        choices=_OBJECTIVES,
+        default=_OBJECTIVES[0],
+        help="what is to be best: latency, of one request at a time (default), or throughput, of several: "
+        "sessions beside each other, each with its share of the threads",
+    )
+    parser.add_argument("--concurrency", type=int, metavar="N", help=concurrency)
+
+
 def add_rounds(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "--rounds",
@@ -306,6 +322,14 @@ def count_of(option: str, count: int | None, most: int) -> int | None:
     if count is not None and not 1 <= count <= most:
         raise CollageError(f"{option} must be 1 to {most}")
     return count
+
+
+def concurrency_of(args: argparse.Namespace) -> int | None:
+    """Of how many requests at a time the throughput is to be best; None where latency is."""
+    concurrency = count_of("--concurrency", args.concurrency, MOST_AT_A_TIME)
+    if args.objective == _OBJECTIVES[0]:
+        return None
+    return concurrency or target_of(args).threads
 
 
 def names_of(text: str | None) -> list[str] | None:

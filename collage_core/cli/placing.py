@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from collage_core.cli.arguments import (
     calibration_of,
+    concurrency_of,
     constraints_of,
     costs_of,
     metric_of,
@@ -32,8 +33,8 @@ def optimize_from(
     rounds: int | None,
     on_best: Callable[[Optimization], object] = lambda best: None,
 ) -> Optimization:
-    """Optimise `args.model` as the options of `add_placing` say, and `args.placement`, a file, where there is
-    one. on_best: see `optimize`.
+    """Optimise `args.model` as the options of `add_placing` and `add_objective` say, and `args.placement`, a
+    file, where there is one. on_best: see `optimize`.
     """
     registry = default_registry()
     placement = None if args.placement is None else read_placement(args.placement)
@@ -57,4 +58,5 @@ def optimize_from(
         max_error=args.max_error,
         metric=metric_of(args),
         calibration=calibration_of(args),
+        concurrency=concurrency_of(args),
     )

@@ -57,7 +57,7 @@ class Contender:
 
     open: picklable; `open(*args)` returns in the contender's worker the thing that runs. environment,
     plugins: see `Worker`. parts: whether to time its parts as well (it is `Divisible` then), in runs of their
-    own. requests: how many a run answers; its time is shared out among them.
+    own. shares: among how many the time of a run, which may answer several requests, is shared out.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Contender:
     args: tuple[Any, ...] = ()
     plugins: tuple[str, ...] = ()
     parts: bool = False
-    requests: int = 1
+    shares: float = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class Seat:
             taken: list[tuple[Attempt, float]] = []
             for attempt in self._processors.attempts(worker, as_it_comes=as_it_comes):
                 runs_ms, parts_ms = worker.call(_run, warmup, timed, self.contender.parts, timeout_s=limit_s)
-                times_ms = [ms / self.contender.requests for ms in runs_ms]
+                times_ms = [ms / self.contender.shares for ms in runs_ms]
                 taken.append((attempt, median(times_ms)))
             if is_everybodys and not (as_it_comes and attempt.moved):
                 self._times_ms += _alike(times_ms, timed[0])

@@ -18,6 +18,7 @@ from collage_core.formats import Array
 from collage_core.inference.binding import IOBinding, NodeArg, empty_of
 from collage_core.inference.contexts import Contexts
 from collage_core.runtime import load
+from collage_core.runtime.bundle import serving_of
 
 __all__ = ["Session"]
 
@@ -29,7 +30,8 @@ class Session:
         [scores] = session.run(None, {"x": x})
 
     May be called by several threads at once: each call has buffers of its own, which are kept for the next
-    one. It is a context manager; `close` lets go of all.
+    one. Of a bundle made for throughput so many calls run beside each other as it was made for; the others
+    wait. It is a context manager; `close` lets go of all.
     """
 
     def __init__(
@@ -49,7 +51,9 @@ class Session:
         what. allow_code, expect: see `load`.
         """
         threads = getattr(sess_options, "intra_op_num_threads", 0) or None
-        self._contexts = Contexts(load(path, allow_code=allow_code, expect=expect, threads=threads))
+        executable = load(path, allow_code=allow_code, expect=expect, threads=threads)
+        serving = serving_of(path)
+        self._contexts = Contexts(executable, None if serving is None else serving.sessions)
 
     def __enter__(self) -> Session:
         return self

@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from threading import Event
+from typing import NamedTuple, cast
 
 from collage_core.backend import PeerSession
 from collage_core.costs.check import compare_all
+from collage_core.costs.seats import Divisible
 from collage_core.errors import BackendError
 from collage_core.formats import Array
 from collage_core.placement import Placement
 from collage_core.plugins import default_registry
 from collage_core.runtime.session import load_arrays, opened
+from collage_core.serving import Serving
 from collage_core.target import Target
 
 __all__ = ["Load", "SessionsBeside", "open_peer_beside", "open_placement_beside"]
@@ -25,19 +28,25 @@ _REQUESTS_EACH = 4
 
 class Load(NamedTuple):
     """sessions: that run beside each other, each in a thread of its own. requests: that a run answers, all
-    together: who is done with one takes the next.
+    together: who is done with one takes the next. shares: among how many its time is shared out.
     """
 
     sessions: int
     requests: int
+    shares: float
 
     @classmethod
-    def of(cls, concurrency: int, threads: int) -> Load:
-        """Of a server that is asked `concurrency` things at a time, with sessions of so many threads: as many
-        beside each other as this process has processors for. The others wait.
+    def of(cls, serving: Serving) -> Load:
+        """Times are what one request takes of all: with N of them a second, 1000 / N ms."""
+        requests = _REQUESTS_EACH * serving.concurrency
+        return cls(serving.sessions, requests, requests)
+
+    @property
+    def of_a_session(self) -> Load:
+        """Times are what a request takes of a session, beside the others: to compare with what its parts
+        take.
         """
-        sessions = min(concurrency, max(1, Target.default().threads // threads))
-        return cls(sessions, _REQUESTS_EACH * concurrency)
+        return self._replace(shares=self.requests / self.sessions)
 
 
 class SessionsBeside(PeerSession):
@@ -65,6 +74,23 @@ class SessionsBeside(PeerSession):
             return
         for done in [self._threads.submit(answer, session) for session in self._sessions]:
             done.result()
+
+    def parts_ms(self) -> Sequence[float]:
+        """Of one run of the first, of a placement, while the others answer requests."""
+        first, *others = self._sessions
+        is_over = Event()
+
+        def answer(session: PeerSession) -> None:
+            while not is_over.is_set():
+                session.run()
+
+        answering = [self._threads.submit(answer, session) for session in others] if self._threads else []
+        try:
+            return cast(Divisible, first).parts_ms()
+        finally:
+            is_over.set()
+            for done in answering:
+                done.result()
 
     def outputs(self) -> dict[str, Array]:
         """The first one's. BackendError where another one's are further off than rounding explains."""

@@ -78,7 +78,7 @@ def placement_entrant(
         if load is None:
             return Contender(name, variables, open_placement, arguments, modules, parts)
         beside = (*arguments, load)
-        return Contender(name, variables, open_placement_beside, beside, modules, requests=load.requests)
+        return Contender(name, variables, open_placement_beside, beside, modules, parts, load.shares)
 
     known = {
         f"{b.name}.{k}": v
@@ -107,7 +107,7 @@ def peer_entrant(
         variables, arguments = peer.environment(target), (peer.name, model, target, workspace.inputs_file)
         if load is None:
             return Contender(name, variables, open_peer, arguments)
-        return Contender(name, variables, open_peer_beside, (*arguments, load), requests=load.requests)
+        return Contender(name, variables, open_peer_beside, (*arguments, load), shares=load.shares)
 
     info = peer.info()
     known = {"peer.version": info.version, "peer.library": info.library_version or ""}

@@ -15,6 +15,7 @@ from collage_core.costs.ratio import sittings_of, steady_quotients
 from collage_core.costs.record import UNAVAILABLE, UNCERTAINTY, CostKey, CostRecord, Policy
 from collage_core.costs.rounds import TURN_S, Limits, Rounds
 from collage_core.costs.samples import interquartile_range, median_uncertainty
+from collage_core.measuring.beside import Load
 from collage_core.measuring.end_to_end import end_to_end_environment
 from collage_core.measuring.entrants import Entrant, placement_entrant
 from collage_core.measuring.machine import RUNS_PER_TURN, Machine
@@ -47,12 +48,15 @@ class Trials:
     them tried again); nothing is kept of a batch in which the anchor itself failed.
     """
 
-    def __init__(self, machine: Machine, workspace: Workspace, anchor: Placement) -> None:
+    def __init__(
+        self, machine: Machine, workspace: Workspace, anchor: Placement, load: Load | None = None
+    ) -> None:
+        """load: with which all are measured; a request at a time where None."""
         self.measured = 0
         self.cached = 0
         self._machine = machine
         self._workspace = workspace
-        self._anchor = anchor
+        self._anchor, self._load = anchor, load
         beside = self._entrant(_ANCHOR, anchor)
         self._identity = "\n".join([_TITLE, _LAYOUT, str(anchor.target), beside.key])
 
@@ -109,7 +113,7 @@ class Trials:
         self.measured += 1
 
     def _entrant(self, name: str, placement: Placement) -> Entrant:
-        return placement_entrant(self._workspace, name, placement, self._machine.registry)
+        return placement_entrant(self._workspace, name, placement, self._machine.registry, load=self._load)
 
     def _key(self, placement: Placement) -> CostKey:
         environment = self._entrant(placement.digest, placement).environment

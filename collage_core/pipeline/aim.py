@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from collage_core.candidates import Constraints
+from collage_core.measuring.beside import Load
 from collage_core.measuring.machine import Machine
 from collage_core.measuring.progress import Timed
 from collage_core.measuring.workspace import Workspace
@@ -36,6 +37,8 @@ class Aim:
     """
     limit: ErrorLimit | None = None
     """Of the outputs' error; None where what rounds is held to what rounding alone does."""
+    load: Load | None = None
+    """With which whatever is run as a whole is measured; a request at a time where None."""
 
     @property
     def bounds(self) -> bool:

@@ -16,6 +16,8 @@ from collage_core.measuring.machine import Machine
 from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.proof import COLLAGE
 from collage_core.placement import Placement
+from collage_core.serving import Serving
+from collage_core.target import Target
 
 __all__ = ["ONE_SESSION", "PEER", "Benchmark", "benchmark"]
 
@@ -48,9 +50,8 @@ def benchmark(
     """Run placements by name, one of them "collage", and peers, anew.
 
     model_file: what the peers load; the graph itself where None. rounds: of everybody; see `Plan` for None.
-    concurrency: so many requests are asked at a time, and times are what one takes of it (`Load`): N requests
-    a second take 1000 / N ms. Peers take part twice then, with sessions beside each other and with one that
-    has all threads (`ONE_SESSION`).
+    concurrency: so many requests are asked at a time, and times are what one takes of all (`Load.of`). Peers
+    take part twice then, with sessions beside each other and with one that has all threads (`ONE_SESSION`).
     """
     check_limits()
     with Workspace(graph) as workspace:
@@ -77,13 +78,15 @@ def benchmark(
 
 
 def _load(concurrency: int | None, threads: int) -> Load | None:
-    return None if concurrency is None else Load.of(concurrency, threads)
+    if concurrency is None:
+        return None
+    return Load.of(Serving.of(concurrency, threads, Target.default().threads))
 
 
 def _ways(concurrency: int | None, threads: int) -> dict[str, Load | None]:
     """In which a peer takes part, by what its name ends with. threads: of all sessions together."""
     if concurrency is None:
         return {"": None}
-    one = Load.of(concurrency, threads)._replace(sessions=1)
-    beside = one._replace(sessions=min(concurrency, threads))
+    one = Load.of(Serving(concurrency, 1))
+    beside = Load.of(Serving.of(concurrency, 1, threads))
     return {ONE_SESSION: one} if beside == one else {"": beside, ONE_SESSION: one}

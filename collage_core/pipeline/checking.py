@@ -16,6 +16,7 @@ from collage_core.errors import BackendError, ModelError, PlacementError, Refusa
 from collage_core.formats import CPU
 from collage_core.ir import Graph, Subgraph
 from collage_core.ir.digests import structure_digest
+from collage_core.measuring.beside import Load
 from collage_core.measuring.bounding import search_placement
 from collage_core.measuring.calibration import calibrate
 from collage_core.measuring.comparison import Comparison, Contest, Plan
@@ -66,8 +67,9 @@ def check_bundle(
         end_s = time.monotonic() + budget_s
         # Which placements hold a limit to the error costs do not say.
         prediction = None if made.is_limited else _prediction(machine, bundle, made)
+        load = None if bundle.serving is None else Load.of(bundle.serving)
         entrants = [
-            placement_entrant(workspace, n, p, registry, most_error=made.max_error)
+            placement_entrant(workspace, n, p, registry, most_error=made.max_error, load=load)
             for n, p in {COLLAGE: placement, **singles}.items()
         ]
         limits = Limits(has_time=lambda seconds: time.monotonic() + seconds <= end_s)

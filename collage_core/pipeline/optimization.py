@@ -17,6 +17,7 @@ from collage_core.pipeline.proof import Single
 from collage_core.pipeline.second_opinion import SecondOpinion
 from collage_core.placement import Placement
 from collage_core.search.searcher import SearchResult
+from collage_core.serving import Serving
 
 __all__ = ["Optimization", "Price", "Stage"]
 
@@ -60,7 +61,8 @@ class Optimization:
     whether the budget has ended it. is_recalled: whether an earlier one of the same had found it all.
     constraints: what the search was asked to keep to, and prices: what that costs (`prices_of`). spent: of
     the error that was allowed, None where nobody has limited it. peaks: of this machine, None where nobody
-    had to measure them.
+    had to measure them. serving: how requests that are asked at a time are served; times of comparisons are
+    what one of them takes of all then, predictions what it takes of its session. None for one at a time.
     """
 
     graph: Graph
@@ -88,6 +90,7 @@ class Optimization:
     opinion: SecondOpinion | None = None
     spent: Spent | None = None
     peaks: Peaks | None = None
+    serving: Serving | None = None
 
     @property
     def mix(self) -> Placement:
@@ -101,6 +104,12 @@ class Optimization:
 
     @property
     def rivals(self) -> dict[str, Placement]:
-        """What other backends made of the graph on their own and ran in some comparison, by label."""
+        """What other backends made of the graph on their own, on as many threads, and ran in some comparison,
+        by label.
+        """
         ran = {name for c in self.comparisons for name, record in c.records.items() if record.ok}
-        return {s.label: s.placement for s in self.singles if s.placement is not None and s.label in ran}
+        return {
+            s.label: s.placement
+            for s in self.singles
+            if s.placement is not None and s.label in ran and s.placement.target == self.placement.target
+        }

@@ -39,9 +39,11 @@ from collage_core.pipeline.proof import COLLAGE, MIX, Single
 from collage_core.pipeline.reading import read_model
 from collage_core.pipeline.run import run
 from collage_core.pipeline.second_opinion import second_opinion
+from collage_core.pipeline.throughput import on_threads, run_for_throughput
 from collage_core.plugins import Registry, default_registry
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.searcher import Searcher
+from collage_core.serving import Serving
 from collage_core.steering import PlacementFile
 from collage_core.target import Target, processor
 
@@ -77,6 +79,7 @@ def optimize(
     budget_s: float | None = None,
     seed: int = 0,
     verify: str | None = None,
+    concurrency: int | None = None,
     on_best: Callable[[Optimization], object] = lambda best: None,
 ) -> Optimization:
     """Read, normalise and place a model: measure what may matter, search, then let the result prove itself
@@ -109,6 +112,10 @@ def optimize(
     `SearchTask`. verify: a peer that is asked what the model answers; DisagreementError where that is
     something else than the reference says.
 
+    concurrency: as many requests a second as can be are to be answered, of so many that are asked at a time:
+    by sessions beside each other, each on its share of the target's threads (`Optimization.serving`). None:
+    one request at a time is to take as little time as can be.
+
     on_best: called whenever something was run that is faster than what was the best before. What it is given
     is complete: it may be saved, and is what there is if the rest is interrupted.
 
@@ -131,6 +138,10 @@ def optimize(
     measure = metric if metric is None or isinstance(metric, Metric) else Metric.of(metric)
     if max_error is not None:
         target = _rounding_target(target, max_error, math.inf if measure else 1.0, timed)
+    if concurrency is not None:
+        Serving(concurrency, 1)  # or it is no number of requests
+        if placement is not None:
+            raise CollageError(f"{placement.path} says on how many threads; throughput is what decides that")
     if isinstance(backends, str):
         raise CollageError(f"backends are several names, as in [{backends!r}]")
     chosen = None if backends is None else registry.available(backends)
@@ -188,8 +199,12 @@ def optimize(
             lambda best: on_best(replace(best, original=check, opinion=opinion)),
             limit,
         )
-        if given is None or placement is None:
-            found = run(aim, None if is_op_level else searcher, seed)
+        further = None if is_op_level else searcher
+        if concurrency is not None:
+            found = run_for_throughput(aim, concurrency, further, seed)
+            aim = on_threads(aim, found.placement.target.threads)
+        elif given is None or placement is None:
+            found = run(aim, further, seed)
         else:
             with placement.naming():
                 found = run_given(aim, given)

@@ -30,6 +30,7 @@ __all__ = [
     "label_of",
     "prove",
     "prove_beside_left_out",
+    "single_label",
 ]
 
 COLLAGE = "collage"
@@ -52,6 +53,11 @@ _SIMPLER = 0.01
 """What one library may be slower than a mix of several, relative to it, and still be preferred."""
 
 
+def single_label(backend: str, alone: bool, way: str = "") -> str:
+    """Of one backend on its own: see `Single`."""
+    return ", ".join(filter(None, [backend if alone else f"{backend}+reference", way]))
+
+
 class Compare(Protocol):
     """Placements by contender's name, measured beside each other.
 
@@ -68,17 +74,18 @@ class Single:
     """One backend on its own, `reference` running what it declines.
 
     placement: None where not even that covers the graph (`reason` says why). alone: whether `reference` runs
-    nothing.
+    nothing. way: how it is served, where several ways stand beside each other (`Serving.text`).
     """
 
     backend: str
     placement: Placement | None
     alone: bool
     reason: str | None = None
+    way: str = ""
 
     @property
     def label(self) -> str:
-        return self.backend if self.alone else f"{self.backend}+reference"
+        return single_label(self.backend, self.alone, self.way)
 
 
 @dataclass(frozen=True, slots=True)

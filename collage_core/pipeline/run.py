@@ -321,7 +321,7 @@ class _Steps:
         if self._effort.runs:
             anchor = anchor_of(op_level.placement, found.singles, found.failed)
         if anchor is not None:
-            trials = Trials(machine, aim.workspace, anchor)
+            trials = Trials(machine, aim.workspace, anchor, aim.load)
             task = replace(task, measure=trials.measure)
         machine.progress.phase(f"searching, level {searcher.name}")
         result = searcher.search(task)

@@ -61,6 +61,7 @@ class Runner:
                     aim.machine.registry,
                     parts=name in timed,
                     most_error=most_error,
+                    load=aim.load,
                 )
                 for name, p in placements.items()
             ]

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from collage_core.costs.ratio import Ratio
-from collage_core.pipeline.proof import COLLAGE
+from collage_core.pipeline.proof import COLLAGE, single_label
 from collage_core.pipeline.verdicts import Facts, Made, Shown, Verdict, status_of
 from collage_core.report.constraints import constraints_from
 
@@ -23,10 +23,9 @@ def made_from(report: Mapping[str, Any], origin: Mapping[str, Any]) -> Made:
     """
     chosen = _text(report.get("chosen"))
     contenders = report.get("contenders", {})
-    labels = [
-        _text(s["backend"]) if s["alone"] else f"{_text(s['backend'])}+reference"
-        for s in report.get("singles", ())
-    ]
+    # Those that are served as it is.
+    singles = [s for s in report.get("singles", ()) if not s.get("way")]
+    labels = [single_label(str(_text(s["backend"])), s["alone"]) for s in singles]
     alone_ms = report.get("search", {}).get("alone_ms", {})
     alone = _positive(alone_ms.get("chosen")), _positive(alone_ms.get("least"))
     limit = report.get("error_limit") or {}
@@ -35,7 +34,7 @@ def made_from(report: Mapping[str, Any], origin: Mapping[str, Any]) -> Made:
         chosen,
         _positive(contenders.get(COLLAGE, {}).get("median_ms")),
         {str(n): _shown(contenders[n]) for n in labels if n in contenders and n != chosen},
-        tuple(str(_text(s["backend"])) for s in report["singles"]) if "singles" in report else None,
+        tuple(str(_text(s["backend"])) for s in singles) if "singles" in report else None,
         None if alone[0] is None or alone[1] is None else (alone[0], alone[1]),
         constraints_from(report.get("constraints", {})),
         _positive(origin.get("made_at")),

@@ -11,6 +11,7 @@ from typing import Any
 
 from collage_run.printable import printable_line
 
+from collage_core.pipeline.proof import single_label
 from collage_core.placement import VIEW
 from collage_core.report.constraints import prices_text
 from collage_core.report.rounding import limit_text
@@ -90,6 +91,8 @@ def speed_text(report: Mapping[str, Any]) -> str:
         taken = "" if predicted_ms is None else f"predicted {ms_text(predicted_ms)} ms; "
         return f"{taken}not run end to end"
     taken = f"{ms_text(ours['median_ms'])} ms"
+    if report.get("serving"):
+        taken += f" a request, {1000 / ours['median_ms']:.4g} a second"
     if (spread_ms := ours["spread_ms"] or 0.0) > ours["median_ms"]:
         taken += f" (its runs differ by {ms_text(spread_ms)} ms: something else was running)"
     others = {
@@ -237,7 +240,7 @@ def _shortened(reason: str) -> str:
 
 
 def _label(single: Mapping[str, Any]) -> str:
-    return single["backend"] if single["alone"] else f"{single['backend']}+reference"
+    return single_label(single["backend"], single["alone"], single.get("way", ""))
 
 
 def _with_interval(ratio: float | None, half_interval: float | None) -> str:

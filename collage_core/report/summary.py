@@ -135,6 +135,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
         "devices": list(o.placement.target.devices),
         "precisions": list(o.placement.target.precisions),
         "threads": o.placement.target.threads,
+        "serving": None if o.serving is None else asdict(o.serving),
         "peaks": o.peaks and peaks_json(o.peaks),
         "contenders": contenders,
         "faster_than_all": faster_than_all(contenders, o.chosen),
@@ -178,6 +179,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
             {
                 "backend": s.backend,
                 "alone": s.alone,
+                "way": s.way,
                 "predicted_ms": s.placement.predicted_ms if s.placement else None,
                 "unmeasured_kernels": _unmeasured(o, s.placement) if s.placement else None,
                 "reason": s.reason,

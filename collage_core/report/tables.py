@@ -12,6 +12,8 @@ from collage_run.printable import printable_line
 from rich.console import Console, JustifyMethod
 from rich.text import Text
 
+from collage_core.serving import Serving
+
 __all__ = ["Table", "headline"]
 
 _WIDEST = 1 << 20
@@ -21,7 +23,11 @@ def headline(report: Mapping[str, Any]) -> str:
     """Of what a report is: model, devices, threads, precisions that values may be rounded to."""
     devices = " + ".join(report.get("devices", [report["device"]]))  # of older ones nothing else is known
     rounded = "".join(f", {dtype} allowed" for dtype in report.get("precisions", ()))
-    return f"{printable_line(report['model'])} on {devices}, {report['threads']} threads{rounded}"
+    threads = f"{report['threads']} threads"
+    if told := report.get("serving"):
+        serving = Serving(**told)
+        threads = f"{serving.text(report['threads'])}, {serving.concurrency} requests at a time"
+    return f"{printable_line(report['model'])} on {devices}, {threads}{rounded}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,6 +191,9 @@ def _verdict(report: Mapping[str, Any]) -> str:
     measured, predicted = contenders.get("collage", {}).get("median_ms"), report["predicted_ms"]
     if predicted is not None:
         line = f"predicted {predicted:.3f} ms"
+        if told := report.get("serving"):
+            line += " of a session for a request"
+            measured = measured and measured * told["sessions"]
         if measured:
             line += f", measured {measured:.3f} ms ({(predicted - measured) / measured:+.1%} off)"
         lines.append(line)

@@ -16,7 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from io import FileIO
 from pathlib import Path
 from typing import IO, Any
@@ -49,14 +49,26 @@ from collage_core.runtime.build import build
 from collage_core.runtime.kept import KernelStore
 from collage_core.runtime.origin import differences, origin_here
 from collage_core.runtime.plan import called
+from collage_core.serving import Serving
 from collage_core.target import Target
 
-__all__ = ["FORMAT_VERSION", "Bundle", "differences_here", "export", "holds", "load", "read", "save"]
+__all__ = [
+    "FORMAT_VERSION",
+    "Bundle",
+    "differences_here",
+    "export",
+    "holds",
+    "load",
+    "read",
+    "save",
+    "serving_of",
+]
 
 FORMAT_VERSION = 1
 _MANIFEST = "manifest.json"
 _PLACEMENT = "placement.json"
 _SINGLES = "singles.json"
+_SERVING = "serving"
 _MOST_JSON_BYTES = 64 << 20
 """The placement of a model of 10,000 nodes takes some two MB."""
 _MOST_SINGLES = 64
@@ -70,7 +82,8 @@ class Bundle:
 
     origin: processor and versions that it was measured with (`runtime.origin`); empty for those that are here
     when it is saved. singles: what single backends made of the graph when the placement was confirmed, by
-    label (`pipeline.proof.Single`): to compare it with later.
+    label (`pipeline.proof.Single`): to compare it with later. serving: how requests that are asked at a time
+    are to be served; None where nobody has asked for that.
     """
 
     graph: Graph
@@ -78,6 +91,7 @@ class Bundle:
     report: Mapping[str, Any] = field(default_factory=dict)
     origin: Mapping[str, Any] = field(default_factory=dict)
     singles: Mapping[str, Placement] = field(default_factory=dict)
+    serving: Serving | None = None
 
 
 def save(bundle: Bundle, path: str | Path) -> None:
@@ -220,7 +234,8 @@ def _read(
             read_weights = _read_weights if check_weights else _mapped_weights
             weights = read_weights(file, archive)
         graph = from_model(model, external=ExternalData(path.parent, content=weights))
-        return Bundle(graph, placement, dict(manifest["report"]), dict(manifest.get("origin", {})), singles)
+        report, origin = dict(manifest["report"]), dict(manifest.get("origin", {}))
+        return Bundle(graph, placement, report, origin, singles, _serving(manifest))
     except BundleError:
         raise
     except CollageError as error:
@@ -282,6 +297,17 @@ def differences_here(bundle: Bundle, path: str | Path, registry: Registry) -> li
         raise BundleError(f"{path}: {error}") from None
 
 
+def serving_of(path: str | Path) -> Serving | None:
+    """How requests that are asked at a time are to be served, of a bundle that has been loaded."""
+    with FileIO(path, opener=regular) as file, zipfile.ZipFile(file) as archive:
+        return _serving(json.loads(archive.read(_MANIFEST)))
+
+
+def _serving(manifest: Mapping[str, Any]) -> Serving | None:
+    told = manifest.get(_SERVING)  # of older ones nobody has asked for it
+    return None if told is None else Serving(told["concurrency"], told["sessions"])
+
+
 def _texts(bundle: Bundle) -> dict[str, bytes]:
     """What is written besides the graph, by the file's name."""
     placements = [bundle.placement, *bundle.singles.values()]
@@ -291,6 +317,7 @@ def _texts(bundle: Bundle) -> dict[str, bytes]:
         "version": FORMAT_VERSION,
         "origin": origin,
         "report": dict(bundle.report),
+        **({} if bundle.serving is None else {_SERVING: asdict(bundle.serving)}),
     }
     texts = {_PLACEMENT: json.dumps(bundle.placement.to_json()).encode()}
     singles = json.dumps({label: p.to_json() for label, p in bundle.singles.items()}).encode()

@@ -10,6 +10,7 @@ from collage_run.files import regular
 
 from collage_core.cli.arguments import (
     add_json,
+    add_objective,
     add_placing,
     add_rounds,
     costs_of,
@@ -32,6 +33,7 @@ from collage_core.plugins import default_registry
 from collage_core.report.contenders import bench_json
 from collage_core.report.text import bench_text
 from collage_core.runtime.bundle import differences_here, read
+from collage_core.serving import MOST_AT_A_TIME, Serving
 from collage_core.target import Target
 
 NAME = "bench"
@@ -39,7 +41,6 @@ SUMMARY = (
     "Compare a placed model with whole runtimes: each in its own process, in alternating rounds, "
     "stopped while it is not its turn."
 )
-_MOST_AT_A_TIME = 1024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,12 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the model that a bundle was made from, for the peers to load (default: the bundle's own graph, "
         "which Collage has normalised)",
     )
-    parser.add_argument(
-        "--concurrency",
-        type=int,
-        metavar="N",
-        help="ask N requests at a time, and tell how many are answered: by sessions beside each other, each "
-        "with its share of the processors (default: one after the other)",
+    add_objective(
+        parser,
+        "ask N requests at a time, and tell how many are answered: by sessions beside each other, each with "
+        "its share of the processors (default: as the bundle was made for)",
     )
     add_rounds(parser, "the comparison with peers")
     add_placing(parser)
@@ -67,11 +66,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     rounds, costs = rounds_of(args), costs_of(args)
-    concurrency = count_of("--concurrency", args.concurrency, _MOST_AT_A_TIME)
+    concurrency = count_of("--concurrency", args.concurrency, MOST_AT_A_TIME)
     registry = default_registry()
     peers = registry.available_peers(names_of(args.against))
     with ProgressBars() as progress:
-        graph, placement, model_file = _placed(args, progress, rounds)
+        graph, placement, model_file, serving = _placed(args, progress, rounds)
+        if concurrency is None and serving is not None:
+            concurrency = serving.concurrency
         with CostDatabase(costs) as database:
             target = placement.target
             if concurrency is not None:  # then it may be for some of the processors
@@ -89,9 +90,9 @@ def run(args: argparse.Namespace) -> None:
 
 def _placed(
     args: argparse.Namespace, progress: Progress, rounds: int | None
-) -> tuple[Graph, Placement, str | None]:
-    """The graph, its placement, and the file that peers load: the model as it came, unless its shapes were
-    given here or nobody says where a bundle's is.
+) -> tuple[Graph, Placement, str | None, Serving | None]:
+    """The graph, its placement, the file that peers load (the model as it came, unless its shapes were given
+    here or nobody says where a bundle's is), and how it is to be served.
     """
     for file in filter(None, [args.model, args.original]):
         try:
@@ -102,8 +103,8 @@ def _placed(
         bundle = read(args.model, check_weights=True)
         for difference in differences_here(bundle, args.model, default_registry()):
             progress.note(f"note: {difference}")
-        return bundle.graph, bundle.placement, args.original
+        return bundle.graph, bundle.placement, args.original, bundle.serving
     if args.original:
         raise CollageError(f"--original goes with a bundle; {args.model} is none")
-    optimization = optimize_from(args, progress, rounds)
-    return optimization.graph, optimization.placement, None if args.shape else args.model
+    found = optimize_from(args, progress, rounds)
+    return found.graph, found.placement, None if args.shape else args.model, found.serving

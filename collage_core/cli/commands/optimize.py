@@ -6,10 +6,18 @@ import argparse
 from collections.abc import Collection
 from typing import Any
 
-from collage_core.cli.arguments import add_json, add_placing, add_rounds, rounds_of
+from collage_core.cli.arguments import (
+    add_json,
+    add_objective,
+    add_placing,
+    add_rounds,
+    concurrency_of,
+    rounds_of,
+)
 from collage_core.cli.output import require_replaceable, require_writable, show
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
+from collage_core.errors import CollageError
 from collage_core.pipeline.optimize import COLLAGE, Optimization
 from collage_core.report.summary import optimization_json
 from collage_core.report.text import optimization_text
@@ -31,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser, settings: Collection[str] = S
     """settings: see `add_placing`."""
     parser.add_argument("model", help="an ONNX file")
     parser.add_argument("-o", "--output", metavar="FILE", help="bundle to write (default: none)")
+    add_objective(parser, "as many of N requests that are asked at a time (default: as there are threads)")
     add_rounds(parser, "each end-to-end comparison")
     add_placing(parser, settings)
     add_json(parser)
@@ -39,13 +48,15 @@ def add_arguments(parser: argparse.ArgumentParser, settings: Collection[str] = S
 def run(args: argparse.Namespace) -> None:
     if args.output is not None:
         _require_writable(args.output, args.model)
+    if args.concurrency is not None and concurrency_of(args) is None:
+        raise CollageError("--concurrency goes with --objective throughput")
     rounds = rounds_of(args)
     best: Optimization | None = None
 
     def keep(found: Optimization) -> dict[str, Any]:
         nonlocal best
         report = optimization_json(found, args.model)
-        bundle = Bundle(found.graph, found.placement, report, singles=found.rivals)
+        bundle = Bundle(found.graph, found.placement, report, singles=found.rivals, serving=found.serving)
         # What was found before, and is there, stays as it is: with when and how long it was measured.
         if args.output and not (found.is_recalled and holds(args.output, bundle, whatever=_OF_ONE_CALL)):
             save(bundle, args.output)
