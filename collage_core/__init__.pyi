@@ -71,6 +71,7 @@ from .search.op_level import OpLevelSearch
 from .search.problem import Problem, Solution
 from .search.searcher import Searcher, SearchResult, SearchTask
 from .search.transitions import Transitions
+from .serving import Serving
 from .steering import PlacementFile, placement_yaml, read_placement
 from .target import Target
 
@@ -126,6 +127,7 @@ __all__ = [
     "SearchResult",
     "SearchTask",
     "Searcher",
+    "Serving",
     "Session",
     "Silent",
     "Solution",

@@ -58,6 +58,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "hookspecs": {"backend", "devices", "ir", "quantizer"},
     "placement": {"backend", "target", "errors", "formats"},
     "rounding": {"backend", "formats", "ir", "placement"},
+    "serving": {"errors"},
     "standard_output": set(),
     "probing": {"backend", "ir", "target"},
     "discovery": {"folders", "probing"},
@@ -80,17 +81,17 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "testing": {"backend", "costs", "target", "devices", "errors", "formats", "ir", "plugins", "reference"},
     "runtime": {
         *("backend", "target", "devices", "errors", "folders", "formats", "ir", "placement"),
-        *("plugins", "private_files", "sources"),
+        *("plugins", "private_files", "serving", "sources"),
     },
     "inference": {"errors", "formats", "ir", "runtime"},
     "steering": {"candidates", "target", "errors", "formats", "ir", "placement", "plugins"},
     "measuring": {
         *("backend", "candidates", "costs", "target", "errors", "formats", "ir", "placement", "plugins"),
-        *("rounding", "runtime", "search", "sources", "worker"),
+        *("rounding", "runtime", "search", "serving", "sources", "worker"),
     },
     "pipeline": {
         *("backend", "candidates", "costs", "target", "errors", "formats", "ir", "measuring", "placement"),
-        *("plugins", "rounding", "runtime", "search", "sources", "steering", "worker"),
+        *("plugins", "rounding", "runtime", "search", "serving", "sources", "steering", "worker"),
     },
     "onnx_backend": {
         *("backend", "candidates", "costs", "target", "errors", "formats", "ir", "measuring", "placement"),
@@ -99,11 +100,11 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "doctor": {"backend", "costs", "target", "errors", "plugins"},
     "report": {
         *("backend", "candidates", "costs", "doctor", "errors", "formats", "ir", "measuring", "pipeline"),
-        *("placement", "plugins", "rounding"),
+        *("placement", "plugins", "rounding", "serving"),
     },
     "cli": {
         *("candidates", "costs", "target", "doctor", "errors", "formats", "ir", "measuring"),
-        *("pipeline", "placement", "plugins", "report", "runtime", "steering", "worker"),
+        *("pipeline", "placement", "plugins", "report", "runtime", "serving", "steering", "worker"),
     },
 }
 """Packages and modules of core, and what each may import of core besides itself."""

@@ -149,7 +149,7 @@ def test_times_are_those_of_the_runs() -> None:
 
 
 def test_a_run_of_several_requests_is_shared_out_among_them() -> None:
-    several = replace(contender("several", seconds=0.04), requests=4)
+    several = replace(contender("several", seconds=0.04), shares=4)
     outcome = measure_rounds([several], Rounds(5))["several"]
     assert outcome.samples is not None
     assert 10 <= min(outcome.samples.times_ms) < 20

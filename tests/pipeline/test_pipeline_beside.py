@@ -13,7 +13,8 @@ from collage_core.backend import PeerSession
 from collage_core.errors import BackendError
 from collage_core.formats import Array
 from collage_core.measuring.beside import Load, SessionsBeside
-from collage_core.pipeline.benchmark import ONE_SESSION, _ways
+from collage_core.pipeline.benchmark import ONE_SESSION, _load, _ways
+from collage_core.serving import Serving
 from collage_core.target import Target
 
 _X = np.array([1.0, 2.0], np.float32)
@@ -96,11 +97,56 @@ def test_there_are_as_many_sessions_as_processors_suffice_for(
 ) -> None:
     four = Target("cpu", 4)
     monkeypatch.setattr(Target, "default", staticmethod(lambda: four))
-    assert Load.of(concurrency, threads) == expected
+    load = _load(concurrency, threads)
+    assert load is not None
+    assert (load.sessions, load.requests) == expected
+    assert load.shares == load.requests, "of all that a run answers"
 
 
 def test_peers_take_part_with_one_session_and_with_several() -> None:
     assert _ways(None, 2) == {"": None}
-    assert _ways(2, 2) == {"": Load(2, 8), ONE_SESSION: Load(1, 8)}
-    assert _ways(8, 2) == {"": Load(2, 32), ONE_SESSION: Load(1, 32)}
-    assert _ways(1, 2) == {ONE_SESSION: Load(1, 4)}
+    assert _ways(2, 2) == {"": Load(2, 8, 8), ONE_SESSION: Load(1, 8, 8)}
+    assert _ways(8, 2) == {"": Load(2, 32, 32), ONE_SESSION: Load(1, 32, 32)}
+    assert _ways(1, 2) == {ONE_SESSION: Load(1, 4, 4)}
+
+
+def test_parts_are_timed_while_the_others_answer() -> None:
+    other_runs = threading.Event()
+    other = _Doubling(other_runs.set)
+
+    class Parted(_Doubling):
+        def parts_ms(self) -> list[float]:
+            assert other_runs.wait(30), "nothing runs beside it"
+            return [1.0, 2.0]
+
+    first = Parted()
+    for session in (first, other):
+        session.set_inputs({"x": _X})
+    beside = SessionsBeside([first, other], 8)
+    assert beside.parts_ms() == [1.0, 2.0]
+    assert not first.runs
+    ran = other.runs.total()
+    beside.run()
+    assert first.runs.total() + other.runs.total() == ran + 8, "nobody runs on"
+
+
+def test_a_request_that_fails_beside_parts_that_are_timed_fails_them() -> None:
+    def fail() -> None:
+        failed.set()
+        raise BackendError("no more")
+
+    failed = threading.Event()
+
+    class Parted(_Doubling):
+        def parts_ms(self) -> list[float]:
+            failed.wait(30)
+            return [1.0]
+
+    with pytest.raises(BackendError, match="no more"):
+        SessionsBeside([Parted(), _Doubling(fail)], 4).parts_ms()
+
+
+def test_what_a_request_takes_of_a_session_is_so_many_times_what_it_takes_of_all() -> None:
+    load = Load.of(Serving(3, 2))
+    assert load == (2, 12, 12)
+    assert load.of_a_session == (2, 12, 6)

@@ -1,6 +1,7 @@
 """An operator library, and a graph library that is slow on single operators and on long chains, and fast on
 pairs. It declines Exp, dies when it is asked about Tan and when it builds what holds Cos, and takes long to
-build what holds Sin. What takes how long is said in milliseconds at $PIPELINE_PACE 1.
+build what holds Sin. What takes how long is said in milliseconds at $PIPELINE_PACE 1, on a single thread
+$PIPELINE_ALONE times that.
 """
 
 from __future__ import annotations
@@ -40,9 +41,11 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
 class _Slow(Kernel):
     """Runs unary operators one after the other, and sleeps until its time is up."""
 
-    def __init__(self, subgraph: Subgraph, milliseconds: float) -> None:
+    def __init__(self, subgraph: Subgraph, target: Target, milliseconds: float) -> None:
         self._functions = [_FUNCTIONS[n.op_type] for n in subgraph.nodes]
         self._seconds = milliseconds / 1000 * float(os.environ.get("PIPELINE_PACE", "1"))
+        if target.threads == 1:
+            self._seconds *= float(os.environ.get("PIPELINE_ALONE", "1"))
 
     def bind(
         self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, queue: Queue
@@ -73,7 +76,7 @@ class Operators(Backend):
         return [plain_variant(subgraph)]
 
     def build(self, subgraph: Subgraph, variant: Variant, target: Target) -> Kernel:
-        return _Slow(subgraph, OPERATOR_MS)
+        return _Slow(subgraph, target, OPERATOR_MS)
 
 
 class Pairs(Backend):
@@ -101,7 +104,7 @@ class Pairs(Backend):
         if "Cos" in ops:
             os.abort()
         size = len(subgraph.nodes)
-        return _Slow(subgraph, {1: SINGLE_MS, 2: PAIR_MS}.get(size, LONG_MS * size))
+        return _Slow(subgraph, target, {1: SINGLE_MS, 2: PAIR_MS}.get(size, LONG_MS * size))
 
 
 class Backwards:
