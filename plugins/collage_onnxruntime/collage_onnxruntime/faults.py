@@ -6,6 +6,7 @@ from __future__ import annotations
 from collage_core.graph_library import Fault
 from collage_core.ir import Node, Operator
 from collage_core.resizing import doubtful_resize
+from collage_core.target import processor
 
 __all__ = ["fault_of", "is_cubic_resize"]
 
@@ -74,6 +75,24 @@ def _lstm(op: Operator) -> str | None:
     return "does not clip LSTM's cell where it is read" if op.attribute("clip") else None
 
 
+def _product(op: Operator) -> str | None:
+    """On processors whose sums of products are too narrow constant weights are made uint8 (`open_session`).
+    What is computed stays as it is.
+    """
+    if processor().multiplies_int8:
+        return None
+    data, weights = (op.node.inputs[k] for k in (_OPERANDS[op.op_type]))
+    if "Q" not in op.op_type and "Integer" not in op.op_type:  # floats: what they were made from
+        sources = [op.graph.producer(v) for v in (data, weights)]
+        if any(n is None or n.op_type != "DequantizeLinear" for n in sources):
+            return None
+        data, weights = (n.inputs[0] for n in sources if n is not None)
+    dtypes = [op.graph.type_of(v).dtype for v in (data, weights)]
+    if dtypes != ["uint8", "int8"] or op.graph.is_constant(weights):
+        return None
+    return "lets sums of uint8 by int8 that is computed saturate on this processor"
+
+
 def _resize(op: Operator) -> str | None:
     reason = doubtful_resize(op)
     return None if reason is None else f"resizes otherwise: {reason}"
@@ -86,7 +105,14 @@ def _shrink(op: Operator) -> str | None:
     return f"shrinks {type.dtype} in float32"
 
 
+_OPERANDS = {
+    **dict.fromkeys(["Conv", "Gemm", "MatMul", "MatMulInteger"], (0, 1)),
+    **dict.fromkeys(["QLinearConv", "QLinearMatMul"], (0, 3)),
+}
+"""Of products: which inputs are multiplied."""
+
 _FAULTS: dict[str, Fault] = {
+    **dict.fromkeys(_OPERANDS, _product),
     "Attention": _attention,
     "BatchNormalization": _batch_normalization,
     "ConvInteger": _convolution_of_integers,

@@ -40,9 +40,11 @@ _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 """Which class of exception it is, before what it says."""
 _UNASKED = ["WeightBiasQuantization"]
 """Optimisations that change answers: this one quantises weights that are floats, beside data that is not."""
-_EXACT = {"session.qdq_matmulnbits_accuracy_level": "1"}
+_EXACT = {"session.qdq_matmulnbits_accuracy_level": "1", "session.x64quantprecision": "1"}
 """Products with weights of four or eight bits in blocks are computed in float32. By default (4) the library
-rounds the other operand to int8, which the model does not say.
+rounds the other operand to int8, which the model does not say. Those of whole numbers use sums that do not
+saturate, where the processor's own for signed weights would
+(https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "when and why").
 """
 _FATAL = 4
 """Log nothing less: what goes wrong is raised as well."""

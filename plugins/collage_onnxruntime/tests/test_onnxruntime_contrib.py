@@ -187,7 +187,8 @@ def test_gemms(activation: dict[str, Any]) -> None:
 
 
 _WHOLE: dict[str, Array] = {
-    "b": RNG.integers(-127, 128, (8, 6)).astype(np.int8),
+    # Of seven bits: with more, sums of the library's own saturate on older processors.
+    "b": RNG.integers(-63, 64, (8, 6)).astype(np.int8),
     "bs": RNG.uniform(0.01, 0.02, 6).astype(np.float32),
     "bz": RNG.integers(-3, 4, 6).astype(np.int8),
     "bias": floats(6),

@@ -12,9 +12,10 @@ from collage_onnxruntime.backend import OnnxRuntimeBackend
 from collage_onnxruntime.session import Waiting, open_session
 from onnxruntime_groups import array
 
+from collage_core.errors import Refusal
 from collage_core.formats import Array
 from collage_core.ir import Graph, Subgraph, subgraph_model
-from collage_core.target import Target
+from collage_core.target import Target, processor
 from collage_core.testing import check_group
 
 _RNG = np.random.default_rng(3)
@@ -66,3 +67,35 @@ def test_weights_are_multiplied_as_the_model_has_them(
     monkeypatch.chdir(tmp_path)
     assert {"QLinearConv"} == _operators(_graph(_QUANTISED)) & {"QLinearConv", "Conv"}
     assert {"Conv"} == _operators(_graph(_FLOATS)) & {"QLinearConv", "Conv"}
+
+
+_PRODUCTS = {
+    "MatMulInteger": "(uint8[4,32] a, int8[32,8] b) => (int32[4,8] c) { c = MatMulInteger (a, b) }",
+    "QLinearMatMul": """(uint8[4,32] a, int8[32,8] b) => (uint8[4,8] c)
+        <float s = {0.02}, uint8 z = {0}, int8 y = {0}, float t = {10.0}> {
+        c = QLinearMatMul (a, s, z, b, s, y, t, z) }""",
+    "QLinearConv": """(uint8[1,8,6,6] a, int8[4,8,3,3] b) => (uint8[1,4,4,4] c)
+        <float s = {0.02}, uint8 z = {0}, int8 y = {0}, float t = {10.0}> {
+        c = QLinearConv (a, s, z, b, s, y, t, z) }""",
+    "MatMul": """(uint8[4,32] a, int8[32,8] b) => (uint8[4,8] c)
+        <float s = {0.02}, uint8 z = {0}, int8 y = {0}, float t = {10.0}> {
+        d = DequantizeLinear (a, s, z) e = DequantizeLinear (b, s, y) f = MatMul (d, e)
+        c = QuantizeLinear (f, t, z) }""",
+}
+
+
+@pytest.mark.parametrize("name", _PRODUCTS)
+def test_large_products_are_summed_wide_enough_or_declined(name: str) -> None:
+    """As large as eight bits allow: two of them are beyond 16 bits, in which older processors sum them."""
+    graph = written(_PRODUCTS[name])
+    group, inputs = Subgraph(graph, graph.all_nodes), {}
+    for value in graph.inputs:
+        type = graph.type_of(value)
+        low, high = {"uint8": (200, 256), "int8": (100, 128)}[type.dtype]
+        inputs[value] = _RNG.integers(low, high, type.static_shape).astype(type.dtype)
+    if processor().multiplies_int8:
+        check_group(OnnxRuntimeBackend(), group, inputs, Target("cpu", 2), repeatable=False)
+    else:
+        refusal = OnnxRuntimeBackend().variants(group, Target("cpu", 2))
+        assert isinstance(refusal, Refusal)
+        assert "saturate on this processor" in refusal.reason

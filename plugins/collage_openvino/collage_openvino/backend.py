@@ -16,7 +16,7 @@ from collage_core.backend import (
 from collage_core.errors import BackendError, Refusal
 from collage_core.formats import BFLOAT16, CPU, Format
 from collage_core.ir import Subgraph, TensorType, bodies_of
-from collage_core.target import Target
+from collage_core.target import Target, processor
 from collage_openvino import __version__
 from collage_openvino.library import DISTRIBUTION, find_library, library_version
 from collage_openvino.variants import variants
@@ -71,9 +71,12 @@ class OpenvinoBackend(Backend):
         return stored_kernel(subgraph, variant, target)
 
     def converts(self, type: TensorType, source: Format, destination: Format, target: Target) -> bool:
-        """Only to and from bfloat16: how values lie inside a group is the library's own affair."""
+        """Only to and from bfloat16: how values lie inside a group is the library's own affair. Where the
+        processor does not round to it, it cuts off.
+        """
         return (
             type.dtype == "float32"
+            and processor().multiplies_bfloat16
             and {source.dtype, destination.dtype} == {"float32", BFLOAT16}
             and source.layout == destination.layout
             and source.device == destination.device == CPU

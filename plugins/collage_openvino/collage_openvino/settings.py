@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from collage_run.processor import processor
+
 __all__ = ["NOTHING_ELSE", "THROUGHPUT", "properties"]
 
 NOTHING_ELSE: Mapping[str, str | None] = MappingProxyType({})
@@ -37,5 +39,7 @@ def properties(
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
         "KV_CACHE_PRECISION": "f32",
         "EXCLUSIVE_ASYNC_REQUESTS": "YES" if shared else "NO",
+        # Products of eight bits would be summed in 16, and saturate: they are computed in float32 then
+        **({} if processor().multiplies_int8 else {"LP_TRANSFORMS_MODE": "NO"}),
     }
     return {name: value for name, value in {**chosen, **settings}.items() if value is not None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from collage_openvino import backend
 from collage_openvino.backend import OpenvinoBackend
 from collage_run.restoring import restore
 from openvino_groups import NOTHING, TARGET, f
@@ -17,6 +18,9 @@ from collage_core.target import Processor, Target, processor
 from collage_core.testing import make_group, node
 
 _ROUNDING = Target("cpu", 2, ("bfloat16",))
+_UNITS = pytest.mark.skipif(
+    not processor().multiplies_bfloat16, reason="the processor has no instructions for it"
+)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +42,7 @@ def test_bfloat16_is_offered_where_it_is_allowed_and_the_processor_multiplies_it
     assert {t.dtype for v in offered for t in (*v.inputs, *v.outputs)} == dtypes
 
 
-@pytest.mark.skipif(not processor().multiplies_bfloat16, reason="the processor has no instructions for it")
+@_UNITS
 def test_the_whole_model_is_computed_in_bfloat16_between_two_conversions() -> None:
     """Not only stored so: a weight of 1 + 2^-9 is 1 in bfloat16."""
     x = np.array([[1, -1]], np.float32)
@@ -60,14 +64,25 @@ def test_the_whole_model_is_computed_in_bfloat16_between_two_conversions() -> No
     assert answers == {"float32": [[2**-9, 2**-9]], "bfloat16": [[0.0, 0.0]]}
 
 
+def test_a_processor_without_bfloat16_converts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library cuts off there, and does not round."""
+    type = TensorType("float32", (2, 3))
+    wide, narrow = plain("float32", (2, 3)), plain("bfloat16", (2, 3))
+    for instructions, expected in ((("avx2",), False), (("avx2", "avx512_bf16"), True)):
+        monkeypatch.setattr(backend, "processor", lambda told=instructions: Processor("any", told))
+        assert OpenvinoBackend().converts(type, wide, narrow, TARGET) is expected
+        assert OpenvinoBackend().converts(type, narrow, wide, TARGET) is expected
+
+
+@_UNITS
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1)])
 def test_conversions_to_and_from_bfloat16(order: tuple[int, ...]) -> None:
-    """On any processor, and as they are restored, too."""
-    type, backend = TensorType("float32", (1, 3, 5, 7)), OpenvinoBackend()
+    """As they are restored, too."""
+    type, library = TensorType("float32", (1, 3, 5, 7)), OpenvinoBackend()
     wide, narrow = (Format.of(t, type.static_shape, order) for t in ("float32", "bfloat16"))
     for source, destination in ((wide, narrow), (narrow, wide)):
-        assert backend.converts(type, source, destination, TARGET)
-        kernel = backend.build_conversion(type, source, destination, TARGET)
+        assert library.converts(type, source, destination, TARGET)
+        kernel = library.build_conversion(type, source, destination, TARGET)
         stored = kernel.stored()
         assert stored is not None
         for built in (kernel, restore(stored)):
@@ -75,7 +90,7 @@ def test_conversions_to_and_from_bfloat16(order: tuple[int, ...]) -> None:
             x[...] = f(*type.static_shape)
             built.bind([x], [y], NOTHING, IMMEDIATE)()
             np.testing.assert_array_equal(y, x.astype(destination.dtype))
-    assert not backend.converts(type, wide, wide, TARGET)
-    assert not backend.converts(type, wide, Format("bfloat16", (0, 3, 1, 2)), TARGET)
+    assert not library.converts(type, wide, wide, TARGET)
+    assert not library.converts(type, wide, Format("bfloat16", (0, 3, 1, 2)), TARGET)
     nothing = TensorType("float32", (0, 3))
-    assert not backend.converts(nothing, plain("float32", (0, 3)), plain("bfloat16", (0, 3)), TARGET)
+    assert not library.converts(nothing, plain("float32", (0, 3)), plain("bfloat16", (0, 3)), TARGET)
