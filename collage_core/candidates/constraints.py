@@ -126,6 +126,7 @@ class Kept:
             (backend.lower(), None if selector is None else _excluded(graph, selector))
             for backend, selector in constraints.excluded
         ]
+        self._kept_from: dict[str, NodeSet] = {}
         self._group_of: dict[int, int] = {}
         for number, (nodes, group) in enumerate(self.groups):
             for i in nodes:
@@ -139,12 +140,21 @@ class Kept:
         """Whether a backend is kept out altogether."""
         return any(b == backend.lower() and of is None for b, of in self._excluded)
 
+    def kept_from(self, backend: str) -> NodeSet:
+        """Nodes that a backend may not run, whatever else is in its group."""
+        name = backend.lower()
+        if name not in self._kept_from:
+            nodes = NodeSet(i for i, (pinned, _) in self.pins.items() if pinned.lower() != name)
+            for excluded, of in self._excluded:
+                if excluded == name:
+                    nodes = nodes | (self.graph.all_nodes if of is None else of)
+            self._kept_from[name] = nodes
+        return self._kept_from[name]
+
     def allows(self, subgraph: Subgraph, backend: str, variant: Variant) -> bool:
         """Whether a candidate may be used."""
         nodes, name = subgraph.node_set, backend.lower()
-        if any(self.pins.get(i, (name,))[0].lower() != name for i in nodes):
-            return False
-        if any(b == name and (of is None or not nodes.isdisjoint(of)) for b, of in self._excluded):
+        if not nodes.isdisjoint(self.kept_from(name)):
             return False
         if any(not nodes.isdisjoint(t) and not t <= nodes for t in self.together):
             return False

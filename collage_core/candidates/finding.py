@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -81,6 +81,8 @@ def generate_candidates(
     for backend in sorted(backends, key=lambda b: kinds[b.name] is BackendKind.GRAPH):
         kind = kinds[backend.name]
         own = (taken or {}).get(backend.name)
+        if own is not None:  # what it may not have must not spoil the groups around it
+            own = replace(own, nodes=own.nodes - kept.kept_from(backend.name))
         with not_for_others():
             offers, declined = _offers_of(graph, backend, kind, target, own, kernels)
         found += [c for c in offers if kept.allows(c.subgraph, c.backend, c.variant)]

@@ -16,7 +16,7 @@ from collage_core.ir import Graph, Node, Operator, Subgraph
 from collage_core.ir.bodies import bodies_of
 from collage_core.ir.randomness import Drawn, random_values
 from collage_core.reference import evaluate_nodes
-from collage_core.reference.evaluator import A_BIT_OFF, A_STEP_OFF, QUANTISING_OPS
+from collage_core.reference.evaluator import A_BIT_OFF, A_STEP_OFF, QUANTISING_OPS, is_sum
 
 __all__ = [
     "Difference",
@@ -78,6 +78,8 @@ _BESIDE_ROUNDING = 2.0
 """So many times the error that rounding alone makes may a rounded answer have, at its worst element and on
 the whole: another order of the same sums, or other places to round at, make another error of that size.
 """
+_FEWEST_SUMS = 8
+"""One after the other: what is made of fewer is a formula, in which a fault could hide, and no network."""
 _MOST_ROUNDING = 0.25
 """Where rounding alone makes more than that of the whole (RMS over RMS), nothing is allowed for it: it leaves
 too little of the answer to tell a right one by.
@@ -126,8 +128,8 @@ def standards(
     graph's where None) are held to. A float counts by the least precise type that it was computed in there:
     a float32 that is cast to float64 in the end is no more precise for that. So does one of the types
     `rounded_to`, in which something is stored on the way; then it is held to what that alone does as well
-    (`answers`: see `Rounded`). So is what a whole graph computes. What is quantised on the way may be a step
-    off (`Quantised`).
+    (`answers`: see `Rounded`). So is what a whole graph computes by many sums of sums. What is quantised on
+    the way may be a step off (`Quantised`).
     """
     nodes = graph.nodes if nodes is None else tuple(nodes)
     is_whole = len(nodes) == len(graph.nodes)
@@ -142,9 +144,12 @@ def standards(
             # Through whole numbers (shapes, masks, indices) nothing becomes less precise.
             if (dtype := graph.type_of(v).dtype) in _TOLERANCES:
                 found[v] = max((dtype, *inside, *before, *rounded_to), key=tolerance)
-    if answers is not None and (rounded_to or is_whole):
+    if answers is not None and rounded_to:
+        found = {v: Rounded(s, answers, s) if isinstance(s, str) else s for v, s in found.items()}
+    elif answers is not None and is_whole:
+        deep = {v for v, depth in _summed(graph, nodes).items() if depth >= _FEWEST_SUMS}
         found = {
-            v: Rounded(s, answers, s if rounded_to else A_BIT_OFF) if isinstance(s, str) else s
+            v: Rounded(s, answers, A_BIT_OFF) if v in deep and isinstance(s, str) else s
             for v, s in found.items()
         }
     for v, depth in _quantised(graph, nodes).items():
@@ -154,6 +159,15 @@ def standards(
     return found | {
         v: _with_rounded_ends(drawn, rounded_to) for v, drawn in random_values(graph, nodes).items()
     }
+
+
+def _summed(graph: Graph, nodes: Iterable[Node]) -> dict[str, int]:
+    """By value, of how many sums one after the other it is made."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        depth = max((found.get(v, 0) for v in node.inputs), default=0) + is_sum(graph, node)
+        found.update((v, depth) for v in filter(None, node.outputs))
+    return found
 
 
 def _quantised(graph: Graph, nodes: Iterable[Node]) -> dict[str, int]:
@@ -275,10 +289,13 @@ def _beside_rounding(result: Array, expected: Array, rounded: Array, way: str) -
     if not on_the_whole <= (_MOST_QUANTISING if is_quantised else _MOST_ROUNDING):
         return f"{what} alone leaves too little of it"
     most = on_the_whole * (1.0 if is_quantised else _BESIDE_ROUNDING)
-    if _error(result, expected) <= _BESIDE_ROUNDING * alone and rms_error(result, expected) <= most:
+    is_near, off = _error(result, expected) <= _BESIDE_ROUNDING * alone, rms_error(result, expected)
+    if is_near and off <= most:
         return None
     if is_quantised:
         return f"more than a step here and there makes, {alone:.2g}"
+    if is_near:
+        return f"{off:.2g} on the whole, more than twice the {on_the_whole:.2g} that rounding alone makes"
     return f"more than twice the {alone:.2g} that rounding alone makes"
 
 

@@ -73,8 +73,7 @@ def reference_environment() -> dict[str, str]:
 
 def reference_worker() -> Worker:
     """A process to run graphs in, one after the other, by `record` and `reference_values`."""
-    # One thread: NumPy's OpenBLAS with two loses more by waiting than it gains where cores are few or shared.
-    return Worker(ReferenceBackend().environment(Target(threads=1)))
+    return Worker(ReferenceBackend().environment(Target()))
 
 
 def record(

@@ -73,7 +73,7 @@ class Machine:
 
     def remedy(self, name: str) -> str:
         """Whose fault something is, and what to do without that backend."""
-        return f"({name} {self.backends[name].info().version}; to do without it: --without {name})"
+        return f"({name} {self.backends[name].info().version}; to do without it: --exclude {name})"
 
     @property
     def converters(self) -> Mapping[str, Backend]:

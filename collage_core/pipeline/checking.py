@@ -16,10 +16,12 @@ from collage_core.errors import BackendError, ModelError, PlacementError, Refusa
 from collage_core.formats import CPU
 from collage_core.ir import Graph, Subgraph
 from collage_core.ir.digests import structure_digest
+from collage_core.ir.randomness import random_values
 from collage_core.measuring.beside import Load
 from collage_core.measuring.bounding import search_placement
 from collage_core.measuring.calibration import calibrate
 from collage_core.measuring.comparison import Comparison, Contest, Plan
+from collage_core.measuring.end_to_end import AMPLIFIES
 from collage_core.measuring.entrants import placement_entrant
 from collage_core.measuring.known_costs import look_up
 from collage_core.measuring.machine import Machine
@@ -91,6 +93,8 @@ def check_bundle(
         tuple(version_changes(bundle.origin, registry)),
         None if then is None else (then, processor().model),
         prediction,
+        AMPLIFIES in record.details,
+        not random_values(graph).keys().isdisjoint(graph.outputs),
     )
 
 

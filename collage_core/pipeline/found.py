@@ -27,10 +27,10 @@ from collage_core.search.searcher import SearchResult
 __all__ = ["Found"]
 
 _OPENING_SHARE = 0.5
-_LEAST_OPENING_S = 5.0
+_LEAST_OPENING_S, _LEAST_FIRST_S = 5.0, 30.0
 _SLOWEST = 3.0
-"""Opening what has not run yet may take a share of the time that is left, so many seconds, or so many times
-what the slowest of the others took.
+"""Opening what has not run yet may take a share of the time that is left, so many seconds (more where nothing
+has run: there would be no answer), or so many times what the slowest of the others took.
 """
 
 _STARTING_S = 2.0
@@ -169,7 +169,8 @@ class Found:
             for p in new
         ]
         took_s = max(opened_s.values(), default=0.0)
-        share_s = max(_OPENING_SHARE * left_s, _SLOWEST * took_s, _LEAST_OPENING_S)
+        least_s = _LEAST_OPENING_S if self.has_answer else min(_LEAST_FIRST_S, candidate_limit_s())
+        share_s = max(_OPENING_SHARE * left_s, _SLOWEST * took_s, least_s)
         return round(min(max(limits_s), share_s, OPEN_LIMIT_S), 1) if new else OPEN_LIMIT_S
 
     def left_out(self, effort: Effort) -> tuple[str, ...]:

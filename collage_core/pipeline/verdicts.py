@@ -96,7 +96,8 @@ class Facts:
     wrong: why its answers are not the reference's, None where they are. error: how far they are off, as
     docs/measuring.md defines it. median_ms: None where they are wrong. own: backends that run a part.
     singles: libraries alone that ran beside it, by label; not_compared: why others did not, by name.
-    versions: those that are others now. processor: models of then and now, where they differ.
+    versions: those that are others now. processor: models of then and now, where they differ. amplifies:
+    whether answers are right for what the model makes of rounding. is_random: whether some hang on drawn numbers.
     """
 
     file: str
@@ -110,6 +111,8 @@ class Facts:
     versions: tuple[VersionChange, ...] = ()
     processor: tuple[str, str] | None = None
     prediction: Prediction | None = None
+    amplifies: bool = False
+    is_random: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +139,20 @@ def verdicts(facts: Facts) -> tuple[Verdict, ...]:
     return tuple(found)
 
 
+def _right(facts: Facts) -> str:
+    off = f"{facts.error:.1g} of the output's scale" if facts.error else ""
+    if facts.amplifies:
+        told = f"off by {off}, no more than twice what rounding alone makes of this model"
+    else:
+        told = "the same as the reference's" + (off and f", within {off}")
+    return told + ("; what hangs on random numbers, by range alone" if facts.is_random else "")
+
+
 def _said(facts: Facts) -> Iterator[Verdict]:
     if facts.wrong is not None:
         yield Verdict("answers", Status.WRONG, f"answers: not the reference's: {facts.wrong}")
     else:
-        within = f", within {facts.error:.1g} of the output's scale" if facts.error else ""
-        yield Verdict("answers", Status.BEST, f"answers: the same as the reference's{within}")
+        yield Verdict("answers", Status.BEST, f"answers: {_right(facts)}")
         yield _speed(facts)
         if facts.processor is None:
             yield from _since_then(facts)

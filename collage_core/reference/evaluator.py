@@ -59,7 +59,7 @@ class NodeEvaluator:
 
     def __init__(self, graph: Graph, node: Node) -> None:
         self.node = node
-        self.sums = _sums(graph, node)
+        self.sums = is_sum(graph, node)
         self._types = {v: graph.type_of(v) for v in node.outputs if v}
         proto = to_node_proto(node)
         self.reads: tuple[str, ...] = tuple(dict.fromkeys(v for v in node.inputs if v))
@@ -233,11 +233,12 @@ def _a_bit_off(array: Array, seed: int) -> Array:
     return off
 
 
-def _sums(graph: Graph, node: Node) -> bool:
+def is_sum(graph: Graph, node: Node) -> bool:
+    """Whether what it computes depends on the order of a sum."""
     if node.domain or node.op_type in _CHOOSING:
         return False
-    is_sum = op_kind(graph, node) in (OpKind.REDUCTION, OpKind.OUT_ELEMWISE_FUSABLE)
-    return is_sum or node.op_type in _SUMMING
+    sums = op_kind(graph, node) in (OpKind.REDUCTION, OpKind.OUT_ELEMWISE_FUSABLE)
+    return sums or node.op_type in _SUMMING
 
 
 def stored_as(array: Array, dtype: str) -> Array:

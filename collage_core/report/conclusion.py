@@ -68,7 +68,9 @@ def contenders_table(
     ]
     for s in singles:
         if (label := _label(s)) not in contenders:
-            rows.append((label, *"-" * 6, f"not run: {_predicted(s)}"))
+            failed = s.get("failed")  # of older reports nobody knows
+            why = f"failed: {_shortened(failed)}" if failed else f"not run: {_predicted(s)}"
+            rows.append((label, *"-" * 6, why))
     header = ("contender", "median ms", "IQR ms", "of collage's", "as it came", "sittings", "retaken", "")
     return Table(header, rows, right=range(1, 7))
 
@@ -226,7 +228,9 @@ def _checked(report: Mapping[str, Any]) -> str:
     error = report["max_rel_error"]
     checks = ["not run end to end" if error is None else f"against the reference, {within(error)}"]
     if report.get("amplifies_rounding"):
-        checks[0] += ", which rounding alone makes of this model"
+        checks[0] += ", no more than twice what rounding alone makes of this model"
+    if report.get("random_outputs") and error is not None:
+        checks[0] += "; what hangs on random numbers, by shape, element type and range"
     original = report.get("original")  # of reports saved before there were any
     if original and not original["unchecked"]:
         checks.append(f"the reference against the model as it was given, {within(original['max_rel_error'])}")

@@ -12,7 +12,7 @@ from typing import Any
 from collage_core.backend import BackendKind
 from collage_core.formats import Format
 from collage_core.ir import Graph, Subgraph
-from collage_core.ir.randomness import drawing_nodes, seed_of
+from collage_core.ir.randomness import drawing_nodes, random_values, seed_of
 from collage_core.measuring.end_to_end import AMPLIFIES, PARTS
 from collage_core.measuring.in_place import InPlace, kernel_key
 from collage_core.pipeline.error_limit import Spent
@@ -152,6 +152,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
         "errors": _errors(o.original) if o.original else [],
         "original": _original(o.original) if o.original else None,
         "second_opinion": asdict(o.opinion) if o.opinion else None,
+        "random_outputs": [v for v in o.graph.outputs if v in random_values(o.graph)],
         "random": [{"node": n.name, "op": n.op_type, "seed": seed_of(n)} for n in drawing_nodes(o.graph)],
         **placed,
         "search": {
@@ -183,6 +184,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
                 "predicted_ms": s.placement.predicted_ms if s.placement else None,
                 "unmeasured_kernels": _unmeasured(o, s.placement) if s.placement else None,
                 "reason": s.reason,
+                "failed": _failure(o, s.label),
             }
             for s in o.singles
         ],
@@ -192,6 +194,12 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
             name: _counted([str(r) for r in refusals]) for name, refusals in o.candidates.refusals.items()
         },
     }
+
+
+def _failure(o: Optimization, label: str) -> str | None:
+    """Why what goes by that label failed as a whole; None where it did not."""
+    said = (reason.partition(f"{label}: ") for reason in o.rejected)
+    return next((why for before, _, why in said if why and not before), None)
 
 
 def _unmeasured(o: Optimization, placement: Placement) -> int:

@@ -50,7 +50,7 @@ def test_it_costs_itself_and_is_told(name: str, parse: Parse, tmp_path: Path) ->
     )
     assert [g.backend for g in found.placement.groups] in (["reference"], [name])
     (told,) = [note for note in notes.told if _SAID[name] in note]
-    assert told.endswith(f"({name} 1.5; to do without it: --without {name})")
+    assert told.endswith(f"({name} 1.5; to do without it: --exclude {name})")
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from chain_optimization import BACKENDS, Recorder, optimize_chain
 
+from collage_core.costs.rounds import OPEN_LIMIT_S
 from collage_core.pipeline.budget import Budget
 from collage_core.pipeline.effort import NORMAL, QUICK, THOROUGH
 from collage_core.pipeline.found import Found
@@ -31,6 +33,31 @@ def test_quick_compares_once(parse: Parse, tmp_path: Path) -> None:
     assert (found.stage, found.effort) == (Stage.CHOSEN, "quick")
     assert found.comparison is not None
     assert found.comparison.records["collage"].ok
+
+
+@pytest.mark.parametrize(
+    ("ran", "left_s", "limit_s"),
+    [
+        ((), 0.0, 30.0),  # there would be no answer
+        (("reference",), 0.0, 30.0),
+        (("fast",), 0.0, 5.0),
+        (("fast",), 50.0, 25.0),
+        ((), 100.0, 50.0),
+    ],
+)
+def test_opening_may_take_longer_where_there_is_no_answer_yet(
+    ran: tuple[str, ...], left_s: float, limit_s: float
+) -> None:
+    def placement(name: str) -> Any:
+        return SimpleNamespace(digest=name, groups=[name], backends=lambda: (name,))
+
+    known: Any = SimpleNamespace(fallback="reference", unknown_kernels=lambda p: 0)
+    record = SimpleNamespace(ok=True, seconds=0.5)
+    comparison: Any = SimpleNamespace(records=dict.fromkeys(ran, record))
+    found = Found(known, {}, SimpleNamespace(known=None))  # type: ignore[arg-type]  # it is not asked
+    found.ran = [(comparison, {name: placement(name) for name in ran})]
+    assert found.open_limit_s([placement("new")], left_s) == limit_s
+    assert found.open_limit_s([placement(name) for name in ran], left_s) == OPEN_LIMIT_S
 
 
 @pytest.mark.ci

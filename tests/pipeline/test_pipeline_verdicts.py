@@ -226,3 +226,23 @@ def test_slower_comes_before_stale() -> None:
     assert status_of(verdicts(facts)) is _SLOWER
     assert verdicts(facts)[-1].about == "advice"
     assert status_of([]) is _BEST
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"error": 0.0}, "the same as the reference's"),
+        ({}, "the same as the reference's, within 3e-06 of the output's scale"),
+        (
+            {"error": 0.1, "amplifies": True},
+            "off by 0.1 of the output's scale, no more than twice what rounding alone makes of this model",
+        ),
+        (
+            {"error": 0.0, "is_random": True},
+            "the same as the reference's; what hangs on random numbers, by range alone",
+        ),
+    ],
+)
+def test_what_answers_were_held_to_is_said(changes: dict[str, Any], said: str) -> None:
+    answers, *_ = verdicts(_facts(**changes))
+    assert answers.text == f"answers: {said}"

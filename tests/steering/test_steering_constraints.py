@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy_backend import TARGET, graph_of
 
 from collage_core import Constraints, FixedGroup, Registry, generate_candidates
-from collage_core.candidates import Candidate
+from collage_core.candidates import Candidate, Taken
 from collage_core.errors import ModelError, PlacementError
 from collage_core.formats import Format, channels_last, plain
 from collage_core.ir import Graph
@@ -78,6 +78,20 @@ def test_excluded_from_nodes(registry: Registry, selector: str) -> None:
     found = _candidates(registry, Constraints(excluded=[("PAIRS", selector)]))
     assert _who(found, "a/relu") == {"singles", "reference"}
     assert _who(found, "b/relu") == {"pairs", "singles", "reference"}
+
+
+@pytest.mark.parametrize(
+    "asked", [Constraints(excluded=[("whole", "b/relu")]), Constraints(pins={"b/relu": "reference"})]
+)
+def test_a_graph_library_keeps_large_groups_around_what_it_may_not_have(
+    registry: Registry, asked: Constraints
+) -> None:
+    taken = {"whole": Taken(_GRAPH.all_nodes)}
+    backends = registry.backends.values()
+    found = generate_candidates(_GRAPH, backends, TARGET, asked, taken).candidates
+    groups = {_names(c) for c in found if c.backend == "whole"}
+    assert {("a/relu", "a/neg"), ("b/neg", "abs")} <= groups
+    assert not any("b/relu" in names for names in groups)
 
 
 def test_excluded_from_an_operator_that_is_not_there(registry: Registry) -> None:
