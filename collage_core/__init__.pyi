@@ -21,7 +21,7 @@ from .formats import Format, channels_last, plain
 from .inference import IOBinding, NodeArg, Session
 from .ir import Graph, Operator, OpKind, Subgraph, load_model
 from .ir.passes import normalise
-from .ir.verify import require_static
+from .ir.static import require_static
 from .measuring.bounding import search_placement
 from .measuring.costing import Costs
 from .measuring.ledger import collect_costs, default_policy

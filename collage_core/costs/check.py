@@ -252,7 +252,8 @@ def compare(
     why = f"more than {allowed:g} for {held_to}"
     way = standard.way if isinstance(standard, Rounded) else A_STEP_OFF
     known = standard.answers(way) if isinstance(standard, Rounded | Quantised) else {}
-    if (answer := known.get(name)) is not None:
+    answer = known.get(name)
+    if answer is not None and answer.shape == expected.shape:  # what is chosen may be more or less then
         beside = _beside_rounding(a[finite], b[finite], answer.astype(wide)[finite], way)
         if beside is None:
             return error, None
@@ -271,7 +272,10 @@ def _compare_steps(
     why = "where it is quantised once"
     if standard.depth > 1:
         answer = standard.answers(A_STEP_OFF).get(name)
-        beside = "" if answer is None else _beside_rounding(result, expected, answer, A_STEP_OFF)
+        is_like = answer is not None and answer.shape == expected.shape
+        beside = (
+            "" if answer is None or not is_like else _beside_rounding(result, expected, answer, A_STEP_OFF)
+        )
         if beside is None:
             return error, None
         why = beside or "and nobody knows what quantising alone does"

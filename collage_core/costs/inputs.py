@@ -11,6 +11,7 @@ import numpy as np
 
 from collage_core.formats import Array
 from collage_core.ir import Graph, Node, Value
+from collage_core.ir.regions import flattened
 
 __all__ = ["synthesise_inputs"]
 
@@ -67,6 +68,7 @@ def synthesise_inputs(graph: Graph, seed: int = 0) -> dict[str, Array]:
 
     Equal seeds give equal inputs, each independent of the others. ValueError names a symbolic dimension.
     """
+    graph, _ = flattened(graph)
     return {v: _value(graph, graph.values[v], seed) for v in graph.variable_inputs()}
 
 
@@ -131,11 +133,15 @@ def _index_range(graph: Graph, name: str) -> tuple[int, int]:
 
 def _indexed_size(graph: Graph, node: Node, value: str) -> int | None:
     """How many elements `value` chooses from as an index of `node`; None if it is none."""
-    if node.domain or len(node.inputs) < 2:
+    if node.domain or len(node.inputs) < 2 or not graph.type_of(node.inputs[0]).is_static:
         return None
     if node.op_type in ("Gather", "GatherElements", "ScatterElements") and node.inputs[1] == value:
         return graph.shape_of(node.inputs[0])[node.attributes.get("axis", 0)]
-    if node.op_type in ("GatherND", "ScatterND") and node.inputs[1] == value:
+    if (
+        node.op_type in ("GatherND", "ScatterND")
+        and node.inputs[1] == value
+        and graph.type_of(value).is_static
+    ):
         first = node.attributes.get("batch_dims", 0)
         indexed = graph.shape_of(node.inputs[0])[first : first + graph.shape_of(value)[-1]]
         return min(indexed, default=None)
@@ -151,7 +157,7 @@ def _is_loop(node: Node) -> bool:
 def _trips(graph: Graph, node: Node) -> tuple[int, int]:
     """How often a Loop may go round."""
     gathered = node.outputs[len(node.formal_inputs) - 2 :]
-    lengths = [graph.shape_of(v)[0] for v in gathered if v]
+    lengths = [n for v in gathered if v and isinstance(n := graph.type_of(v).shape[0], int)]
     return (lengths[0], lengths[0]) if lengths else (0, _MOST_TRIPS)
 
 

@@ -23,7 +23,9 @@ _TYPE_NAMES = {"float32": "float", "float64": "double"}
 
 
 class NodeArg:
-    """An input or output: `name`, `shape` (a list of sizes) and `type`, as in "tensor(float)"."""
+    """An input or output: `name`, `shape` (a list of sizes; of an open output also names) and `type`, as in
+    "tensor(float)".
+    """
 
     def __init__(self, name: str, type: TensorType) -> None:
         self.name = name
@@ -44,6 +46,8 @@ class IOBinding:
         self.inputs: dict[str, Array] = {}
         """What is bound, by name."""
         self.outputs: dict[str, Array] = {}
+        self.valid: Mapping[str, Array] = {}
+        """Of outputs whose shapes are known only when the session has run: what is valid of them."""
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
         """An array, read when the session runs."""
@@ -72,8 +76,10 @@ class IOBinding:
         shape: Sequence[int] | None = None,
         buffer_ptr: int | None = None,
     ) -> None:
-        """Row-major memory at an address, or an array of its own where there is none."""
-        type = self._type(self._executable.outputs, "output", name)
+        """Row-major memory at an address, or an array of its own where there is none: of the largest shape
+        that the output can have.
+        """
+        type = self._type(self._executable.buffers, "output", name)
         if buffer_ptr is None:
             self.outputs[name] = empty_of(type)
             return
@@ -81,8 +87,10 @@ class IOBinding:
         self.outputs[name] = _at(name, type, device_type, element_type or type.dtype, wanted, buffer_ptr)
 
     def copy_outputs_to_cpu(self) -> list[Array]:
-        """Copies of the outputs that are bound, in the order in which they were."""
-        return [array.copy() for array in self.outputs.values()]
+        """Copies of the outputs that are bound, in the order in which they were; of open ones of what is
+        valid.
+        """
+        return [self.valid.get(name, array).copy() for name, array in self.outputs.items()]
 
     def clear_binding_inputs(self) -> None:
         """None is bound then."""

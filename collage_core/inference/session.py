@@ -92,9 +92,9 @@ class Session:
         wanted = self._wanted(output_names)
         if not isinstance(input_feed, Mapping):
             raise InputError(f"input_feed is a {type(input_feed).__name__}, and not arrays by name")
-        outputs = {name: empty_of(self._contexts.executable.outputs[name]) for name in wanted}
-        self._run_into({name: np.asarray(value) for name, value in input_feed.items()}, outputs)
-        return [outputs[name] for name in wanted]
+        buffers = {name: empty_of(self._contexts.executable.buffers[name]) for name in wanted}
+        outputs = self._run_into({name: np.asarray(value) for name, value in input_feed.items()}, buffers)
+        return [outputs[name] if outputs[name] is buffers[name] else outputs[name].copy() for name in wanted]
 
     def io_binding(self) -> IOBinding:
         """For `run_with_iobinding`: inputs and outputs in memory of the caller's."""
@@ -104,11 +104,13 @@ class Session:
         """Run on what is bound; what is in the bound memory then is read, and outputs are written there.
         Allocates nothing, but for the first calls that run beside another.
         """
-        self._run_into(iobinding.inputs, iobinding.outputs)
+        iobinding.valid = self._run_into(iobinding.inputs, iobinding.outputs)
 
-    def _run_into(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+    def _run_into(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Returns what is valid of the outputs."""
         with self._contexts.lent() as context:
             context.run(inputs, outputs)
+            return context.valid(outputs)
 
     def _wanted(self, names: Sequence[str] | None) -> Sequence[str]:
         known = self._contexts.executable.outputs

@@ -13,7 +13,7 @@ from collage_core.ir.bodies import bodies_of, closed
 from collage_core.ir.graph import Graph
 from collage_core.ir.types import UNKNOWN, Node, TensorType
 
-__all__ = ["of_two_ranks", "types_of_bodies", "with_typed_bodies", "yielded_types"]
+__all__ = ["of_two_ranks", "trip_count", "types_of_bodies", "with_typed_bodies", "yielded_types"]
 
 _Infer = Callable[[Graph], Graph]
 
@@ -105,7 +105,7 @@ def _outputs(graph: Graph, node: Node, infer: _Infer) -> list[TensorType]:
 def _loop(graph: Graph, node: Node, infer: _Infer) -> list[TensorType]:
     given, yielded = _kept_states(graph, node, infer)
     states = given[2:]
-    trips = _trip_count(graph, node, bodies_of(node)["body"])
+    trips = trip_count(graph, node, bodies_of(node)["body"])
     if trips == 0:
         states = [graph.type_of(v) for v in node.formal_inputs[2:]]
     return states + [_stacked(t, trips, 0) for t in yielded[1 + len(states) :]]
@@ -126,7 +126,7 @@ def _kept_states(graph: Graph, node: Node, infer: _Infer) -> tuple[list[TensorTy
         states = kept
 
 
-def _trip_count(graph: Graph, node: Node, body: Graph) -> int | None:
+def trip_count(graph: Graph, node: Node, body: Graph) -> int | None:
     """How often the body runs, where that is known before."""
     limit, first, *_ = (*node.formal_inputs, "", "")
     condition = graph.constants.get(first)

@@ -36,7 +36,8 @@ def tensor_type_of(type: onnx.TypeProto, name: str) -> TensorType:
 
 
 def deduced_types(graph: Graph, dtypes: Mapping[str, str]) -> dict[str, TensorType]:
-    """By name, static types of intermediate values whose types in `graph` are unknown or open.
+    """By name, static types of intermediate values whose types in `graph` are unknown or open; of what a
+    Slice yields at least what is known.
 
     dtypes: element types, as far as these are known. What is known by now may make more known.
     """
@@ -46,6 +47,7 @@ def deduced_types(graph: Graph, dtypes: Mapping[str, str]) -> dict[str, TensorTy
         found |= _by_function(graph, node)
         found |= _by_constants(graph, node)
         found |= _statistics(graph, node)
+        found |= _beside_slices(graph, node)
     # Inference calls dimensions that it does not know, but knows to be equal, by one name. Those that inputs
     # have are for a person to give.
     given = {d for v in graph.inputs for d in graph.type_of(v).symbolic_dims}
@@ -85,6 +87,24 @@ def _statistics(graph: Graph, node: Node) -> dict[str, TensorType]:
         return {}
     mean = graph.type_of(node.inputs[3])
     return {v: mean for v in node.outputs[1:] if v and mean.is_static and not graph.type_of(v).is_static}
+
+
+def _beside_slices(graph: Graph, node: Node) -> dict[str, TensorType]:
+    """Of what a Slice yields those sizes along which it does not cut, be it unknown where it cuts."""
+    if node.op_type != "Slice" or node.domain or len(node.inputs) < 3:
+        return {}
+    data, result = graph.type_of(node.inputs[0]), graph.type_of(node.outputs[0])
+    starts, given = graph.type_of(node.inputs[1]), (*node.inputs, "")[3]
+    if data == UNKNOWN or result.is_static or not starts.is_static:
+        return {}
+    if given and given not in graph.constants:
+        return {}
+    axes = graph.constants[given].tolist() if given else range(starts.size)
+    cut = {axis % len(data.shape) for axis in axes}
+    shape = list(data.shape)
+    for axis in cut:
+        shape[axis] = result.shape[axis] if result != UNKNOWN else f"{node.outputs[0]}_{axis}"
+    return {node.outputs[0]: TensorType(data.dtype, tuple(shape))}
 
 
 def _by_function(graph: Graph, node: Node) -> dict[str, TensorType]:

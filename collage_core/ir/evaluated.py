@@ -20,7 +20,7 @@ _FLOAT = "float"
 
 
 def evaluated(node: Node, operands: dict[str, Array], opsets: Mapping[str, int]) -> dict[str, Array] | None:
-    """What the node yields, by name; None where no implementation takes it."""
+    """What the node yields, by name; None where no implementation takes it, or that is no tensor."""
     alone = Graph(
         node.name,
         [node],
@@ -35,6 +35,8 @@ def evaluated(node: Node, operands: dict[str, Array], opsets: Mapping[str, int])
         with np.errstate(all="ignore"):
             results = ReferenceEvaluator(to_model(alone), new_ops=list(OPERATORS)).run(None, operands)
     except Exception:  # whatever an implementation raises: the node stays, and fails or not when it is run
+        return None
+    if any(isinstance(r, list) for r in results):  # optionals and sequences
         return None
     return dict(zip(alone.outputs, map(np.asarray, results), strict=True))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
+from collage_run.open_outputs import OpenOutput
+
 from collage_core.errors import ModelError
 from collage_core.formats import Array, Format, plain
 from collage_core.ir.nodeset import NodeSet
@@ -20,6 +22,8 @@ class Graph:
     dequantised: by constant, the DequantizeLinear that yields it from other constants: floats that a model
     stores as whole numbers. It is none of the nodes. Kernels read the floats, or, if they multiply whole
     numbers, what these come from.
+    open_outputs: by output, of those whose shapes are known only when the graph has run. The values that hold
+    their sizes are outputs, too.
 
     Never changed after construction; a pass makes a new one with `replace`. Shared parts are shared, so that
     is cheap.
@@ -43,6 +47,7 @@ class Graph:
         self.constants = dict(constants)
         self.opsets = dict(opsets)
         self.dequantised: dict[str, Node] = {}
+        self.open_outputs: dict[str, OpenOutput] = {}
 
     def replace(
         self,
@@ -53,6 +58,7 @@ class Graph:
         outputs: Iterable[str] | None = None,
         opsets: Mapping[str, int] | None = None,
         dequantised: Mapping[str, Node] | None = None,
+        open_outputs: Mapping[str, OpenOutput] | None = None,
     ) -> Graph:
         """A copy with some parts changed. What is said of constants that go or change goes with them."""
         made = Graph(
@@ -70,6 +76,8 @@ class Graph:
 
         told = self.dequantised if dequantised is None else dequantised
         made.dequantised = {v: n for v, n in told.items() if all(map(stays, (v, *filter(None, n.inputs))))}
+        opened = self.open_outputs if open_outputs is None else open_outputs
+        made.open_outputs = {v: o for v, o in opened.items() if {v, o.sizes} <= set(made.outputs)}
         return made
 
     def node(self, id: int) -> Node:

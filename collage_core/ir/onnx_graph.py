@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 import onnx
-import onnx.defs
+from collage_run.open_outputs import OpenOutput
 from onnx import helper
 
 from collage_core.errors import ModelError
@@ -17,12 +20,14 @@ from collage_core.ir.bodies import bodies_of, check_bodies, free_name, free_valu
 from collage_core.ir.deduction import tensor_type_of
 from collage_core.ir.evaluated import evaluated, is_dequantisation
 from collage_core.ir.graph import Graph
+from collage_core.ir.nodeset import NodeSet
 from collage_core.ir.onnx_check import check_operators, check_unique, check_values
 from collage_core.ir.onnx_tensors import ExternalData, constant_of, dtype_of, tensor_array
-from collage_core.ir.onnx_write import DEQUANTISED_KEY, ID_KEY, INLINE_BYTES
+from collage_core.ir.onnx_write import DEQUANTISED_KEY, ID_KEY, INLINE_BYTES, OPEN_KEY, REGION_KEY
+from collage_core.ir.regions import REGION_DOMAIN, Part, joined
 from collage_core.ir.types import UNKNOWN, Attribute, Node, TensorType, Value, ValueKind
 
-__all__ = ["GraphReader", "declared_type"]
+__all__ = ["GraphReader", "declared_type", "require_tensor"]
 
 _WHOSE = "the body"
 _MOST_ID_DIGITS = 6
@@ -48,12 +53,18 @@ class GraphReader:
         computed have no types yet.
         """
         nodes, protos = self._nodes(proto, inputs, constants)
-        nodes = _with_stored_ids(nodes, protos)
+        nodes, parts = _with_stored_ids(nodes, protos)
         outputs = [v.name for v in proto.output]
         check_values("the model", nodes, {*inputs, *constants}, outputs)
         nodes, dequantised = self._without_dequantised(nodes, protos, constants)
         graph = self._made(proto, nodes, dict(inputs), constants, outputs)
-        return graph.replace(dequantised=dequantised)
+        graph = graph.replace(dequantised=dequantised, open_outputs=_open_outputs(proto))
+        if not parts:
+            return graph
+        stated = {v.name: declared_type(v) for v in (*proto.value_info, *proto.output)}
+        typed = [v for v in graph.intermediates() if v in stated]
+        inside = {v: Value(v, stated[v], ValueKind.INTERMEDIATE) for v in typed}
+        return joined(graph.replace(values={**graph.values, **inside}), parts)
 
     def _without_dequantised(
         self, nodes: list[Node], protos: list[onnx.NodeProto], constants: dict[str, Array]
@@ -86,7 +97,9 @@ class GraphReader:
             t.name: tensor_array(t, self.external) for t in proto.initializer if t.name not in inputs
         }
         nodes, _ = self._nodes(proto, inputs, constants)
-        _require_tensors(nodes, constants, self.opsets.get("", 0))
+        for v, data in constants.items():
+            if data.dtype.kind in "OU":
+                raise ModelError(f"{v!r} holds texts, which is not supported")
         outputs = [v.name for v in proto.output]
         body = self._made(proto, nodes, dict(inputs), constants, outputs)
         free = free_values(body)
@@ -150,6 +163,8 @@ class GraphReader:
 
     def _node(self, proto: onnx.NodeProto, position: int, taken: set[str]) -> Node:
         name = free_name(proto.name or f"{proto.op_type}_{position}", taken)
+        if proto.domain == REGION_DOMAIN:
+            raise ModelError(f"node {name!r} is of the domain {REGION_DOMAIN!r}, which has no operators")
         taken.add(name)
         return Node(
             position,
@@ -183,20 +198,24 @@ class GraphReader:
             raise ModelError(f"{what} is not UTF-8") from None
         if attribute.type in (kind.INTS, kind.FLOATS):
             return tuple(value)
-        if attribute.type in (kind.INT, kind.FLOAT):
+        if attribute.type in (kind.INT, kind.FLOAT, kind.TYPE_PROTO):
             return value
         raise ModelError(f"{what} has a type that is not supported")
 
 
-def declared_type(info: onnx.ValueInfoProto) -> TensorType:
-    """The type that a model states; UNKNOWN where that is not all of it. ModelError for what is no tensor."""
+def require_tensor(info: onnx.ValueInfoProto) -> None:
+    """ModelError for an input or output that is stated to be something else."""
     kind = info.type.WhichOneof("value")
-    if kind is None:
-        return UNKNOWN
-    if kind != "tensor_type":
+    if kind not in (None, "tensor_type"):
         name = kind.removesuffix("_type")
         article = "an" if name == "optional" else "a"
         raise ModelError(f"value {info.name!r} is {article} {name}, not a tensor: not supported")
+
+
+def declared_type(info: onnx.ValueInfoProto) -> TensorType:
+    """The type that a model states; UNKNOWN where that is not all of it, and for what is no tensor."""
+    if info.type.WhichOneof("value") != "tensor_type":
+        return UNKNOWN
     if element_type := info.type.tensor_type.elem_type:
         dtype_of(element_type, f"value {info.name!r}")
     return tensor_type_of(info.type, info.name)
@@ -286,28 +305,41 @@ def _yielding_own(body: Graph) -> Graph:
     return body.replace(nodes=nodes, values=values, outputs=outputs)
 
 
-def _require_tensors(nodes: Sequence[Node], constants: Mapping[str, Array], opset: int) -> None:
-    """ModelError for what a body holds that is no tensor of numbers."""
-    for v, data in constants.items():
-        if data.dtype.kind in "OU":
-            raise ModelError(f"{v!r} holds texts, which is not supported")
-    for n in nodes:
-        if n.domain:
-            continue
-        declared = onnx.defs.get_schema(n.op_type, opset).outputs
-        for k, v in enumerate(n.outputs):
-            allowed = declared[min(k, len(declared) - 1)].types
-            if v and not any(t.startswith("tensor") for t in allowed):
-                kind = "an optional" if all(t.startswith("optional") for t in allowed) else "a sequence"
-                raise ModelError(f"node {n} computes {v!r}, {kind}, not a tensor: not supported")
-
-
-def _with_stored_ids(nodes: list[Node], protos: list[onnx.NodeProto]) -> list[Node]:
-    """The nodes with the ids that `to_model` has stored, unless another tool has added, doubled or changed
-    some.
+def _with_stored_ids(nodes: list[Node], protos: list[onnx.NodeProto]) -> tuple[list[Node], list[Part]]:
+    """The nodes with the ids that `to_model` has stored, and which of them are regions, unless another tool
+    has added, doubled or changed some.
     """
     stored = [p.value for n in protos for p in n.metadata_props if p.key == ID_KEY]
-    ids = {int(i) for i in stored if len(i) <= _MOST_ID_DIGITS and i.isdecimal()}
-    if not len(stored) == len(nodes) == len(ids):
-        return nodes
-    return [dataclasses.replace(n, id=int(i)) for n, i in zip(nodes, stored, strict=True)]
+    told = [next((p.value for p in n.metadata_props if p.key == REGION_KEY), "") for n in protos]
+    named = {text: text.partition(" ") for text in told if text}
+    texts = [*stored, *(id for id, _, _ in named.values())]
+    ids = [int(i) for i in texts if len(i) <= _MOST_ID_DIGITS and i.isdecimal()]
+    is_whole = len(stored) + sum(map(bool, told)) == len(nodes)
+    if not is_whole or not len(ids) == len(set(ids)) == len(texts):
+        return nodes, []
+    inside = count(max(ids, default=-1) + 1)  # what is in a region has ids of its own there
+    outside = iter(ids)
+    numbered = [
+        dataclasses.replace(n, id=next(inside) if text else next(outside))
+        for n, text in zip(nodes, told, strict=True)
+    ]
+    parts = [
+        Part(int(id), name, NodeSet(n.id for n, t in zip(numbered, told, strict=True) if t == text))
+        for text, (id, _, name) in named.items()
+    ]
+    return numbered, parts
+
+
+def _open_outputs(proto: onnx.GraphProto) -> dict[str, OpenOutput]:
+    """As `to_model` has stored them; without those that another tool has changed."""
+    types = {v.name: declared_type(v) for v in proto.output}
+    found: dict[str, OpenOutput] = {}
+    for v in proto.output:
+        for text in (p.value for p in v.metadata_props if p.key == OPEN_KEY):
+            with suppress(ValueError, KeyError, TypeError):
+                told = json.loads(text)
+                opened = OpenOutput(told["sizes"], TensorType(types[v.name].dtype, tuple(told["shape"])))
+                rank = len(types[v.name].shape)
+                if len(opened.type.shape) == rank and types[opened.sizes] == TensorType("int64", (rank,)):
+                    found[v.name] = opened
+    return found

@@ -20,9 +20,10 @@ from collage_core.ir.graph import Graph
 from collage_core.ir.inference import inferred, is_doubtful
 from collage_core.ir.legacy import check_legacy_broadcasts
 from collage_core.ir.onnx_check import check_texts, check_unique, check_versions, one_line
-from collage_core.ir.onnx_graph import GraphReader, declared_type
+from collage_core.ir.onnx_graph import GraphReader, declared_type, require_tensor
 from collage_core.ir.onnx_tensors import ExternalData, dtype_of, tensor_array
 from collage_core.ir.onnx_write import to_model
+from collage_core.ir.sequence_types import joined_types
 from collage_core.ir.types import UNKNOWN, TensorType, Value, ValueKind
 
 __all__ = ["from_model", "infer_types", "inference_fault", "load_model"]
@@ -83,13 +84,17 @@ def from_model(
     inputs = [v for v in model.graph.input if v.name not in constants]
     check_unique("the model", "input", [v.name for v in inputs])
     values = {v.name: Value(v.name, _input_type(v, shapes.get(v.name)), ValueKind.INPUT) for v in inputs}
-    values = _specialise(values, shapes)
+    given, values = values, _specialise(values, shapes)
     known = {name: v.type.shape for name, v in values.items() if v.type != UNKNOWN}
     model = with_definitions(model, definitions, opsets.get("", 0), known)
     proto = model.graph
+    for info in proto.output:
+        require_tensor(info)
     reader = GraphReader(opsets, model.ir_version, external, trusts_shapes=not shapes)
     graph = reader.graph(proto, values, constants)
-    declared = {v.name: declared_type(v) for v in (*proto.value_info, *proto.output)} if not shapes else {}
+    declared = {v.name: declared_type(v) for v in (*proto.value_info, *proto.output)}
+    if shapes:
+        declared = _specialised(declared, given, values)
     graph = infer_types(graph, declared)
     if open_values := of_two_ranks(graph, infer_types):
         # PyTorch's exporter states one branch's type of an If. What it really is hangs on the condition.
@@ -111,6 +116,21 @@ def _check_outputs(graph: Graph, stated: Iterable[onnx.ValueInfoProto]) -> None:
             )
 
 
+def _specialised(
+    declared: Mapping[str, TensorType], before: Mapping[str, Value], after: Mapping[str, Value]
+) -> dict[str, TensorType]:
+    """Those of the stated types that hold for the shapes of the inputs `after` some were given: stated in the
+    names of their dimensions. What is stated in numbers alone may be of other shapes.
+    """
+    pairs = ((before[v].type.shape, after[v].type.shape) for v in before)
+    sizes = {d: n for old, new in pairs for d, n in zip(old, new, strict=True) if isinstance(d, str)}
+    return {
+        v: TensorType(type.dtype, tuple(sizes[d] if isinstance(d, str) else d for d in type.shape))
+        for v, type in declared.items()
+        if type.symbolic_dims and all(isinstance(sizes.get(d), int) for d in type.symbolic_dims)
+    }
+
+
 def infer_types(graph: Graph, declared: Mapping[str, TensorType] | None = None) -> Graph:
     """The graph with the types of its intermediate values as `onnx` infers them from the inputs' types.
 
@@ -121,6 +141,7 @@ def infer_types(graph: Graph, declared: Mapping[str, TensorType] | None = None) 
     while True:
         graph, dtypes = _with_found_types(graph, declared)
         found = yielded_types(graph, infer_types) or deduced_types(graph, dtypes)
+        found |= joined_types(graph, infer_types)
         more = {v: type for v, type in found.items() if type != graph.type_of(v)}
         if not more:
             return with_typed_bodies(graph, infer_types)
@@ -145,7 +166,7 @@ def _with_found_types(graph: Graph, declared: Mapping[str, TensorType]) -> tuple
         candidates = (found.get(name, UNKNOWN), declared.get(name, UNKNOWN), values[name].type)
         known = [t for t in candidates if t != UNKNOWN]
         static = [t for t in known if not t.symbolic_dims]
-        best = (static or known or [UNKNOWN])[0]
+        best = static[0] if static else _merged(known)
         values[name] = Value(name, best, values[name].kind)
     dtypes = {
         v.name: dtype_of(element_type, f"value {v.name!r}").name
@@ -153,6 +174,18 @@ def _with_found_types(graph: Graph, declared: Mapping[str, TensorType]) -> tuple
         if (element_type := v.type.tensor_type.elem_type)
     }
     return graph.replace(values=values), dtypes
+
+
+def _merged(known: Sequence[TensorType]) -> TensorType:
+    """The first of these open types, with what a later one of its rank knows of its dimensions: sizes, or
+    names that the model gives.
+    """
+    best = known[0] if known else UNKNOWN
+    for type in known[1:]:
+        if len(type.shape) == len(best.shape):
+            pairs = zip(best.shape, type.shape, strict=True)
+            best = TensorType(best.dtype, tuple(d if isinstance(d, int) else other for d, other in pairs))
+    return best
 
 
 def inference_fault(graph: Graph) -> str | None:
@@ -173,6 +206,7 @@ def _input_type(info: onnx.ValueInfoProto, shape: tuple[int, ...] | None) -> Ten
     """As `declared_type`, with the `shape` that a person gives for an input that has none."""
     if not info.name:
         raise ModelError("an input of the model has no name")
+    require_tensor(info)
     type = declared_type(info)
     element_type = info.type.tensor_type.elem_type
     if type == UNKNOWN and not element_type:

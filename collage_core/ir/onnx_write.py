@@ -4,6 +4,7 @@ external data.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import IO, Any
 
@@ -15,12 +16,15 @@ from collage_core.formats import Array
 from collage_core.ir.bodies import free_name, free_values, renamed
 from collage_core.ir.graph import Graph
 from collage_core.ir.onnx_tensors import PACKED_BITS
+from collage_core.ir.regions import flattened
 from collage_core.ir.types import UNKNOWN, Attribute, Node, TensorType
 
 __all__ = [
     "DEQUANTISED_KEY",
     "ID_KEY",
     "INLINE_BYTES",
+    "OPEN_KEY",
+    "REGION_KEY",
     "WEIGHTS_FILE",
     "stored_constants",
     "to_model",
@@ -34,6 +38,14 @@ WEIGHTS_FILE = "weights.bin"
 
 ID_KEY = "collage.id"
 """Metadata property that holds a node's id."""
+
+REGION_KEY = "collage.region"
+"""Metadata property that holds, of a node inside of a region, the region's id and name."""
+
+OPEN_KEY = "collage.open"
+"""Metadata property of an output whose shape is open, in JSON: which output holds its sizes, and as what
+shape it is delivered.
+"""
 
 DEQUANTISED_KEY = "collage.dequantised"
 """Metadata property of a DequantizeLinear that our graphs have as a constant."""
@@ -75,8 +87,9 @@ def to_model(
     large ones as inputs.
 
     `initializers`, if given, are taken in place of the constants' own data. What is dequantised is computed
-    by the model, where its constants are inside.
+    by the model, where its constants are inside. The nodes of a region stand in its place.
     """
+    graph, regions = flattened(graph)
     model = onnx.ModelProto(ir_version=10, producer_name="collage")
     for domain, version in graph.opsets.items():
         model.opset_import.append(helper.make_opsetid(domain, version))
@@ -96,9 +109,16 @@ def to_model(
         dequantised = [*graph.dequantised.values()]
     _write_nodes(graph, proto, graph.values, dequantised)
     for node, written in zip((*dequantised, *graph.nodes), proto.node, strict=True):
-        written.metadata_props.add(key=ID_KEY, value=str(node.id))
+        if (region := regions.get(node.id)) is None:
+            written.metadata_props.add(key=ID_KEY, value=str(node.id))
+        else:
+            written.metadata_props.add(key=REGION_KEY, value=f"{region.id} {region.name}")
     for written in proto.node[: len(dequantised)]:
         written.metadata_props.add(key=DEQUANTISED_KEY, value="")
+    for output in proto.output:
+        if (opened := graph.open_outputs.get(output.name)) is not None:
+            told = {"sizes": opened.sizes, "shape": opened.type.shape}
+            output.metadata_props.add(key=OPEN_KEY, value=json.dumps(told))
     return model
 
 

@@ -12,7 +12,9 @@ from collage_run.types import Dim, TensorType
 __all__ = ["UNKNOWN", "Attribute", "Dim", "Node", "TensorType", "Value", "ValueKind"]
 
 Attribute = Any
-"""int, float, str, tuple of those, numpy array, or a Graph: the body of an If, Loop or Scan."""
+"""int, float, str, tuple of those, numpy array, onnx.TypeProto, or a Graph: the body of an If, Loop, Scan or
+region.
+"""
 
 
 UNKNOWN = TensorType("", ("?",))

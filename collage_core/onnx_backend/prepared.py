@@ -16,7 +16,7 @@ from collage_core.errors import BackendError, DeclinedError, InputError, Refusal
 from collage_core.formats import Array
 from collage_core.ir import UNKNOWN, Graph, TensorType, from_model
 from collage_core.ir.passes import normalise
-from collage_core.ir.verify import require_static
+from collage_core.ir.static import require_static
 from collage_core.onnx_backend.home import Home
 from collage_core.onnx_backend.placing import Placer
 from collage_core.onnx_backend.serving import STEP_FILE, open_executable, run_executable

@@ -22,10 +22,10 @@ class _Iteration(OpRun):
         """Bodies read values by the names that they have outside."""
         return True
 
-    def _step(self, outside: Mapping[str, Any], given: Sequence[Tensor]) -> list[Tensor]:
+    def _step(self, outside: Mapping[str, Any], given: Sequence[Any]) -> list[Any]:
         feeds = {**outside, **dict(zip(self.body.input_names, given, strict=True))}
         results = self.body.run(None, feeds)
-        return [np.asarray(r) for r in results]
+        return [r if isinstance(r, list) else np.asarray(r) for r in results]  # a list is a sequence
 
     def _stacked(self, found: Sequence[Tensor], output: int, axis: int = 0, length: int = 0) -> Tensor:
         """What an output of the body has been, along a new axis; `length` times nothing if it never ran, in

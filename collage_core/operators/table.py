@@ -45,6 +45,14 @@ from collage_core.operators.reduction import CumSum, ReduceL2, ReduceLogSum, Red
 from collage_core.operators.resize import Resize, Upsample
 from collage_core.operators.roi import RoiAlign
 from collage_core.operators.sampling import AffineGrid, GridSample
+from collage_core.operators.sequences import (
+    Optional,
+    OptionalGetElement,
+    OptionalHasElement,
+    SequenceAt,
+    SequenceErase,
+    SequenceInsert,
+)
 from collage_core.operators.shapes import Flatten, Shape
 
 __all__ = ["OPERATORS"]
@@ -86,6 +94,9 @@ OPERATORS: tuple[type[OpRun], ...] = (
     Multinomial,
     NonMaxSuppression,
     OneHot,
+    Optional,
+    OptionalGetElement,
+    OptionalHasElement,
     Pad,
     PRelu,
     Pow,
@@ -104,6 +115,9 @@ OPERATORS: tuple[type[OpRun], ...] = (
     RoiAlign,
     Scan,
     Scatter,
+    SequenceAt,
+    SequenceErase,
+    SequenceInsert,
     Shape,
     Softmax,
     Softsign,

@@ -20,7 +20,7 @@ from collage_core.formats import BFLOAT16, Array
 from collage_core.ir import Graph
 from collage_core.ir.digests import structure_digest
 from collage_core.ir.randomness import drawing_nodes, random_values, seed_of
-from collage_core.ir.verify import require_static
+from collage_core.ir.static import require_static
 from collage_core.measuring.held_out import HeldOut
 from collage_core.measuring.machine import Machine
 from collage_core.measuring.metric import Metric, MetricFunction

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
+from collage_run.open_outputs import cut
+
 from collage_core.costs.check import Difference, compare_all, standards
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.record import CostKey, CostRecord, Policy
@@ -28,7 +30,7 @@ from collage_core.formats import Array
 from collage_core.ir import Graph, save_stored
 from collage_core.ir.digests import graph_digest
 from collage_core.ir.passes import Pass, PassFault, run_passes
-from collage_core.ir.verify import require_static
+from collage_core.ir.static import require_static
 from collage_core.measuring.progress import Progress
 from collage_core.measuring.temporary import TemporaryFolder
 from collage_core.measuring.workspace import Workspace
@@ -128,7 +130,8 @@ class _Given:
             if graph is before:
                 continue
             try:
-                reason = self.difference(self._run(graph, str(number))).reason
+                answers = cut(self._run(graph, str(number)), graph.open_outputs)
+                reason = self.difference(answers).reason
             except WorkerError as error:
                 reason = f"the reference cannot run what it makes: {error}"
             if reason is not None:
@@ -146,7 +149,7 @@ def _difference(given: _Given, workspace: Workspace, worker: Worker | None = Non
         with suppress(WorkerError):
             workspace.record(worker)
     try:
-        return given.difference(workspace.expected_outputs())
+        return given.difference(cut(workspace.expected_outputs(), workspace.graph.open_outputs))
     except WorkerError as error:
         return Difference(None, None, str(error))
 

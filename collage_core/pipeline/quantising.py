@@ -24,8 +24,8 @@ from collage_core.ir.bodies import free_name
 from collage_core.ir.passes import normalise
 from collage_core.ir.randomness import random_values
 from collage_core.ir.selecting import selected
+from collage_core.ir.static import require_static
 from collage_core.ir.stored import MODEL_FILE
-from collage_core.ir.verify import require_static
 from collage_core.measuring.progress import Progress, Silent
 from collage_core.measuring.temporary import TemporaryFolder
 from collage_core.pipeline.calibration import samples_of

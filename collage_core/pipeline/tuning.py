@@ -24,7 +24,7 @@ from collage_core.costs.roofline import Peaks, Work, shows_peaks, work_of
 from collage_core.costs.tune import tune_step
 from collage_core.errors import CollageError, WorkerError
 from collage_core.ir import Graph, NodeSet
-from collage_core.ir.verify import require_static
+from collage_core.ir.static import require_static
 from collage_core.measuring.costing import Costs
 from collage_core.measuring.ledger import collect_costs
 from collage_core.measuring.machine import Machine

@@ -97,7 +97,8 @@ class Facts:
     docs/measuring.md defines it. median_ms: None where they are wrong. own: backends that run a part.
     singles: libraries alone that ran beside it, by label; not_compared: why others did not, by name.
     versions: those that are others now. processor: models of then and now, where they differ. amplifies:
-    whether answers are right for what the model makes of rounding. is_random: whether some hang on drawn numbers.
+    whether answers are right for what the model makes of rounding. is_random: whether some
+    hang on drawn numbers.
     """
 
     file: str

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,8 +12,9 @@ from onnx.reference import ReferenceEvaluator
 from collage_core.errors import InputError, ModelError
 from collage_core.formats import Array
 from collage_core.ir import UNKNOWN, Graph, Node, Subgraph, TensorType, to_node_proto, to_value_info
-from collage_core.ir.bodies import bodies_of
+from collage_core.ir.bodies import bodies_of, closed
 from collage_core.ir.opkinds import OpKind, op_kind
+from collage_core.ir.regions import body_of_region, is_region
 from collage_core.operators import OPERATORS
 
 __all__ = [
@@ -59,14 +61,18 @@ class NodeEvaluator:
 
     def __init__(self, graph: Graph, node: Node) -> None:
         self.node = node
-        self.sums = is_sum(graph, node)
         self._types = {v: graph.type_of(v) for v in node.outputs if v}
-        proto = to_node_proto(node)
         self.reads: tuple[str, ...] = tuple(dict.fromkeys(v for v in node.inputs if v))
+        inside = _Inside(graph, node) if is_region(node) else None
+        self.sums: bool = inside.sums if inside else is_sum(graph, node)
+        self._evaluator = inside or self._made(graph)
+
+    def _made(self, graph: Graph) -> ReferenceEvaluator:
+        node = self.node
         try:
-            self._evaluator = ReferenceEvaluator(
+            return ReferenceEvaluator(
                 onnx.helper.make_graph(
-                    [proto],
+                    [to_node_proto(node)],
                     node.name or node.op_type,
                     # What has no type must not be declared: functions are expanded by their inputs' types.
                     [to_value_info(v, graph.type_of(v)) for v in self.reads if graph.type_of(v) != UNKNOWN],
@@ -84,7 +90,8 @@ class NodeEvaluator:
             ) from error
 
     def run(self, values: Mapping[str, Array]) -> dict[str, Array]:
-        """The node's outputs by name, from `values`, which holds what it `reads`. Views of inputs possibly.
+        """The node's outputs by name, from `values`, which holds what it `reads`. Views of inputs possibly; a
+        sequence is a list of arrays (`collage_core.operators.sequences`).
 
         Raises ModelError where the implementation fails, or disagrees with the shape that the graph states.
         """
@@ -94,10 +101,13 @@ class NodeEvaluator:
         except (ArithmeticError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as error:
             cause = error.__cause__ or error
             raise ModelError(f"node {self.node} cannot be evaluated: {cause}") from error
-        return {v: self._checked(v, np.asarray(r)) for v, r in zip(self._types, results, strict=True)}
+        return {v: self._checked(v, r) for v, r in zip(self._types, results, strict=True)}
 
-    def _checked(self, value: str, result: Array) -> Array:
+    def _checked(self, value: str, result: Any) -> Any:
         type = self._types[value]
+        if type == UNKNOWN and isinstance(result, list):
+            return result
+        result = np.asarray(result)
         if type == UNKNOWN:
             return result
         if bodies_of(self.node) and not result.size and 0 in type.shape:
@@ -109,6 +119,22 @@ class NodeEvaluator:
             )
         # Some of the implementations compute in double and leave it at that.
         return result.astype(type.dtype, copy=False)
+
+
+class _Inside:
+    """The nodes of a region, one by one. sums: whether one of them does."""
+
+    def __init__(self, graph: Graph, region: Node) -> None:
+        inside = closed(graph, region, body_of_region(region), {})
+        self._nodes = [NodeEvaluator(inside, n) for n in inside.nodes]
+        self._constants, self._outputs = inside.constants, inside.outputs
+        self._given = {v: outside for v, outside in region.captured.items() if v not in inside.constants}
+        self.sums = any(n.sums for n in self._nodes)
+
+    def run(self, names: Sequence[str], values: Mapping[str, Array]) -> list[Any]:
+        found = {**self._constants, **{v: values[outside] for v, outside in self._given.items()}}
+        run_nodes(self._nodes, found, self._outputs)
+        return [found[v] for v in self._outputs]
 
 
 def evaluate(
@@ -178,7 +204,7 @@ def run_nodes(
     """
 
     def stored(name: str, value: Array) -> Array:
-        if rounded_to in (None, A_STEP_OFF, A_BIT_OFF) or name in exact:
+        if rounded_to in (None, A_STEP_OFF, A_BIT_OFF) or name in exact or not isinstance(value, np.ndarray):
             return value
         return stored_as(value, rounded_to)
 

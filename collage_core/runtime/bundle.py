@@ -43,6 +43,7 @@ from collage_core.ir import (
 )
 from collage_core.ir.onnx_check import one_line
 from collage_core.ir.onnx_tensors import read_into
+from collage_core.ir.regions import is_region
 from collage_core.placement import Conversion, Group, Placement
 from collage_core.plugins import Registry, default_registry
 from collage_core.runtime.build import build
@@ -64,7 +65,8 @@ __all__ = [
     "serving_of",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_WITHOUT_REGIONS = 1
 _MANIFEST = "manifest.json"
 _PLACEMENT = "placement.json"
 _SINGLES = "singles.json"
@@ -314,7 +316,7 @@ def _texts(bundle: Bundle) -> dict[str, bytes]:
     origin = dict(bundle.origin) or origin_here(placements, default_registry())
     manifest = {
         "format": "collage-bundle",
-        "version": FORMAT_VERSION,
+        "version": FORMAT_VERSION if any(map(is_region, bundle.graph.nodes)) else _WITHOUT_REGIONS,
         "origin": origin,
         "report": dict(bundle.report),
         **({} if bundle.serving is None else {_SERVING: asdict(bundle.serving)}),

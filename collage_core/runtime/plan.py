@@ -213,7 +213,7 @@ def lay_out(graph: Graph, steps: Sequence[Step], kernels: Sequence[Kernel | None
         v: graph.constants[v] if graph.is_constant(v) else places[v, graph.plain_format(v)]
         for v in graph.outputs
     }
-    return Program(tuple(calls), inputs, outputs, arena_bytes)
+    return Program(tuple(calls), inputs, outputs, arena_bytes, graph.open_outputs)
 
 
 def _share(

@@ -15,6 +15,7 @@ from collage_run.devices import Device, Queue
 from collage_run.errors import CollageError, InputError, StepError
 from collage_run.formats import CPU, Array
 from collage_run.kernel import Bound, Kernel
+from collage_run.open_outputs import cut
 from collage_run.program import Call, Place, Program
 from collage_run.types import TensorType
 
@@ -31,13 +32,14 @@ class Context:
     inputs, outputs: the buffers themselves, by name, row-major, for callers that would rather not have their
     arrays copied: write into the first, `execute`, read from the second. Inputs stay as written; outputs are
     the last run's until the next begins, but for one that is nothing else than an input seen in another
-    shape: it shares that input's buffer.
+    shape: it shares that input's buffer. Open outputs have their largest shapes, and zeros behind what is
+    valid; `outputs` has their sizes as well, and `valid` tells what is valid.
     """
 
     def __init__(self, program: Program, kernels: Sequence[Kernel], devices: Mapping[str, Device]) -> None:
         # Not the executable itself, which has a context: whoever drops it gets its memory back at once.
         self._program, self._kernels = program, kernels
-        self._input_types, self._output_types = _types(program.inputs), _types(program.outputs)
+        self._input_types, self._buffer_types = _types(program.inputs), _buffer_types(program)
         self._alone = _OneAtATime()
         self._arenas = {name: devices[name].allocate(size) for name, size in program.arena_bytes.items()}
         self._queues = {name: devices[name].queue() for name in program.arena_bytes}
@@ -71,9 +73,17 @@ class Context:
         """How often the host waits for a device in a run."""
         return len(self._launches) - self.launches
 
+    def valid(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Of arrays that the last `run` has written, by name, what is valid: views of those that are open,
+        the others themselves.
+        """
+        opened = {v: o for v, o in self._program.open_outputs.items() if v in outputs}
+        return cut({**outputs, **{o.sizes: self.outputs[o.sizes] for o in opened.values()}}, opened)
+
     def run(self, inputs: Inputs, outputs: Mapping[str, Array] | None = None) -> None:
         """Run once, writing into the caller's arrays `outputs` (by name; those left out are not delivered).
-        Allocates no buffer.
+        Allocates no buffer. What it takes for open outputs are arrays of their largest shapes
+        (`Executable.buffers`), which it fills with zeros behind what is valid; `valid` tells what that is.
 
         InputError names an input or output of the wrong name, shape or dtype, before anything runs; StepError
         (a BackendError) the step that fails, with what its library says. What fails later, on another device,
@@ -85,11 +95,14 @@ class Context:
             self._deliver(outputs)
 
     def __call__(self, inputs: Inputs) -> dict[str, Array]:
-        """Run once and return fresh arrays, by output name, that no later call touches."""
+        """Run once and return fresh arrays, by output name, that no later call touches. Open outputs are as
+        large as they turn out.
+        """
         with self._alone:
             self._bring(inputs, None)
             self._execute()
-            return {name: np.array(array, order="C") for name, array in self.outputs.items()}
+            answers = cut(self.outputs, self._program.open_outputs)
+            return {name: np.array(array, order="C") for name, array in answers.items()}
 
     def warm_up(self) -> None:
         """Run once on zeros: memory is touched, threads are started."""
@@ -171,10 +184,15 @@ class Context:
 
     def _check_outputs(self, outputs: Mapping[str, Array]) -> None:
         for name, array in outputs.items():
-            type = self._output_types.get(name)
+            type = self._buffer_types.get(name)
             if type is None:
                 raise InputError(
-                    f"the model has no output {name!r}; its outputs: {', '.join(self._output_types)}"
+                    f"the model has no output {name!r}; its outputs: {', '.join(self._buffer_types)}"
+                )
+            if name in self._program.open_outputs and array.shape != type.shape:
+                raise InputError(
+                    f"output {name!r} has shape {list(array.shape)}, and may become {list(type.shape)}: "
+                    "give it an array of that shape, and ask `valid` what it holds"
                 )
             check_array("output", name, array, type)
             if not array.flags.writeable:
@@ -251,6 +269,9 @@ class _OneAtATime:
 class Executable:
     """A placed graph, built: kernels (with their packed constants), and the program that calls them.
 
+    inputs, outputs: their types by name, open dimensions of outputs by name. buffers: the types of the arrays
+    that `run` writes outputs into, as large as they can become.
+
     Kernels are shared by all contexts; `run` and calling use a context of the executable's own, so use them
     from one thread, and `context()` for each further one.
     """
@@ -260,7 +281,9 @@ class Executable:
         self.kernels = tuple(kernels)
         self.devices = devices
         self.inputs: Mapping[str, TensorType] = _types(program.inputs)
-        self.outputs: Mapping[str, TensorType] = _types(program.outputs)
+        self.buffers: Mapping[str, TensorType] = _buffer_types(program)
+        opened = {name: opened.type for name, opened in program.open_outputs.items()}
+        self.outputs: Mapping[str, TensorType] = {**self.buffers, **opened}
         self._own: Context | None = None
         self._is_closed = False
 
@@ -289,6 +312,10 @@ class Executable:
             raise CollageError("this executable is closed")
         return Context(self.program, self.kernels, self.devices)
 
+    def valid(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """As `Context.valid`, of the executable's own context."""
+        return self._context().valid(outputs)
+
     def run(self, inputs: Inputs, outputs: Mapping[str, Array] | None = None) -> None:
         """As `Context.run`, on the executable's own context."""
         try:
@@ -314,6 +341,12 @@ class Executable:
         if self._own is None:
             self._own = self.context()
         return self._own
+
+
+def _buffer_types(program: Program) -> Mapping[str, TensorType]:
+    """Of what is computed for each of the model's outputs: open ones have their largest shapes."""
+    hidden = {opened.sizes for opened in program.open_outputs.values()}
+    return {name: type for name, type in _types(program.outputs).items() if name not in hidden}
 
 
 def _types(held: Mapping[str, Place] | Mapping[str, Place | Array]) -> Mapping[str, TensorType]:

@@ -31,15 +31,18 @@ from collage_run.files import regular
 from collage_run.formats import CPU, Array, Format, plain, row_major_bytes, view
 from collage_run.kernel import Kernel, StoredKernel
 from collage_run.mapped import contents
+from collage_run.open_outputs import OpenOutput
 from collage_run.processor import cpuinfo, runs_code_of
 from collage_run.program import Call, Place, Program
 from collage_run.restoring import restore
+from collage_run.types import Dim, TensorType
 
 __all__ = ["PROGRAM_FILE", "append", "brings_code", "load", "verify"]
 
 PROGRAM_FILE = "program.json"
 _KERNELS_FILE = "kernels.bin"
-_VERSION = 2
+_VERSION = 3
+_WITHOUT_OPEN_OUTPUTS = 2
 _ALIGNMENT = 64
 _MOST_PROGRAM_BYTES = 256 << 20
 _CHUNK_BYTES = 1 << 20
@@ -91,7 +94,7 @@ def append(
     constants += [held for held in program.outputs.values() if not isinstance(held, Place)]
     dtypes = {place.format.dtype for place in places} | {str(a.dtype) for a in constants}
     told = {
-        "version": _VERSION,
+        "version": _VERSION if program.open_outputs else _WITHOUT_OPEN_OUTPUTS,
         "processor": runs_code_of(),
         "model_name": _model_name(),
         "environment": dict(environment),
@@ -101,6 +104,7 @@ def append(
         "places": [_place_to_json(place) for place in places],
         "inputs": inputs,
         "outputs": outputs,
+        "open_outputs": {name: [o.sizes, o.type.shape] for name, o in program.open_outputs.items()},
         "calls": calls,
         "kernels": described,
         "files": {name: _digest(_chunks(archive, name)) for name in archive.namelist()},
@@ -314,7 +318,22 @@ def _program_from_json(told: Mapping[str, Any], blob: Array) -> Program:
         name: places[held["place"]] if "place" in held else _array(held["array"], blob)
         for name, held in told["outputs"].items()
     }
-    return Program(tuple(calls), inputs, outputs, {CPU: arena_bytes})
+    opened = {
+        name: OpenOutput(sizes, _open_type(outputs, name, sizes, shape))
+        for name, (sizes, shape) in told.get("open_outputs", {}).items()
+    }
+    return Program(tuple(calls), inputs, outputs, {CPU: arena_bytes}, opened)
+
+
+def _open_type(
+    outputs: Mapping[str, Place | Array], name: str, sizes: str, shape: Sequence[Dim]
+) -> TensorType:
+    whole, counts = outputs[name], outputs[sizes]
+    if not isinstance(whole, Place) or not isinstance(counts, Place):
+        raise TypeError(f"the shape of {name!r} is open, and nothing computes it")
+    if counts.format.dtype != "int64" or not counts.shape == (len(whole.shape),) == (len(shape),):
+        raise ValueError(f"the sizes of {name!r} are no shape of it")
+    return TensorType(whole.format.dtype, tuple(shape))
 
 
 def _place_to_json(place: Place) -> list[Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from collage_run.formats import CPU, Array, Format, device_of
+from collage_run.open_outputs import OpenOutput
 
 __all__ = ["Call", "Place", "Program"]
 
@@ -49,10 +50,12 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Program:
     """Calls in order; the model's inputs and outputs by name, in its order, row-major on the CPU; how large
-    each device's arena is. Of an output that does not depend on the inputs: its elements.
+    each device's arena is. Of an output that does not depend on the inputs: its elements. open_outputs: of
+    those whose shapes are known only after a run. Behind the model's outputs come their sizes.
     """
 
     calls: tuple[Call, ...]
     inputs: Mapping[str, Place]
     outputs: Mapping[str, Place | Array]
     arena_bytes: Mapping[str, int]
+    open_outputs: Mapping[str, OpenOutput] = field(default_factory=dict)

@@ -26,7 +26,8 @@ from collage_core.ir import (
     to_model,
 )
 from collage_core.ir.passes import normalise
-from collage_core.ir.verify import require_static, verify
+from collage_core.ir.static import require_static
+from collage_core.ir.verify import verify
 from collage_core.reference import evaluate
 
 

@@ -10,7 +10,7 @@ import pytest
 from collage_core.errors import ModelError
 from collage_core.ir import TensorType, from_model
 from collage_core.ir.passes import normalise
-from collage_core.ir.verify import require_static
+from collage_core.ir.static import require_static
 from collage_core.reference import evaluate
 from collage_core.testing import make_graph, make_model, node
 

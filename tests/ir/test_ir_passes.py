@@ -16,6 +16,7 @@ from pass_cases import (
     SHAPE,
     Case,
     branches,
+    chosen,
     computed_shapes,
     dequantised,
     draws,
@@ -75,6 +76,7 @@ _APPLIES: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
     "state-qlinear": qlinear,
     "move-quantised": moved,
     "dequantise-for-each": dequantised,
+    "gather-regions": chosen,
 }
 
 

@@ -13,7 +13,7 @@ from collage_core.formats import Array
 from collage_core.ir import Graph
 from collage_core.ir.passes import normalise
 from collage_core.ir.randomness import Drawn, drawing_nodes, random_values, seed_of
-from collage_core.ir.verify import require_static
+from collage_core.ir.static import require_static
 from collage_core.reference import evaluate
 from collage_core.testing import make_graph, node
 

@@ -19,7 +19,7 @@ from collage_core import Bundle, Target, build, load, normalise, optimize, save
 from collage_core.backend import BackendKind
 from collage_core.errors import ModelError, Refusal
 from collage_core.ir import Subgraph, bodies_of, from_model
-from collage_core.ir.verify import require_static
+from collage_core.ir.static import require_static
 from collage_core.plugins import default_registry
 from collage_core.reference import evaluate
 from collage_core.testing import check_group

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from collage_core.ir import from_model
 from collage_core.ir.passes import normalise
-from collage_core.ir.verify import require_static
+from collage_core.ir.static import require_static
 from collage_core.reference import evaluate
 from collage_core.testing import make_model, node
 

@@ -18,7 +18,7 @@ from onnx import numpy_helper
 from collage_core.errors import ModelError
 from collage_core.ir import Graph, from_model
 from collage_core.ir.passes import normalise
-from collage_core.ir.verify import require_static
+from collage_core.ir.static import require_static
 from collage_core.reference import evaluate
 
 EXCLUSIONS = json.loads((Path(__file__).parents[1] / "onnx_backend" / "exclusions.json").read_text())

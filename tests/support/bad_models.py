@@ -75,6 +75,12 @@ def _sequence_input() -> onnx.ModelProto:
     return model_of(_node("ConcatFromSequence", ["s"], ["y"], axis=0), inputs=[value])
 
 
+def _sequence_output() -> onnx.ModelProto:
+    model = model_of(_node("SequenceConstruct", ["x"], ["s"]))
+    model.graph.output[0].CopyFrom(helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, (2, 3)))
+    return model
+
+
 def _sparse() -> onnx.ModelProto:
     model = model_of(_node("Add", ["x", "w"], ["y"]))
     values = numpy_helper.from_array(np.ones(2, np.float32), "w")
@@ -153,6 +159,18 @@ BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         "'t' holds texts, which is not supported",
     ),
     "sequence": (_sequence_input, "value 's' is a sequence, not a tensor"),
+    "sequence returned": (_sequence_output, "value 's' is a sequence, not a tensor"),
+    "an operator of Collage's own": (
+        lambda: model_of(_node("Region", ["x"], ["y"], name="own", domain="collage")),
+        "node 'own' is of the domain 'collage', which has no operators",
+    ),
+    "output of any size": (
+        lambda: model_of(
+            _node("SequenceConstruct", ["x"], ["s"]),
+            _node("ConcatFromSequence", ["s"], ["y"], name="all", axis=0),
+        ),
+        "how large output 'y' can become cannot be told, for SequenceConstruct_0 (SequenceConstruct)",
+    ),
     "no shape": (
         lambda: _spoilt(lambda m: m.graph.input[0].type.tensor_type.ClearField("shape")),
         "the model does not say the shape of input 'x'; give it with --shape x=",
@@ -285,10 +303,6 @@ BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     "body with a name that is no UTF-8": (
         lambda: _choice(_branch(_node("Gelu", ["x"], ["z"], name="gelu", approximate=b"\xff"))),
         "node 'choice', then_branch: node 'gelu': attribute 'approximate' is not UTF-8",
-    ),
-    "body with a sequence": (
-        lambda: _choice(_branch(_node("SequenceConstruct", ["x"], ["z"], name="list"))),
-        "node 'choice', then_branch: node list (SequenceConstruct) computes 'z', a sequence, not a tensor",
     ),
     "body with texts": (
         lambda: _choice(

@@ -18,6 +18,7 @@ __all__ = [
     "SHAPE",
     "Case",
     "branches",
+    "chosen",
     "computed_shapes",
     "dequantised",
     "draws",
@@ -119,6 +120,27 @@ def identities(draw: st.DrawFn) -> Case:
     lines = [f"v{k} = {text.format(f'v{k - 1}' if k else 'x')}" for k, text in enumerate(chain)]
     returned = draw(st.lists(st.sampled_from([f"v{k}" for k in range(len(chain))]), min_size=1, unique=True))
     return Case(20, (*lines, f"y = Add (v0, v{len(chain) - 1})"), ("y", *returned))
+
+
+@st.composite
+def chosen(draw: st.DrawFn) -> Case:
+    """Parts of x that its own values choose, brought to a known shape: one, or two that read each other."""
+    chains = {
+        "some": ("f = Reshape (x, flat)", "p = Greater (f, none)", "some = Compress (f, p)"),
+        "places": ("n = NonZero (x)", "places = Cast <to: int = 1> (n)"),
+        "parts": (
+            "s = SplitToSequence <axis: int = 1> (x)",
+            "parts = ConcatFromSequence <axis: int = 0> (s)",
+        ),
+    }
+    names = draw(st.lists(st.sampled_from([*chains]), min_size=1, max_size=3, unique=True))
+    lines = [line for name in names for line in chains[name]]
+    for k, name in enumerate(names):
+        before = f"t{k - 1}" if k else "one"
+        lines += [f"u{k} = {draw(st.sampled_from(('Mul', 'Add')))} ({name}, {before})"]
+        lines += [f"t{k} = ReduceSum <keepdims: int = 0> (u{k})"]
+    integers = (("flat", np.array([-1])), ("none", np.array(0.0, np.float32)))
+    return Case(20, (*lines, f"y = Mul (x, t{len(names) - 1})"), ("y", "t0"), integers)
 
 
 @st.composite

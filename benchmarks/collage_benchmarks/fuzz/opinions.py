@@ -20,7 +20,7 @@ from collage_core.errors import CollageError
 from collage_core.formats import Array
 from collage_core.ir import Graph, Node, from_model
 from collage_core.ir.passes import PASSES, run_passes
-from collage_core.ir.verify import require_static
+from collage_core.ir.static import require_static
 from collage_core.reference import evaluate
 from collage_core.reference.evaluator import evaluators_for
 

@@ -8,6 +8,7 @@ from collage_core.ir.passes.base import Pass, PassFault, run_passes
 from collage_core.ir.passes.cleaning import DEAD_CODE, DROP_IDENTITIES
 from collage_core.ir.passes.constants import FOLD_CONSTANTS
 from collage_core.ir.passes.dequantising import DEQUANTISE_FOR_EACH
+from collage_core.ir.passes.gathering import GATHER_REGIONS
 from collage_core.ir.passes.inline_if import INLINE_CONSTANT_IF
 from collage_core.ir.passes.opset import UPGRADE_OPSET
 from collage_core.ir.passes.qlinear import STATE_QLINEAR
@@ -31,9 +32,11 @@ PASSES: tuple[Pass, ...] = (
     MOVE_QUANTISED,
     DEQUANTISE_FOR_EACH,
     DEAD_CODE,
+    GATHER_REGIONS,
 )
 """What `normalise` runs. Dead code goes first and, with what the others leave, last. Branches are chosen
-early: what stands in one is then a part of the graph like any other.
+early: what stands in one is then a part of the graph like any other. Shapes that are open behind all others
+stay so: regions are gathered at the end.
 """
 
 

@@ -39,7 +39,7 @@ class Placed:
         ]
         for name, output in self._outputs.items():
             type = self._executable.outputs[name]
-            if (type.static_shape, type.dtype) != (output.shape, str(output.dtype).removeprefix("torch.")):
+            if (type.shape, type.dtype) != (output.shape, str(output.dtype).removeprefix("torch.")):
                 asked = f"{output.dtype}{list(output.shape)}"
                 raise NotExportedError(f"{name!r} is exported as {type}, and PyTorch answers {asked}")
 
