@@ -362,8 +362,8 @@ def test_a_file_that_was_cut_short_is_refused(size: int, deployed: tuple[Path, s
 
 
 def test_a_newer_format_is_refused(deployed: tuple[Path, str]) -> None:
-    _rewritten(deployed[0], "program.json", _program(lambda told: told.__setitem__("version", 3)))
-    with pytest.raises(BundleError, match="exported in format 3; this release reads formats up to 2"):
+    _rewritten(deployed[0], "program.json", _program(lambda told: told.__setitem__("version", 4)))
+    with pytest.raises(BundleError, match="exported in format 4; this release reads formats up to 3"):
         collage_run.load(deployed[0], allow_code=True)
 
 

@@ -166,10 +166,10 @@ BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     ),
     "output of any size": (
         lambda: model_of(
-            _node("SequenceConstruct", ["x"], ["s"]),
+            _node("SplitToSequence", ["x"], ["s"], axis=0),
             _node("ConcatFromSequence", ["s"], ["y"], name="all", axis=0),
         ),
-        "how large output 'y' can become cannot be told, for SequenceConstruct_0 (SequenceConstruct)",
+        "how large output 'y' can become cannot be told, for SplitToSequence_0 (SplitToSequence)",
     ),
     "no shape": (
         lambda: _spoilt(lambda m: m.graph.input[0].type.tensor_type.ClearField("shape")),
