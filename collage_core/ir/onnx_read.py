@@ -41,8 +41,9 @@ def load_model(
 ) -> Graph:
     """Read an ONNX file, external data included, for one specialisation of its input shapes.
 
-    `shapes` fixes the shapes of inputs by name; a symbolic dimension fixed in one input is fixed wherever its
-    name occurs. definitions: of operators that are not ONNX's. mapped: as of `ExternalData`.
+    `shapes` fixes the shapes of inputs by name, and symbolic dimensions by theirs, as in {"batch": (8,)}; one
+    that is fixed is fixed wherever its name occurs. definitions: of operators that are not ONNX's. mapped: as
+    of `ExternalData`.
 
     ModelError, in one line, for what is not there, not ONNX, or not supported.
     """
@@ -217,15 +218,25 @@ def _input_type(info: onnx.ValueInfoProto, shape: tuple[int, ...] | None) -> Ten
 
 
 def _specialise(values: dict[str, Value], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Value]:
-    for name in shapes:
-        if name not in values:
-            raise ModelError(
-                f"--shape {name}: the model has no such input; its inputs: {', '.join(values) or 'none'}"
-            )
+    dimensions = dict.fromkeys(d for v in values.values() if v.type != UNKNOWN for d in v.type.symbolic_dims)
     sizes: dict[str, int] = {}
+    for name, shape in shapes.items():
+        if name in values:
+            continue
+        if name not in dimensions:
+            open_ones = f"; its open dimensions: {', '.join(dimensions)}" if dimensions else ""
+            raise ModelError(
+                f"--shape {name}: the model has no such input; its inputs: "
+                f"{', '.join(values) or 'none'}{open_ones}"
+            )
+        if len(shape) != 1:
+            raise ModelError(f"--shape {name}: a dimension of the model has one size, as in {name}=8")
+        (sizes[name],) = shape
     for name, shape in shapes.items():
         if any(given < 0 for given in shape):
             raise ModelError(f"--shape {name}={','.join(map(str, shape))}: dimensions cannot be negative")
+        if name not in values:
+            continue
         declared = values[name].type.shape
         if len(declared) != len(shape) or any(
             isinstance(d, int) and d != given for d, given in zip(declared, shape, strict=True)
