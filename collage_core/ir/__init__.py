@@ -9,9 +9,17 @@ from collage_core.ir.handover import subgraph_model
 from collage_core.ir.nodeset import NodeSet
 from collage_core.ir.onnx_read import from_model, infer_types, load_model
 from collage_core.ir.onnx_tensors import ExternalData
-from collage_core.ir.onnx_write import WEIGHTS_FILE, to_model, to_node_proto, to_value_info, write_external
+from collage_core.ir.onnx_write import (
+    WEIGHTS_FILE,
+    WrittenWeights,
+    to_model,
+    to_node_proto,
+    to_value_info,
+    write_external,
+)
 from collage_core.ir.operator import Operator
 from collage_core.ir.opkinds import OpKind, op_kind
+from collage_core.ir.row_axes import RowAxes
 from collage_core.ir.stored import MODEL_FILE, load_stored, save_stored
 from collage_core.ir.subgraph import Subgraph
 from collage_core.ir.types import UNKNOWN, Attribute, Dim, Node, TensorType, Value, ValueKind
@@ -30,10 +38,12 @@ __all__ = [
     "NodeSet",
     "OpKind",
     "Operator",
+    "RowAxes",
     "Subgraph",
     "TensorType",
     "Value",
     "ValueKind",
+    "WrittenWeights",
     "bodies_of",
     "from_model",
     "infer_types",

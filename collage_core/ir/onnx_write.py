@@ -4,8 +4,10 @@ external data.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 import numpy as np
@@ -26,6 +28,7 @@ __all__ = [
     "OPEN_KEY",
     "REGION_KEY",
     "WEIGHTS_FILE",
+    "WrittenWeights",
     "stored_constants",
     "to_model",
     "to_node_proto",
@@ -127,23 +130,45 @@ def stored_constants(graph: Graph) -> list[str]:
     return [v for v in graph.constants if v not in graph.dequantised]
 
 
-def write_external(graph: Graph, weights: IO[bytes]) -> onnx.ModelProto:
-    """The graph as a model whose large constants are written to `weights`, at multiples of 64 bytes."""
+@dataclass
+class WrittenWeights:
+    """What several graphs have in one file: how far it is written, and where contents lie, by digest."""
+
+    end: int = 0
+    offsets: dict[bytes, int] = field(default_factory=dict)
+
+
+def write_external(
+    graph: Graph, weights: IO[bytes], written: WrittenWeights | None = None
+) -> onnx.ModelProto:
+    """The graph as a model whose large constants are written to `weights`, at multiples of 64 bytes.
+
+    written: by graphs before; equal contents are written once, and told there.
+    """
     initializers = []
-    position = 0
+    position = 0 if written is None else written.end
     for name in stored_constants(graph):
         data = graph.constants[name]
         element_type = helper.np_dtype_to_tensor_dtype(data.dtype)
         if data.nbytes <= INLINE_BYTES or data.dtype.kind in "OU" or element_type in PACKED_BITS:
             initializers.append(_initializer(name, data))
             continue
-        position += weights.write(b"\0" * (-position % _ALIGNMENT))
+        content = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
+        digest = b"" if written is None else hashlib.sha256(content).digest()
+        offset = None if written is None else written.offsets.get(digest)
+        if offset is None:
+            position += weights.write(b"\0" * (-position % _ALIGNMENT))
+            offset = position
+            position += weights.write(content)
+        if written is not None:
+            written.offsets[digest] = offset
         tensor = onnx.TensorProto(name=name, data_type=element_type, dims=data.shape)
         tensor.data_location = onnx.TensorProto.EXTERNAL
-        for key, value in (("location", WEIGHTS_FILE), ("offset", position), ("length", data.nbytes)):
+        for key, value in (("location", WEIGHTS_FILE), ("offset", offset), ("length", data.nbytes)):
             tensor.external_data.add(key=key, value=str(value))
         initializers.append(tensor)
-        position += weights.write(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
+    if written is not None:
+        written.end = position
     return to_model(graph, initializers=initializers)
 
 
