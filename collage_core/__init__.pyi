@@ -19,7 +19,7 @@ from .errors import (
 )
 from .formats import Format, channels_last, plain
 from .inference import IOBinding, NodeArg, Session
-from .ir import Graph, Operator, OpKind, Subgraph, load_model
+from .ir import Graph, Operator, OpKind, RowAxes, Subgraph, load_model
 from .ir.passes import normalise
 from .ir.static import require_static
 from .measuring.bounding import search_placement
@@ -45,6 +45,7 @@ from .patterns import (
 )
 from .pipeline.effort import Effort, effort_named
 from .pipeline.optimize import Optimization, optimize
+from .pipeline.profiles import ProfileFound, optimize_profiles
 from .pipeline.quantising import Quantising, quantise
 from .pipeline.tuning import Tuning, tune
 from .placement import Conversion, Group, Placement
@@ -64,7 +65,7 @@ from .rules import (
     kReduction,
     kTuple,
 )
-from .runtime import Bundle, Context, Executable, build, export, load, read, save
+from .runtime import Bundle, Context, Executable, build, export, load, read, read_profiles, save
 from .search.formulate import Formulation, formulate
 from .search.graph_level import GraphLevelSearch
 from .search.op_level import OpLevelSearch
@@ -120,10 +121,12 @@ __all__ = [
     "PlacementFile",
     "Policy",
     "Problem",
+    "ProfileFound",
     "ProgressBars",
     "Quantising",
     "Refusal",
     "Registry",
+    "RowAxes",
     "SearchResult",
     "SearchTask",
     "Searcher",
@@ -173,6 +176,7 @@ __all__ = [
     "match",
     "normalise",
     "optimize",
+    "optimize_profiles",
     "outputs",
     "placement_yaml",
     "plain",
@@ -180,6 +184,7 @@ __all__ = [
     "quantise",
     "read",
     "read_placement",
+    "read_profiles",
     "require_static",
     "save",
     "search_placement",

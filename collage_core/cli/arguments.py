@@ -15,6 +15,7 @@ import numpy as np
 from collage_run.command import pairs_of
 
 from collage_core.candidates import Constraints
+from collage_core.cli.shapes import add_shape
 from collage_core.errors import CollageError
 from collage_core.formats import CPU, Array
 from collage_core.ir.onnx_check import one_line
@@ -47,7 +48,6 @@ __all__ = [
     "samples_in",
     "seconds_of",
     "settings_text",
-    "shapes_of",
     "target_of",
 ]
 
@@ -235,13 +235,7 @@ def add_target(parser: argparse.ArgumentParser, settings: Collection[str] = SETT
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
     """How a model is read: which one exactly, and how it is normalised."""
-    parser.add_argument(
-        "--shape",
-        action="append",
-        default=[],
-        metavar="INPUT=1,3,224,224",
-        help="shape of an input with open dimensions",
-    )
+    add_shape(parser)
     parser.add_argument(
         "--skip-pass", action="append", default=[], metavar="NAME", help="leave out a normalising pass"
     )
@@ -354,18 +348,6 @@ def seconds_of(option: str, text: str | None) -> float | None:
     if not 0 < seconds < math.inf:
         raise CollageError(f"{option} {text}: expected a duration, as in 90s, 10m or 1h")
     return seconds
-
-
-def shapes_of(args: argparse.Namespace) -> dict[str, tuple[int, ...]]:
-    shapes = {}
-    for name, text in pairs_of("--shape", args.shape).items():
-        try:
-            shapes[name] = tuple(int(d) for d in text.replace("x", ",").split(","))
-        except ValueError:
-            raise CollageError(
-                f"--shape {name}={text}: dimensions are whole numbers, as in {name}=1,3,224,224"
-            ) from None
-    return shapes
 
 
 def constraints_of(args: argparse.Namespace, registry: Registry) -> Constraints:

@@ -29,7 +29,7 @@ class NodeArg:
 
     def __init__(self, name: str, type: TensorType) -> None:
         self.name = name
-        self.shape = list(type.shape)
+        self.shape = [d if isinstance(d, int) else None for d in type.shape]
         self.type = f"tensor({_TYPE_NAMES.get(type.dtype, type.dtype)})"
 
     def __repr__(self) -> str:

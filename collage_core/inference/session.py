@@ -16,9 +16,8 @@ import numpy as np
 from collage_core.errors import InputError
 from collage_core.formats import Array
 from collage_core.inference.binding import IOBinding, NodeArg, empty_of
-from collage_core.inference.contexts import Contexts
-from collage_core.runtime import load
-from collage_core.runtime.bundle import serving_of
+from collage_core.inference.profiles import Profiles
+from collage_core.runtime import load_profiles
 
 __all__ = ["Session"]
 
@@ -28,6 +27,9 @@ class Session:
 
         session = Session("model.collage")
         [scores] = session.run(None, {"x": x})
+
+    A bundle of several profiles serves the shapes that these have, and fewer rows where that is proven to be
+    the same (docs/adr/0047).
 
     May be called by several threads at once: each call has buffers of its own, which are kept for the next
     one. Of a bundle made for throughput so many calls run beside each other as it was made for; the others
@@ -51,9 +53,7 @@ class Session:
         what. allow_code, expect: see `load`.
         """
         threads = getattr(sess_options, "intra_op_num_threads", 0) or None
-        executable = load(path, allow_code=allow_code, expect=expect, threads=threads)
-        serving = serving_of(path)
-        self._contexts = Contexts(executable, None if serving is None else serving.sessions)
+        self._profiles = Profiles(load_profiles(path, allow_code=allow_code, expect=expect, threads=threads))
 
     def __enter__(self) -> Session:
         return self
@@ -65,20 +65,19 @@ class Session:
 
     def close(self) -> None:
         """Let go of kernels and buffers. A call that is running ends well; another one is refused."""
-        self._contexts.close()
+        self._profiles.close()
 
     def get_inputs(self) -> list[NodeArg]:
-        """In the model's order."""
-        return [NodeArg(name, type) for name, type in self._contexts.executable.inputs.items()]
+        """In the model's order. A size that requests may differ in is None."""
+        return [NodeArg(name, type) for name, type in self._profiles.inputs.items()]
 
     def get_outputs(self) -> list[NodeArg]:
-        """In the model's order."""
-        return [NodeArg(name, type) for name, type in self._contexts.executable.outputs.items()]
+        """As `get_inputs`."""
+        return [NodeArg(name, type) for name, type in self._profiles.outputs.items()]
 
     def get_providers(self) -> list[str]:
         """The backends that run something, by Collage's names, in the order in which they first do."""
-        names = (call.name.partition(":")[0] for call in self._contexts.executable.program.calls)
-        return list(dict.fromkeys(names))
+        return self._profiles.backends()
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
@@ -86,34 +85,33 @@ class Session:
         """The outputs that are named, in that order, as fresh row-major arrays; all in the model's order for
         None or an empty list. One that is named twice is the same array twice.
 
-        input_feed: arrays by name, of the model's shapes and dtypes. run_options: not read. InputError names
-        what does not fit; BackendError the step that failed.
+        input_feed: arrays by name, of a profile's shapes and the model's dtypes. run_options: not read.
+        InputError names what does not fit; BackendError the step that failed.
         """
         wanted = self._wanted(output_names)
         if not isinstance(input_feed, Mapping):
             raise InputError(f"input_feed is a {type(input_feed).__name__}, and not arrays by name")
-        buffers = {name: empty_of(self._contexts.executable.buffers[name]) for name in wanted}
-        outputs = self._run_into({name: np.asarray(value) for name, value in input_feed.items()}, buffers)
+        inputs = {name: np.asarray(value) for name, value in input_feed.items()}
+        profile = self._profiles.of(inputs)
+        buffers = {name: empty_of(profile.buffers[name]) for name in wanted}
+        outputs = profile.run(inputs, buffers)
         return [outputs[name] if outputs[name] is buffers[name] else outputs[name].copy() for name in wanted]
 
-    def io_binding(self) -> IOBinding:
-        """For `run_with_iobinding`: inputs and outputs in memory of the caller's."""
-        return IOBinding(self._contexts.executable)
+    def io_binding(self, shapes: Mapping[str, tuple[int, ...]] | None = None) -> IOBinding:
+        """For `run_with_iobinding`: inputs and outputs in memory of the caller's. shapes: of inputs, which
+        say which profile is meant, where there are several; InputError if they do not.
+        """
+        return IOBinding(self._profiles.chosen(shapes or {}).contexts.executable)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
         """Run on what is bound; what is in the bound memory then is read, and outputs are written there.
         Allocates nothing, but for the first calls that run beside another.
         """
-        iobinding.valid = self._run_into(iobinding.inputs, iobinding.outputs)
-
-    def _run_into(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Returns what is valid of the outputs."""
-        with self._contexts.lent() as context:
-            context.run(inputs, outputs)
-            return context.valid(outputs)
+        profile = self._profiles.of(iobinding.inputs)
+        iobinding.valid = profile.run(iobinding.inputs, iobinding.outputs)
 
     def _wanted(self, names: Sequence[str] | None) -> Sequence[str]:
-        known = self._contexts.executable.outputs
+        known = self._profiles.outputs
         if isinstance(names, str):
             raise InputError(f"output_names is {names!r}, and not a list of names")
         for name in names or ():

@@ -4,6 +4,21 @@ from collage_run.devices import Arena
 from collage_run.executable import Context, Executable, Inputs
 
 from collage_core.runtime.build import build
-from collage_core.runtime.bundle import Bundle, export, load, read, save
+from collage_core.runtime.bundle import Bundle, export, read, read_profiles, save
+from collage_core.runtime.loading import Loaded, load, load_profiles
 
-__all__ = ["Arena", "Bundle", "Context", "Executable", "Inputs", "build", "export", "load", "read", "save"]
+__all__ = [
+    "Arena",
+    "Bundle",
+    "Context",
+    "Executable",
+    "Inputs",
+    "Loaded",
+    "build",
+    "export",
+    "load",
+    "load_profiles",
+    "read",
+    "read_profiles",
+    "save",
+]

@@ -5,18 +5,18 @@ graph; any ONNX tool reads it) and `weights.bin` (its external data, read into m
 a bundle is code: kernels are built at load, or restored from the user's own folder (`runtime.kept`). The
 manifest says where the placement was measured.
 `singles.json`, which need not be there, has placements of the same graph to compare it with.
+A bundle of several profiles has `placement.1.json`, `model.1.onnx` and so on for each further one; equal
+weights of all of them lie in `weights.bin` once (docs/adr/0047).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import warnings
 import zipfile
-import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from io import FileIO
 from pathlib import Path
 from typing import IO, Any
@@ -24,49 +24,52 @@ from typing import IO, Any
 import numpy as np
 import onnx
 from collage_run import exported
-from collage_run.archives import check_size, data_offset
+from collage_run.archives import check_size
 from collage_run.executable import Executable
 from collage_run.files import regular, replacing
-from collage_run.printable import printable
 
 from collage_core.backend import Kernel, StoredKernel
-from collage_core.errors import BackendUnavailableError, BundleError, CollageError, OtherTargetError
-from collage_core.formats import CPU, Array, empty, plain
+from collage_core.errors import BundleError, CollageError
+from collage_core.formats import CPU
 from collage_core.ir import (
     MODEL_FILE,
     WEIGHTS_FILE,
     ExternalData,
     Graph,
     Subgraph,
+    WrittenWeights,
     from_model,
     write_external,
 )
 from collage_core.ir.onnx_check import one_line
-from collage_core.ir.onnx_tensors import read_into
 from collage_core.ir.regions import is_region
+from collage_core.ir.row_axes import RowAxes
 from collage_core.placement import Conversion, Group, Placement
 from collage_core.plugins import Registry, default_registry
 from collage_core.runtime.build import build
 from collage_core.runtime.kept import KernelStore
-from collage_core.runtime.origin import differences, origin_here
+from collage_core.runtime.origin import origin_here
 from collage_core.runtime.plan import called
+from collage_core.runtime.profiles import Shapes, choose, require_apart, shapes_of
+from collage_core.runtime.weights import Compared, mapped_weights, read_weights
 from collage_core.serving import Serving
-from collage_core.target import Target
 
 __all__ = [
     "FORMAT_VERSION",
     "Bundle",
-    "differences_here",
+    "chosen",
     "export",
     "holds",
-    "load",
     "read",
+    "read_all",
+    "read_profiles",
     "save",
-    "serving_of",
+    "told_in",
 ]
 
 FORMAT_VERSION = 2
-_WITHOUT_REGIONS = 1
+_FIRST_VERSION = 1
+"""What a bundle of one profile without regions says, which earlier releases read as well."""
 _MANIFEST = "manifest.json"
 _PLACEMENT = "placement.json"
 _SINGLES = "singles.json"
@@ -74,7 +77,6 @@ _SERVING = "serving"
 _MOST_JSON_BYTES = 64 << 20
 """The placement of a model of 10,000 nodes takes some two MB."""
 _MOST_SINGLES = 64
-_CHUNK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,11 @@ class Bundle:
 
     origin: processor and versions that it was measured with (`runtime.origin`); empty for those that are here
     when it is saved. singles: what single backends made of the graph when the placement was confirmed, by
-    label (`pipeline.proof.Single`): to compare it with later. serving: how requests that are asked at a time
-    are to be served; None where nobody has asked for that.
+    label (`pipeline.proof.Single`): to compare it with later. rows: of inputs that may be padded to this
+    shape, None where none may. serving: how requests that are asked at a time are to be served; None where
+    nobody has asked for that.
+
+    A file may hold several: profiles, which are the same model at several shapes of its inputs.
     """
 
     graph: Graph
@@ -93,15 +98,31 @@ class Bundle:
     report: Mapping[str, Any] = field(default_factory=dict)
     origin: Mapping[str, Any] = field(default_factory=dict)
     singles: Mapping[str, Placement] = field(default_factory=dict)
+    rows: RowAxes | None = None
     serving: Serving | None = None
 
+    @property
+    def shapes(self) -> Shapes:
+        """Of its inputs, by which profiles are told apart."""
+        return shapes_of(self.graph)
 
-def save(bundle: Bundle, path: str | Path) -> None:
-    """Write a bundle; a file of that name is replaced only when the new one is complete. BundleError if it
-    cannot be written.
+
+def save(bundle: Bundle | Sequence[Bundle], path: str | Path) -> None:
+    """Write a bundle, or several profiles of one model; a file of that name is replaced only when the new one
+    is complete. BundleError if it cannot be written; CollageError for profiles of the same shapes, or too
+    many.
     """
-    with _written(bundle, path):
+    with _written(_profiles(bundle), path):
         pass
+
+
+def _profiles(bundle: Bundle | Sequence[Bundle]) -> Sequence[Bundle]:
+    if isinstance(bundle, Bundle):
+        return [bundle]
+    require_apart([profile.shapes for profile in bundle])
+    if len({profile.placement.target for profile in bundle}) > 1:
+        raise CollageError("profiles of one bundle are for one target")
+    return bundle
 
 
 def export(bundle: Bundle, path: str | Path, registry: Registry | None = None) -> str:
@@ -129,7 +150,7 @@ def export(bundle: Bundle, path: str | Path, registry: Registry | None = None) -
             if told is None:
                 raise BundleError(f"cannot export {path}: what runs this step cannot be stored: {step}")
             stored[kernel] = told
-    with _written(bundle, path) as archive:
+    with _written([bundle], path) as archive:
         kernels = [stored[kernel] for kernel in executable.kernels]
         threads = bundle.placement.target.threads
         return exported.append(archive, executable.program, kernels, environment, threads)
@@ -145,7 +166,7 @@ def _stored(
 
 
 @contextmanager
-def _written(bundle: Bundle, path: str | Path) -> Iterator[zipfile.ZipFile]:
+def _written(profiles: Sequence[Bundle], path: str | Path) -> Iterator[zipfile.ZipFile]:
     """The archive of it, for more to be written."""
     if Path(path).exists() and not Path(path).is_file():
         raise BundleError(f"cannot write {path}: it is no file")
@@ -155,59 +176,103 @@ def _written(bundle: Bundle, path: str | Path) -> Iterator[zipfile.ZipFile]:
             zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED, allowZip64=True) as archive,
         ):
             with archive.open(WEIGHTS_FILE, "w", force_zip64=True) as weights:
-                model = write_external(bundle.graph, weights)
-            archive.writestr(MODEL_FILE, model.SerializeToString())
-            for name, text in _texts(bundle).items():
+                models = _models(profiles, weights)
+            for number, model in enumerate(models):
+                archive.writestr(_numbered(MODEL_FILE, number), model.SerializeToString())
+            for name, text in _texts(profiles).items():
                 archive.writestr(name, text)
             yield archive
     except OSError as error:
         raise BundleError(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def holds(path: str | Path, bundle: Bundle, *, whatever: Collection[str] = ()) -> bool:
+def _models(profiles: Sequence[Bundle], weights: IO[bytes]) -> list[onnx.ModelProto]:
+    """One each; what several have in common is written once."""
+    written = WrittenWeights() if len(profiles) > 1 else None
+    return [write_external(profile.graph, weights, written) for profile in profiles]
+
+
+def _numbered(name: str, number: int) -> str:
+    """What the file of a profile is called; the first one's as that of a bundle of one."""
+    stem, dot, suffix = name.partition(".")
+    return f"{stem}.{number}{dot}{suffix}" if number else name
+
+
+def holds(path: str | Path, bundle: Bundle | Sequence[Bundle], *, whatever: Collection[str] = ()) -> bool:
     """Whether a file has what `save` would write, all of it and nothing else: to compare gigabytes takes less
     time than to write them. Not looked at: when it was made, and `whatever` parts of the report.
     """
+    profiles = _profiles(bundle)
     try:
         with FileIO(path, opener=regular) as file, zipfile.ZipFile(file) as archive:
             size_bytes = os.fstat(file.fileno()).st_size
             for info in archive.infolist():
                 _check_size(info, size_bytes)
             with archive.open(WEIGHTS_FILE) as weights:
-                model = write_external(bundle.graph, _Compared(weights))  # type: ignore[arg-type]  # it writes
+                models = _models(profiles, Compared(weights))  # type: ignore[arg-type]  # it writes
                 if weights.read(1):
                     return False
-            texts = _texts(bundle)
-            if sorted(archive.namelist()) != sorted([WEIGHTS_FILE, MODEL_FILE, *texts]):  # before any is read
+            texts = _texts(profiles)
+            named = {_numbered(MODEL_FILE, number): model for number, model in enumerate(models)}
+            if sorted(archive.namelist()) != sorted([WEIGHTS_FILE, *named, *texts]):  # before any is read
                 return False
-            if archive.read(MODEL_FILE) != model.SerializeToString():
+            if any(archive.read(name) != model.SerializeToString() for name, model in named.items()):
                 return False
             # As values: what is recalled may have its keys in another order.
             held = {name: json.loads(archive.read(name)) for name in texts}
             wanted = {name: json.loads(text) for name, text in texts.items()}
         for manifest in (held[_MANIFEST], wanted[_MANIFEST]):
             manifest["origin"].pop("made_at", None)
-            for part in whatever:
-                manifest["report"].pop(part, None)
+            for told in _told(manifest):
+                for part in whatever:
+                    told["report"].pop(part, None)
         return bool(held == wanted)
     except Exception:  # a damaged file makes readers of ZIP and JSON raise anything
         return False
 
 
-def read(path: str | Path, *, check_weights: bool = False) -> Bundle:
+def read(path: str | Path, *, check_weights: bool = False, shapes: Shapes | None = None) -> Bundle:
     """Read a bundle without building it; BundleError for what is no bundle, a damaged one, or one of a newer
-    format.
+    format. shapes: of inputs, which say which of several profiles is meant; BundleError if they do not.
 
     check_weights: read the weights too, to find damage in them; they are memory-mapped otherwise, which is
     for looking at what is placed: if somebody cuts the file short, using them ends the process.
     """
-    return _read(path, check_weights=check_weights)
+    return chosen(read_profiles(path, check_weights=check_weights), path, shapes)
 
 
-def _read(
+def read_profiles(path: str | Path, *, check_weights: bool = False) -> tuple[Bundle, ...]:
+    """As `read`, all that a bundle has, in the order in which they were saved. They share their weights."""
+    return read_all(path, check_weights=check_weights)
+
+
+def told_in(path: str | Path, executable: Executable) -> tuple[RowAxes | None, Serving | None]:
+    """Rows and serving of an exported bundle that was loaded: see `Bundle`. BundleError for what does not fit
+    it.
+    """
+    try:
+        with FileIO(path, opener=regular) as file, zipfile.ZipFile(file) as archive:
+            _check_size(archive.getinfo(_MANIFEST), os.fstat(file.fileno()).st_size)
+            manifest = json.loads(archive.read(_MANIFEST))
+        types = {**executable.inputs, **executable.buffers}
+        shapes = {name: type.static_shape for name, type in types.items()}
+        told = manifest.get("rows")
+        return None if told is None else RowAxes.from_json(told, shapes), _serving(manifest)
+    except Exception as error:  # a damaged file makes readers of ZIP and JSON raise anything
+        raise BundleError(f"{path}: its manifest is damaged ({one_line(error)})") from None
+
+
+def chosen(profiles: Sequence[Bundle], path: str | Path, shapes: Shapes | None) -> Bundle:
+    """That of the profiles in a file which the shapes say. BundleError if they do not say one."""
+    if len(profiles) == 1 and not shapes:
+        return profiles[0]
+    return profiles[choose([profile.shapes for profile in profiles], shapes, path)]
+
+
+def read_all(
     path: str | Path, *, check_weights: bool, verify: bool = False, expect: str | None = None
-) -> Bundle:
-    """verify: whether all of it must be what was exported, and what is expected."""
+) -> tuple[Bundle, ...]:
+    """As `read_profiles`. verify: whether all of it must be what was exported, and what is expected."""
     path = Path(path)
     try:
         file = FileIO(path, opener=regular)
@@ -220,7 +285,7 @@ def _read(
             size_bytes = os.fstat(file.fileno()).st_size
             if verify:
                 exported.verify(archive, path, expect)
-            for name in (_MANIFEST, _PLACEMENT, MODEL_FILE, WEIGHTS_FILE):
+            for name in (_MANIFEST, WEIGHTS_FILE):
                 _check_size(archive.getinfo(name), size_bytes)
             manifest = json.loads(archive.read(_MANIFEST))
             if not isinstance(manifest, dict) or manifest.get("format") != "collage-bundle":
@@ -230,14 +295,15 @@ def _read(
                     f"{path}: bundle of format {manifest['version']}; this release reads formats up to "
                     f"{FORMAT_VERSION}: update collage-core"
                 )
-            placement = Placement.from_json(json.loads(archive.read(_PLACEMENT)))
-            singles = _singles(archive, size_bytes, placement)
-            model = _model(archive.read(MODEL_FILE))
-            read_weights = _read_weights if check_weights else _mapped_weights
-            weights = read_weights(file, archive)
-        graph = from_model(model, external=ExternalData(path.parent, content=weights))
-        report, origin = dict(manifest["report"]), dict(manifest.get("origin", {}))
-        return Bundle(graph, placement, report, origin, singles, _serving(manifest))
+            of_weights = read_weights if check_weights else mapped_weights
+            external = ExternalData(path.parent, content=of_weights(file, archive))
+            profiles = tuple(
+                _profile(archive, size_bytes, number, told, dict(manifest.get("origin", {})), external)
+                for number, told in enumerate(_told(manifest))
+            )
+        if len(profiles) > 1:
+            _profiles(profiles)
+        return profiles
     except BundleError:
         raise
     except CollageError as error:
@@ -246,101 +312,63 @@ def _read(
         raise BundleError(f"{path}: not a bundle, or a damaged one ({one_line(error)})") from None
 
 
-def load(
-    path: str | Path,
-    registry: Registry | None = None,
-    *,
-    allow_code: bool = False,
-    expect: str | None = None,
-    threads: int | None = None,
-) -> Executable:
-    """Read a bundle and build its executable in this process.
-
-    allow_code: run the machine code of an exported bundle, which may do anything; without it, and on another
-    processor than it was exported on, its kernels are built anew, as those of all other bundles. expect: the
-    digest that an exported bundle must have. threads: on so many each kernel runs; None: on as many as the
-    placement was made for, with which it was measured.
-
-    BundleError as from `read`, and if a backend of it is not here, or the processor lacks instructions that
-    it was made for. Other versions, another processor that has them and another number of threads are
-    warned of: the placement is right, but may not be the fastest.
-    """
-    if threads is not None:
-        Target(threads=threads)  # or it is no number of threads
-    verify = expect is not None
-    if allow_code and (verify or exported.brings_code(path)):
-        try:
-            return exported.load(path, allow_code=True, expect=expect, threads=threads)
-        except (OtherTargetError, BackendUnavailableError) as error:
-            warnings.warn(printable(f"{error}: its kernels are built anew"), stacklevel=2)
-        verify = True
-    registry = registry or default_registry()
-    bundle = _read(path, check_weights=True, verify=verify, expect=expect)
-    placement, told = bundle.placement, differences_here(bundle, path, registry)
-    if threads not in (None, placement.target.threads):
-        told.append(
-            f"{path}: measured on another number of threads: {placement.target.threads}, not {threads}"
-        )
-        placement = replace(placement, target=replace(placement.target, threads=threads))
-    for difference in told:
-        warnings.warn(printable(difference), stacklevel=2)
-    return build(bundle.graph, placement, registry, kept=KernelStore())
+def _serving(told: Mapping[str, Any]) -> Serving | None:
+    serving = told.get(_SERVING)  # of older ones nobody has asked for it
+    return None if serving is None else Serving(serving["concurrency"], serving["sessions"])
 
 
-def differences_here(bundle: Bundle, path: str | Path, registry: Registry) -> list[str]:
-    """What is not as it was where the bundle in `path` was made, a line each; BundleError if it cannot run
-    here.
-    """
-    try:
-        return [f"{path}: {d}" for d in differences(bundle.origin, bundle.placement, registry)]
-    except (AttributeError, TypeError) as error:
-        raise BundleError(f"{path}: its manifest is damaged ({error!r})") from None
-    except BundleError as error:
-        raise BundleError(f"{path}: {error}") from None
-
-
-def serving_of(path: str | Path) -> Serving | None:
-    """How requests that are asked at a time are to be served, of a bundle that has been loaded."""
-    with FileIO(path, opener=regular) as file, zipfile.ZipFile(file) as archive:
-        return _serving(json.loads(archive.read(_MANIFEST)))
-
-
-def _serving(manifest: Mapping[str, Any]) -> Serving | None:
-    told = manifest.get(_SERVING)  # of older ones nobody has asked for it
-    return None if told is None else Serving(told["concurrency"], told["sessions"])
-
-
-def _texts(bundle: Bundle) -> dict[str, bytes]:
-    """What is written besides the graph, by the file's name."""
-    placements = [bundle.placement, *bundle.singles.values()]
-    origin = dict(bundle.origin) or origin_here(placements, default_registry())
+def _texts(profiles: Sequence[Bundle]) -> dict[str, bytes]:
+    """What is written besides the graphs, by the file's name."""
+    placements = [p for profile in profiles for p in (profile.placement, *profile.singles.values())]
+    first, *others = [_of_profile(profile) for profile in profiles]
     manifest = {
         "format": "collage-bundle",
-        "version": FORMAT_VERSION if any(map(is_region, bundle.graph.nodes)) else _WITHOUT_REGIONS,
-        "origin": origin,
-        "report": dict(bundle.report),
-        **({} if bundle.serving is None else {_SERVING: asdict(bundle.serving)}),
+        "version": FORMAT_VERSION if others or _has_regions(profiles) else _FIRST_VERSION,
+        "origin": dict(profiles[0].origin) or origin_here(placements, default_registry()),
+        **first,
+        **({"further": others} if others else {}),
     }
-    texts = {_PLACEMENT: json.dumps(bundle.placement.to_json()).encode()}
-    singles = json.dumps({label: p.to_json() for label, p in bundle.singles.items()}).encode()
-    if bundle.singles and len(singles) <= _MOST_JSON_BYTES:  # more would not be read
-        texts[_SINGLES] = singles
+    texts = {}
+    for number, profile in enumerate(profiles):
+        texts[_numbered(_PLACEMENT, number)] = json.dumps(profile.placement.to_json()).encode()
+        singles = json.dumps({label: p.to_json() for label, p in profile.singles.items()}).encode()
+        if profile.singles and len(singles) <= _MOST_JSON_BYTES:  # more would not be read
+            texts[_numbered(_SINGLES, number)] = singles
     return {**texts, _MANIFEST: json.dumps(manifest).encode()}
 
 
-class _Compared:
-    """Takes what would be written, and raises ValueError where a file has something else."""
+def _has_regions(profiles: Sequence[Bundle]) -> bool:
+    return any(is_region(n) for profile in profiles for n in profile.graph.nodes)
 
-    def __init__(self, held: IO[bytes]) -> None:
-        self._held = held
 
-    def write(self, data: bytes | memoryview) -> int:
-        wanted = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
-        for start in range(0, len(wanted), _CHUNK_BYTES):
-            part = wanted[start : start + _CHUNK_BYTES]
-            if not np.array_equal(np.frombuffer(self._held.read(len(part)), np.uint8), part):
-                raise ValueError("it is another one")
-        return len(wanted)
+def _of_profile(profile: Bundle) -> dict[str, Any]:
+    """What the manifest says of a profile."""
+    rows = {} if profile.rows is None else {"rows": profile.rows.to_json()}
+    serving = {} if profile.serving is None else {_SERVING: asdict(profile.serving)}
+    return {"report": dict(profile.report), **rows, **serving}
+
+
+def _told(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a manifest says of each profile."""
+    return [manifest, *manifest.get("further", [])]
+
+
+def _profile(
+    archive: zipfile.ZipFile,
+    size_bytes: int,
+    number: int,
+    told: Mapping[str, Any],
+    origin: Mapping[str, Any],
+    external: ExternalData,
+) -> Bundle:
+    for name in (_PLACEMENT, MODEL_FILE):
+        _check_size(archive.getinfo(_numbered(name, number)), size_bytes)
+    placement = Placement.from_json(json.loads(archive.read(_numbered(_PLACEMENT, number))))
+    singles = _singles(archive, size_bytes, _numbered(_SINGLES, number), placement)
+    graph = from_model(_model(archive.read(_numbered(MODEL_FILE, number))), external=external)
+    shapes = {v: graph.shape_of(v) for v in (*graph.inputs, *graph.outputs)} if told.get("rows") else {}
+    rows = RowAxes.from_json(told["rows"], shapes) if shapes else None
+    return Bundle(graph, placement, dict(told["report"]), origin, singles, rows, _serving(told))
 
 
 def _model(data: bytes) -> onnx.ModelProto:
@@ -350,49 +378,23 @@ def _model(data: bytes) -> onnx.ModelProto:
         raise ValueError(f"{MODEL_FILE}: {error}") from None
 
 
-def _singles(archive: zipfile.ZipFile, size_bytes: int, placement: Placement) -> dict[str, Placement]:
+def _singles(
+    archive: zipfile.ZipFile, size_bytes: int, name: str, placement: Placement
+) -> dict[str, Placement]:
     """Of an older bundle none. ValueError for more than there are backends, or for another target."""
-    if _SINGLES not in archive.namelist():
+    if name not in archive.namelist():
         return {}
-    _check_size(archive.getinfo(_SINGLES), size_bytes)
-    data = json.loads(archive.read(_SINGLES))
+    _check_size(archive.getinfo(name), size_bytes)
+    data = json.loads(archive.read(name))
     if not isinstance(data, dict) or len(data) > _MOST_SINGLES:
-        raise ValueError(f"{_SINGLES} holds no placements by label, or more than {_MOST_SINGLES}")
+        raise ValueError(f"{name} holds no placements by label, or more than {_MOST_SINGLES}")
     singles = {label: Placement.from_json(p) for label, p in data.items()}
     if any(p.target != placement.target for p in singles.values()):
-        raise ValueError(f"{_SINGLES} and {_PLACEMENT} are of different targets")
+        raise ValueError(f"{name} and {_PLACEMENT} are of different targets")
     return singles
 
 
 def _check_size(info: zipfile.ZipInfo, size_bytes: int) -> None:
     """As `check_size`, of an entry of an archive of so many bytes."""
-    is_json = info.filename in (_MANIFEST, _PLACEMENT, _SINGLES)
+    is_json = info.filename.endswith(".json")
     check_size(info, min(size_bytes, _MOST_JSON_BYTES) if is_json else size_bytes)
-
-
-def _mapped_weights(file: FileIO, archive: zipfile.ZipFile) -> Array:
-    """The bytes of the entry of weights, as they lie in the file."""
-    info = archive.getinfo(WEIGHTS_FILE)
-    if not info.file_size:
-        return np.empty(0, np.uint8)
-    return np.memmap(file, np.uint8, "r", data_offset(file, info), (info.file_size,))
-
-
-def _read_weights(file: FileIO, archive: zipfile.ZipFile) -> Array:
-    """The same in memory, read once: what has been checked is what runs, whatever becomes of the file.
-    BadZipFile unless it is what was written.
-    """
-    info = archive.getinfo(WEIGHTS_FILE)
-    archive.open(info).close()  # checks its local header
-    file.seek(data_offset(file, info))
-    data = empty([info.file_size], plain("uint8", [info.file_size]))
-    sum = 0
-
-    def add(part: memoryview) -> None:
-        nonlocal sum
-        sum = zlib.crc32(part, sum)
-
-    read_into(file, data, add)
-    if sum != info.CRC:
-        raise zipfile.BadZipFile(f"Bad CRC-32 for file {WEIGHTS_FILE!r}")
-    return data

@@ -21,7 +21,7 @@ from collage_run.files import destination, regular, replacing
 from collage_run.formats import Array
 from collage_run.types import TensorType
 
-__all__ = ["add_arguments", "json_text", "load_arguments", "pairs_of", "run"]
+__all__ = ["add_arguments", "json_text", "load_arguments", "pairs_of", "run", "shape_in"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -143,17 +143,22 @@ def _inputs(executable: Executable, files: dict[str, str]) -> dict[str, Array]:
             raise InputError(
                 f"input {name!r} ({executable.inputs[name]}) is missing; give it with --input {name}=FILE.npy"
             )
-    arrays = {}
-    for name, file in files.items():
-        try:
-            with open(file, "rb", opener=regular) as opened:
-                array = np.lib.format.read_array(opened, allow_pickle=False)
-        except OSError as error:
-            raise InputError(f"--input {name}: {file}: {error.strerror or error}") from None
-        except Exception as error:  # a damaged header makes numpy raise anything
-            raise InputError(f"--input {name}: {file}: not a .npy file ({error})") from None
-        arrays[name] = _as_declared(array, executable.inputs[name])
-    return arrays
+    return {name: _as_declared(_array(name, file), executable.inputs[name]) for name, file in files.items()}
+
+
+def shape_in(name: str, file: str) -> tuple[int, ...]:
+    """Of the array in a file that is given for an input; InputError if it cannot be read."""
+    return _array(name, file).shape
+
+
+def _array(name: str, file: str) -> Array:
+    try:
+        with open(file, "rb", opener=regular) as opened:
+            return np.lib.format.read_array(opened, allow_pickle=False)
+    except OSError as error:
+        raise InputError(f"--input {name}: {file}: {error.strerror or error}") from None
+    except Exception as error:  # a damaged header makes numpy raise anything
+        raise InputError(f"--input {name}: {file}: not a .npy file ({error})") from None
 
 
 def _as_declared(array: Array, type: TensorType) -> Array:

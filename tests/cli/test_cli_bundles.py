@@ -61,7 +61,7 @@ def _both_of(path: Path, bundle: Path, refused: Mistake, said: str) -> None:
 
 
 def test_a_newer_format(bundle: Path, refused: Refused) -> None:
-    _both(_manifest(bundle, version=2), refused, "bundle of format 2; this release reads formats up to 1")
+    _both(_manifest(bundle, version=3), refused, "bundle of format 3; this release reads formats up to 2")
 
 
 def test_a_backend_that_is_not_here(bundle: Path, refused: Refused) -> None:

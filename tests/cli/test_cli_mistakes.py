@@ -372,7 +372,7 @@ def test_no_room_for_a_thread(model: Path, mistake: Mistake, monkeypatch: pytest
     monkeypatch.setattr("collage_core.worker.worker._spawner", cache(_spawner.__wrapped__))
     said = mistake("optimize", model, "--backends", "reference")
     assert said == "collage: a worker process cannot be started: can't start new thread"
-    monkeypatch.setattr("collage_core.cli.commands.explain.read", none_left)
+    monkeypatch.setattr("collage_core.cli.commands.explain.read_profiles", none_left)
     said = mistake("explain", model)
     assert said == "collage: out of memory or of processes: can't start new thread"
 

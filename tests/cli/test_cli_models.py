@@ -273,8 +273,8 @@ def open_model(tmp_path: Path) -> Path:
 def test_shapes_that_contradict(open_model: Path, mistake: Mistake, refused: Refused) -> None:
     both = ("--shape", "x=2,3", "--shape", "z=4")
     assert "dimension 'batch' is both 2 and 4" in refused("optimize", open_model, *both)
-    twice = ("--shape", "x=2,3", "--shape", "x=4,3")
-    assert "--shape x: given twice" in mistake("optimize", open_model, *twice)
+    twice = ("--shape", "x=2,3", "--shape", "x=2,3")
+    assert "profiles 1 and 2 have the same shapes: x=2,3" in mistake("optimize", open_model, *twice)
     assert "shape of input 'free'; give it with --shape free=" in mistake(
         "optimize", open_model, "--shape", "x=2,3"
     )

@@ -12,6 +12,7 @@ from chain_optimization import BACKENDS, CHAIN, Recorder
 
 from collage_core import Constraints, Optimization, Session, Target, build, optimize
 from collage_core.errors import BackendError, CollageError
+from collage_core.inference.profiles import Profile
 from collage_core.pipeline import throughput
 from collage_core.pipeline.effort import QUICK
 from collage_core.pipeline.optimization import Stage
@@ -180,7 +181,9 @@ def _at_once(path: Path) -> int:
     """How many of four calls run beside each other, when none ends before all that may have begun."""
     lock, most, running = threading.Condition(), 0, 0
     with Session(path) as session:
-        lent = session._contexts.lent
+        profile = session._profiles.of({"x": _X})
+        assert isinstance(profile, Profile)
+        lent = profile.contexts.lent
 
         def call() -> None:
             nonlocal most, running

@@ -21,6 +21,7 @@ from collage_core.cli.arguments import (
 from collage_core.cli.output import show
 from collage_core.cli.placing import optimize_from
 from collage_core.cli.progress import ProgressBars
+from collage_core.cli.shapes import shapes_of
 from collage_core.costs.database import CostDatabase
 from collage_core.errors import CollageError
 from collage_core.ir import Graph
@@ -32,7 +33,8 @@ from collage_core.placement import Placement
 from collage_core.plugins import default_registry
 from collage_core.report.contenders import bench_json
 from collage_core.report.text import bench_text
-from collage_core.runtime.bundle import differences_here, read
+from collage_core.runtime.bundle import read
+from collage_core.runtime.loading import differences_here
 from collage_core.serving import MOST_AT_A_TIME, Serving
 from collage_core.target import Target
 
@@ -100,7 +102,7 @@ def _placed(
         except OSError as error:
             raise CollageError(f"{file}: {error.strerror or error}") from None
     if zipfile.is_zipfile(args.model):
-        bundle = read(args.model, check_weights=True)
+        bundle = read(args.model, check_weights=True, shapes=shapes_of(args, "this command"))
         for difference in differences_here(bundle, args.model, default_registry()):
             progress.note(f"note: {difference}")
         return bundle.graph, bundle.placement, args.original, bundle.serving

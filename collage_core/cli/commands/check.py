@@ -7,6 +7,7 @@ import argparse
 from collage_core.cli.arguments import add_costs, add_json, costs_of, names_of, seconds_of
 from collage_core.cli.output import show
 from collage_core.cli.progress import ProgressBars
+from collage_core.cli.shapes import add_profile, shapes_of
 from collage_core.costs.database import CostDatabase
 from collage_core.errors import BundleError, CollageError
 from collage_core.measuring.machine import Machine
@@ -14,7 +15,10 @@ from collage_core.pipeline.checking import check_bundle
 from collage_core.pipeline.verdicts import Made, status_of, verdicts
 from collage_core.plugins import default_registry
 from collage_core.report.checked import check_json, check_text, made_from
-from collage_core.runtime.bundle import Bundle, differences_here, read
+from collage_core.report.profiles import of_profiles, profiles_text
+from collage_core.runtime.bundle import Bundle, read, read_profiles
+from collage_core.runtime.loading import differences_here
+from collage_core.runtime.profiles import shapes_text
 
 NAME = "check"
 SUMMARY = (
@@ -25,6 +29,7 @@ SUMMARY = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", help="a file that `collage optimize -o` wrote")
+    add_profile(parser, "all, each with its part of the budget")
     parser.add_argument(
         "--backends",
         metavar="A,B",
@@ -42,19 +47,28 @@ def run(args: argparse.Namespace) -> int:
     assert budget_s is not None
     costs = costs_of(args)
     names, registry = names_of(args.backends), default_registry()
-    bundle = read(args.bundle, check_weights=True)
-    made = _made(bundle, args.bundle)
-    differences_here(bundle, args.bundle, registry)  # or it cannot run here
+    if args.shape:
+        bundles = [read(args.bundle, check_weights=True, shapes=shapes_of(args, "this command"))]
+    else:
+        bundles = [*read_profiles(args.bundle, check_weights=True)]
+    made = [_made(bundle, args.bundle) for bundle in bundles]
+    for bundle in bundles:
+        differences_here(bundle, args.bundle, registry)  # or it cannot run here
     with ProgressBars() as progress, CostDatabase(costs, may_be_read_only=True) as database:
         if not database.is_kept:
             progress.note(f"{database.path} cannot be written: what is measured now is not kept")
-        machine = Machine.of(database, target=bundle.placement.target, progress=progress)
-        facts = check_bundle(machine, args.bundle, bundle, made, budget_s, names)
-    found = verdicts(facts)
-    show(check_json(facts, found), args.json, check_text)
-    if facts.wrong is not None:
-        raise CollageError(f"{args.bundle}: its answers are not the reference's: {facts.wrong}")
-    return int(status_of(found))
+        machine = Machine.of(database, target=bundles[0].placement.target, progress=progress)
+        facts = [
+            check_bundle(machine, args.bundle, bundle, told, budget_s / len(bundles), names)
+            for bundle, told in zip(bundles, made, strict=True)
+        ]
+    found = [verdicts(one) for one in facts]
+    shapes = [shapes_text(bundle.shapes) for bundle in bundles] if len(bundles) > 1 else [""]
+    report = of_profiles([check_json(*pair) for pair in zip(facts, found, strict=True)], shapes)
+    show(report, args.json, lambda told: profiles_text(told, check_text))
+    for wrong in (one.wrong for one in facts if one.wrong is not None):
+        raise CollageError(f"{args.bundle}: its answers are not the reference's: {wrong}")
+    return min((int(status) for status in map(status_of, found) if status), default=0)
 
 
 def _made(bundle: Bundle, file: str) -> Made:

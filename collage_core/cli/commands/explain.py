@@ -11,6 +11,7 @@ from collage_run.files import replacing
 
 from collage_core.cli.arguments import add_json
 from collage_core.cli.output import require_replaceable, require_writable, show
+from collage_core.cli.shapes import add_profile, shapes_of
 from collage_core.errors import BundleError, CollageError, PlacementError
 from collage_core.report.beside import beside_json
 from collage_core.report.dataflow import dataflow_json
@@ -19,10 +20,12 @@ from collage_core.report.dot import placement_dot
 from collage_core.report.front import front_svg
 from collage_core.report.page import BEGINS as PAGE_BEGINS
 from collage_core.report.page import page
+from collage_core.report.profiles import of_profiles, profiles_text
 from collage_core.report.summary import placement_json
 from collage_core.report.text import explain_text
-from collage_core.runtime.bundle import Bundle, read
+from collage_core.runtime.bundle import Bundle, read, read_profiles
 from collage_core.runtime.plan import schedule
+from collage_core.runtime.profiles import shapes_text
 from collage_core.steering import placement_yaml
 
 NAME = "explain"
@@ -39,6 +42,7 @@ _FILES = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", help="a file that `collage optimize -o` wrote")
+    add_profile(parser, "all; what is written into files, or beside another bundle, is of one")
     parser.add_argument(
         "--beside", metavar="OTHER.collage", help="another bundle of the model: tell what moved since"
     )
@@ -68,13 +72,19 @@ def run(args: argparse.Namespace) -> None:
         begins, what = _FILES[name]
         require_replaceable(require_writable(file, others), file, begins, what)
         others[f"file of --{name}"] = file
-    bundle = read(args.bundle)
-    report = _report(bundle, args.bundle)
+    if given or args.beside or args.shape:
+        bundle = read(args.bundle, shapes=shapes_of(args, "this command"))
+        report = _report(bundle, args.bundle)
+    else:
+        profiles = read_profiles(args.bundle)
+        bundle = profiles[0]
+        shapes = [shapes_text(one.shapes) for one in profiles] if len(profiles) > 1 else [""]
+        report = of_profiles([_report(one, args.bundle) for one in profiles], shapes)
     other = None if args.beside is None else _report(read(args.beside), args.beside)
     try:
         if other is not None:
             report["beside"] = beside_json(report, other, args.beside)
-        text = "" if args.json else explain_text(report)
+        text = "" if args.json else profiles_text(report, explain_text)
         contents = {name: _content(name, bundle, report, other, args.bundle) for name in given}
     except CollageError:
         raise

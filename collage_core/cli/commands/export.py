@@ -10,6 +10,7 @@ from collage_run.printable import printable_line
 
 from collage_core.cli.arguments import add_json
 from collage_core.cli.output import require_writable, show
+from collage_core.cli.shapes import add_profile, shapes_of
 from collage_core.runtime import export, read
 
 NAME = "export"
@@ -21,13 +22,14 @@ SUMMARY = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", help="a file that `collage optimize -o` wrote")
+    add_profile(parser, "none: an exported bundle has one")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where to write it")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     require_writable(args.output, {"bundle": args.bundle})
-    digest = export(read(args.bundle, check_weights=True), args.output)
+    digest = export(read(args.bundle, check_weights=True, shapes=shapes_of(args, "export")), args.output)
     report = {"file": args.output, "digest": digest, "bytes": Path(args.output).stat().st_size}
     show(report, args.json, _text)
 

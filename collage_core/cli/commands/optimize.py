@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from collage_core.cli.arguments import (
@@ -15,13 +15,16 @@ from collage_core.cli.arguments import (
     rounds_of,
 )
 from collage_core.cli.output import require_replaceable, require_writable, show
-from collage_core.cli.placing import optimize_from
+from collage_core.cli.placing import optimize_profiles_from
 from collage_core.cli.progress import ProgressBars
 from collage_core.errors import CollageError
-from collage_core.pipeline.optimize import COLLAGE, Optimization
+from collage_core.pipeline.optimize import COLLAGE
+from collage_core.pipeline.profiles import ProfileFound
+from collage_core.report.profiles import of_profiles, profiles_text
 from collage_core.report.summary import optimization_json
 from collage_core.report.text import optimization_text
-from collage_core.runtime.bundle import Bundle, holds, save
+from collage_core.runtime.bundle import Bundle, holds, read_profiles, save
+from collage_core.runtime.profiles import shapes_of, shapes_text
 from collage_core.steering import SETTINGS
 
 NAME = "optimize"
@@ -42,6 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser, settings: Collection[str] = S
     add_objective(parser, "as many of N requests that are asked at a time (default: as there are threads)")
     add_rounds(parser, "each end-to-end comparison")
     add_placing(parser, settings)
+    parser.add_argument(
+        "--pad",
+        metavar="DIMENSION",
+        help="serve requests of fewer rows along this dimension, by zeros in the other rows, where rows are "
+        "proven independent: one that the model names, or INPUT:AXIS,... (default: of none)",
+    )
     add_json(parser)
 
 
@@ -51,37 +60,62 @@ def run(args: argparse.Namespace) -> None:
     if args.concurrency is not None and concurrency_of(args) is None:
         raise CollageError("--concurrency goes with --objective throughput")
     rounds = rounds_of(args)
-    best: Optimization | None = None
+    best: Sequence[ProfileFound] = ()
 
-    def keep(found: Optimization) -> dict[str, Any]:
+    def keep(found: Sequence[ProfileFound]) -> list[dict[str, Any]]:
         nonlocal best
-        report = optimization_json(found, args.model)
-        bundle = Bundle(found.graph, found.placement, report, singles=found.rivals, serving=found.serving)
+        bundles = [_bundle(one, args.model) for one in found]
+        is_recalled = all(one.optimization.is_recalled for one in found)
         # What was found before, and is there, stays as it is: with when and how long it was measured.
-        if args.output and not (found.is_recalled and holds(args.output, bundle, whatever=_OF_ONE_CALL)):
-            save(bundle, args.output)
+        if args.output and not (is_recalled and _has(args.output, bundles)):
+            save(bundles if len(bundles) > 1 else bundles[0], args.output)
         best = found
-        return report
+        return [dict(bundle.report) for bundle in bundles]
 
     with ProgressBars() as progress:
         try:
-            optimization = optimize_from(args, progress, rounds, keep)
+            found = optimize_profiles_from(args, progress, rounds, keep)
             progress.phase("writing the bundle")
-            report = keep(optimization)
+            reports = keep(found)
         except (KeyboardInterrupt, SystemExit):
             progress.note(_left(best, args.output))
             raise
-    show(report, args.json, lambda report: optimization_text({**report, "output": args.output}))
+    shapes = [shapes_text(shapes_of(one.optimization.graph)) for one in found]
+    show(of_profiles(reports, shapes), args.json, lambda told: _text(told, args.output))
 
 
-def _left(best: Optimization | None, output: str | None) -> str:
+def _bundle(found: ProfileFound, model: str) -> Bundle:
+    one = found.optimization
+    report = optimization_json(one, model)
+    return Bundle(one.graph, one.placement, report, singles=one.rivals, rows=found.rows, serving=one.serving)
+
+
+def _has(output: str, bundles: Sequence[Bundle]) -> bool:
+    """Whether they are there already, be it with further ones that a call before had found behind them."""
+    if holds(output, bundles if len(bundles) > 1 else bundles[0], whatever=_OF_ONE_CALL):
+        return True
+    try:
+        there = read_profiles(output)
+    except CollageError:
+        return False
+    digests = [bundle.placement.digest for bundle in there[: len(bundles)]]
+    return len(there) > len(bundles) and digests == [bundle.placement.digest for bundle in bundles]
+
+
+def _text(told: Mapping[str, Any], output: str | None) -> str:
+    return profiles_text(told, lambda report: optimization_text({**report, "output": output}))
+
+
+def _left(found: Sequence[ProfileFound], output: str | None) -> str:
     """What there is of an optimization that was interrupted."""
-    if best is None:
+    if not found:
         return "nothing had been run to the end yet; what was measured is kept, and the next call goes on"
+    *done, (best, _) = [(one.optimization, one.rows) for one in found]
     where = f"{output} holds" if output else "without --output it is not saved:"
     took_ms = best.comparison.median_ms(COLLAGE) if best.comparison else None
     took = "" if took_ms is None else f", {took_ms:.3f} ms"
-    return f"{where} the best so far, {best.chosen}{took}: {best.stage}; the next call goes on"
+    after = f"what was found for {len(done)} shapes before, and of the next " if done else ""
+    return f"{where} {after}the best so far, {best.chosen}{took}: {best.stage}; the next call goes on"
 
 
 def _require_writable(output: str, model: str) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 from collage_run.printable import printable_line
 
-from collage_core.cli.arguments import add_json, add_reading, samples_in, shapes_of
+from collage_core.cli.arguments import add_json, add_reading, samples_in
 from collage_core.cli.output import require_writable, show
 from collage_core.cli.progress import ProgressBars
+from collage_core.cli.shapes import shapes_of
 from collage_core.pipeline.quantising import quantise
 
 NAME = "quantize"
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
             max_error=args.max_error,
             excluded=args.exclude,
             quantizer=args.quantizer,
-            shapes=shapes_of(args),
+            shapes=shapes_of(args, "quantising"),
             skip_passes=args.skip_pass,
             progress=progress,
         )

@@ -10,7 +10,8 @@ from collage_run import command
 from collage_core.cli.arguments import add_json
 from collage_core.cli.output import show
 from collage_core.report.tables import Table
-from collage_core.runtime import load
+from collage_core.runtime import load, read_profiles
+from collage_core.runtime.profiles import Shapes
 
 NAME = "run"
 SUMMARY = "Run a bundle on inputs from .npy files and save or summarise its outputs."
@@ -23,8 +24,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    report = command.run(args, lambda: load(args.bundle, **command.load_arguments(args)))
+    report = command.run(
+        args, lambda: load(args.bundle, **command.load_arguments(args), shapes=_shapes(args))
+    )
     show(report, args.json, _text)
+
+
+def _shapes(args: argparse.Namespace) -> Shapes | None:
+    """Of the inputs that are given, which say which profile is meant; None for a bundle that has one."""
+    if args.expect:
+        return None  # an exported one has one, and is not read before it is known to be that
+    profiles = read_profiles(args.bundle)
+    if len(profiles) == 1:
+        return None
+    given = command.pairs_of("--input", args.input, files=True)
+    return {name: command.shape_in(name, file) for name, file in given.items()}
 
 
 def _text(report: dict[str, Any]) -> str:

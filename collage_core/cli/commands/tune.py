@@ -10,11 +10,11 @@ from collage_core.cli.arguments import (
     costs_of,
     names_of,
     seconds_of,
-    shapes_of,
     target_of,
 )
 from collage_core.cli.output import show
 from collage_core.cli.progress import ProgressBars
+from collage_core.cli.shapes import shapes_of
 from collage_core.errors import CollageError
 from collage_core.pipeline.tuning import tune
 from collage_core.report.summary import tuning_json
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
             trials=args.trials,
             budget_s=seconds_of("--budget", args.budget),
             target=target_of(args),
-            shapes=shapes_of(args),
+            shapes=shapes_of(args, "tuning"),
             costs=costs_of(args),
             skip_passes=args.skip_pass,
             progress=progress,

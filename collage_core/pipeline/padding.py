@@ -1,0 +1,78 @@
+"""Which requests may be padded with rows of zeros to a profile's shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import onnx
+
+from collage_core.errors import ModelError
+from collage_core.ir import Graph, RowAxes, from_model, load_model
+from collage_core.ir.rows import independent_rows
+from collage_core.plugins import Registry
+from collage_core.runtime.profiles import Shapes
+
+__all__ = ["rows_of"]
+
+
+def rows_of(
+    model: str | Path | onnx.ModelProto, shapes: Shapes, dimension: str, registry: Registry
+) -> RowAxes | None:
+    """The rows of a model in these shapes along a dimension: one that it names, or INPUT:AXIS, or several of
+    these with commas between them. None where there is one row or none: no request has fewer.
+
+    ModelError for a dimension that it has not, and for rows that are not proven to be independent.
+    """
+    as_given = _read(model, {}, registry)
+    axes = _axes(as_given, dimension)
+    graph = _read(model, shapes, registry)
+    counts = {graph.type_of(v).shape[axis] for v, axis in axes.items()}
+    if len(counts) > 1:
+        told = ", ".join(f"{v} {graph.type_of(v).shape[axis]}" for v, axis in axes.items())
+        raise ModelError(f"inputs have different numbers of rows along {dimension}: {told}")
+    (count,) = counts
+    if isinstance(count, str):
+        raise ModelError(f"dimension {count!r} is open; give its size")
+    if count < 2:
+        return None
+    more = None
+    if any(isinstance(as_given.type_of(v).shape[axis], str) for v, axis in axes.items()):
+        more = _read(model, _with_one_more(as_given, graph, axes), registry)
+    return independent_rows(graph, axes, more)
+
+
+def _with_one_more(as_given: Graph, graph: Graph, axes: Mapping[str, int]) -> Shapes:
+    """Of the inputs that are open in the model: with one row more."""
+    shapes = {v: list(graph.shape_of(v)) for v in graph.inputs}
+    for v, axis in axes.items():
+        shapes[v][axis] += 1
+    return {v: tuple(shape) for v, shape in shapes.items() if not as_given.type_of(v).is_static}
+
+
+def _read(model: str | Path | onnx.ModelProto, shapes: Shapes, registry: Registry) -> Graph:
+    if isinstance(model, onnx.ModelProto):
+        return from_model(model, shapes, definitions=registry.definitions)
+    return load_model(model, shapes, definitions=registry.definitions)
+
+
+def _axes(graph: Graph, dimension: str) -> dict[str, int]:
+    """By input, where rows lie."""
+    named = {
+        v: axis for v in graph.inputs for axis, size in enumerate(graph.type_of(v).shape) if size == dimension
+    }
+    if named:
+        return named
+    axes: dict[str, int] = {}
+    for part in dimension.split(","):
+        name, colon, axis = part.rpartition(":")
+        if not colon or not axis.isdecimal() or name not in graph.inputs:
+            open_ones = dict.fromkeys(d for v in graph.inputs for d in graph.type_of(v).symbolic_dims)
+            raise ModelError(
+                f"no dimension {part!r} to pad; the model's open dimensions: "
+                f"{', '.join(open_ones) or 'none'}, its inputs: {', '.join(graph.inputs)} (INPUT:AXIS)"
+            )
+        if int(axis) >= len(graph.type_of(name).shape):
+            raise ModelError(f"input {name!r} has no axis {axis}: it is {graph.type_of(name)}")
+        axes[name] = int(axis)
+    return axes

@@ -1,0 +1,118 @@
+"""From a bundle on disk to what runs it, in this process."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from collage_run import exported
+from collage_run.executable import Executable
+from collage_run.printable import printable
+
+from collage_core.errors import BackendUnavailableError, BundleError, OtherTargetError
+from collage_core.ir.row_axes import RowAxes
+from collage_core.plugins import Registry, default_registry
+from collage_core.runtime.build import build
+from collage_core.runtime.bundle import Bundle, chosen, read_all, told_in
+from collage_core.runtime.kept import KernelStore
+from collage_core.runtime.origin import differences
+from collage_core.runtime.profiles import Shapes
+from collage_core.serving import Serving
+from collage_core.target import Target
+
+__all__ = ["Loaded", "differences_here", "load", "load_profiles"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An executable of a bundle, the rows of inputs that may be padded to its shape, and how requests are to
+    be served (see `Bundle`).
+    """
+
+    executable: Executable
+    rows: RowAxes | None = None
+    serving: Serving | None = None
+
+
+def load(
+    path: str | Path,
+    registry: Registry | None = None,
+    *,
+    allow_code: bool = False,
+    expect: str | None = None,
+    threads: int | None = None,
+    shapes: Shapes | None = None,
+) -> Executable:
+    """Read a bundle and build its executable in this process. shapes: see `read`.
+
+    allow_code: run the machine code of an exported bundle, which may do anything; without it, and on another
+    processor than it was exported on, its kernels are built anew, as those of all other bundles. expect: the
+    digest that an exported bundle must have. threads: on so many each kernel runs; None: on as many as the
+    placement was made for, with which it was measured.
+
+    BundleError as from `read`, and if a backend of it is not here, or the processor lacks instructions that
+    it was made for. Other versions, another processor that has them and another number of threads are
+    warned of: the placement is right, but may not be the fastest.
+    """
+
+    def one(profiles: Sequence[Bundle]) -> list[Bundle]:
+        return [chosen(profiles, path, shapes)]
+
+    (loaded,) = _loaded(path, registry, allow_code, expect, threads, one)
+    return loaded.executable
+
+
+def load_profiles(
+    path: str | Path, *, allow_code: bool = False, expect: str | None = None, threads: int | None = None
+) -> list[Loaded]:
+    """As `load`, all that a bundle has. An exported one has one."""
+    return _loaded(path, None, allow_code, expect, threads, list)
+
+
+def _loaded(
+    path: str | Path,
+    registry: Registry | None,
+    allow_code: bool,
+    expect: str | None,
+    threads: int | None,
+    choose: Callable[[Sequence[Bundle]], list[Bundle]],
+) -> list[Loaded]:
+    if threads is not None:
+        Target(threads=threads)  # or it is no number of threads
+    verify = expect is not None
+    if allow_code and (verify or exported.brings_code(path)):
+        try:
+            executable = exported.load(path, allow_code=True, expect=expect, threads=threads)
+            return [Loaded(executable, *told_in(path, executable))]
+        except (OtherTargetError, BackendUnavailableError) as error:
+            warnings.warn(printable(f"{error}: its kernels are built anew"), stacklevel=3)
+        verify = True
+    registry = registry or default_registry()
+    profiles = choose(read_all(path, check_weights=True, verify=verify, expect=expect))
+    told = [difference for profile in profiles for difference in differences_here(profile, path, registry)]
+    target = profiles[0].placement.target
+    if threads not in (None, target.threads):
+        told.append(f"{path}: measured on another number of threads: {target.threads}, not {threads}")
+        target = replace(target, threads=threads)
+    for difference in dict.fromkeys(told):
+        warnings.warn(printable(difference), stacklevel=3)
+    placements = [replace(profile.placement, target=target) for profile in profiles]
+    kept = KernelStore()
+    return [
+        Loaded(build(profile.graph, placement, registry, kept=kept), profile.rows, profile.serving)
+        for profile, placement in zip(profiles, placements, strict=True)
+    ]
+
+
+def differences_here(bundle: Bundle, path: str | Path, registry: Registry) -> list[str]:
+    """What is not as it was where the bundle in `path` was made, a line each; BundleError if it cannot run
+    here.
+    """
+    try:
+        return [f"{path}: {d}" for d in differences(bundle.origin, bundle.placement, registry)]
+    except (AttributeError, TypeError) as error:
+        raise BundleError(f"{path}: its manifest is damaged ({error!r})") from None
+    except BundleError as error:
+        raise BundleError(f"{path}: {error}") from None

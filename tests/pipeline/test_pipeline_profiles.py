@@ -1,0 +1,132 @@
+"""A model is placed for several shapes: what is measured is shared, and so is the time."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from chain_optimization import TARGET, Recorder
+
+from collage_core import Bundle, CollageError, ModelError, ProfileFound, Session, optimize_profiles, save
+from collage_core.pipeline import profiles
+from collage_core.pipeline.budget import Budget
+
+if TYPE_CHECKING:
+    from tests.pipeline.conftest import Answer, Parse
+
+_TEXT = """(float[n,3,6] x) => (float y) {
+    [mul] m = MatMul(x, w)
+    [soft] y = Softmax(m)
+}"""
+
+
+@pytest.fixture
+def model(parse: Parse) -> onnx.ModelProto:
+    return parse(_TEXT, w=(6, 5))
+
+
+def _shapes(*counts: int) -> list[dict[str, tuple[int, ...]]]:
+    return [{"n": (count,)} for count in counts]
+
+
+def _options(folder: Path) -> dict[str, Any]:
+    return {"backends": ["reference"], "target": TARGET, "costs": folder / "c.sqlite", "rounds": 2}
+
+
+@pytest.mark.ci
+def test_each_shape_is_placed_and_served(model: onnx.ModelProto, answer: Answer, tmp_path: Path) -> None:
+    told: list[list[tuple[int, ...]]] = []
+    progress = Recorder()
+
+    def keep(found: tuple[ProfileFound, ...]) -> None:
+        bundles = [Bundle(o.graph, o.placement, rows=f.rows) for f in found for o in [f.optimization]]
+        save(bundles, tmp_path / "m.collage")
+        told.append([o.graph.shape_of("x") for f in found for o in [f.optimization]])
+
+    found = optimize_profiles(
+        model, _shapes(1, 4), pad="n", progress=progress, on_best=keep, **_options(tmp_path)
+    )
+    keep(found)
+    assert [f.rows and f.rows.count for f in found] == [None, 4]
+    assert told[0] == [(1, 3, 6)], "there is an answer for the first one only"
+    assert told[-1] == [(1, 3, 6), (4, 3, 6)]
+    assert [len(shapes) for shapes in told] == sorted(len(shapes) for shapes in told)
+    with Session(tmp_path / "m.collage") as session:
+        for count in (1, 2, 3, 4):
+            x = np.random.default_rng(count).standard_normal((count, 3, 6)).astype(np.float32)
+            np.testing.assert_allclose(
+                session.run(None, {"x": x})[0], answer(model, {"x": x})["y"], rtol=1e-5, atol=1e-6
+            )
+    again = optimize_profiles(model, _shapes(1, 4), **_options(tmp_path))
+    assert all(f.optimization.is_recalled and not f.optimization.counts["measured"] for f in again)
+
+
+def test_the_time_is_for_all_of_them(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has an equal part of what is left; what one does not take, the next ones have."""
+    now_s = 0.0
+    shares: list[float | None] = []
+
+    def optimized(model: object, *, budget_s: float | None, **others: Any) -> object:
+        nonlocal now_s
+        shares.append(budget_s)
+        now_s += (10.0, 50.0, 0.0)[len(shares) - 1]
+        return object()
+
+    monkeypatch.setattr(profiles, "optimize", optimized)
+    monkeypatch.setattr(profiles, "Budget", lambda limit_s: Budget(limit_s, lambda: now_s))
+    optimize_profiles(model, _shapes(1, 2, 3), budget_s=60.0)
+    assert shares == [20.0, 25.0, 0.0]
+    for budget_s in (None, math.inf):
+        shares.clear()
+        optimize_profiles(model, _shapes(1, 2, 3), budget_s=budget_s)
+        assert shares == [budget_s] * 3
+
+
+def test_an_interrupt_leaves_what_there_is(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[list[object]] = []
+
+    def optimized(model: object, *, shapes: Any, on_best: Any, **others: Any) -> str:
+        on_best(f"first of {shapes['n']}")
+        if shapes == {"n": (2,)}:
+            raise KeyboardInterrupt
+        return f"all of {shapes['n']}"
+
+    monkeypatch.setattr(profiles, "optimize", optimized)
+    with pytest.raises(KeyboardInterrupt):
+        optimize_profiles(
+            model, _shapes(1, 2, 3), on_best=lambda found: kept.append([f.optimization for f in found])
+        )
+    assert kept == [["first of (1,)"], ["all of (1,)"], ["all of (1,)", "first of (2,)"]]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "options", "said"),
+    [
+        ([], {}, "0 profiles of shapes"),
+        (_shapes(1, 1), {}, "profiles 1 and 2 have the same shapes: n=1"),
+        (_shapes(1, 2), {"inputs": {}}, "inputs is of one shape, and there are 2 profiles"),
+        (_shapes(1, 2), {"budget_s": -1.0}, "budget_s is a number of seconds from 0 on"),
+        (
+            _shapes(1, 2),
+            {"pad": "m"},
+            "no dimension 'm' to pad; the model's open dimensions: n, its inputs: x",
+        ),
+        (_shapes(1, 2), {"pad": "x:3"}, "input 'x' has no axis 3"),
+        (_shapes(1), {"pad": "n"}, "no profile has more than one row along n"),
+        (
+            _shapes(2),
+            {"pad": "x:2"},
+            r"not proven independent at node mul \(MatMul\): it adds up over the rows",
+        ),
+    ],
+)
+def test_mistakes(
+    shapes: Any, options: dict[str, Any], said: str, model: onnx.ModelProto, tmp_path: Path
+) -> None:
+    with pytest.raises((CollageError, ModelError), match=said):
+        optimize_profiles(model, shapes, **{**_options(tmp_path), **options})
+    assert not list(tmp_path.iterdir()), "nothing was measured for it"
