@@ -1,6 +1,7 @@
 # What `collage_core` offers. __init__.py reads this file, and imports each name when it is asked for.
 
 from .backend import Backend, BackendInfo, BackendKind, Kernel, Variant, plain_variant
+from .background import Background, BackgroundState
 from .candidates import Candidate, CandidateSet, Constraints, FixedGroup, generate_candidates
 from .cli.progress import ProgressBars
 from .costs.database import CostDatabase
@@ -82,6 +83,8 @@ __all__ = [
     "BackendInfo",
     "BackendKind",
     "BackendPattern",
+    "Background",
+    "BackgroundState",
     "Bundle",
     "BundleError",
     "Candidate",

@@ -51,7 +51,7 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 def hanging_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers' limits are reached when `hanging.hang` is called, and not before."""
     monkeypatch.setenv(HANGS, str(tmp_path / "hangs"))
-    monkeypatch.setattr("collage_core.worker.worker.time", HangingClock())
+    monkeypatch.setattr("collage_core.worker.worker.clock", HangingClock())
 
 
 @pytest.fixture

@@ -38,6 +38,7 @@ _VENDORS = re.compile(
 
 _MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "clock": set(),
     "folders": set(),
     "private_files": {"folders"},
     "sources": set(),
@@ -68,10 +69,10 @@ _MAY_IMPORT: dict[str, set[str]] = {
     },
     "registration": {"errors", "patterns", "plugins", "rules"},
     "reference": {"backend", "target", "devices", "errors", "formats", "ir", "operators"},
-    "worker": {"errors", "plugins"},
+    "worker": {"clock", "errors", "plugins"},
     "costs": {
         *("backend", "target", "devices", "errors", "folders", "formats", "ir", "plugins", "reference"),
-        *("rounding", "sources", "worker"),
+        *("clock", "rounding", "sources", "worker"),
     },
     "candidates": {
         *("backend", "target", "errors", "formats", "ir", "patterns", "placement", "registration"),
@@ -83,15 +84,15 @@ _MAY_IMPORT: dict[str, set[str]] = {
         *("backend", "target", "devices", "errors", "folders", "formats", "ir", "placement"),
         *("plugins", "private_files", "serving", "sources"),
     },
-    "inference": {"errors", "formats", "ir", "runtime"},
+    "inference": {"background", "errors", "formats", "ir", "runtime"},
     "steering": {"candidates", "target", "errors", "formats", "ir", "placement", "plugins"},
     "measuring": {
         *("backend", "candidates", "costs", "target", "errors", "formats", "ir", "placement", "plugins"),
-        *("rounding", "runtime", "search", "serving", "sources", "worker"),
+        *("clock", "rounding", "runtime", "search", "serving", "sources", "worker"),
     },
     "pipeline": {
         *("backend", "candidates", "costs", "target", "errors", "formats", "ir", "measuring", "placement"),
-        *("plugins", "rounding", "runtime", "search", "serving", "sources", "steering", "worker"),
+        *("clock", "plugins", "rounding", "runtime", "search", "serving", "sources", "steering", "worker"),
     },
     "onnx_backend": {
         *("backend", "candidates", "costs", "target", "errors", "formats", "ir", "measuring", "placement"),
@@ -100,7 +101,11 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "doctor": {"backend", "costs", "target", "errors", "plugins"},
     "report": {
         *("backend", "candidates", "costs", "doctor", "errors", "formats", "ir", "measuring", "pipeline"),
-        *("placement", "plugins", "rounding", "serving"),
+        *("placement", "plugins", "rounding", "runtime", "serving"),
+    },
+    "background": {
+        *("candidates", "clock", "costs", "errors", "formats", "ir", "measuring", "pipeline", "placement"),
+        *("plugins", "report", "runtime", "target", "worker"),
     },
     "cli": {
         *("candidates", "costs", "target", "doctor", "errors", "formats", "ir", "measuring"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
+from collage_core import clock
 from collage_core.costs.check import largest_error
 from collage_core.costs.recording import Recording
 from collage_core.errors import ModelError
@@ -88,11 +88,11 @@ def _squared_errors(
     graph_dir: Path, values_dir: Path, sites: Sequence[Site], limit_s: float
 ) -> dict[Site, float]:
     """Runs in a worker."""
-    end_s = time.monotonic() + limit_s
+    end_s = clock.monotonic() + limit_s
     run = _Run(load_stored(graph_dir), Recording(values_dir))
     found: dict[Site, float] = {}
     for site in sites:
-        if found and time.monotonic() > end_s:
+        if found and clock.monotonic() > end_s:
             break
         value, dtype = site
         found[site] = run.squared_error(lambda: {value: stored_as(run.recorded(value), dtype)})  # noqa: B023

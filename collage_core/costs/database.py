@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from collage_core import clock
 from collage_core.costs.failures import may_do_now
 from collage_core.costs.record import DISTURBED, MOVED, STATUSES, CostKey, CostRecord, Policy
 from collage_core.errors import CostDatabaseError
@@ -161,7 +162,7 @@ class CostDatabase:
 
     def put(self, key: CostKey, record: CostRecord, created_at: float | None = None) -> None:
         """Store a record at once; it replaces an older one of the same key. created_at: None for now."""
-        with self._lock, self._errors("cannot be written"):
+        with self._lock, clock.unpaused(), self._errors("cannot be written"):
             self._connection.execute(
                 _PUT, _row(key, record, time.time() if created_at is None else created_at)
             )

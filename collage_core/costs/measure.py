@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cache
 
+from collage_core import clock
 from collage_core.costs.ahead import AheadCompiler
 from collage_core.costs.failures import infeasible
 from collage_core.costs.host import OPEN_LIMIT_S, Host
@@ -140,7 +140,7 @@ class _Run:
         kernels = [i for i in items if isinstance(i, KernelItem)]
         if not kernels:
             return
-        start = time.monotonic()
+        start = clock.monotonic()
         try:
             worker = self._ready()
             answers = worker.call(
@@ -149,13 +149,13 @@ class _Run:
         except WorkerError:
             self._host.stop()
             return
-        seconds = (time.monotonic() - start) / len(kernels)
+        seconds = (clock.monotonic() - start) / len(kernels)
         for item, refusal in zip(kernels, answers, strict=True):
             if refusal is not None:
                 self._keep(item, CostRecord("declined", reason=str(refusal), seconds=seconds))
 
     def _measure(self, item: MeasureItem) -> None:
-        start = time.monotonic()
+        start = clock.monotonic()
         waited_s = self._processors.waited_s
         if self._hangs >= _MAX_HANGS and not self._answered:
             reason = (
@@ -172,7 +172,7 @@ class _Run:
         self._hangs += record.status == "timeout"
         self._answered |= record.status not in ("timeout", UNAVAILABLE)
         waited_s = self._processors.waited_s - waited_s
-        self._keep(item, replace(record, seconds=time.monotonic() - start - waited_s))
+        self._keep(item, replace(record, seconds=clock.monotonic() - start - waited_s))
 
     def _explained(self, item: MeasureItem, crash: CostRecord) -> CostRecord:
         """The record of an item that crashes; where it does so outside its buffers, this is the reason."""

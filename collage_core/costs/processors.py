@@ -12,6 +12,7 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
+from collage_core import clock
 from collage_core.costs.limits import settling_limit_s
 from collage_core.errors import WorkerError
 from collage_core.worker import Worker
@@ -43,6 +44,8 @@ _ACQUAINTANCE_S = 1.0
 
 _TELL_AFTER_S = 2.0
 _MOST_RETAKEN = 3
+_MOST_PAUSED = 20
+"""So often a measurement is taken again that was stopped meanwhile: where requests come so often it ends."""
 _LONGEST_RETAKEN_S = 2.0
 _START_LIMIT_S = 60.0
 
@@ -74,7 +77,8 @@ class Attempt:
     """One measurement, and what the processors did meanwhile; complete once the next one is asked for.
 
     number: 0 for the first. before, after: looks at its ends, None where nothing can be told. waited_s:
-    before it. moved: whether they were not together at one of its ends. taken_again: whether another follows.
+    before it. moved: whether they were not together at one of its ends, or this process was stopped meanwhile
+    (`clock`). taken_again: whether another follows.
     """
 
     number: int
@@ -146,7 +150,7 @@ class Processors:
         self._limit_s = settling_limit_s()
         self._numbers = _one_of_each_core(sorted(os.sched_getaffinity(0)))
         self._partner: _Partner | None = None
-        self._begun_s = time.monotonic()
+        self._begun_s = clock.monotonic()
         self.waited_s = 0.0
         self._watched = self.unwatched is None
 
@@ -163,7 +167,8 @@ class Processors:
 
     def attempts(self, worker: Worker, *, as_it_comes: bool = False) -> Iterator[Attempt]:
         """The loop's body shall measure in `worker`: once, and again if the processors are not together when
-        it has, three times at most. What takes more than 2 seconds is not to be repeated.
+        it has, three times at most; and again where it was stopped meanwhile (`clock`), be it to come as it
+        comes. What takes more than 2 seconds is not to be repeated.
 
         Each begins when the processors are together. After $COLLAGE_SETTLING_LIMIT_S (120) seconds of waiting
         what there is counts as usual; sooner if more than the share `patience` of the time since the first
@@ -173,33 +178,37 @@ class Processors:
         well, unless the loop is left.
         """
         worker.pause()
-        for number in range(_MOST_RETAKEN + 1):
-            attempt = Attempt(number)
+        moves = stops = 0
+        while True:
+            attempt = Attempt(moves + stops)
             if as_it_comes:
                 attempt.before = self.look()
             else:
                 attempt.before, attempt.waited_s = self._settled()
-            start_s = time.monotonic()
+            start_s, pauses = clock.monotonic(), clock.pauses()
             worker.resume()
             yield attempt
             worker.pause()
-            took_s = time.monotonic() - start_s
+            took_s = clock.monotonic() - start_s
             attempt.after = self.look()
-            attempt.moved = self._is_unusual(attempt.before) or self._is_unusual(attempt.after)
+            was_stopped = clock.pauses() != pauses
+            attempt.moved = self._is_unusual(attempt.before) or self._is_unusual(attempt.after) or was_stopped
+            is_last = stops == _MOST_PAUSED if was_stopped else as_it_comes or moves == _MOST_RETAKEN
             # A long one has seen several states, and can tell the usual one by its median.
-            is_last = as_it_comes or number == _MOST_RETAKEN or took_s > _LONGEST_RETAKEN_S
-            attempt.taken_again = attempt.moved and not is_last and not self._time_is_over()
+            is_last |= took_s > _LONGEST_RETAKEN_S or self._time_is_over()
+            attempt.taken_again = attempt.moved and not is_last
             if not attempt.taken_again:
                 return
+            stops, moves = stops + was_stopped, moves + (not was_stopped)
 
     def _settled(self) -> tuple[Look | None, float]:
         """The look that finds them together, or is accepted, and the seconds until then."""
-        start_s = time.monotonic()
+        start_s = clock.monotonic()
         while self._is_unusual(look := self.look()):
             assert look is not None
             if self._time_is_over():
                 break
-            now_s = time.monotonic()
+            now_s = clock.monotonic()
             waited_s = now_s - start_s
             # Where the nearest is seen now and then only, each sight of it would make all wait anew.
             # At first as long as the limit allows half of the time, less with less patience.
@@ -211,7 +220,7 @@ class Processors:
             if waited_s > _TELL_AFTER_S:
                 self._tell(_WAITING)
             time.sleep(_EVERY_S)
-        waited_s = time.monotonic() - start_s
+        waited_s = clock.monotonic() - start_s
         self.waited_s += waited_s
         return look, waited_s
 
@@ -241,8 +250,8 @@ class Processors:
 
     def _get_acquainted(self, partner: _Partner) -> None:
         """Look around for a second, once per process: a single look may find anything."""
-        end_s = time.monotonic() + _ACQUAINTANCE_S
-        while not self._usual.known and time.monotonic() < end_s:
+        end_s = clock.monotonic() + _ACQUAINTANCE_S
+        while not self._usual.known and clock.monotonic() < end_s:
             if (look := partner.look()) is not None:
                 self._usual.learn(look)
             time.sleep(_EVERY_S)

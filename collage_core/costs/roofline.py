@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from collage_core import clock
 from collage_core.backend import Variant
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import MEASURER_VERSION, cache_sizes_bytes, device_fingerprint
@@ -240,12 +241,12 @@ def _copy_gb_per_s(size_bytes: int, threads: int) -> float:
         source, destination = (empty((elements,), plain("float32", (elements,))) for _ in range(2))
         source[...] = destination[...] = 1.0
         barrier.wait()
-        best_s, deadline = math.inf, time.perf_counter() + _COPY_S
+        best_s, deadline = math.inf, clock.monotonic() + _COPY_S
         for _ in range(100_000):
             start = time.perf_counter()
             np.copyto(destination, source)
             best_s = min(best_s, time.perf_counter() - start)
-            if start > deadline:
+            if clock.monotonic() > deadline:
                 break
         parts_gb_per_s[index] = 8 * elements / best_s / 1e9
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import random
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import TypeAlias, TypeVar
 
+from collage_core import clock
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.processors import PATIENCE, Processors
 from collage_core.costs.ratio import ratio_of
@@ -157,17 +157,17 @@ def measure_rounds(
                 seat.sit(as_it_comes)
                 if seat not in playing:
                     seat.rest(limits.turn_s)
-            start_s = time.monotonic()
+            start_s = clock.monotonic()
             opening = starting_order(playing, number, first_order)
             for seat in opening:
                 seat.start()
             for seat in opening:
                 seat.wait(limits.open_s)
             _open_all(opening, max(warmup_runs, 1) + 1, limits.open_s)
-            started_s = time.monotonic()
+            started_s = clock.monotonic()
             enough_s = started_s + (started_s - start_s) - processors.waited_s
             for done in range(max(size, rounds.most)):
-                if done >= size and time.monotonic() - processors.waited_s >= enough_s:
+                if done >= size and clock.monotonic() - processors.waited_s >= enough_s:
                     break
                 if done >= (1 if number else size) and not has_time(0.0):
                     break
@@ -203,9 +203,9 @@ def _in_time(sittings: Iterable[_Sitting], has_time: Callable[[float], bool]) ->
     for sitting in sittings:
         if last_s is not None and not has_time(last_s):
             return
-        begun_s = time.monotonic()
+        begun_s = clock.monotonic()
         yield sitting
-        last_s = time.monotonic() - begun_s
+        last_s = clock.monotonic() - begun_s
 
 
 def _open_all(seats: Sequence[Seat], first_runs: int, limit_s: float | None) -> None:

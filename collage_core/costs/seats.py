@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -11,6 +10,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+from collage_core import clock
 from collage_core.costs.limits import worker_memory_bytes
 from collage_core.costs.processors import Attempt, Processors
 from collage_core.costs.samples import Samples
@@ -158,9 +158,9 @@ class Seat:
         if not self.is_in:
             return
         c = self.contender
-        start = time.monotonic()
+        start = clock.monotonic()
         self._asking(lambda worker: worker.call(_open, c.open, c.args, first_runs, timeout_s=limit_s))
-        self._open_s = time.monotonic() - start
+        self._open_s = clock.monotonic() - start
 
     def turn(self, warmup: _AtLeast, timed: _AtLeast, limit_s: float | None, is_everybodys: bool) -> None:
         """Again where the processors have been moved meanwhile, unless it is to be as it comes.
@@ -277,11 +277,11 @@ def _repeat(contender: Runnable, at_least: _AtLeast, most: float = math.inf) -> 
     """
     runs, seconds = at_least
     times_ms: list[float] = []
-    start_s = time.perf_counter()
-    while len(times_ms) < runs or (len(times_ms) < most and time.perf_counter() - start_s < seconds):
-        before = time.perf_counter_ns()
+    start_s = clock.monotonic()
+    while len(times_ms) < runs or (len(times_ms) < most and clock.monotonic() - start_s < seconds):
+        before = clock.perf_counter_ns()
         contender.run()
-        times_ms.append((time.perf_counter_ns() - before) / 1e6)
+        times_ms.append((clock.perf_counter_ns() - before) / 1e6)
         if times_ms[-1] > _LONG_RUN_S * 1e3:
             break
     return times_ms

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from collage_core import clock
 from collage_core.backend import BackendKind, exact_values, rounded_to
 from collage_core.costs.check import Standard, Within, rounded_answers, standards, tolerance
 from collage_core.costs.host import Hosted, hosted
@@ -81,16 +81,16 @@ class Session:
         self._prepared = None
 
     def _unless_it_raises(self, work: Callable[[], _Answer]) -> _Answer | CostRecord:
-        start = time.perf_counter()
+        start = clock.monotonic()
         try:
             return work()
         except (BackendUnavailableError, ImportError, MemoryError, OSError) as error:
             return CostRecord(UNAVAILABLE, reason=f"{type(error).__name__}: {error}")
         except DeclinedError as error:
-            return CostRecord("declined", reason=str(error), seconds=time.perf_counter() - start)
+            return CostRecord("declined", reason=str(error), seconds=clock.monotonic() - start)
         except Exception as error:  # a vendor's library may raise anything; it costs this candidate
             return CostRecord(
-                "failed", reason=f"{type(error).__name__}: {error}", seconds=time.perf_counter() - start
+                "failed", reason=f"{type(error).__name__}: {error}", seconds=clock.monotonic() - start
             )
 
     def _prepare(self, item: MeasureItem, protect: bool) -> CostRecord | None:
@@ -99,9 +99,9 @@ class Session:
         if (refusal := self.supported([item])[0]) is not None:
             return CostRecord("declined", reason=str(refusal))
         subgraph = self._subgraph(item)
-        start = time.perf_counter()
+        start = clock.monotonic()
         kernel = self.backend.build(subgraph, item.variant, self.target)
-        build_s = time.perf_counter() - start
+        build_s = clock.monotonic() - start
         twin = self.backend.build(subgraph, item.variant, self.target) if self._is_cold(subgraph) else None
         inputs = {v: self.values.load(v) for v in subgraph.inputs}
         trial = Trial(
@@ -129,9 +129,9 @@ class Session:
             return CostRecord(
                 "declined", reason=f"it does not convert {type} from {item.source} to {item.destination}"
             )
-        start = time.perf_counter()
+        start = clock.monotonic()
         kernel = self.backend.build_conversion(type, item.source, item.destination, self.target)
-        build_s = time.perf_counter() - start
+        build_s = clock.monotonic() - start
         held_to: Standard = max(item.source.dtype, item.destination.dtype, key=tolerance)
         if item.source.dtype == item.destination.dtype:
             held_to = Within(_MOVED)

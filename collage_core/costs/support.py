@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from collage_core import clock
 from collage_core.costs.failures import infeasible
 from collage_core.costs.host import Host, Hosted, hosted
 from collage_core.costs.lock import measuring_lock
@@ -95,7 +95,7 @@ class _Asking:
         if self._failures >= _MAX_FAILURES:
             reason = f"not asked: it failed on {_MAX_FAILURES} groups one after the other"
             return [CostRecord(UNAVAILABLE, reason=reason) for _ in groups]
-        start = time.monotonic()
+        start = clock.monotonic()
         try:
             answers = self._ask(groups)
         except WorkerError as error:
@@ -110,7 +110,7 @@ class _Asking:
             middle = len(groups) // 2
             return self.about(groups[:middle]) + self.about(groups[middle:])
         self._failures = 0
-        seconds = (time.monotonic() - start) / len(groups)
+        seconds = (clock.monotonic() - start) / len(groups)
         return [
             CostRecord(
                 "ok" if a is None else "declined", seconds=seconds, reason=None if a is None else a.reason

@@ -6,8 +6,8 @@ import gc
 import math
 from collections.abc import Callable
 from functools import partial
-from time import perf_counter_ns
 
+from collage_core import clock
 from collage_core.backend import Bound
 from collage_core.costs.record import Policy
 from collage_core.costs.samples import Samples
@@ -53,18 +53,22 @@ def time_bound(
 
     A run during which the device was disturbed says nothing about the kernel. On the CPU another process took
     a processor away from this one: a team of spinning threads then waits for the next timer tick, 4 ms or
-    more. Such a run is left out as long as enough others remain, and counted in `Samples.preempted`;
-    `Samples.is_disturbed` where they do not.
+    more. Or this process was stopped (`clock`). Such a run is left out as long as enough others remain, and
+    counted in `Samples.preempted`; `Samples.is_disturbed` where they do not.
 
     BackendError if a run returns an error code.
     """
     run_ns = partial(_run_ns, queue)
     prepare = _cooler(twin or bound, policy, device, queue) if policy.evict_bytes else _nothing
+
+    def disturbances() -> int:
+        return device.disturbances() + clock.pauses()
+
     collecting = gc.isenabled()
     gc.disable()
     try:
         longest_batch = _LONGEST_BATCH if device.name == CPU else 1  # it is held for one launch
-        return _time(partial(run_ns, bound), prepare, device.disturbances, policy, enough_ms, longest_batch)
+        return _time(partial(run_ns, bound), prepare, disturbances, policy, enough_ms, longest_batch)
     finally:
         if collecting:
             gc.enable()
@@ -78,7 +82,7 @@ def _time(
     enough_ms: float,
     longest_batch: int,
 ) -> Samples:
-    start_ns = perf_counter_ns()
+    start_ns = clock.perf_counter_ns()
     deadline_ns = start_ns + policy.max_seconds * 1e9
     batch = 1
     for _ in range(policy.warmup_runs):
@@ -86,7 +90,7 @@ def _time(
         once_ns = run_ns(1)
         if not policy.evict_bytes:
             batch = min(max(1, round(_BATCH_NS / max(once_ns, 1))), longest_batch)
-        if perf_counter_ns() > deadline_ns - once_ns:
+        if clock.perf_counter_ns() > deadline_ns - once_ns:
             break
     times_ms: list[float] = []
     preempted_ms: list[float] = []
@@ -95,7 +99,7 @@ def _time(
         before = disturbances()
         time_ms = run_ns(batch) / 1e6
         (times_ms if disturbances() == before else preempted_ms).append(time_ms)
-        late = perf_counter_ns() > deadline_ns
+        late = clock.perf_counter_ns() > deadline_ns
         if late or len(times_ms) >= policy.max_runs or _is_far_behind(times_ms, enough_ms):
             return _undisturbed(times_ms, preempted_ms)
         if len(times_ms) >= policy.min_runs:
@@ -118,6 +122,7 @@ def _undisturbed(times_ms: list[float], preempted_ms: list[float]) -> Samples:
 def _run_ns(queue: Queue, bound: Bound, batch: int) -> float:
     """Mean time of `batch` runs."""
     mark = queue.mark
+    paused_ns = clock.paused_ns()
     queue.hold()
     if batch == 1:
         before = mark()
@@ -132,7 +137,10 @@ def _run_ns(queue: Queue, bound: Bound, batch: int) -> float:
     queue.synchronize()
     if code:
         raise BackendError(f"the kernel returned error code {code!r}")
-    return queue.elapsed_ms(before, after) * 1e6 / batch
+    elapsed_ns = queue.elapsed_ms(before, after) * 1e6
+    paused_ns = clock.paused_ns() - paused_ns
+    # Another device goes on meanwhile; and a pause may lie between two looks at clocks, not in the run.
+    return (elapsed_ns - paused_ns if queue is IMMEDIATE and elapsed_ns > paused_ns else elapsed_ns) / batch
 
 
 def _nothing() -> None:

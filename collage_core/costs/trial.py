@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from collage_core import clock
 from collage_core.backend import Bound, Kernel
 from collage_core.costs.check import Standard, compare
 from collage_core.costs.record import DISTURBED, RACED_OUT, CostRecord, Policy
@@ -139,7 +140,7 @@ class Trial:
 
     def _late(self, returned: Sequence[Array], seconds: float) -> Refusal | None:
         """Whether outputs change within `seconds` though no call is running."""
-        deadline = time.monotonic() + seconds
+        deadline = clock.monotonic() + seconds
         while True:
             for (name, _, f), result, before in zip(self._outputs, self._results, returned, strict=True):
                 if self._copy(result, f).tobytes() != before.tobytes():
@@ -147,7 +148,7 @@ class Trial:
                         f"output {name!r} changed after the call had returned: the kernel does not wait for "
                         "its answer"
                     )
-            if time.monotonic() > deadline:
+            if clock.monotonic() > deadline:
                 return None
             time.sleep(_LOOK_EVERY_S)
 

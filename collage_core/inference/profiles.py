@@ -13,7 +13,7 @@ from collage_core.formats import Array
 from collage_core.inference.contexts import Contexts
 from collage_core.ir import TensorType
 from collage_core.ir.row_axes import RowAxes
-from collage_core.runtime import Loaded
+from collage_core.runtime import Loaded, backends_of
 from collage_core.runtime.profiles import Shapes, fitting, shapes_text
 
 __all__ = ["Profile", "Profiles"]
@@ -30,6 +30,7 @@ class Profile:
     def __init__(self, loaded: Loaded) -> None:
         """Run once on zeros, so that the first request is no slower."""
         sessions = None if loaded.serving is None else loaded.serving.sessions
+        self.executable = loaded.executable
         self.contexts = Contexts(loaded.executable, sessions)
         self.rows = loaded.rows
         self.inputs = loaded.executable.inputs
@@ -38,9 +39,11 @@ class Profile:
 
     def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, Array]:
         """Into arrays of the types of `buffers`. Returns what is valid of them."""
-        with self.contexts.lent() as context:
-            context.run(inputs, outputs)
-            return context.valid(outputs)
+        return self.contexts.run(inputs, outputs)
+
+    def close(self) -> None:
+        """Let go of kernels and buffers. A call that is running ends well; another one is refused."""
+        self.contexts.close()
 
     @property
     def shapes(self) -> _Shapes:
@@ -164,12 +167,11 @@ class Profiles:
     def close(self) -> None:
         """Let go of kernels and buffers. A call that is running ends well; another one is refused."""
         for profile in self._all:
-            profile.contexts.close()
+            profile.close()
 
     def backends(self) -> list[str]:
         """Names, in the order in which they first run something."""
-        calls = (call for p in self._all for call in p.contexts.executable.program.calls)
-        return list(dict.fromkeys(call.name.partition(":")[0] for call in calls))
+        return backends_of([p.executable for p in self._all])
 
 
 def _without(shapes: _Shapes, axes: _Axes) -> _Shapes:

@@ -6,18 +6,24 @@ The methods and their arguments are those of ONNX Runtime's Python API
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from collage_core.errors import InputError
 from collage_core.formats import Array
 from collage_core.inference.binding import IOBinding, NodeArg, empty_of
+from collage_core.inference.contexts import Contexts
 from collage_core.inference.profiles import Profiles
-from collage_core.runtime import load_profiles
+from collage_core.runtime import load, load_profiles
+
+if TYPE_CHECKING:
+    from collage_core.background import Background, BackgroundState, Improving
 
 __all__ = ["Session"]
 
@@ -45,15 +51,29 @@ class Session:
         *,
         allow_code: bool = False,
         expect: str | None = None,
+        optimize: str | Background | None = None,
     ) -> None:
         """Load a bundle, as `load` does, and run it once on zeros, so that the first request is no slower.
 
         sess_options: ONNX Runtime's, of which `intra_op_num_threads` is heard; None, or 0 threads, for what
         the placement was made for. providers, provider_options: not read, for the placement says who runs
         what. allow_code, expect: see `load`.
+
+        optimize: "background", or how (`Background`), to look for better placements whenever nobody asks.
+        path may be a model then; the first placement of it that answers is waited for.
         """
         threads = getattr(sess_options, "intra_op_num_threads", 0) or None
-        self._profiles = Profiles(load_profiles(path, allow_code=allow_code, expect=expect, threads=threads))
+        self._profiles: Profiles | Improving
+        if optimize is None:
+            self._profiles = Profiles(
+                load_profiles(path, allow_code=allow_code, expect=expect, threads=threads)
+            )
+        else:
+            from collage_core.background import Background, Improving
+
+            opened = partial(load, path, allow_code=allow_code, expect=expect, threads=threads)
+            self._profiles = Improving(path, Background.of(optimize), opened, Contexts, threads)
+            weakref.finalize(self, self._profiles.close)
 
     def __enter__(self) -> Session:
         return self
@@ -66,6 +86,11 @@ class Session:
     def close(self) -> None:
         """Let go of kernels and buffers. A call that is running ends well; another one is refused."""
         self._profiles.close()
+
+    @property
+    def optimization(self) -> BackgroundState | None:
+        """Where the optimisation in the background is; None where none was asked for."""
+        return None if isinstance(self._profiles, Profiles) else self._profiles.state
 
     def get_inputs(self) -> list[NodeArg]:
         """In the model's order. A size that requests may differ in is None."""
@@ -101,7 +126,7 @@ class Session:
         """For `run_with_iobinding`: inputs and outputs in memory of the caller's. shapes: of inputs, which
         say which profile is meant, where there are several; InputError if they do not.
         """
-        return IOBinding(self._profiles.chosen(shapes or {}).contexts.executable)
+        return IOBinding(self._profiles.chosen(shapes or {}).executable)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
         """Run on what is bound; what is in the bound memory then is read, and outputs are written there.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
+from collage_core import clock
 from collage_core.costs.processors import PATIENCE
 from collage_core.costs.ratio import (
     ENOUGH_SITTINGS,
@@ -248,7 +248,7 @@ class Unsettled:
         plan: Plan,
         title: str,
         progress: Progress,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._plan, self._title, self._progress = plan, title, progress
         self._clock = clock

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from collage_core import clock
 from collage_core.backend import Backend, BackendKind
 from collage_core.candidates import Candidate, CandidateSet
 from collage_core.costs.fingerprint import cache_sizes_bytes
@@ -286,7 +286,7 @@ class Ledger:
     ) -> None:
         if not wanted or (self.time_is_over and not whatever):
             return
-        start = time.monotonic()
+        start = clock.monotonic()
         self._machine.progress.phase(phase, len(wanted))
         taken: list[CostRecord] = []
         of_place: dict[_Place, list[int]] = {}
@@ -318,7 +318,7 @@ class Ledger:
                 "this machine is busy: other processes disturb what is timed; for costs to be "
                 "trusted, prune these (collage costs prune --disturbed) and measure while it is idle"
             )
-        self.costs.measure_s += time.monotonic() - start
+        self.costs.measure_s += clock.monotonic() - start
 
     def _here(self) -> Measuring:
         if self._measuring is None:

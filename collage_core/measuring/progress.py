@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Protocol
+
+from collage_core import clock
 
 __all__ = ["Progress", "Silent", "Timed"]
 
@@ -52,7 +53,7 @@ class Silent:
 class Timed:
     """Tells another, and adds up how long each phase takes. clock: seconds, from anywhere."""
 
-    def __init__(self, progress: Progress, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, progress: Progress, clock: Callable[[], float] = clock.monotonic) -> None:
         self._progress, self._clock = progress, clock
         self._ended: dict[str, float] = {}
         self._begun: tuple[str, float] | None = None

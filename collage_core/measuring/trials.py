@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
+from collage_core import clock
 from collage_core.costs.limits import candidate_limit_s
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.ratio import sittings_of, steady_quotients
@@ -92,9 +92,9 @@ class Trials:
         ]
         self._workspace.record()
         with measuring_lock(self._machine.progress.note):
-            start = time.monotonic()  # waiting for other measurements is nobody's share
+            start = clock.monotonic()  # waiting for other measurements is nobody's share
             ran = self._machine.run_in_turns(entrants, Rounds(_ROUNDS), Limits(open_s=candidate_limit_s()))
-            seconds = (time.monotonic() - start) / max(len(placements), 1)
+            seconds = (clock.monotonic() - start) / max(len(placements), 1)
         records = {name: replace(r.record, seconds=seconds) for name, r in ran.items()}
         anchor = records.pop(_ANCHOR)
         if not anchor.ok:  # nothing to compare with: not to be recalled

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
+
+from collage_core import clock
 
 __all__ = ["Budget"]
 
@@ -12,7 +13,7 @@ __all__ = ["Budget"]
 class Budget:
     """Seconds from now on; None for no limit. clock: seconds, from anywhere."""
 
-    def __init__(self, limit_s: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limit_s: float | None = None, clock: Callable[[], float] = clock.monotonic) -> None:
         self.limit_s = limit_s
         self._clock = clock
         self._begun_s = clock()

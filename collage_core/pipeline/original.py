@@ -7,7 +7,6 @@ wrong for all of them alike, and nobody would see it.
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from collage_run.open_outputs import cut
 
+from collage_core import clock
 from collage_core.costs.check import Difference, compare_all, standards
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.record import CostKey, CostRecord, Policy
@@ -79,7 +79,7 @@ def checked_workspace(
         progress.phase("checking the model as it was given")
         folder = TemporaryFolder()
         opened.callback(folder.remove)
-        start = time.monotonic()
+        start = clock.monotonic()
         unchecked: str | None = None
         with reference_worker() as worker:  # which the recording shares: starting one takes longest
             try:
@@ -87,7 +87,7 @@ def checked_workspace(
             except WorkerError as error:
                 unchecked = f"the reference cannot run it: {error}"
             else:
-                seconds = time.monotonic() - start
+                seconds = clock.monotonic() - start
                 difference = _difference(given, workspace, worker)
         if unchecked is not None:
             yield workspace, OriginalCheck(None, reading.faults, unchecked)

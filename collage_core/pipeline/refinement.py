@@ -8,12 +8,12 @@ the more so the more there was to choose from.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from collage_core import clock
 from collage_core.errors import PlacementError
 from collage_core.ir import Graph
 from collage_core.measuring.comparison import Comparison
@@ -145,14 +145,14 @@ class Refinement:
             found[last.placement.digest] = last
             best = min(found, key=self._relative.__getitem__)
             best_ms = self._costs.priced(self._graph, found[best].placement).predicted_ms or math.inf
-            start = time.monotonic()
+            start = clock.monotonic()
             try:
                 last = search()
             except PlacementError:  # a beam that finds nothing at these costs
                 last = None
                 break
             finally:
-                search_s += time.monotonic() - start
+                search_s += clock.monotonic() - start
             if last.placement.digest in self._relative:
                 found.setdefault(last.placement.digest, last)
                 break

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
 
+from collage_core import clock
 from collage_core.backend import BackendKind
 from collage_core.candidates import Candidate
 from collage_core.costs.ratio import HOPELESS
@@ -206,11 +206,11 @@ class _Steps:
                 self._known.seen_ms[kernel_key(graph, computing[0])] = took_ms
 
     def _calibrate(self, *, measure: bool) -> None:
-        start = time.monotonic()
+        start = clock.monotonic()
         costs = self._known.costs
         costs.transitions, measured = calibrate(self._machine, measure=measure)
         costs.measured += measured
-        self._found.calibrated_s += time.monotonic() - start
+        self._found.calibrated_s += clock.monotonic() - start
 
     def _calibrate_if_worth_it(self) -> None:
         """Where constants are others then, what was recalled was found at none or at others."""
@@ -226,7 +226,7 @@ class _Steps:
     def _search(self) -> None:
         found, known = self._found, self._known
         self._machine.progress.phase("searching")
-        start = time.monotonic()
+        start = clock.monotonic()
         measured_s = known.costs.measure_s
         usable = self._machine.usable()
         if self._within is not None:
@@ -238,7 +238,7 @@ class _Steps:
             if self._within is not None:
                 found.singles = tuple(map(self._within.single, found.singles))
         found.memory.singles, found.memory.failed = found.singles, dict(found.failed)
-        found.search_s = time.monotonic() - start - (known.costs.measure_s - measured_s)
+        found.search_s = clock.monotonic() - start - (known.costs.measure_s - measured_s)
 
     def _next_answer(self) -> SearchResult:
         """Of the op level's search: what it answered before at this place, or now."""

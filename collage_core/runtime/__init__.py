@@ -5,7 +5,7 @@ from collage_run.executable import Context, Executable, Inputs
 
 from collage_core.runtime.build import build
 from collage_core.runtime.bundle import Bundle, export, read, read_profiles, save
-from collage_core.runtime.loading import Loaded, load, load_profiles
+from collage_core.runtime.loading import Loaded, backends_of, load, load_profiles
 
 __all__ = [
     "Arena",
@@ -14,6 +14,7 @@ __all__ = [
     "Executable",
     "Inputs",
     "Loaded",
+    "backends_of",
     "build",
     "export",
     "load",

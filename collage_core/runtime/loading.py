@@ -22,7 +22,7 @@ from collage_core.runtime.profiles import Shapes
 from collage_core.serving import Serving
 from collage_core.target import Target
 
-__all__ = ["Loaded", "differences_here", "load", "load_profiles"]
+__all__ = ["Loaded", "backends_of", "differences_here", "load", "load_profiles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,12 @@ def load_profiles(
 ) -> list[Loaded]:
     """As `load`, all that a bundle has. An exported one has one."""
     return _loaded(path, None, allow_code, expect, threads, list)
+
+
+def backends_of(executables: Sequence[Executable]) -> list[str]:
+    """Names of the backends that run something, in the order in which they first do."""
+    names = (call.name.partition(":")[0] for one in executables for call in one.program.calls)
+    return list(dict.fromkeys(names))
 
 
 def _loaded(

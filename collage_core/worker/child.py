@@ -24,9 +24,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
 
-__all__ = ["main"]
+__all__ = ["GUARDIAN", "main"]
 
-_PR_SET_PDEATHSIG = 1
+GUARDIAN = "collage-guard"
+"""What a worker's guardian is called among processes; at most 15 characters."""
+
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _PF_EXITING, _PF_KTHREAD = 0x4, 0x200000
 _SWEEPS = 20
 _SWEEP_S = 0.005
@@ -99,6 +102,7 @@ def _leave_guardian(fd: int, mark: bytes, folder: str) -> None:
 
 def _guard(worker: int, fd: int, mark: bytes, folder: str) -> NoReturn:
     os.setpgid(0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, GUARDIAN.encode())
     os.closerange(0, fd)
     os.closerange(fd + 1, os.sysconf("SC_OPEN_MAX"))
     alive = _tie_to_parent(worker, signal.SIGTERM)

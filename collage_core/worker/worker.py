@@ -23,11 +23,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, TypeVarTuple, Unpack
 
+from collage_core import clock
 from collage_core.errors import WorkerError
 from collage_core.plugins import PLUGINS_VARIABLE
 from collage_core.worker.errors import RemoteError, WorkerCrash, WorkerTimeout, exit_cause
 
-__all__ = ["Worker"]
+__all__ = ["Worker", "family"]
 
 _R = TypeVar("_R")
 _Ts = TypeVarTuple("_Ts")
@@ -36,6 +37,7 @@ _LOOK_EVERY_S = 0.2
 _OUTPUT_LIMIT_BYTES = 16 << 20
 _TAIL_BYTES = 8 << 10
 _CLOSE_S = 2.0
+_STOPPING_S = 1e-4
 _MARK = "COLLAGE_WORKER"
 """Environment variable that a worker's descendants inherit, and are known by."""
 _CHILD = Path(__file__).with_name("child.py")
@@ -122,7 +124,7 @@ class Worker:
     @property
     def memory_bytes(self) -> int:
         """Resident memory of the child and of its children, theirs included; 0 when it has died."""
-        return sum(map(_resident_pages, _family(self.pid))) * os.sysconf("SC_PAGE_SIZE")
+        return sum(map(_resident_pages, family(self.pid))) * os.sysconf("SC_PAGE_SIZE")
 
     def call(self, function: Callable[[Unpack[_Ts]], _R], *args: *_Ts, timeout_s: float | None = None) -> _R:
         """Run `function(*args)` in the child and return its result. Function, arguments and result must be
@@ -155,12 +157,12 @@ class Worker:
             ) from error
 
     def _exchange(self, request: bytes, timeout_s: float | None) -> bytes:
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = None if timeout_s is None else clock.monotonic() + timeout_s
         self._limit_output()
         try:
             self._connection.send_bytes(request)
             while True:
-                left = _LOOK_EVERY_S if deadline is None else min(_LOOK_EVERY_S, deadline - time.monotonic())
+                left = _LOOK_EVERY_S if deadline is None else min(_LOOK_EVERY_S, deadline - clock.monotonic())
                 if self._connection.poll(max(left, 0.0)):
                     return self._connection.recv_bytes()
                 self._look_after(timeout_s, deadline)
@@ -179,7 +181,7 @@ class Worker:
                 f"it used more than {limit_bytes >> 20} MiB of memory", self._tail(), limit_bytes
             )
         self._limit_output()
-        if deadline is not None and timeout_s is not None and time.monotonic() >= deadline:
+        if deadline is not None and timeout_s is not None and clock.monotonic() >= deadline:
             raise WorkerTimeout(timeout_s, self._tail())
 
     def _limit_output(self) -> None:
@@ -198,7 +200,14 @@ class Worker:
     def pause(self) -> None:
         """Stop the child and every process it has started (SIGSTOP); returns when it has stopped."""
         self._signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        how = os.WSTOPPED | os.WEXITED | os.WNOWAIT
+        if not clock.can_be_paused():
+            os.waitid(os.P_PID, self.pid, how)
+            return
+        # Whoever stops this process with all of its own may let the child go on that was just being stopped.
+        while os.waitid(os.P_PID, self.pid, how | os.WNOHANG) is None:
+            time.sleep(_STOPPING_S)
+            self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let a paused child go on (SIGCONT)."""
@@ -285,13 +294,13 @@ class Worker:
             self.kill()
 
 
-def _family(pid: int) -> Iterator[int]:
+def family(pid: int) -> Iterator[int]:
     """A process and its children, theirs included."""
     yield pid
     for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
             for child in tasks.read_text().split():
-                yield from _family(int(child))
+                yield from family(int(child))
 
 
 def _resident_pages(pid: int) -> int:

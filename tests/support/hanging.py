@@ -25,11 +25,9 @@ def hang() -> None:
 
 
 class HangingClock:
-    """Stands for the module `time` where a worker's limit is looked after. Whenever something hangs a day
+    """Stands for the module `clock` where a worker's limit is looked after. Whenever something hangs a day
     passes.
     """
-
-    sleep = staticmethod(time.sleep)
 
     def __init__(self) -> None:
         self._passed_s = 0.0

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["children", "gone", "processes_with", "state_of", "wait_until"]
+from collage_core.worker.child import GUARDIAN
+
+__all__ = ["children", "gone", "is_guardian", "processes_with", "state_of", "wait_until"]
 
 
 def state_of(pid: int) -> str:
@@ -21,6 +23,11 @@ def state_of(pid: int) -> str:
 def gone(pid: int) -> bool:
     """Whether the process has ended (a zombie that nobody has collected counts)."""
     return state_of(pid) in ("Z", "")
+
+
+def is_guardian(pid: int) -> bool:
+    """Whether it is a worker's, which is never stopped."""
+    return Path(f"/proc/{pid}/comm").read_text().strip() == GUARDIAN
 
 
 def children(pid: int) -> list[int]:

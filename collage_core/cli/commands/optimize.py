@@ -20,10 +20,9 @@ from collage_core.cli.progress import ProgressBars
 from collage_core.errors import CollageError
 from collage_core.pipeline.optimize import COLLAGE
 from collage_core.pipeline.profiles import ProfileFound
+from collage_core.report.keeping import keep
 from collage_core.report.profiles import of_profiles, profiles_text
-from collage_core.report.summary import optimization_json
 from collage_core.report.text import optimization_text
-from collage_core.runtime.bundle import Bundle, holds, read_profiles, save
 from collage_core.runtime.profiles import shapes_of, shapes_text
 from collage_core.steering import SETTINGS
 
@@ -32,8 +31,6 @@ SUMMARY = (
     "Measure what is not known yet, find the fastest placement of a model, prove it end to end, "
     "and save it as a bundle."
 )
-_OF_ONE_CALL = ("is_cut_short", "original", "search")
-"""Parts of a report that say what a call had to do for its answer."""
 _ARCHIVE = b"PK\x03\x04"
 """How a bundle begins, as other ZIP archives."""
 
@@ -62,44 +59,22 @@ def run(args: argparse.Namespace) -> None:
     rounds = rounds_of(args)
     best: Sequence[ProfileFound] = ()
 
-    def keep(found: Sequence[ProfileFound]) -> list[dict[str, Any]]:
+    def keep_best(found: Sequence[ProfileFound]) -> list[dict[str, Any]]:
         nonlocal best
-        bundles = [_bundle(one, args.model) for one in found]
-        is_recalled = all(one.optimization.is_recalled for one in found)
-        # What was found before, and is there, stays as it is: with when and how long it was measured.
-        if args.output and not (is_recalled and _has(args.output, bundles)):
-            save(bundles if len(bundles) > 1 else bundles[0], args.output)
+        reports = keep(found, args.model, args.output)
         best = found
-        return [dict(bundle.report) for bundle in bundles]
+        return reports
 
     with ProgressBars() as progress:
         try:
-            found = optimize_profiles_from(args, progress, rounds, keep)
+            found = optimize_profiles_from(args, progress, rounds, keep_best)
             progress.phase("writing the bundle")
-            reports = keep(found)
+            reports = keep_best(found)
         except (KeyboardInterrupt, SystemExit):
             progress.note(_left(best, args.output))
             raise
     shapes = [shapes_text(shapes_of(one.optimization.graph)) for one in found]
     show(of_profiles(reports, shapes), args.json, lambda told: _text(told, args.output))
-
-
-def _bundle(found: ProfileFound, model: str) -> Bundle:
-    one = found.optimization
-    report = optimization_json(one, model)
-    return Bundle(one.graph, one.placement, report, singles=one.rivals, rows=found.rows, serving=one.serving)
-
-
-def _has(output: str, bundles: Sequence[Bundle]) -> bool:
-    """Whether they are there already, be it with further ones that a call before had found behind them."""
-    if holds(output, bundles if len(bundles) > 1 else bundles[0], whatever=_OF_ONE_CALL):
-        return True
-    try:
-        there = read_profiles(output)
-    except CollageError:
-        return False
-    digests = [bundle.placement.digest for bundle in there[: len(bundles)]]
-    return len(there) > len(bundles) and digests == [bundle.placement.digest for bundle in bundles]
 
 
 def _text(told: Mapping[str, Any], output: str | None) -> str:

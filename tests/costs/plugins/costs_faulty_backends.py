@@ -33,7 +33,7 @@ _TURNS = 100
 """More often than that kernels take turns only in an executable."""
 
 if HANGS in os.environ:
-    worker.time = HangingClock()  # type: ignore[assignment, attr-defined]  # in the command's own process
+    worker.clock = HangingClock()  # type: ignore[assignment, attr-defined]  # in the command's own process
 
 _turns = 0
 _last: object = None

@@ -1,0 +1,303 @@
+"""An executable that answers, and better ones that take its place as they are found."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collage_core.background.agreeing import Answering, disagreement, tried
+from collage_core.background.events import Told, name_of
+from collage_core.background.gate import Closing, Gate
+from collage_core.background.log import EventLog
+from collage_core.background.opening import is_bundle, opened
+from collage_core.background.options import READY, Background, BackgroundState
+from collage_core.background.tree import Tree
+from collage_core.clock import VARIABLE, Pauses
+from collage_core.errors import CollageError, WorkerError
+from collage_core.formats import Array
+from collage_core.ir import TensorType
+from collage_core.runtime import Bundle, Executable, backends_of, read
+from collage_core.worker import Worker
+
+__all__ = ["Improving"]
+
+_LOOK_EVERY_S = 0.2
+_FIRST_EVERY_S = 0.02
+
+
+class Improving:
+    """Answers requests as `Answering` does, with the best placement that has been found.
+
+    A process of its own optimises while there are no requests, and stands still while there are (`Gate`).
+    What it finds is opened here, slice by slice in the same pauses. It is held to the answer of what it is to
+    replace, and takes over between two requests. A fork of this process steers nothing, and answers with what
+    it has.
+
+    path: of a model, or of a bundle, which `load` opens. make: what serves with an executable. threads: None
+    for the bundle's, or all. A model's first answer is waited for. CollageError where there is none.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        options: Background,
+        load: Callable[[], Executable],
+        make: Callable[[Executable], Answering],
+        threads: int | None,
+    ) -> None:
+        self._options = options
+        self._make = make
+        self._owner = os.getpid()
+        self._is_over = self._is_closed = False
+        self._is_through = False
+        """Whether what was found last has taken over, too."""
+        self._state = BackgroundState("running")
+        self._answering: Answering | None = None
+        self._digest: str | None = None
+        self._next: Mapping[str, Any] | None = None
+        """The last of what was found that has not been tried."""
+        self._sample: tuple[dict[str, Array], dict[str, Array]] | None = None
+        """The first request that what answers now was given, and its answers."""
+        source = Path(path).absolute()
+        if is_bundle(source):
+            bundle = read(source)
+            if bundle.serving is not None:
+                raise CollageError(f"{source} was made for throughput, and in the background latency counts")
+            self._answering, self._digest = make(load()), bundle.placement.digest
+        self._log = EventLog(options.log)
+        self._told = Told()
+        self._pauses, self._pauses_descriptor = Pauses.anonymous()
+        try:
+            # No end of its thread is to be the end of the worker, which one that is kept starts.
+            self._worker = Worker({VARIABLE: name_of(self._pauses_descriptor)})
+        except BaseException:
+            self._let_go()
+            raise
+        self._tree = Tree(self._worker.pid, self._pauses, self._log)
+        self._gate = Gate(self._tree, options.idle_s, self._log)
+        absolute = {
+            name: None if value is None else Path(value).absolute()
+            for name, value in (("output", options.output), ("costs", options.costs))
+        }
+        wanted = replace(options, **absolute, log=None)  # type: ignore[arg-type]  # these two are paths
+        arguments = (source, wanted, threads, name_of(self._told.descriptor))
+        self._threads = [
+            threading.Thread(target=self._optimise, args=arguments, name="collage-optimise", daemon=True),
+            threading.Thread(target=self._attend, name="collage-background", daemon=True),
+        ]
+        try:
+            self._threads[0].start()
+            if self._answering is None:
+                self._begin()
+            self._threads[1].start()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def executable(self) -> Executable:
+        """What answers now."""
+        return self._answers.executable
+
+    @property
+    def state(self) -> BackgroundState:
+        """As it is now."""
+        state = self._state
+        if state.state == "running" and self._tree.is_stopped:
+            state = replace(state, state="paused")
+        return replace(state, pauses=self._pauses.count, paused_s=self._tree.paused_s, late=self._tree.late)
+
+    @property
+    def _answers(self) -> Answering:
+        assert self._answering is not None  # before the constructor is through
+        return self._answering
+
+    @property
+    def inputs(self) -> Mapping[str, TensorType]:
+        """Of what answers now, and so of all that may take over."""
+        return self.executable.inputs
+
+    @property
+    def outputs(self) -> Mapping[str, TensorType]:
+        """As `inputs`."""
+        return self.executable.outputs
+
+    @property
+    def buffers(self) -> Mapping[str, TensorType]:
+        """As `inputs`: of the arrays that outputs are written into."""
+        return self.executable.buffers
+
+    def of(self, inputs: object) -> Improving:
+        """As of `Profiles`: there is one shape."""
+        return self
+
+    def chosen(self, shapes: object) -> Improving:
+        """As of `Profiles`: there is one shape."""
+        return self
+
+    def backends(self) -> list[str]:
+        """As of `Profiles`."""
+        return backends_of([self.executable])
+
+    def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """A request. Nothing is measured or built meanwhile. Returns what is valid of the outputs."""
+        if (self._is_through and not self._log.is_kept) or os.getpid() != self._owner:
+            return self._answers.run(inputs, outputs)
+        with self._gate.request():
+            valid = self._answers.run(inputs, outputs)
+            if self._sample is None:
+                self._sample = _copies(inputs), _copies(valid)
+            return valid
+
+    def close(self) -> None:
+        """End what optimises, and let go of kernels and buffers. May be called twice, and by a fork, which
+        ends nothing.
+        """
+        if os.getpid() != self._owner:
+            return
+        if not self._is_closed:
+            self._is_closed = True
+            self._gate.close()
+            self._worker.interrupt()
+            for thread in self._threads:
+                if thread.is_alive() and thread is not threading.current_thread():
+                    thread.join()
+            self._worker.kill()
+            self._gate.end_tree()
+            self._state = replace(self._state, state="closed")
+            self._log.add("closed")
+            self._let_go()
+        if self._answering is not None:
+            self._answering.close()
+
+    def _let_go(self) -> None:
+        self._log.close()
+        self._told.close()
+        os.close(self._pauses_descriptor)
+
+    def _begin(self) -> None:
+        """With the first placement that is found."""
+        end_s = time.monotonic() + self._options.first_limit_s
+        while self._next is None:
+            is_over = self._is_over
+            self._listen()
+            if self._next is not None:
+                break
+            if is_over:
+                raise CollageError(self._state.reason or "nothing was found that answers")
+            if time.monotonic() > end_s:
+                raise CollageError(
+                    f"no first answer within {self._options.first_limit_s:g} s, while: {self._state.phase}"
+                )
+            time.sleep(_FIRST_EVERY_S)
+        self._swap(self._next)
+        if self._answering is None:
+            raise CollageError(self._state.reason or "nothing was found that answers")
+
+    def _optimise(self, source: Path, wanted: Background, threads: int | None, events: str) -> None:
+        """In a thread: wait for the process that does."""
+        reason = None
+        try:
+            self._worker.call(_improve, source, wanted, threads, events)
+        except WorkerError as error:
+            reason = str(error)
+        if not self._is_closed:
+            self._gate.end_tree()
+            self._state = replace(self._state, state="failed" if reason else "finished", reason=reason)
+            self._log.add(self._state.state, reason=reason)
+        self._is_over = True
+        if reason is not None and not self._is_closed and self._answering is not None:
+            warnings.warn(f"optimising in the background has ended: {reason}", stacklevel=1)
+
+    def _attend(self) -> None:
+        """In a thread: while there are no requests, let the process go on, and open what it has found."""
+        with suppress(Closing):
+            while True:
+                self._gate.wait()
+                is_over = self._is_over
+                self._listen()
+                found = self._next
+                if found is None and is_over:
+                    self._is_through = True
+                    self._worker.close()
+                    return
+                # Nobody knows how long it stays quiet; as long again as it has been is a fair guess.
+                if found is not None and self._gate.quiet_s >= found["longest_s"]:
+                    self._swap(found)
+                else:
+                    self._gate.go_on(_LOOK_EVERY_S)
+
+    def _listen(self) -> None:
+        for event in self._told.news():
+            if event["event"] == READY and event["digest"] != self._digest:
+                self._next = event
+            elif event["event"] == READY:
+                self._next = None
+                self._state = replace(self._state, latency_ms=event["latency_ms"])
+            elif event["event"] == "phase":
+                self._state = replace(self._state, phase=event["name"])
+            self._log.copy(event)
+
+    def _swap(self, found: Mapping[str, Any]) -> None:
+        """Open what was found, and let it take over, unless it fails or answers otherwise."""
+        self._next = None
+        reason = None
+        try:
+            with self._gate.work():
+                bundle, executable = opened(found["path"], self._gate.between)
+                self._gate.between()
+                answering = self._make(executable)
+                self._gate.between()
+                if (reason := self._disagreement(bundle, answering)) is None:
+                    before, self._answering, self._sample = self._answering, answering, None
+                    self._digest = found["digest"]
+                    if before is not None:
+                        before.close()
+                else:
+                    answering.close()
+        except Closing:
+            raise
+        except Exception as error:  # a vendor's library may raise anything; what answers goes on
+            reason = f"{type(error).__name__}: {error}"
+        facts = {name: found[name] for name in ("digest", "label", "latency_ms", "stage")}
+        self._log.add("swap" if reason is None else "refused", reason=reason, **facts)
+        self._state = replace(self._state, reason=reason)
+        if reason is None:
+            swaps = self._state.swaps + 1
+            self._state = replace(
+                self._state, label=found["label"], latency_ms=found["latency_ms"], swaps=swaps
+            )
+
+    def _disagreement(self, bundle: Bundle, answering: Answering) -> str | None:
+        """Why it cannot take over from what answers now; None where it can."""
+        before = self._answering
+        if before is None:
+            return None
+        here, there = before.executable, answering.executable
+        if here.inputs != there.inputs or here.outputs != there.outputs:
+            return "it has other inputs or outputs than what answers now"
+        if self._sample is None:
+            self._sample = tried(bundle.graph, before)
+            self._gate.between()
+        inputs, expected = self._sample
+        return disagreement(bundle, answering, inputs, expected)
+
+
+def _copies(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: np.array(array) for name, array in arrays.items()}
+
+
+def _improve(source: Path, wanted: Background, threads: int | None, events: str) -> None:
+    """In the worker, which alone imports what optimises."""
+    from collage_core.background.child import improve
+
+    improve(source, wanted, threads, events)

@@ -1,0 +1,51 @@
+"""A bundle opened slice by slice, so that others can go on between two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from collage_core import clock
+from collage_core.errors import CollageError
+from collage_core.runtime import Bundle, Executable, build, read
+from collage_core.runtime.kept import KernelStore
+
+__all__ = ["is_bundle", "longest_slice_s", "opened"]
+
+_ARCHIVE = b"PK\x03\x04"
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a file is one, by how it begins; CollageError where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_ARCHIVE)) == _ARCHIVE
+    except OSError as error:
+        raise CollageError(f"{path}: {error.strerror or error}") from None
+
+
+def opened(path: str | Path, between: Callable[[], None]) -> tuple[Bundle, Executable]:
+    """What is in a file, and its executable. between: called when it is read, and after each kernel."""
+    bundle = read(path, check_weights=True)
+    between()
+    executable = build(
+        bundle.graph, bundle.placement, progress=lambda done, of: between(), kept=KernelStore()
+    )
+    return bundle, executable
+
+
+def longest_slice_s(path: str | Path) -> float:
+    """Seconds of the longest stretch between two calls of `between`, first run included. In a process in
+    which no library is loaded yet.
+    """
+    begun_s, longest_s = clock.monotonic(), 0.0
+
+    def between() -> None:
+        nonlocal begun_s, longest_s
+        now_s = clock.monotonic()
+        begun_s, longest_s = now_s, max(longest_s, now_s - begun_s)
+
+    _, executable = opened(path, between)
+    executable.warm_up()
+    between()
+    return longest_s

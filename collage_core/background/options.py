@@ -1,0 +1,76 @@
+"""What an optimisation in the background is asked for, and what it tells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from collage_core.errors import CollageError
+
+__all__ = ["READY", "Background", "BackgroundState"]
+
+READY = "ready"
+"""The event of a better placement: `path`, `digest`, `label`, `latency_ms`, `stage`, and `longest_s`, seconds
+of the longest slice of opening it.
+"""
+_NAME = "background"
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """How a `Session` looks for better placements while it answers.
+
+    effort, budget_s, backends, costs: as `optimize` has them; pauses count for nothing. output: the bundle to
+    keep what is found in; None to keep it no longer than the session. log: a file to write events to, a line
+    of JSON each (docs/python-api.md). idle_s: nothing is measured or built before there has been no request
+    for so long. first_limit_s: within which a model's first answer has to be there.
+    """
+
+    effort: str = "normal"
+    budget_s: float | None = None
+    backends: Sequence[str] | None = None
+    costs: str | Path | None = None
+    output: str | Path | None = None
+    log: str | Path | None = None
+    idle_s: float = 0.2
+    first_limit_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        for name in ("idle_s", "first_limit_s"):
+            value = getattr(self, name)
+            if not 0.0 <= value < math.inf:
+                raise CollageError(f"{name} is a number of seconds from 0 on, not {value!r}")
+
+    @classmethod
+    def of(cls, asked: str | Background) -> Background:
+        """CollageError for another word than "background"."""
+        if isinstance(asked, cls):
+            return asked
+        if asked != _NAME:
+            raise CollageError(f"optimize is {asked!r}; known: {_NAME!r}, or a Background")
+        return cls()
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundState:
+    """Where an optimisation in the background is.
+
+    state: "running"; "paused", for requests or what is built; "finished"; "failed", and requests are answered
+    as before; "closed". label: of the placement that answers, as `Optimization.chosen` says; "" for a bundle
+    that was given. latency_ms: what it took when it was compared, None where it was not. phase: what is being
+    measured, or was last. swaps: how often another placement has taken over. pauses, paused_s: of measuring.
+    late: how often a request has begun before all had stopped. reason: why it has failed, or why the last
+    placement that was found does not answer; None otherwise.
+    """
+
+    state: str
+    label: str = ""
+    latency_ms: float | None = None
+    phase: str = ""
+    swaps: int = 0
+    pauses: int = 0
+    paused_s: float = 0.0
+    late: int = 0
+    reason: str | None = None

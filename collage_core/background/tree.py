@@ -1,0 +1,142 @@
+"""A tree of processes stopped as a whole, whatever it is at, and let go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from collage_core.background.log import EventLog
+from collage_core.clock import Pauses
+from collage_core.worker.child import GUARDIAN
+from collage_core.worker.worker import family
+
+__all__ = ["Tree"]
+
+_STOP_LIMIT_S = 0.05
+"""Who has not stopped by then is waiting for the kernel, for a disk mostly. It stops before it goes on."""
+_LOOK_EVERY_S = 5e-5
+_STOPPED = frozenset("TtZX")
+
+
+class Tree:
+    """A process and all that it and those have started. For one thread at a time.
+
+    root: the process, a child of this one that is not collected before `end`. It may stop and continue the
+    others itself. pauses: seen by all of them.
+
+    Guardians (`worker.child`) are left alone: they do nothing, and end what a killed process leaves behind.
+    """
+
+    def __init__(self, root: int, pauses: Pauses, log: EventLog) -> None:
+        self._root: int | None = root
+        self._pauses = pauses
+        self._log = log
+        self._ours: list[int] = []
+        """Whom this has stopped, from the top down."""
+        self._is_asked = False
+        self._since_ns: int | None = None
+        self.late = 0
+        """How often some had not stopped in time."""
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._since_ns is not None
+
+    @property
+    def paused_s(self) -> float:
+        """How long all pauses together have been, the one that lasts included."""
+        lasting_ns = 0 if self._since_ns is None else time.monotonic_ns() - self._since_ns
+        return (self._pauses.paused_ns + lasting_ns) / 1e9
+
+    def stop(self) -> None:
+        """Returns when all have stopped, or after 50 ms: the next call goes on with it then."""
+        if self._since_ns is not None or self._root is None:
+            return
+        begun_s = time.monotonic()
+        if not self._is_asked:
+            self._is_asked = True
+            self._pauses.begin()
+            self._log.add("stop")
+        is_done = self._stop_all(self._root, begun_s + _STOP_LIMIT_S)
+        took_ms = round((time.monotonic() - begun_s) * 1e3, 3)
+        if is_done:
+            self._since_ns = time.monotonic_ns()
+        else:
+            self.late += 1
+        self._log.add("stopped" if is_done else "late", took_ms=took_ms, processes=len(self._ours))
+
+    def resume(self) -> None:
+        """Let those go on that `stop` has stopped: who was stopped before stays so."""
+        if self._is_asked:
+            self._log.add("continue")
+            self._resume()
+
+    def end(self) -> None:
+        """What it was to do is done, or shall not be: nobody is stopped any more."""
+        self._log.add("ended")
+        if self._is_asked:
+            self._resume()
+        self._root = None
+
+    def _resume(self) -> None:
+        now_ns = time.monotonic_ns()
+        self._pauses.end(0 if self._since_ns is None else now_ns - self._since_ns)
+        self._since_ns, self._is_asked = None, False
+        # None of them has been collected, and its number is nobody else's, unless who started it has died.
+        if self._root is not None and _is_alive(self._root):
+            for pid in reversed(self._ours):
+                _send(pid, signal.SIGCONT)
+        self._ours.clear()
+
+    def _stop_all(self, root: int, deadline_s: float) -> bool:
+        # The root first: nobody is started or continued by it afterwards.
+        while not _has_stopped(root) or self._pauses.is_held:
+            if not self._pauses.is_held:
+                self._halt(root)
+            elif root in self._ours:
+                self._ours.remove(root)
+                _send(root, signal.SIGCONT)
+            if not _wait(deadline_s):
+                return False
+        while running := [pid for pid in family(root) if not _has_stopped(pid)]:
+            for pid in running:
+                self._halt(pid)
+            if not _wait(deadline_s):
+                return False
+        return True
+
+    def _halt(self, pid: int) -> None:
+        if pid not in self._ours:
+            self._ours.append(pid)
+            _send(pid, signal.SIGSTOP)
+
+
+def _wait(deadline_s: float) -> bool:
+    time.sleep(_LOOK_EVERY_S)
+    return time.monotonic() < deadline_s
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _is_alive(pid: int) -> bool:
+    return next((state not in "ZX" for _, state in _threads(pid)), False)
+
+
+def _has_stopped(pid: int) -> bool:
+    """Every thread of it, or it is gone, or a guardian."""
+    return all(state in _STOPPED or name == GUARDIAN for name, state in _threads(pid))
+
+
+def _threads(pid: int) -> Iterator[tuple[str, str]]:
+    """Name and state of each, the first one's first."""
+    with suppress(OSError):
+        for task in sorted(os.listdir(f"/proc/{pid}/task"), key=int):
+            with suppress(OSError), open(f"/proc/{pid}/task/{task}/stat", "rb") as file:
+                before, _, after = file.read(512).rpartition(b")")
+                yield before.partition(b"(")[2].decode(errors="replace"), after[1:2].decode()

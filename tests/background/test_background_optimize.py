@@ -1,0 +1,60 @@
+"""A model that answers, and is optimised meanwhile: nothing is made up."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from collage_benchmarks.background_events import events_of, overlapping, requests_of
+from collage_benchmarks.networks import NETWORKS
+from onnx.reference import ReferenceEvaluator
+from processes import children, wait_until
+
+from collage_core import Background, Session, read
+from collage_core.errors import CollageError
+
+
+@pytest.mark.ci
+def test_a_model_is_optimised_while_it_answers(tmp_path: Path) -> None:
+    network, path = NETWORKS["tiny_conv"], tmp_path / "m.onnx"
+    onnx.save(network.build(), path)
+    inputs = network.inputs()
+    expected = np.asarray(ReferenceEvaluator(network.build()).run(None, dict(inputs))[0])
+    kept, log = tmp_path / "kept.collage", tmp_path / "log.jsonl"
+    options = Background(
+        effort="quick", backends=["dnnl", "tvm"], costs=tmp_path / "costs.sqlite", output=kept, log=log
+    )
+    count = 0
+    with Session(path, optimize=options) as session:
+        while (state := session.optimization) is not None and state.state in ("running", "paused"):
+            [y] = session.run(None, inputs)
+            np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-4)
+            count += 1
+            if count % 10 == 0:
+                time.sleep(0.5)  # a pause, in which something is measured
+        assert state is not None
+        assert state.state == "finished", state.reason
+        assert state.swaps >= 1
+        session.run(None, inputs)
+    events = events_of(log)
+    assert len(requests_of(events)) == count + 1
+    late = sum(e["event"] == "late" for e in events)
+    assert len(overlapping(events)) <= late, "none but whoever has waited 50 ms in vain, on a busy machine"
+    last = [e for e in events if e["event"] == "ready"][-1]
+    assert read(kept).placement.digest == last["digest"]
+    with Session(kept, optimize=options) as session:  # what was kept answers at once
+        [y] = session.run(None, inputs)
+        np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_model_that_is_none_leaves_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"\x08\x0a")
+    before = set(children(os.getpid()))
+    with pytest.raises(CollageError, match=r"m\.onnx"):
+        Session(path, optimize="background")
+    assert wait_until(lambda: set(children(os.getpid())) <= before)
