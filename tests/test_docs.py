@@ -64,7 +64,7 @@ def model_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.ci
 def test_the_python_example_runs(model_folder: Path) -> None:
     blocks = _python_blocks(_DOCS / "python-api.md")
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     # A process of its own: libraries keep the number of threads that they are first asked for.
     subprocess.run([sys.executable, "-c", "\n".join(blocks)], cwd=model_folder, check=True)
     assert (model_folder / "model.collage").is_file()

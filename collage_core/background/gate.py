@@ -42,15 +42,16 @@ class Gate:
     @contextmanager
     def request(self) -> Iterator[None]:
         """Nobody works meanwhile."""
-        arrived_s = time.monotonic()
+        number, arrived_s, error = next(self._numbers), time.monotonic(), None
+        begun_s = arrived_s
         with self._changed:
             self._asked += 1
-            self._tree.stop()
-            while self._slice_s is not None:
-                self._changed.wait()
-        number, begun_s = next(self._numbers), time.monotonic()
-        error = None
         try:
+            with self._changed:
+                self._tree.stop()
+                while self._slice_s is not None:
+                    self._changed.wait()
+            begun_s = time.monotonic()
             yield
         except BaseException as raised:
             error = type(raised).__name__

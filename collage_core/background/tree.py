@@ -19,6 +19,8 @@ _STOP_LIMIT_S = 0.05
 """Who has not stopped by then is waiting for the kernel, for a disk mostly. It stops before it goes on."""
 _LOOK_EVERY_S = 5e-5
 _STOPPED = frozenset("TtZX")
+_GONE = (FileNotFoundError, ProcessLookupError)
+"""What looking at a process raises that has ended."""
 
 
 class Tree:
@@ -124,19 +126,25 @@ def _send(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _is_alive(pid: int) -> bool:
-    return next((state not in "ZX" for _, state in _threads(pid)), False)
+def _is_alive(child: int) -> bool:
+    try:
+        return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:  # collected
+        return False
 
 
 def _has_stopped(pid: int) -> bool:
-    """Every thread of it, or it is gone, or a guardian."""
-    return all(state in _STOPPED or name == GUARDIAN for name, state in _threads(pid))
+    """Every thread of it, or it is gone, or a guardian. False where nobody can tell."""
+    try:
+        return all(state in _STOPPED or name == GUARDIAN for name, state in _threads(pid))
+    except OSError:  # this process has no descriptor left
+        return False
 
 
 def _threads(pid: int) -> Iterator[tuple[str, str]]:
-    """Name and state of each, the first one's first."""
-    with suppress(OSError):
-        for task in sorted(os.listdir(f"/proc/{pid}/task"), key=int):
-            with suppress(OSError), open(f"/proc/{pid}/task/{task}/stat", "rb") as file:
+    """Name and state of each; none of a process that has ended."""
+    with suppress(*_GONE):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with suppress(*_GONE), open(f"/proc/{pid}/task/{task}/stat", "rb") as file:
                 before, _, after = file.read(512).rpartition(b")")
                 yield before.partition(b"(")[2].decode(errors="replace"), after[1:2].decode()

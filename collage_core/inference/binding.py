@@ -16,20 +16,24 @@ from collage_core.formats import Array
 from collage_core.ir import TensorType
 from collage_core.runtime import Executable
 
-__all__ = ["IOBinding", "NodeArg", "empty_of"]
+__all__ = ["OPEN", "IOBinding", "NodeArg", "empty_of"]
 
 _TYPE_NAMES = {"float32": "float", "float64": "double"}
 """Where ONNX Runtime calls an element type otherwise than NumPy does."""
 
 
+OPEN = "?"
+"""What a dimension is called in which requests may differ."""
+
+
 class NodeArg:
-    """An input or output: `name`, `shape` (a list of sizes; of an open output also names) and `type`, as in
-    "tensor(float)".
+    """An input or output: `name`, `shape` (a list of sizes; of an open output also names; None where requests
+    may differ) and `type`, as in "tensor(float)".
     """
 
     def __init__(self, name: str, type: TensorType) -> None:
         self.name = name
-        self.shape = [d if isinstance(d, int) else None for d in type.shape]
+        self.shape = [None if d == OPEN else d for d in type.shape]
         self.type = f"tensor({_TYPE_NAMES.get(type.dtype, type.dtype)})"
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from collage_run.executable import check_array
 
 from collage_core.errors import InputError
 from collage_core.formats import Array
+from collage_core.inference.binding import OPEN
 from collage_core.inference.contexts import Contexts
 from collage_core.ir import TensorType
 from collage_core.ir.row_axes import RowAxes
@@ -102,8 +103,6 @@ class Profiles:
     inputs, outputs: their types; a dimension that is not the same in all of them is called `OPEN`.
     """
 
-    OPEN = "?"
-
     def __init__(self, loaded: Sequence[Loaded]) -> None:
         self._all = [Profile(one) for one in loaded]
         self._names = tuple(self._all[0].inputs)
@@ -190,4 +189,4 @@ def _common(types: Sequence[TensorType]) -> TensorType:
     """Of several ranks nothing is known but that."""
     ranks = {len(type.shape) for type in types}
     sizes = zip(*(type.shape for type in types), strict=True) if len(ranks) == 1 else [(0, 1)]
-    return TensorType(types[0].dtype, tuple(one[0] if len({*one}) == 1 else Profiles.OPEN for one in sizes))
+    return TensorType(types[0].dtype, tuple(one[0] if len({*one}) == 1 else OPEN for one in sizes))

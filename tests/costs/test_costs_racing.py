@@ -9,7 +9,7 @@ import pytest
 from collage_run.devices import CpuDevice, CpuQueue
 
 from collage_core.backend import Bound
-from collage_core.costs import Policy, timing
+from collage_core.costs import Policy
 from collage_core.costs.timing import time_bound
 
 _POLICY = Policy(warmup_runs=2, min_runs=10, max_runs=20, max_seconds=1e9)
@@ -42,7 +42,7 @@ class _Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     clock = _Clock()
-    monkeypatch.setattr(timing, "perf_counter_ns", lambda: clock.now_ns)
+    monkeypatch.setattr("collage_core.clock.perf_counter_ns", lambda: clock.now_ns)
     monkeypatch.setattr(CpuQueue, "mark", lambda queue: clock.now_ns)
     monkeypatch.setattr(CpuDevice, "disturbances", lambda device: clock.preemptions())
     return clock

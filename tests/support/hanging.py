@@ -9,6 +9,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from collage_core.clock import can_be_paused
+
 __all__ = ["HANGING", "HANGS", "HangingClock", "hang"]
 
 HANGS = "COLLAGE_TEST_HANGS"
@@ -28,6 +30,8 @@ class HangingClock:
     """Stands for the module `clock` where a worker's limit is looked after. Whenever something hangs a day
     passes.
     """
+
+    can_be_paused = staticmethod(can_be_paused)
 
     def __init__(self) -> None:
         self._passed_s = 0.0
