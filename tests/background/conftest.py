@@ -78,6 +78,8 @@ def open_improved(folder: Path, idle_s: float = 0.01) -> Improved:
 def improved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Improved]:
     """A session, and who computes in the background is there."""
     monkeypatch.setattr("collage_core.background.improving._improve", background_child.improve)
+    # However busy the machine is: it is waited for until all have stopped.
+    monkeypatch.setattr("collage_core.background.tree._STOP_LIMIT_S", 30.0)
     opened = open_improved(tmp_path)
     try:
         yield opened

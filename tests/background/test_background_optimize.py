@@ -19,7 +19,8 @@ from collage_core.errors import CollageError
 
 
 @pytest.mark.ci
-def test_a_model_is_optimised_while_it_answers(tmp_path: Path) -> None:
+def test_a_model_is_optimised_while_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collage_core.background.tree._STOP_LIMIT_S", 30.0)  # however busy the machine is
     network, path = NETWORKS["tiny_conv"], tmp_path / "m.onnx"
     onnx.save(network.build(), path)
     inputs = network.inputs()
@@ -42,8 +43,7 @@ def test_a_model_is_optimised_while_it_answers(tmp_path: Path) -> None:
         session.run(None, inputs)
     events = events_of(log)
     assert len(requests_of(events)) == count + 1
-    late = sum(e["event"] == "late" for e in events)
-    assert len(overlapping(events)) <= late, "none but whoever has waited 50 ms in vain, on a busy machine"
+    assert not overlapping(events)
     last = [e for e in events if e["event"] == "ready"][-1]
     assert read(kept).placement.digest == last["digest"]
     with Session(kept, optimize=options) as session:  # what was kept answers at once
