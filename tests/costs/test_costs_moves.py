@@ -89,7 +89,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr("collage_core.costs.processors._Partner", SimulatedPartner)
     monkeypatch.setattr("collage_core.costs.processors._usual", Usual(TOGETHER.exchange_ns, known=True))
     for module in ("rounds", "processors"):
-        monkeypatch.setattr(f"collage_core.costs.{module}.time.monotonic", lambda: host.now_s)
+        monkeypatch.setattr(f"collage_core.costs.{module}.clock.monotonic", lambda: host.now_s)
     monkeypatch.setattr("collage_core.costs.processors.time.sleep", host.sleep)
     return host
 
