@@ -12,6 +12,8 @@ import onnx.parser
 import pytest
 from collage_run.open_outputs import cut
 from control_flow_answers import assert_same, onnxruntime_answers
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from open_shape_models import OPEN_SHAPES, open_inputs, open_shape_model
 
 from collage_core.errors import ModelError
@@ -108,11 +110,24 @@ def test_a_name_in_a_region_hides_nothing() -> None:
          " q, i = TopK <axis = 0> (a, m) r = Unsqueeze (i, one) y = Concat <axis = 1> (r, r)", (5, 2)),
         ("s = Shape (t) o = Expand (one, s) y = Add (o, t)", (12, 2)),
         ("c = Compress <axis = 0> (t, mask) y = Add (c, c)", (3, 2)),
+        ("y = Slice (t, one, flat)", (10, 2)),
+        ("s = Shape <end = 1> (t) h = Concat <axis = 0> (s, flat) y = Reshape (t, h)", (12, 2)),
+        ("s = Shape <end = 1> (t) d = Squeeze (s) o = Constant <value_int = 2> ()"
+         " u = Constant <value_int = 1> () r = Range (o, d, u) q = Unsqueeze (r, one)"
+         " y = Concat <axis = 1> (q, q)", (10, 2)),
         ("r = Reshape (t, flat) p = Unsqueeze (r, one) y = Concat <axis = 1> (p, p)", (24, 2)),
     ],
 )  # fmt: skip
 def test_how_large_an_output_can_become(lines: str, largest: tuple[int, ...]) -> None:
     assert _bound(lines) == largest
+
+
+@given(st.sampled_from([-2, -1, 1, 2]), *[st.integers(-14, 14) | st.just(2**63 - 1)] * 2)
+@settings(max_examples=40)
+def test_what_a_slice_leaves_of_up_to_twelve(step: int, start: int, end: int) -> None:
+    texts = [f"c{k} = Constant <value_ints = [{v}]> ()" for k, v in enumerate((start, end, step))]
+    most = max(len(range(n)[start:end:step]) for n in range(13))
+    assert _bound(f"{' '.join(texts)} y = Slice (t, c0, c1, zero, c2)") == (most, 2)
 
 
 def test_a_suppression_chooses_no_more_than_it_may() -> None:
@@ -128,13 +143,20 @@ def test_a_suppression_chooses_no_more_than_it_may() -> None:
     ("lines", "culprit"),
     [
         ("s = Shape <end = 1> (t) d = Sub (five, s) y = Expand (d, d)", "Expand"),
+        ("s = Shape <end = 1> (t) m = Mul (s, flat) d = Add (five, m) y = Expand (d, d)", "Expand"),
+        ("s = Shape <end = 1> (t) h = Gather (five, s) y = Expand (h, h)", "Expand"),
+        ("s = Shape <end = 1> (t) h = Concat <axis = 0> (s, flat) f = Reshape (x, h)"
+         " y = Cast <to = 7> (f)", "Reshape"),
+        ("s = Shape <end = 1> (t) d = Squeeze (s, zero) h = Squeeze (five, zero) u = Squeeze (flat, zero)"
+         " r = Range (h, d, u) y = Identity (r)", "Range"),
+        ("c = Slice (t, zero, one, one) q = Squeeze (c) y = Identity (q)", "Squeeze"),
         ("s = Shape <end = 1> (t) y = Slice (t, zero, s) z = Slice (t, s, five)", ""),
         ("q = SequenceConstruct (t) y = ConcatFromSequence <axis = 0> (q)", "SequenceConstruct"),
         ("v = ConstantOfShape (k) c = Cast <to = 7> (v) y = Identity (c)", "ConstantOfShape"),
     ],
-)
+)  # fmt: skip
 def test_what_has_no_bound_is_told_with_its_node(lines: str, culprit: str) -> None:
-    output = "int64[n] y" if "Expand" in lines or "OfShape" in lines else "int64[n,2] y"
+    output = "int64[n] y" if culprit in ("ConstantOfShape", "Expand", "Range", "Squeeze") else "int64[n,m] y"
     if not culprit:
         assert _bound(lines, output) == (12, 2)
         return

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from math import prod
 
 from collage_core.errors import ModelError
 from collage_core.ir.graph import Graph
@@ -36,28 +37,17 @@ _SHAPED_BY = {
     "TopK": (1,),
 }
 """Inputs that hold sizes: what they yield does not shrink when these grow."""
-_HELD_FIXED = {"Pad": (1, 3), "Range": (0, 2), "Split": (1,), "Squeeze": (1,), "Unsqueeze": (1,)}
+_HELD_FIXED = {"Pad": (1, 3), "Split": (1,), "Squeeze": (1,), "Unsqueeze": (1,)}
 """Inputs of which that cannot be told."""
-_COUNTING = frozenset(
-    [
-        "Add",
-        "Cast",
-        "Concat",
-        "Gather",
-        "Identity",
-        "Max",
-        "Min",
-        "Mul",
-        "ReduceProd",
-        "ReduceSum",
-        "Reshape",
-        "Shape",
-        "Size",
-        "Squeeze",
-        "Unsqueeze",
-    ]
+_SUMMING = frozenset({"Add", "Concat", "Max", "Min", "Mul"})
+_CHOOSING = frozenset(
+    {"Cast", "Gather", "Identity", "ReduceProd", "ReduceSum", "Reshape", "Squeeze", "Unsqueeze"}
 )
-"""Operators that compute larger sizes of larger ones."""
+_MEASURING = frozenset({"Shape", "Size"})
+_COUNTING = _SUMMING | _CHOOSING | _MEASURING
+"""Operators that compute larger sizes of larger ones: of those in all inputs, of those in the first where the
+others are constants, and of any tensor's.
+"""
 
 _Bound = Callable[[Graph, Node], list[TensorType]]
 
@@ -138,8 +128,8 @@ class _Known:
 
     @classmethod
     def of(cls, part: Graph) -> _Known:
-        given = {*part.inputs, *part.constants}
-        known, counts = cls(set(given), set(), {}), set(given)
+        known = cls({*part.inputs, *part.constants}, set(), {})
+        counts = {v for v, data in part.constants.items() if data.dtype.kind in "iuf" and (data >= 0).all()}
         for n in part.nodes:
             read = [v for v in n.inputs if v]
             lost = next((known.lost[v] for v in read if v in known.lost), None)
@@ -152,25 +142,39 @@ class _Known:
                     known.bounded.add(v)
                 else:
                     known.lost[v] = lost
-            if n.op_type in _COUNTING and not n.domain and lost is None and _all(n.op_type, read, counts):
+            if lost is None and not n.domain and _counts(part, n, counts):
                 counts.update(n.outputs)
         return known
 
 
-def _all(op_type: str, read: list[str], counts: Collection[str]) -> bool:
-    return op_type in ("Shape", "Size") or all(v in counts for v in read)
+def _counts(part: Graph, node: Node, counts: Collection[str]) -> bool:
+    """Whether what it yields are numbers as `counts` are: not negative, nor smaller when sizes grow."""
+    if node.op_type in _CHOOSING:
+        return node.inputs[0] in counts and all(part.is_constant(v) for v in node.inputs[1:] if v)
+    return node.op_type in _MEASURING or (node.op_type in _SUMMING and all(v in counts for v in node.inputs))
 
 
 def _is_source(part: Graph, node: Node) -> bool:
     is_open = any(not part.type_of(v).is_static for v in node.outputs if v)
-    if node.op_type == "Slice" and all(part.is_constant(v) for v in node.inputs[1:] if v):
-        return False  # what it yields is inferred
+    if node.op_type == "Reshape" and not _is_given_by_size(part.type_of(node.outputs[0])):
+        return False
     return is_open and node.op_type in _BOUNDS and not node.domain
 
 
+def _is_given_by_size(type: TensorType) -> bool:
+    """Whether the number of elements tells the shape: all sizes but one are known."""
+    return type != UNKNOWN and len(type.symbolic_dims) == 1 and 0 not in type.shape
+
+
 def _grows(part: Graph, node: Node, counts: Collection[str]) -> bool:
-    """Whether its outputs do not shrink when its inputs grow. counts: values that do not, either."""
+    """Whether its outputs do not shrink when its inputs grow. counts: numbers that do not, either, and are
+    not negative.
+    """
     if node.domain or node.op_type in _SHRINKING:
+        return False
+    if node.op_type == "Squeeze" and len(node.inputs) == 1 and "axes" not in node.attributes:
+        return part.type_of(node.inputs[0]).is_static  # how many axes it takes away hangs on the sizes
+    if node.op_type == "Range" and not _rises(part, node):
         return False
     if node.op_type not in _GROWING | _COUNTING and op_kind(part, node) > OpKind.OUT_ELEMWISE_FUSABLE:
         return False
@@ -179,9 +183,17 @@ def _grows(part: Graph, node: Node, counts: Collection[str]) -> bool:
         if type == UNKNOWN or isinstance(type.shape[node.attributes.get("axis", 0)], str):
             return False
     given = {*part.inputs, *part.constants}
+    if node.op_type == "Reshape" and part.is_constant(node.inputs[1]):
+        return True  # -1 and 0 stand for what grows
     sizes = (v for k, v in enumerate(node.inputs) if k in _SHAPED_BY.get(node.op_type, ()) and v)
     fixed = (v for k, v in enumerate(node.inputs) if k in _HELD_FIXED.get(node.op_type, ()) and v)
     return all(v in counts for v in sizes) and all(v in given for v in fixed)
+
+
+def _rises(part: Graph, node: Node) -> bool:
+    """Whether a Range goes up, from a given start."""
+    start, _, step = node.inputs
+    return part.is_constant(start) and part.is_constant(step) and part.constants[step].item() > 0
 
 
 def _standing_in(part: Graph, types: Mapping[int, list[TensorType]]) -> Graph:
@@ -221,8 +233,30 @@ def _suppression(graph: Graph, node: Node) -> list[TensorType]:
     return [TensorType("int64", (batches * classes * boxes, 3))]
 
 
+def _reshape(graph: Graph, node: Node) -> list[TensorType]:
+    size, type = graph.type_of(node.inputs[0]).size, graph.type_of(node.outputs[0])
+    rest = prod(d for d in type.shape if isinstance(d, int))
+    return [TensorType(type.dtype, tuple(d if isinstance(d, int) else size // rest for d in type.shape))]
+
+
 def _slice(graph: Graph, node: Node) -> list[TensorType]:
-    return [graph.type_of(node.inputs[0])]
+    """All of it where what is cut is computed. Otherwise the most that is left of a tensor of any smaller
+    size: of `[-5:5]` that is more where the size is 5 than where it is 9.
+    """
+    type, numbers = graph.type_of(node.inputs[0]), [v for v in node.inputs[1:] if v]
+    if not numbers or not all(map(graph.is_constant, numbers)):
+        return [type]
+    starts, ends = (graph.constants[v].tolist() for v in node.inputs[1:3])
+    axes, steps = (graph.constants[v].tolist() if v else None for v in (*node.inputs, "", "")[3:5])
+    shape = list(type.static_shape)
+    for start, end, axis, step in zip(
+        starts, ends, axes or range(len(starts)), steps or [1] * len(starts), strict=True
+    ):
+        most = shape[axis]
+        turns = (n + k for n in (0, abs(start), abs(end)) for k in (-1, 0, 1))
+        sizes = [most, *(n for n in turns if 0 <= n < most)]
+        shape[axis] = max(len(range(*slice(start, end, step).indices(n))) for n in sizes)
+    return [TensorType(type.dtype, tuple(shape))]
 
 
 def _unique(graph: Graph, node: Node) -> list[TensorType]:
@@ -236,6 +270,7 @@ _BOUNDS: Mapping[str, _Bound] = {
     "Compress": _compress,
     "NonMaxSuppression": _suppression,
     "NonZero": _non_zero,
+    "Reshape": _reshape,
     "Slice": _slice,
     "Unique": _unique,
 }
