@@ -9,7 +9,16 @@ from collage_core.errors import ModelError
 from collage_core.ir.graph import Graph
 from collage_core.ir.types import Node, TensorType, Value, ValueKind
 
-__all__ = ["bodies_of", "check_bodies", "closed", "free_name", "free_values", "inner_nodes", "renamed"]
+__all__ = [
+    "bodies_of",
+    "check_bodies",
+    "closed",
+    "free_name",
+    "free_values",
+    "in_place",
+    "inner_nodes",
+    "renamed",
+]
 
 
 def bodies_of(node: Node) -> dict[str, Graph]:
@@ -75,6 +84,19 @@ def closed(graph: Graph, node: Node, body: Graph, types: Mapping[str, TensorType
         else:
             inputs.append(name)
     return Graph(body.name, body.nodes, values, inputs, body.outputs, constants, body.opsets)
+
+
+def in_place(node: Node, body: Graph, taken: Collection[str]) -> Graph:
+    """The body by the names that the graph has for what it reads and yields, and free ones otherwise."""
+    # A body computes each of its outputs, and none twice; see the reader of bodies.
+    names = {v: node.captured[v] for v in free_values(body)}
+    names |= {v: yielded for v, yielded in zip(body.outputs, node.outputs, strict=True) if yielded}
+    known = {*taken, *body.values}
+    for v in body.values:
+        if v not in names and v in taken:
+            names[v] = free_name(f"{node.name}.{v}", known)
+            known.add(names[v])
+    return renamed(body, names)
 
 
 def check_bodies(node: Node, opset: int) -> None:

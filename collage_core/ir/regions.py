@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
 from collage_core.errors import ModelError
-from collage_core.ir.bodies import free_name, free_values, renamed
+from collage_core.ir.bodies import free_values, in_place
 from collage_core.ir.graph import Graph
 from collage_core.ir.nodeset import NodeSet
 from collage_core.ir.subgraph import Subgraph
@@ -106,20 +106,8 @@ def flattened(graph: Graph) -> tuple[Graph, dict[int, Node]]:
         if not is_region(node):
             nodes.append(node)
             continue
-        body = _named_for(node, values)
+        body = in_place(node, body_of_region(node), values)
         nodes += [dataclasses.replace(n, id=next(ids)) for n in body.nodes]
         region_of.update((n.id, node) for n in nodes[-len(body.nodes) :])
         values = {**body.values, **values}
     return graph.replace(nodes=nodes, values=values), region_of
-
-
-def _named_for(node: Node, taken: Collection[str]) -> Graph:
-    """The body by the names that the graph has for what it reads and yields, and free ones otherwise."""
-    body = body_of_region(node)
-    names = {**node.captured, **dict(zip(body.outputs, node.outputs, strict=True))}
-    known = {*taken, *body.values}
-    for v in body.values:
-        if v not in names and v in taken:
-            names[v] = free_name(v, known)
-            known.add(names[v])
-    return renamed(body, names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from collage_core.ir.bodies import bodies_of, free_name, free_values, renamed
+from collage_core.ir.bodies import bodies_of, free_name, in_place
 from collage_core.ir.graph import Graph
 from collage_core.ir.onnx_read import infer_types
 from collage_core.ir.passes.base import Pass
@@ -38,7 +38,7 @@ def _inline_once(graph: Graph) -> Graph | None:
             nodes.append(n)
             continue
         taken = "then_branch" if bool(graph.constants[n.inputs[0]].item()) else "else_branch"
-        branch = _named_for(n, bodies_of(n)[taken], values.keys() | constants.keys())
+        branch = in_place(n, bodies_of(n)[taken], values.keys() | constants.keys())
         for inner in branch.nodes:
             name = free_name(f"{n.name}.{inner.name}", names)
             names.add(name)
@@ -52,19 +52,6 @@ def _inline_once(graph: Graph) -> Graph | None:
 def _is_decided(graph: Graph, node: Node) -> bool:
     condition = graph.constants.get(node.inputs[0]) if node.op_type == "If" and not node.domain else None
     return condition is not None and condition.size == 1
-
-
-def _named_for(node: Node, branch: Graph, taken: set[str]) -> Graph:
-    """The branch with the names that the graph has for what it reads and yields, and free ones otherwise."""
-    names = {v: node.captured[v] for v in free_values(branch)}
-    # A branch computes each of its outputs, and none twice; see the reader of bodies.
-    names |= {v: yielded for v, yielded in zip(branch.outputs, node.outputs, strict=True) if yielded}
-    taken = {*taken, *branch.values}
-    for v in branch.values:
-        if v not in names:
-            names[v] = free_name(f"{node.name}.{v}", taken)
-            taken.add(names[v])
-    return renamed(branch, names)
 
 
 INLINE_CONSTANT_IF = Pass(
