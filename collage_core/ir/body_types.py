@@ -13,7 +13,14 @@ from collage_core.ir.bodies import bodies_of, closed
 from collage_core.ir.graph import Graph
 from collage_core.ir.types import UNKNOWN, Node, TensorType
 
-__all__ = ["of_two_ranks", "trip_count", "types_of_bodies", "with_typed_bodies", "yielded_types"]
+__all__ = [
+    "of_two_ranks",
+    "trip_count",
+    "types_of_bodies",
+    "types_of_loop",
+    "with_typed_bodies",
+    "yielded_types",
+]
 
 _Infer = Callable[[Graph], Graph]
 
@@ -96,16 +103,16 @@ def _outputs(graph: Graph, node: Node, infer: _Infer) -> list[TensorType]:
         first, *others = types_of_bodies(graph, node, infer)
         return [t if all(o[k] == t for o in others) else UNKNOWN for k, t in enumerate(first)]
     if node.op_type == "Loop":
-        return _loop(graph, node, infer)
+        return types_of_loop(graph, node, infer, trip_count(graph, node, bodies_of(node)["body"]))
     if node.op_type == "Scan" and graph.opsets.get("", 0) >= 9:
         return _scan(graph, node, infer)
     return [UNKNOWN] * len(node.outputs)
 
 
-def _loop(graph: Graph, node: Node, infer: _Infer) -> list[TensorType]:
+def types_of_loop(graph: Graph, node: Node, infer: _Infer, trips: int | None) -> list[TensorType]:
+    """The types of what a Loop yields that goes round so often; UNKNOWN of what that does not tell."""
     given, yielded = _kept_states(graph, node, infer)
     states = given[2:]
-    trips = trip_count(graph, node, bodies_of(node)["body"])
     if trips == 0:
         states = [graph.type_of(v) for v in node.formal_inputs[2:]]
     return states + [_stacked(t, trips, 0) for t in yielded[1 + len(states) :]]

@@ -122,6 +122,19 @@ def test_how_large_an_output_can_become(lines: str, largest: tuple[int, ...]) ->
     assert _bound(lines) == largest
 
 
+def test_of_two_branches_the_larger_counts() -> None:
+    graph = normalise(from_model(open_shape_model("a branch with nothing")))
+    assert {v: graph.shape_of(v) for v in graph.open_outputs} == {"y": (6, 4), "k": (6,)}
+
+
+def test_branches_of_other_ranks_are_told() -> None:
+    text = """g (float[3,4] x, bool c) => (float y) { w = If (c) <then_branch = a () => (float[p] t)
+        { n = NonZero (x) u = Transpose (n) t = GatherND (x, u) }, else_branch = b () => (float[q,r] e)
+        { e = Relu (x) }> y = Identity (w) }"""
+    with pytest.raises(ModelError, match=r"'w'.*its branches yield float32\[p\] and float32\[3,4\]"):
+        require_static(normalise(_read(text)))
+
+
 @given(st.sampled_from([-2, -1, 1, 2]), *[st.integers(-14, 14) | st.just(2**63 - 1)] * 2)
 @settings(max_examples=40)
 def test_what_a_slice_leaves_of_up_to_twelve(step: int, start: int, end: int) -> None:
@@ -151,7 +164,7 @@ def test_a_suppression_chooses_no_more_than_it_may() -> None:
          " r = Range (h, d, u) y = Identity (r)", "Range"),
         ("c = Slice (t, zero, one, one) q = Squeeze (c) y = Identity (q)", "Squeeze"),
         ("s = Shape <end = 1> (t) y = Slice (t, zero, s) z = Slice (t, s, five)", ""),
-        ("q = SequenceConstruct (t) y = ConcatFromSequence <axis = 0> (q)", "SequenceConstruct"),
+        ("q = SplitToSequence <axis = 0> (t) y = ConcatFromSequence <axis = 0> (q)", "SplitToSequence"),
         ("v = ConstantOfShape (k) c = Cast <to = 7> (v) y = Identity (c)", "ConstantOfShape"),
     ],
 )  # fmt: skip

@@ -58,6 +58,20 @@ OPEN_SHAPES = {
     "several chosen": """g (float[3,4] x, bool[4] mask) => (int64[u] y, int64[u] many, float[3,k] z,
         int64[12] back)
       { c = Cast <to = 7> (x) y, first, back, many = Unique (c) z = Compress <axis = 1> (x, mask) }""",
+    "a branch with nothing": """g (float[3,4] x, bool[3] mask) => (float[n,4] y, int64[n] k) <
+        int64 three = {3}, int64[1] zero = {0}, int64[0] none = {}>
+      { c = Compress <axis = 0> (x, mask) s = Size (c) many = Greater (s, three)
+        y, k = If (many) <then_branch = a () => (float[p,4] t, int64[p] i)
+            { t = Concat <axis = 0> (c, c) i = ArgMax <axis = 1, keepdims = 0> (t) },
+          else_branch = b () => (float[q,4] e, int64[q] j)
+          { e = Slice (x, zero, zero) j = Identity (none) }> }""",
+    "an early end": """g (float[3,4] x) => (float s, float[n,4] y) <
+        int64 most = {3}, bool go = {1}, float none = {0}, float limit = {1}>
+      { s, y = Loop (most, go, none) <body = b (int64 i, bool c, float u) => (bool d, float t, float[4] row)
+          { row = Gather (x, i) m = ReduceMax <keepdims = 0> (row) t = Add (u, m) d = Less (t, limit) }> }""",
+    "chosen and joined": """g (float[3,4] x, bool[3] mask) => (float[n,4] y)
+      { c = Compress <axis = 0> (x, mask) q = SequenceConstruct (x, c)
+        y = ConcatFromSequence <axis = 0> (q) }""",
     "a knot": """g (float[3,4] x, float[3,4] w, bool[3] mask) => (float[1,4] y) <int64[1] zero = {0}>
       { a = Compress <axis = 0> (x, mask) b = Compress <axis = 0> (w, mask)
         s = ReduceSum (a, zero) t = ReduceSum (b, zero) u = Relu (s) v = Relu (t)

@@ -4,11 +4,15 @@ what is computed of it is inferred from there.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from itertools import count
 from math import prod
 
 from collage_core.errors import ModelError
+from collage_core.ir.bodies import bodies_of, free_name, in_place
+from collage_core.ir.body_types import types_of_loop
 from collage_core.ir.graph import Graph
 from collage_core.ir.onnx_read import infer_types
 from collage_core.ir.opkinds import OpKind, op_kind
@@ -18,9 +22,24 @@ from collage_core.ir.types import UNKNOWN, Node, TensorType, Value, ValueKind
 __all__ = ["bounds_of"]
 
 _MOST_BYTES = 1_000_000_000
+_BRANCHES = "collage.branches"
+"""Domain of an If whose branches stand before it."""
 
 _GROWING = frozenset(
-    {"ConstantOfShape", "CumSum", "Range", "RoiAlign", "ScatterElements", "ScatterND", "Split", "TopK"}
+    [
+        "ConcatFromSequence",
+        "ConstantOfShape",
+        "CumSum",
+        "Range",
+        "RoiAlign",
+        "ScatterElements",
+        "ScatterND",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceInsert",
+        "Split",
+        "TopK",
+    ]
 )
 """Operators beside those of the kinds up to `OUT_ELEMWISE_FUSABLE` whose outputs do not shrink when their
 inputs grow.
@@ -59,7 +78,7 @@ def bounds_of(graph: Graph, outputs: Collection[str]) -> dict[str, TensorType]:
     ModelError names an output that has none, and the node at which it is lost, or one whose bound takes more
     than 1 GB.
     """
-    part = _behind_open(graph, outputs)
+    part = _with_branches(_behind_open(graph, outputs))
     known = _Known.of(part)
     for v in outputs:
         if v not in known.bounded:
@@ -68,9 +87,11 @@ def bounds_of(graph: Graph, outputs: Collection[str]) -> dict[str, TensorType]:
         part = fold(infer_types(part))
         sources = [n for n in part.nodes if n.id in known.sources]
         ready = [n for n in sources if all(part.type_of(v).is_static for v in n.inputs if v)]
-        if not ready:
+        most = {n.id: _BOUNDS[n.qualified_op](part, n) for n in ready}
+        most = {i: types for i, types in most.items() if UNKNOWN not in types}
+        if not most:
             break
-        part = _standing_in(part, {n.id: _BOUNDS[n.op_type](part, n) for n in ready})
+        part = _standing_in(part, most)
     for v in outputs:
         type = part.type_of(v)
         if not type.is_static:
@@ -115,6 +136,32 @@ def _behind_open(graph: Graph, outputs: Collection[str]) -> Graph:
     return Graph(graph.name, nodes, values, inputs, outputs, constants, graph.opsets)
 
 
+def _with_branches(part: Graph) -> Graph:
+    """The part with both branches of each If that yields open shapes in its place, and a node that stands
+    for the choice among what they yield.
+    """
+    chosen = {n.id for n in part.nodes if n.qualified_op == "If" and _is_open(part, n)}
+    if not chosen:
+        return part
+    nodes: list[Node] = []
+    values, constants, ids = dict(part.values), dict(part.constants), count(max(part.all_nodes) + 1)
+    for n in part.nodes:
+        if n.id not in chosen:
+            nodes.append(n)
+            continue
+        yielded: list[str] = []
+        for branch in bodies_of(n).values():
+            names = tuple(free_name(v, values) for v in n.outputs)
+            body = in_place(dataclasses.replace(n, outputs=names), branch, values)
+            nodes += [dataclasses.replace(inner, id=next(ids)) for inner in body.nodes]
+            values, constants = {**body.values, **values}, {**constants, **body.constants}
+            yielded += names
+        nodes.append(Node(n.id, n.name, n.op_type, tuple(yielded), n.outputs, {}, _BRANCHES))
+    opsets = {**part.opsets, _BRANCHES: 1}
+    made = Graph(part.name, nodes, values, part.inputs, part.outputs, constants, opsets)
+    return _with_branches(infer_types(made))
+
+
 @dataclass(frozen=True, slots=True)
 class _Known:
     """bounded: values whose shapes are no larger than what is inferred where larger ones stand in. sources:
@@ -133,7 +180,7 @@ class _Known:
         for n in part.nodes:
             read = [v for v in n.inputs if v]
             lost = next((known.lost[v] for v in read if v in known.lost), None)
-            if lost is None and _is_source(part, n):
+            if lost is None and _is_source(part, n, counts):
                 known.sources.add(n.id)
             elif lost is None and not _grows(part, n, counts):
                 lost = n
@@ -154,11 +201,16 @@ def _counts(part: Graph, node: Node, counts: Collection[str]) -> bool:
     return node.op_type in _MEASURING or (node.op_type in _SUMMING and all(v in counts for v in node.inputs))
 
 
-def _is_source(part: Graph, node: Node) -> bool:
-    is_open = any(not part.type_of(v).is_static for v in node.outputs if v)
+def _is_open(part: Graph, node: Node) -> bool:
+    return any(not part.type_of(v).is_static for v in node.outputs if v)
+
+
+def _is_source(part: Graph, node: Node, counts: Collection[str]) -> bool:
     if node.op_type == "Reshape" and not _is_given_by_size(part.type_of(node.outputs[0])):
         return False
-    return is_open and node.op_type in _BOUNDS and not node.domain
+    if node.op_type == "Loop" and (node.formal_inputs[0] not in counts or UNKNOWN in _loop(part, node, 1)):
+        return False
+    return node.qualified_op in _BOUNDS and _is_open(part, node)
 
 
 def _is_given_by_size(type: TensorType) -> bool:
@@ -218,6 +270,26 @@ def _compress(graph: Graph, node: Node) -> list[TensorType]:
     return [TensorType(data.dtype, tuple(shape))]
 
 
+def _either(graph: Graph, node: Node) -> list[TensorType]:
+    """The larger of two branches' sizes along each axis."""
+    types = [graph.type_of(v) for v in node.inputs]
+    pairs = [*zip(types[: len(node.outputs)], types[len(node.outputs) :], strict=True)]
+    return [
+        TensorType(one.dtype, tuple(map(max, one.static_shape, other.static_shape)))
+        if len(one.shape) == len(other.shape)
+        else UNKNOWN
+        for one, other in pairs
+    ]
+
+
+def _loop(graph: Graph, node: Node, trips: int | None = None) -> list[TensorType]:
+    """As if it went round as often as it may."""
+    limit = graph.constants.get(node.formal_inputs[0])
+    if trips is None and limit is not None:
+        trips = int(limit.item())
+    return [t if t.is_static else UNKNOWN for t in types_of_loop(graph, node, infer_types, trips)]
+
+
 def _non_zero(graph: Graph, node: Node) -> list[TensorType]:
     type = graph.type_of(node.inputs[0])
     return [TensorType("int64", (len(type.shape), type.size))]
@@ -268,10 +340,12 @@ def _unique(graph: Graph, node: Node) -> list[TensorType]:
 
 _BOUNDS: Mapping[str, _Bound] = {
     "Compress": _compress,
+    "Loop": _loop,
     "NonMaxSuppression": _suppression,
     "NonZero": _non_zero,
     "Reshape": _reshape,
     "Slice": _slice,
     "Unique": _unique,
+    f"{_BRANCHES}.If": _either,
 }
 """What operators yield at most, whose outputs' shapes depend on values."""
