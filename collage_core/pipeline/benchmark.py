@@ -49,11 +49,14 @@ def benchmark(
 ) -> Benchmark:
     """Run placements by name, one of them "collage", and peers, anew.
 
-    model_file: what the peers load; the graph itself where None. rounds: of everybody; see `Plan` for None.
+    model_file: what the peers load; the graph itself where None, and where shapes of outputs hang on values,
+    for peers write into buffers of known shapes. rounds: of everybody; see `Plan` for None.
     concurrency: so many requests are asked at a time, and times are what one takes of all (`Load.of`). Peers
     take part twice then, with sessions beside each other and with one that has all threads (`ONE_SESSION`).
     """
     check_limits()
+    if graph.open_outputs:
+        model_file = None
     with Workspace(graph) as workspace:
         ours = [
             placement_entrant(workspace, n, p, machine.registry, load=_load(concurrency, p.target.threads))

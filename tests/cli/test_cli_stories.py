@@ -11,7 +11,9 @@ import onnx
 import pytest
 from collage_command import BRIEFLY
 from onnx.reference import ReferenceEvaluator
+from open_shape_models import open_shape_model, placed_on
 
+from collage_core import Bundle, save
 from collage_core.costs import CostDatabase
 from collage_core.costs.ratio import sittings_of
 from collage_core.costs.rounds import MOST_ROUNDS
@@ -136,6 +138,15 @@ def test_peers_of_a_bundle_load_the_original(optimised: Optimised, tmp_path: Pat
     assert not report["disagrees"]
     report = json.loads(optimised.collage.run(*against, tmp_path / "other.onnx", code=1))
     assert "more than" in report["disagrees"]["peer:onnxruntime"]
+
+
+def test_peers_of_open_outputs_load_what_has_known_shapes(collage: Collage, tmp_path: Path) -> None:
+    model = open_shape_model("detector")
+    onnx.save(model, tmp_path / "m.onnx")
+    save(Bundle(*placed_on(model, "onnxruntime")), tmp_path / "m.collage")
+    against = ("--against", "onnxruntime", "--rounds", "2", "--original", tmp_path / "m.onnx")
+    report = collage.json("bench", tmp_path / "m.collage", *against)
+    assert report["max_rel_error"]["peer:onnxruntime"] < 1e-4
 
 
 def test_backends(optimised: Optimised) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,35 +12,23 @@ import numpy as np
 import pytest
 from collage_run.__main__ import main
 from control_flow_answers import assert_same, onnxruntime_answers
-from open_shape_models import open_inputs, open_shape_model
+from open_shape_models import open_inputs, open_shape_model, placed_on
 
 from collage_core import (
     Bundle,
     Executable,
-    Group,
     InputError,
-    Placement,
     Session,
-    Target,
     build,
     export,
     save,
 )
-from collage_core.backend import plain_variant
 from collage_core.formats import Array
-from collage_core.ir import Graph, NodeSet, Subgraph, from_model
-from collage_core.ir.passes import normalise
 
 _MODEL = open_shape_model("detector")
 
 
-def _placed(backend: str) -> tuple[Graph, Placement]:
-    """All of it on one backend, node by node on the reference."""
-    graph = normalise(from_model(_MODEL))
-    sets = [graph.all_nodes] if backend != "reference" else [NodeSet([n.id]) for n in graph.nodes]
-    parts = [Subgraph(graph, nodes) for nodes in sets]
-    groups = [Group(backend, tuple(n.id for n in p.nodes), plain_variant(p)) for p in parts]
-    return graph, Placement(tuple(groups), (), Target("cpu", 1))
+_placed = partial(placed_on, _MODEL)
 
 
 @pytest.fixture(scope="module", params=["onnxruntime", "reference"])

@@ -8,9 +8,13 @@ import numpy as np
 import onnx
 import onnx.parser
 
+from collage_core import Group, Placement, Target
+from collage_core.backend import plain_variant
 from collage_core.formats import Array
+from collage_core.ir import Graph, NodeSet, Subgraph, from_model
+from collage_core.ir.passes import normalise
 
-__all__ = ["OPEN_SHAPES", "open_inputs", "open_shape_model"]
+__all__ = ["OPEN_SHAPES", "open_inputs", "open_shape_model", "placed_on"]
 
 OPEN_SHAPES = {
     "detector": """g (float[1,20,4] b, float[1,1,20] scores) => (float[n,4] kept, float[n] their) <
@@ -83,6 +87,15 @@ OPEN_SHAPES = {
 def open_shape_model(name: str) -> onnx.ModelProto:
     """One of `OPEN_SHAPES`."""
     return onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]> {OPEN_SHAPES[name]}')
+
+
+def placed_on(model: onnx.ModelProto, backend: str) -> tuple[Graph, Placement]:
+    """All of it on one backend, node by node on the reference."""
+    graph = normalise(from_model(model))
+    sets = [graph.all_nodes] if backend != "reference" else [NodeSet([n.id]) for n in graph.nodes]
+    parts = [Subgraph(graph, nodes) for nodes in sets]
+    groups = [Group(backend, tuple(n.id for n in p.nodes), plain_variant(p)) for p in parts]
+    return graph, Placement(tuple(groups), (), Target("cpu", 1))
 
 
 def open_inputs(model: onnx.ModelProto) -> Iterator[dict[str, Array]]:
