@@ -111,6 +111,8 @@ def test_a_name_in_a_region_hides_nothing() -> None:
         ("s = Shape (t) o = Expand (one, s) y = Add (o, t)", (12, 2)),
         ("c = Compress <axis = 0> (t, mask) y = Add (c, c)", (3, 2)),
         ("y = Slice (t, one, flat)", (10, 2)),
+        ("h = Constant <value_ints = [-5]> () d = Concat <axis = 0> (t, t) e = Slice (d, h, five)"
+         " f = Slice (e, h, one) y = Concat <axis = 0> (e, f)", (6, 2)),
         ("s = Shape <end = 1> (t) h = Concat <axis = 0> (s, flat) y = Reshape (t, h)", (12, 2)),
         ("s = Shape <end = 1> (t) d = Squeeze (s) o = Constant <value_int = 2> ()"
          " u = Constant <value_int = 1> () r = Range (o, d, u) q = Unsqueeze (r, one)"

@@ -78,31 +78,45 @@ def bounds_of(graph: Graph, outputs: Collection[str]) -> dict[str, TensorType]:
     ModelError names an output that has none, and the node at which it is lost, or one whose bound takes more
     than 1 GB.
     """
-    part = _with_branches(_behind_open(graph, outputs))
-    known = _Known.of(part)
+    whole = _with_branches(_behind_open(graph, outputs))
+    known = _Known.of(whole)
     for v in outputs:
         if v not in known.bounded:
             raise ModelError(_said(v, known.lost[v]))
+    most: dict[int, list[TensorType]] = {}
     while True:
-        part = fold(infer_types(part))
-        sources = [n for n in part.nodes if n.id in known.sources]
-        ready = [n for n in sources if all(part.type_of(v).is_static for v in n.inputs if v)]
-        most = {n.id: _BOUNDS[n.qualified_op](part, n) for n in ready}
-        most = {i: types for i, types in most.items() if UNKNOWN not in types}
-        if not most:
+        # Anew each time: where something larger stands in, what was inferred from it before is not so.
+        part = fold(infer_types(_standing_in(whole, most)))
+        found = {n.id: _BOUNDS[n.qualified_op](part, n) for n in _ready(part, known.sources)}
+        more = {i: types for i, types in found.items() if UNKNOWN not in types}
+        if not more:
             break
-        part = _standing_in(part, most)
+        most |= more
     for v in outputs:
         type = part.type_of(v)
-        if not type.is_static:
-            node = next(n for n in part.nodes if any(not part.type_of(o).is_static for o in n.outputs if o))
-            raise ModelError(_said(v, node))
+        if not type.is_static or any(n.id in known.sources for n in part.nodes):
+            raise ModelError(
+                _said(v, next(n for n in part.nodes if n.id in known.sources or _is_open(part, n)))
+            )
         if type.size_bytes > _MOST_BYTES:
             raise ModelError(
                 f"output {v!r} may become {type}, for which {type.size_bytes / 1e9:,.1f} GB would have to "
                 "be set aside: limit how much is chosen, or leave that output out"
             )
     return {v: part.type_of(v) for v in outputs}
+
+
+def _ready(part: Graph, sources: Collection[int]) -> list[Node]:
+    """Those sources of which all that they read is as large as it can become."""
+    found: list[Node] = []
+    behind: set[str] = set()
+    for n in part.nodes:
+        is_behind = not behind.isdisjoint(n.inputs)
+        if n.id in sources or is_behind:
+            behind.update(v for v in n.outputs if v)
+        if n.id in sources and not is_behind and all(part.type_of(v).is_static for v in n.inputs if v):
+            found.append(n)
+    return found
 
 
 def _said(output: str, node: Node) -> str:
