@@ -252,8 +252,7 @@ def compare(
     why = f"more than {allowed:g} for {held_to}"
     way = standard.way if isinstance(standard, Rounded) else A_STEP_OFF
     known = standard.answers(way) if isinstance(standard, Rounded | Quantised) else {}
-    answer = known.get(name)
-    if answer is not None and answer.shape == expected.shape:  # what is chosen may be more or less then
+    if (answer := _comparable(known.get(name), expected)) is not None:
         beside = _beside_rounding(a[finite], b[finite], answer.astype(wide)[finite], way)
         if beside is None:
             return error, None
@@ -271,15 +270,17 @@ def _compare_steps(
         return error, None
     why = "where it is quantised once"
     if standard.depth > 1:
-        answer = standard.answers(A_STEP_OFF).get(name)
-        is_like = answer is not None and answer.shape == expected.shape
-        beside = (
-            "" if answer is None or not is_like else _beside_rounding(result, expected, answer, A_STEP_OFF)
-        )
+        answer = _comparable(standard.answers(A_STEP_OFF).get(name), expected)
+        beside = "" if answer is None else _beside_rounding(result, expected, answer, A_STEP_OFF)
         if beside is None:
             return error, None
         why = beside or "and nobody knows what quantising alone does"
     return error, Refusal(f"output {name!r} is {steps:g} steps from the reference's, {why}")
+
+
+def _comparable(answer: Array | None, expected: Array) -> Array | None:
+    """None where rounding leaves another number of what is chosen by values."""
+    return answer if answer is not None and answer.shape == expected.shape else None
 
 
 def _beside_rounding(result: Array, expected: Array, rounded: Array, way: str) -> str | None:

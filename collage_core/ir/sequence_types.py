@@ -22,15 +22,12 @@ def joined_types(graph: Graph, infer: _Infer) -> dict[str, TensorType]:
     """
     found: dict[str, TensorType] = {}
     for node in graph.nodes:
-        if node.op_type == "ConcatFromSequence" and not node.domain and not _is_known(graph, node):
+        is_joining = node.qualified_op == "ConcatFromSequence"
+        if is_joining and not graph.type_of(node.outputs[0]).is_static:
             held = _held(graph, node.inputs[0], infer)
             if held and (type := _joined(node, held)) is not None:
                 found[node.outputs[0]] = type
     return found
-
-
-def _is_known(graph: Graph, node: Node) -> bool:
-    return graph.type_of(node.outputs[0]).is_static
 
 
 def _held(graph: Graph, sequence: str, infer: _Infer) -> list[TensorType] | None:
