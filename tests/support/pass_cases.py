@@ -285,8 +285,9 @@ def qlinear(draw: st.DrawFn) -> Case:
     is_conv = draw(st.booleans())
     channels = (6,) if draw(st.booleans()) else draw(st.sampled_from([(), (1,)]))
     second = "int8" if channels == (6,) else second
+    # Signed ones of seven bits: with more, sums of ONNX Runtime's saturate on older processors.
     weights = random.integers(
-        *((-127, 127) if second == "int8" else (0, 255)), (6, 6, 3, 3) if is_conv else (4, 6)
+        *((-63, 64) if second == "int8" else (0, 255)), (6, 6, 3, 3) if is_conv else (4, 6)
     )
 
     def zero(dtype: str, shape: tuple[int, ...] = ()) -> Array:
