@@ -138,7 +138,7 @@ def test_what_goes_with_latency_alone_is_refused(
 @pytest.mark.usefixtures("libraries")
 def test_a_placement_file_says_for_how_many_threads_it_is(parse: Parse, tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
-    file.write_text("version: 1\npins: {a: operators}\n")
+    file.write_text("version: 1\npins: [{nodes: a, backend: operators}]\n")
     with pytest.raises(CollageError, match="says on how many threads; throughput is what decides that"):
         _optimize(parse, tmp_path / "c.sqlite", placement=read_placement(file))
 

@@ -316,9 +316,9 @@ BAD_MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         lambda: _choice(_branch(_node("Add", ["x", "w"], ["z"]), weights=[tensor("w", bytes=8)])),
         "node 'choice', then_branch: constant 'w' (float32[2, 3]) cannot be read",
     ),
-    "branches of different shapes": (
-        lambda: _choice(_branch(_node("Transpose", ["x"], ["z"], perm=[1, 0]))),
-        "computed by 'choice' (If), cannot be inferred: its branches yield float32[2,3] and float32[3,2]",
+    "branches of different ranks": (
+        lambda: _choice(_branch(_node("ReduceSum", ["x"], ["z"], keepdims=0))),
+        "computed by 'choice' (If), cannot be inferred: its branches yield float32[2,3] and float32[]",
     ),
     "branches of different types": (
         lambda: _choice(_branch(_node("Cast", ["x"], ["z"], to=TensorProto.INT32))),
