@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from collage_run.archives import ARCHIVE
+
 from collage_core import clock
 from collage_core.errors import CollageError
 from collage_core.runtime import Bundle, Executable, build, read
@@ -12,14 +14,12 @@ from collage_core.runtime.kept import KernelStore
 
 __all__ = ["is_bundle", "longest_slice_s", "opened"]
 
-_ARCHIVE = b"PK\x03\x04"
-
 
 def is_bundle(path: Path) -> bool:
     """Whether a file is one, by how it begins; CollageError where it cannot be read."""
     try:
         with path.open("rb") as file:
-            return file.read(len(_ARCHIVE)) == _ARCHIVE
+            return file.read(len(ARCHIVE)) == ARCHIVE
     except OSError as error:
         raise CollageError(f"{path}: {error.strerror or error}") from None
 

@@ -59,7 +59,7 @@ class _Padded:
     """A profile for requests of fewer rows: the other rows are zeros, and what comes of them is left out."""
 
     def __init__(self, profile: Profile, rows: RowAxes, count: int) -> None:
-        self._profile, self._rows = profile, rows
+        self._profile = profile
         self._input_cuts = {n: (slice(None),) * a + (slice(count),) for n, a in rows.inputs.items()}
         self._padding = {n: (slice(None),) * a + (slice(count, None),) for n, a in rows.inputs.items()}
         self._output_cuts = {

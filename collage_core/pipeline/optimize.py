@@ -39,11 +39,10 @@ from collage_core.pipeline.proof import COLLAGE, MIX, Single
 from collage_core.pipeline.reading import read_model
 from collage_core.pipeline.run import run
 from collage_core.pipeline.second_opinion import second_opinion
-from collage_core.pipeline.throughput import on_threads, run_for_throughput
+from collage_core.pipeline.throughput import on_threads, require_for_throughput, run_for_throughput
 from collage_core.plugins import Registry, default_registry
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.searcher import Searcher
-from collage_core.serving import Serving
 from collage_core.steering import PlacementFile
 from collage_core.target import Target, processor
 
@@ -139,9 +138,8 @@ def optimize(
     if max_error is not None:
         target = _rounding_target(target, max_error, math.inf if measure else 1.0, timed)
     if concurrency is not None:
-        Serving(concurrency, 1)  # or it is no number of requests
-        if placement is not None:
-            raise CollageError(f"{placement.path} says on how many threads; throughput is what decides that")
+        runs = effort.runs and rounds != 0
+        require_for_throughput(concurrency, target, runs=runs, max_error=max_error, placement=placement)
     if isinstance(backends, str):
         raise CollageError(f"backends are several names, as in [{backends!r}]")
     chosen = None if backends is None else registry.available(backends)

@@ -22,11 +22,28 @@ from collage_core.pipeline.run import run
 from collage_core.placement import Placement
 from collage_core.search.searcher import Searcher
 from collage_core.serving import Serving, ways_to_serve
+from collage_core.steering import PlacementFile
+from collage_core.target import Target
 
-__all__ = ["on_threads", "run_for_throughput"]
+__all__ = ["on_threads", "require_for_throughput", "run_for_throughput"]
 
 _SHARE_OF_WAYS = 0.7
 """Of the budget; in the rest they are run beside each other."""
+
+
+def require_for_throughput(
+    concurrency: int, target: Target, *, runs: bool, max_error: float | None, placement: PlacementFile | None
+) -> None:
+    """CollageError for what is asked for and goes with latency alone. runs: whether placements are run."""
+    Serving(concurrency, 1)  # or it is no number of requests
+    if placement is not None:
+        raise CollageError(f"{placement.path} says on how many threads; throughput is what decides that")
+    if not runs:
+        raise CollageError("without rounds nothing is run, and throughput is told by running")
+    if max_error is not None:
+        raise CollageError("the error is limited for one request at a time only: max_error goes with latency")
+    if target.devices != (CPU,):
+        raise CollageError(f"throughput is told of {CPU!r} alone; devices: {target.devices}")
 
 
 def on_threads(aim: Aim, threads: int) -> Aim:
@@ -37,16 +54,9 @@ def on_threads(aim: Aim, threads: int) -> Aim:
 
 def run_for_throughput(aim: Aim, concurrency: int, searcher: Searcher | None, seed: int) -> Optimization:
     """As `run`, for `concurrency` requests at a time on the target's threads, all sessions together. Times of
-    its comparisons are what one request takes of all (`Load.of`).
-
-    CollageError where that cannot be told here.
+    its comparisons are what one request takes of all (`Load.of`). What `require_for_throughput` asks for
+    holds.
     """
-    if not aim.effort.runs:
-        raise CollageError("without rounds nothing is run, and throughput is told by running")
-    if aim.limit is not None:
-        raise CollageError("the error is limited for one request at a time only: max_error goes with latency")
-    if aim.machine.target.devices != (CPU,):
-        raise CollageError(f"throughput is told of {CPU!r} alone; devices: {aim.machine.target.devices}")
     ways = ways_to_serve(concurrency, aim.machine.target.threads)
     effort = aim.effort if len(ways) == 1 else replace(aim.effort, confirms=False)
     limit_s, share = aim.budget.limit_s, _SHARE_OF_WAYS if len(ways) > 1 else 1.0

@@ -122,6 +122,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
     solution = o.op_level.solution
     measured, cached = o.costs.measured + end_to_end[False], o.costs.cached + end_to_end[True]
     contenders = contenders_of(o)
+    random = random_values(o.graph)
     error: dict[str, Any] = {"max_abs_error": None, "max_rel_error": None, "amplifies_rounding": False}
     if ours is not None:
         error = {
@@ -152,7 +153,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
         "errors": _errors(o.original) if o.original else [],
         "original": _original(o.original) if o.original else None,
         "second_opinion": asdict(o.opinion) if o.opinion else None,
-        "random_outputs": [v for v in o.graph.outputs if v in random_values(o.graph)],
+        "random_outputs": [v for v in o.graph.outputs if v in random],
         "random": [{"node": n.name, "op": n.op_type, "seed": seed_of(n)} for n in drawing_nodes(o.graph)],
         **placed,
         "search": {

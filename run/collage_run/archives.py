@@ -6,7 +6,10 @@ import struct
 import zipfile
 from io import FileIO
 
-__all__ = ["check_size", "data_offset"]
+__all__ = ["ARCHIVE", "check_size", "data_offset"]
+
+ARCHIVE = b"PK\x03\x04"
+"""How one begins."""
 
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 

@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from collage_run.archives import ARCHIVE
+
 from collage_core.cli.arguments import (
     add_json,
     add_objective,
@@ -31,8 +33,6 @@ SUMMARY = (
     "Measure what is not known yet, find the fastest placement of a model, prove it end to end, "
     "and save it as a bundle."
 )
-_ARCHIVE = b"PK\x03\x04"
-"""How a bundle begins, as other ZIP archives."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, settings: Collection[str] = SETTINGS) -> None:
@@ -96,4 +96,4 @@ def _left(found: Sequence[ProfileFound], output: str | None) -> str:
 def _require_writable(output: str, model: str) -> None:
     """As `require_writable`; neither the model is replaced, nor anything that is no bundle."""
     path = require_writable(output, {"model": model})
-    require_replaceable(path, output, _ARCHIVE, "bundle")  # whole or not
+    require_replaceable(path, output, ARCHIVE, "bundle")  # whole or not
