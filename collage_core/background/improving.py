@@ -58,6 +58,8 @@ class Improving:
         self._make = make
         self._owner = os.getpid()
         self._is_over = self._is_closed = False
+        self._failure: str | None = None
+        """Why nothing more is looked for, where it was to be."""
         self._is_through = False
         """Whether what was found last has taken over, too."""
         self._state = BackgroundState("running")
@@ -193,7 +195,7 @@ class Improving:
             if self._next is not None:
                 break
             if is_over:
-                raise CollageError(self._state.reason or "nothing was found that answers")
+                raise CollageError(self._failure or "nothing was found that answers")
             if time.monotonic() > end_s:
                 raise CollageError(
                     f"no first answer within {self._options.first_limit_s:g} s, while: {self._state.phase}"
@@ -205,18 +207,15 @@ class Improving:
 
     def _optimise(self, source: Path, wanted: Background, threads: int | None, events: str) -> None:
         """In a thread: wait for the process that does."""
-        reason = None
         try:
             self._worker.call(_improve, source, wanted, threads, events)
         except WorkerError as error:
-            reason = str(error)
+            self._failure = str(error)
         if not self._is_closed:
             self._gate.end_tree()
-            self._state = replace(self._state, state="failed" if reason else "finished", reason=reason)
-            self._log.add(self._state.state, reason=reason)
         self._is_over = True
-        if reason is not None and not self._is_closed and self._answering is not None:
-            warnings.warn(f"optimising in the background has ended: {reason}", stacklevel=1)
+        if self._failure is not None and not self._is_closed and self._answering is not None:
+            warnings.warn(f"optimising in the background has ended: {self._failure}", stacklevel=1)
 
     def _attend(self) -> None:
         """In a thread: while there are no requests, let the process go on, and open what it has found."""
@@ -227,14 +226,23 @@ class Improving:
                 self._listen()
                 found = self._next
                 if found is None and is_over:
-                    self._is_through = True
-                    self._worker.close()
+                    self._end()
                     return
                 # Nobody knows how long it stays quiet; as long again as it has been is a fair guess.
                 if found is not None and self._gate.quiet_s >= found["longest_s"]:
                     self._swap(found)
                 else:
                     self._gate.go_on(_LOOK_EVERY_S)
+
+    def _end(self) -> None:
+        """What was found last has taken over, or has been refused."""
+        self._worker.close()
+        if self._failure is not None:
+            self._state = replace(self._state, state="failed", reason=self._failure)
+        else:
+            self._state = replace(self._state, state="finished")
+        self._log.add(self._state.state, reason=self._failure)
+        self._is_through = True
 
     def _listen(self) -> None:
         for event in self._told.news():

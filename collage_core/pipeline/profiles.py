@@ -13,7 +13,6 @@ import onnx
 from collage_core.errors import CollageError
 from collage_core.ir.row_axes import RowAxes
 from collage_core.measuring.progress import Progress, Silent, Timed
-from collage_core.pipeline.budget import Budget
 from collage_core.pipeline.optimization import Optimization
 from collage_core.pipeline.optimize import optimize
 from collage_core.pipeline.padding import rows_of
@@ -50,7 +49,7 @@ def optimize_profiles(
     profiles: shapes by the names of inputs or of symbolic dimensions. pad: the dimension (of the model, by
     its name, or as INPUT:AXIS) of independent rows, along which requests may be padded; ModelError, naming a
     node, where they cannot be proven independent. budget_s: seconds for all of them together: each has an
-    equal part of what those before it have left; where None, each has the effort's own.
+    equal part; where None, each has the effort's own.
 
     on_best: called whenever something better was run for one of them, and when one of them is done and
     another begins, with what there is by then: of the profiles that have an answer, in order.
@@ -68,10 +67,11 @@ def optimize_profiles(
     if budget_s is not None and not budget_s >= 0.0:
         raise CollageError(f"budget_s is a number of seconds from 0 on, not {budget_s!r}")
     told: Progress = progress or Silent()
-    limit_s = None if budget_s == math.inf else budget_s
-    budget, found = Budget(limit_s), list[ProfileFound]()
+    found = list[ProfileFound]()
+    # Not of what others have left: what is found is kept under its time, and the next call's is to be the same.
+    share_s = None if budget_s is None else budget_s / len(profiles)
     if len(profiles) > 1:
-        told.limit(limit_s)
+        told.limit(None if budget_s == math.inf else budget_s)
         told = _Within(told)
     for number, shapes in enumerate(profiles):
         if len(profiles) > 1:
@@ -80,7 +80,6 @@ def optimize_profiles(
         def better(best: Optimization, number: int = number) -> None:
             on_best((*found, ProfileFound(best, rows[number])))
 
-        share_s = budget_s if limit_s is None else budget.left_s() / (len(profiles) - number)
         done = optimize(model, shapes=shapes, budget_s=share_s, progress=told, on_best=better, **options)
         found.append(ProfileFound(done, rows[number]))
         if number + 1 < len(profiles):

@@ -21,11 +21,13 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 
 from collage_core.report.beside import beside_json
+from collage_core.target import processor
 
 pytestmark = pytest.mark.ci
 
 _CHROMIUM, _DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-_ANSWERS_WITHIN_S = 2.0
+_ANSWERS_WITHIN_S = 2.0 if processor().multiplies_int8 else 5.0
+"""Older processors, which tests run on as well, are half as fast."""
 
 
 @pytest.fixture(scope="module")

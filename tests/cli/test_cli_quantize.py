@@ -22,6 +22,7 @@ from collage_core.pipeline.quantising import _Trials
 from collage_core.plugins import Registry, default_registry
 from collage_core.reference import evaluate
 from collage_core.runtime import load
+from collage_core.target import processor
 
 _SAMPLES = 8
 
@@ -260,6 +261,7 @@ def test_without_a_tool_it_says_so(
 
 
 @pytest.mark.ci
+@pytest.mark.skipif(not processor().multiplies_int8, reason="the processor has no units for it")
 def test_what_it_made_is_placed_on_kernels_of_whole_numbers(
     network: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,6 @@ from chain_optimization import TARGET, Recorder
 
 from collage_core import Bundle, CollageError, ModelError, ProfileFound, Session, optimize_profiles, save
 from collage_core.pipeline import profiles
-from collage_core.pipeline.budget import Budget
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Answer, Parse
@@ -34,7 +33,13 @@ def _shapes(*counts: int) -> list[dict[str, tuple[int, ...]]]:
 
 
 def _options(folder: Path) -> dict[str, Any]:
-    return {"backends": ["reference"], "target": TARGET, "costs": folder / "c.sqlite", "rounds": 2}
+    return {
+        "backends": ["reference"],
+        "target": TARGET,
+        "costs": folder / "c.sqlite",
+        "rounds": 2,
+        "budget_s": 240.0,
+    }
 
 
 @pytest.mark.ci
@@ -65,25 +70,22 @@ def test_each_shape_is_placed_and_served(model: onnx.ModelProto, answer: Answer,
     assert all(f.optimization.is_recalled and not f.optimization.counts["measured"] for f in again)
 
 
-def test_the_time_is_for_all_of_them(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has an equal part of what is left; what one does not take, the next ones have."""
-    now_s = 0.0
+@pytest.mark.parametrize(
+    ("budget_s", "share_s"), [(60.0, 20.0), (0.0, 0.0), (None, None), (math.inf, math.inf)]
+)
+def test_the_time_is_for_all_of_them(
+    model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch, budget_s: float | None, share_s: float | None
+) -> None:
+    """Each has the same part, however long the others took: under it, what is found is recalled."""
     shares: list[float | None] = []
 
     def optimized(model: object, *, budget_s: float | None, **others: Any) -> object:
-        nonlocal now_s
         shares.append(budget_s)
-        now_s += (10.0, 50.0, 0.0)[len(shares) - 1]
         return object()
 
     monkeypatch.setattr(profiles, "optimize", optimized)
-    monkeypatch.setattr(profiles, "Budget", lambda limit_s: Budget(limit_s, lambda: now_s))
-    optimize_profiles(model, _shapes(1, 2, 3), budget_s=60.0)
-    assert shares == [20.0, 25.0, 0.0]
-    for budget_s in (None, math.inf):
-        shares.clear()
-        optimize_profiles(model, _shapes(1, 2, 3), budget_s=budget_s)
-        assert shares == [budget_s] * 3
+    optimize_profiles(model, _shapes(1, 2, 3), budget_s=budget_s)
+    assert shares == [share_s] * 3
 
 
 def test_an_interrupt_leaves_what_there_is(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:

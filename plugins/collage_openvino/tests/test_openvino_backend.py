@@ -314,7 +314,9 @@ def test_another_number_of_ports_is_an_error() -> None:
 def test_the_library_takes_the_settings(threads: int) -> None:
     subgraph = make_group([node("Neg", ["x"], ["o"])], {"x": f(64)})
     model = _built(subgraph, Target("cpu", threads))._model
-    for key, value in properties(threads).items():
+    asked = dict(properties(threads))
+    asked.pop("LP_TRANSFORMS_MODE", None)  # it is taken, but not told
+    for key, value in asked.items():
         text = ctypes.c_char_p()
         load().call("ov_compiled_model_get_property", model, key.encode(), ctypes.byref(text))
         said = (text.value or b"").decode()
