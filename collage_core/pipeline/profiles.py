@@ -68,7 +68,7 @@ def optimize_profiles(
         raise CollageError(f"budget_s is a number of seconds from 0 on, not {budget_s!r}")
     told: Progress = progress or Silent()
     found = list[ProfileFound]()
-    # Not of what others have left: what is found is kept under its time, and the next call's is to be the same.
+    # Not of what others have left: what is found is kept under its time, the same in the next call.
     share_s = None if budget_s is None else budget_s / len(profiles)
     if len(profiles) > 1:
         told.limit(None if budget_s == math.inf else budget_s)
