@@ -34,7 +34,7 @@ from collage_core.worker import Worker
 
 __all__ = ["improve"]
 
-_BUNDLE = "best.collage"
+_BUNDLE, _STAGED = "best.collage", "staged.collage"
 
 
 def improve(source: Path, wanted: Background, threads: int | None, events: str) -> None:
@@ -47,16 +47,16 @@ def improve(source: Path, wanted: Background, threads: int | None, events: str) 
         model, target, constraints = _asked(source, threads)
         told = _Told(file.fileno())
         output = Path(tempfile.gettempdir()) / _BUNDLE if wanted.output is None else Path(wanted.output)
-        longest_s: dict[str, float] = {}
+        staged = Path(tempfile.gettempdir()) / _STAGED
+        longest_s: dict[str, float | None] = {}
 
         def tell(found: Optimization) -> None:
-            keep([ProfileFound(found)], str(source), output)
             if found.placement.digest not in longest_s:
-                try:
-                    longest_s[found.placement.digest] = _rehearsed(output, found.placement)
-                except WorkerError as error:
-                    told.note(f"what was found cannot be opened: {error}")
-                    return
+                keep([ProfileFound(found)], str(source), staged)
+                longest_s[found.placement.digest] = _rehearsed(staged, found.placement, told)
+            if longest_s[found.placement.digest] is None:
+                return
+            keep([ProfileFound(found)], str(source), output)
             took_ms = found.comparison.median_ms(COLLAGE) if found.comparison else None
             told.add(
                 READY,
@@ -96,13 +96,19 @@ def _asked(source: Path, threads: int | None) -> tuple[Path | Graph, Target, Con
     return model, target if threads is None else replace(target, threads=threads), constraints
 
 
-def _rehearsed(path: Path, placement: Placement) -> float:
-    """Open it in a process of its own, which keeps kernels for others; seconds of the longest slice."""
+def _rehearsed(path: Path, placement: Placement, told: _Told) -> float | None:
+    """Open it in a process of its own, which keeps kernels for others; seconds of the longest slice. None
+    where it cannot be opened, which is told.
+    """
     registry = default_registry()
     variables = variables_of(registry.available(placement.backends()), placement.target)
     worker = Worker(variables, plugins=registry.modules(), memory_limit_bytes=worker_memory_bytes())
-    with worker, measuring_lock():
-        return worker.call(longest_slice_s, path, timeout_s=OPEN_LIMIT_S)
+    try:
+        with worker, measuring_lock():
+            return worker.call(longest_slice_s, path, timeout_s=OPEN_LIMIT_S)
+    except WorkerError as error:
+        told.note(f"what was found cannot be opened: {error}")
+        return None
 
 
 class _Told(Silent):

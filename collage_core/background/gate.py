@@ -13,6 +13,9 @@ from collage_core.background.tree import Tree
 
 __all__ = ["Closing", "Gate"]
 
+_LOOK_EVERY_S = 1e-3
+"""At most, where somebody waits for silence."""
+
 
 class Closing(Exception):  # noqa: N818  (no mistake: whoever is at work is told to leave it)
     """The session is being closed."""
@@ -24,6 +27,8 @@ class Gate:
     tree: processes that are stopped when a request comes. Besides them, one thread of this process may work,
     slice by slice: a request waits for the end of its slice. idle_s: nobody works before there has been no
     request for so long.
+
+    A request wakes nobody: who waits for silence looks from time to time.
     """
 
     def __init__(self, tree: Tree, idle_s: float, log: EventLog) -> None:
@@ -35,6 +40,8 @@ class Gate:
         self._asked = 0
         """Requests that have come and are not answered."""
         self._last_s = time.monotonic() - idle_s
+        self._silence_s = idle_s
+        """Before a slice of the work that is being done."""
         self._slice_s: float | None = None
         """When the slice that is being worked at was begun."""
         self._is_closed = False
@@ -82,20 +89,21 @@ class Gate:
     def wait(self) -> None:
         """Until there has been no request for `idle_s`. Closing where it is closed."""
         with self._changed:
-            self._wait()
+            self._wait(self._idle_s)
 
     def go_on(self, seconds: float) -> None:
-        """Let the tree work for so long, or until a request comes, if there is none now."""
+        """Wait for so long. The tree works meanwhile, if it is quiet now, until a request comes."""
         with self._changed:
-            if not self._asked and not self._is_closed:
+            if not self._is_closed and self._noise_s(self._idle_s) <= 0.0:
                 self._tree.resume()
             self._changed.wait(seconds)
 
     @contextmanager
-    def work(self) -> Iterator[None]:
-        """A slice of work in this process, begun while nobody asks; the tree is stopped. `between` ends it
-        and begins another. Closing where it is closed.
+    def work(self, silence_s: float = 0.0) -> Iterator[None]:
+        """A slice of work in this process, begun after `idle_s` of silence, and after so many seconds of it;
+        the tree is stopped. `between` ends it and begins another. Closing where it is closed.
         """
+        self._silence_s = max(self._idle_s, silence_s)
         self._begin()
         try:
             yield
@@ -118,24 +126,29 @@ class Gate:
         with self._changed:
             self._tree.end()
 
-    def _wait(self) -> None:
+    def _noise_s(self, silence_s: float) -> float:
+        """How long to wait at least for so long a silence."""
+        if self._asked:
+            return max(silence_s, _LOOK_EVERY_S)
+        return silence_s - (time.monotonic() - self._last_s)
+
+    def _wait(self, silence_s: float) -> None:
         while not self._is_closed:
-            left_s = self._idle_s - (0.0 if self._asked else time.monotonic() - self._last_s)
+            left_s = self._noise_s(silence_s)
             if left_s <= 0.0:
                 return
-            self._changed.wait(left_s)
+            self._changed.wait(max(left_s, _LOOK_EVERY_S))
         raise Closing
 
     def _begin(self) -> None:
         with self._changed:
-            if self._asked or self._is_closed:
-                self._wait()
+            self._wait(self._silence_s)
             self._tree.stop()
             self._slice_s = time.monotonic()
 
     def _end(self) -> None:
         with self._changed:
             begun_s, self._slice_s = self._slice_s, None
+            if begun_s is not None:
+                self._log.add("slice", begun_s=begun_s)  # before a request that has waited for it begins
             self._changed.notify_all()
-        if begun_s is not None:
-            self._log.add("slice", begun_s=begun_s)

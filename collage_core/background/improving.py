@@ -25,7 +25,8 @@ from collage_core.clock import VARIABLE, Pauses
 from collage_core.errors import CollageError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir import TensorType
-from collage_core.runtime import Bundle, Executable, backends_of, read
+from collage_core.runtime import Bundle, Executable, backends_of
+from collage_core.runtime.bundle import read_profiles
 from collage_core.worker import Worker
 
 __all__ = ["Improving"]
@@ -71,7 +72,10 @@ class Improving:
         """The first request that what answers now was given, and its answers."""
         source = Path(path).absolute()
         if is_bundle(source):
-            bundle = read(source)
+            bundles = read_profiles(source)
+            if len(bundles) > 1 or bundles[0].rows is not None:
+                raise CollageError(f"{source} is for several shapes; in the background one is optimised")
+            (bundle,) = bundles
             if bundle.serving is not None:
                 raise CollageError(f"{source} was made for throughput, and in the background latency counts")
             self._answering, self._digest = make(load()), bundle.placement.digest
@@ -166,6 +170,9 @@ class Improving:
         """
         if os.getpid() != self._owner:
             return
+        if threading.current_thread() in self._threads:  # a session that nobody holds may be collected there
+            threading.Thread(target=self.close, name="collage-close").start()
+            return
         if not self._is_closed:
             self._is_closed = True
             self._gate.close()
@@ -187,23 +194,22 @@ class Improving:
         os.close(self._pauses_descriptor)
 
     def _begin(self) -> None:
-        """With the first placement that is found."""
+        """With the first placement that is found and can be opened."""
         end_s = time.monotonic() + self._options.first_limit_s
-        while self._next is None:
+        while self._answering is None:
             is_over = self._is_over
             self._listen()
             if self._next is not None:
-                break
-            if is_over:
-                raise CollageError(self._failure or "nothing was found that answers")
-            if time.monotonic() > end_s:
+                self._swap({**self._next, "longest_s": 0.0})  # nobody can ask yet
+            elif is_over:
+                reason = self._failure or self._state.reason
+                raise CollageError(reason or "nothing was found that answers")
+            elif time.monotonic() > end_s:
                 raise CollageError(
                     f"no first answer within {self._options.first_limit_s:g} s, while: {self._state.phase}"
                 )
-            time.sleep(_FIRST_EVERY_S)
-        self._swap(self._next)
-        if self._answering is None:
-            raise CollageError(self._state.reason or "nothing was found that answers")
+            else:
+                time.sleep(_FIRST_EVERY_S)
 
     def _optimise(self, source: Path, wanted: Background, threads: int | None, events: str) -> None:
         """In a thread: wait for the process that does."""
@@ -211,6 +217,8 @@ class Improving:
             self._worker.call(_improve, source, wanted, threads, events)
         except WorkerError as error:
             self._failure = str(error)
+        except Exception as error:  # options that no process can be given, among others
+            self._failure = f"{type(error).__name__}: {error}"
         if not self._is_closed:
             self._gate.end_tree()
         self._is_over = True
@@ -260,8 +268,9 @@ class Improving:
         self._next = None
         reason = None
         try:
-            with self._gate.work():
-                bundle, executable = opened(found["path"], self._gate.between)
+            # A request may wait for a slice: each is begun after as long a silence as it may last.
+            with self._gate.work(found["longest_s"]):
+                bundle, executable = opened(found["path"], self._gate.between, found["digest"])
                 self._gate.between()
                 answering = self._make(executable)
                 self._gate.between()

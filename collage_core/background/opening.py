@@ -24,9 +24,15 @@ def is_bundle(path: Path) -> bool:
         raise CollageError(f"{path}: {error.strerror or error}") from None
 
 
-def opened(path: str | Path, between: Callable[[], None]) -> tuple[Bundle, Executable]:
-    """What is in a file, and its executable. between: called when it is read, and after each kernel."""
+def opened(
+    path: str | Path, between: Callable[[], None], digest: str | None = None
+) -> tuple[Bundle, Executable]:
+    """What is in a file, and its executable. between: called when it is read, and after each kernel. digest:
+    of the placement that it is to hold; CollageError where it holds another one.
+    """
     bundle = read(path, check_weights=True)
+    if digest is not None and bundle.placement.digest != digest:
+        raise CollageError(f"{path} holds a better one by now")
     between()
     executable = build(
         bundle.graph, bundle.placement, progress=lambda done, of: between(), kept=KernelStore()

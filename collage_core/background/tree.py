@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from collage_core.background.log import EventLog
 from collage_core.clock import Pauses
+from collage_core.errors import CollageError
 from collage_core.worker.child import GUARDIAN
 from collage_core.worker.worker import family
 
@@ -30,15 +31,19 @@ class Tree:
     others itself. pauses: seen by all of them.
 
     Guardians (`worker.child`) are left alone: they do nothing, and end what a killed process leaves behind.
+    CollageError where the kernel does not tell which processes another one has started.
     """
 
     def __init__(self, root: int, pauses: Pauses, log: EventLog) -> None:
+        if not os.path.exists("/proc/thread-self/children"):
+            raise CollageError("this kernel does not tell children of processes, so nobody could stop them")
         self._root: int | None = root
         self._pauses = pauses
         self._log = log
         self._ours: list[int] = []
         """Whom this has stopped, from the top down."""
-        self._is_asked = False
+        self._asked_s: float | None = None
+        """Since when they are to stand still."""
         self._since_ns: int | None = None
         self.late = 0
         """How often some had not stopped in time."""
@@ -54,16 +59,15 @@ class Tree:
         return (self._pauses.paused_ns + lasting_ns) / 1e9
 
     def stop(self) -> None:
-        """Returns when all have stopped, or after 50 ms: the next call goes on with it then."""
+        """Returns when all have stopped, or 50 ms after the first call: the next one looks once more then."""
         if self._since_ns is not None or self._root is None:
             return
-        begun_s = time.monotonic()
-        if not self._is_asked:
-            self._is_asked = True
+        if self._asked_s is None:
+            self._asked_s = time.monotonic()
             self._pauses.begin()
             self._log.add("stop")
-        is_done = self._stop_all(self._root, begun_s + _STOP_LIMIT_S)
-        took_ms = round((time.monotonic() - begun_s) * 1e3, 3)
+        is_done = self._stop_all(self._root, self._asked_s + _STOP_LIMIT_S)
+        took_ms = round((time.monotonic() - self._asked_s) * 1e3, 3)
         if is_done:
             self._since_ns = time.monotonic_ns()
         else:
@@ -72,21 +76,21 @@ class Tree:
 
     def resume(self) -> None:
         """Let those go on that `stop` has stopped: who was stopped before stays so."""
-        if self._is_asked:
+        if self._asked_s is not None:
             self._log.add("continue")
             self._resume()
 
     def end(self) -> None:
         """What it was to do is done, or shall not be: nobody is stopped any more."""
         self._log.add("ended")
-        if self._is_asked:
+        if self._asked_s is not None:
             self._resume()
         self._root = None
 
     def _resume(self) -> None:
         now_ns = time.monotonic_ns()
         self._pauses.end(0 if self._since_ns is None else now_ns - self._since_ns)
-        self._since_ns, self._is_asked = None, False
+        self._since_ns = self._asked_s = None
         # None of them has been collected, and its number is nobody else's, unless who started it has died.
         if self._root is not None and _is_alive(self._root):
             for pid in reversed(self._ours):
@@ -113,7 +117,7 @@ class Tree:
     def _halt(self, pid: int) -> None:
         if pid not in self._ours:
             self._ours.append(pid)
-            _send(pid, signal.SIGSTOP)
+        _send(pid, signal.SIGSTOP)  # once more, if who started it has continued it meanwhile
 
 
 def _wait(deadline_s: float) -> bool:

@@ -116,14 +116,15 @@ class CostDatabase:
                 raise CostDatabaseError(f"{self.path} is a database of something else, not of costs")
             self._write_ahead()
             self._connection.execute("PRAGMA synchronous = NORMAL")
-            self._connection.execute("BEGIN IMMEDIATE")
-            # Once more: somebody else may have begun the file anew while this process waited.
-            version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-            if version < _SCHEMA_VERSION:  # what was measured in other ways is of no use now
-                self._connection.execute("DROP TABLE IF EXISTS costs")
-            self._connection.execute(_CREATE)
-            self._connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
-            self._connection.execute("COMMIT")
+            with clock.unpaused():
+                self._connection.execute("BEGIN IMMEDIATE")
+                # Once more: somebody else may have begun the file anew while this process waited.
+                version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+                if version < _SCHEMA_VERSION:  # what was measured in other ways is of no use now
+                    self._connection.execute("DROP TABLE IF EXISTS costs")
+                self._connection.execute(_CREATE)
+                self._connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+                self._connection.execute("COMMIT")
 
     def _write_ahead(self) -> None:
         """SQLite does not wait for others (`busy_timeout`) when it changes the mode of a file."""
@@ -233,7 +234,7 @@ class CostDatabase:
         return self._write("DELETE FROM costs WHERE digest = :digest AND created_at = :created_at", doomed)
 
     def _write(self, statement: str, rows: list[dict[str, object]]) -> int:
-        with self._lock, self._errors("cannot be written"):
+        with self._lock, clock.unpaused(), self._errors("cannot be written"):
             before = self._connection.total_changes
             self._connection.execute("BEGIN IMMEDIATE")
             try:

@@ -66,18 +66,25 @@ class _Padded:
             n: (slice(None),) * a + (slice(count * width),) for n, (a, width) in rows.outputs.items()
         }
         self.inputs = {n: _with(t, rows.inputs.get(n), count) for n, t in profile.inputs.items()}
-        self.buffers = self.outputs = {
-            n: _with(t, axis, count * width)
-            for n, t in profile.outputs.items()
-            for axis, width in [rows.outputs.get(n, (None, 1))]
-        }
+        self.outputs, self.buffers = (
+            {
+                n: _with(t, axis, count * width)
+                for n, t in types.items()
+                for axis, width in [rows.outputs.get(n, (None, 1))]
+            }
+            for types in (profile.outputs, profile.buffers)
+        )
 
     def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, Array]:
         """As `Profile.run`."""
+        if unknown := inputs.keys() - self.inputs.keys():
+            raise InputError(f"the model has no input {min(unknown)!r}; its inputs: {', '.join(self.inputs)}")
         for name, type in self.inputs.items():
             check_array("input", name, inputs.get(name), type)
         for name, array in outputs.items():
-            check_array("output", name, array, self.outputs[name])
+            check_array("output", name, array, self.buffers[name])
+            if not array.flags.writeable:
+                raise InputError(f"output {name!r} is read-only")
         with self._profile.contexts.lent() as context:
             for name, held in context.inputs.items():
                 if name in self._padding:
@@ -88,7 +95,7 @@ class _Padded:
             context.execute()
             for name, array in outputs.items():
                 np.copyto(array, context.outputs[name][self._output_cuts.get(name, ...)])
-        return dict(outputs)
+            return context.valid(outputs)
 
 
 def _with(type: TensorType, axis: int | None, size: int) -> TensorType:
@@ -176,7 +183,7 @@ class Profiles:
 def _without(shapes: _Shapes, axes: _Axes) -> _Shapes:
     """The shapes without those axes; of an input of another rank, what no profile has."""
     return tuple(
-        shape if axis is None else (*shape[:axis], None, *shape[axis + 1 :])
+        shape if axis is None or axis >= len(shape) else (*shape[:axis], None, *shape[axis + 1 :])
         for shape, axis in zip(shapes, axes, strict=True)
     )
 

@@ -10,10 +10,11 @@ from threading import Event
 from typing import NamedTuple, cast
 
 from collage_core.backend import PeerSession
-from collage_core.costs.check import compare_all
+from collage_core.costs.check import Standard, compare_all, standards
 from collage_core.costs.seats import Divisible
 from collage_core.errors import BackendError
 from collage_core.formats import Array
+from collage_core.ir import load_stored
 from collage_core.placement import Placement
 from collage_core.plugins import default_registry
 from collage_core.runtime.session import load_arrays, opened
@@ -50,17 +51,28 @@ class Load(NamedTuple):
 
 
 class SessionsBeside(PeerSession):
-    """Sessions of one model, on the same inputs. A run is over when the last request is answered."""
+    """Sessions of one model, on the same inputs. A run is over when the last request is answered.
 
-    def __init__(self, sessions: Sequence[PeerSession], requests: int) -> None:
+    held_to: what is to be the same of all their answers (`standards`); None where nobody compares them.
+    """
+
+    def __init__(
+        self,
+        sessions: Sequence[PeerSession],
+        requests: int,
+        held_to: Mapping[str, Standard] | None = None,
+    ) -> None:
         self._sessions = tuple(sessions)
         self._requests = requests
+        self._held_to = held_to
         # One answers in the thread that asks.
         self._threads = ThreadPoolExecutor(len(sessions)) if len(sessions) > 1 else None
 
     def set_inputs(self, inputs: Mapping[str, Array]) -> None:
+        """And run each: one that is quick may leave no request to the others, which are asked for answers."""
         for session in self._sessions:
             session.set_inputs(inputs)
+            session.run()
 
     def run(self) -> None:
         waiting = count()  # `next` is one step for all threads
@@ -93,10 +105,10 @@ class SessionsBeside(PeerSession):
                 done.result()
 
     def outputs(self) -> dict[str, Array]:
-        """The first one's. BackendError where another one's are further off than rounding explains."""
+        """The first one's. BackendError where another one's are not what they are held to."""
         first, *others = [session.outputs() for session in self._sessions]
-        for other in others:
-            if (reason := compare_all(other, first).reason) is not None:
+        for other in others if self._held_to is not None else ():
+            if (reason := compare_all(other, first, self._held_to or {}).reason) is not None:
                 raise BackendError(f"sessions beside each other answer differently: {reason}")
         return first
 
@@ -105,16 +117,15 @@ def open_placement_beside(
     graph_folder: Path, placement: Placement, inputs_file: Path, load: Load
 ) -> SessionsBeside:
     """As `open_placement`, so many sessions on the same kernels. Runs in a worker."""
-    return _given(opened(graph_folder, placement, load.sessions), inputs_file, load)
+    sessions = opened(graph_folder, placement, load.sessions)
+    beside = SessionsBeside(sessions, load.requests, standards(load_stored(graph_folder)))
+    beside.set_inputs(load_arrays(inputs_file))
+    return beside
 
 
 def open_peer_beside(name: str, model: Path, target: Target, inputs_file: Path, load: Load) -> SessionsBeside:
     """As `open_peer`, as the peer serves several requests at a time. Runs in a worker."""
     sessions = default_registry().peer(name).load_beside(model, target, load.sessions)
-    return _given(sessions, inputs_file, load)
-
-
-def _given(sessions: Sequence[PeerSession], inputs_file: Path, load: Load) -> SessionsBeside:
     beside = SessionsBeside(sessions, load.requests)
     beside.set_inputs(load_arrays(inputs_file))
     return beside

@@ -17,7 +17,6 @@ from collage_core.measuring.workspace import Workspace
 from collage_core.pipeline.proof import COLLAGE
 from collage_core.placement import Placement
 from collage_core.serving import Serving
-from collage_core.target import Target
 
 __all__ = ["ONE_SESSION", "PEER", "Benchmark", "benchmark"]
 
@@ -45,27 +44,28 @@ def benchmark(
     peers: Sequence[Peer],
     model_file: str | None = None,
     rounds: int | None = None,
-    concurrency: int | None = None,
+    serving: Serving | None = None,
 ) -> Benchmark:
     """Run placements by name, one of them "collage", and peers, anew.
 
     model_file: what the peers load; the graph itself where None, and where shapes of outputs hang on values,
     for peers write into buffers of known shapes. rounds: of everybody; see `Plan` for None.
-    concurrency: so many requests are asked at a time, and times are what one takes of all (`Load.of`). Peers
-    take part twice then, with sessions beside each other and with one that has all threads (`ONE_SESSION`).
+    serving: how requests are answered that are asked at a time; times are what one takes of all (`Load.of`)
+    then. Peers take part twice, with sessions of one thread beside each other, and with one that has all of
+    the machine's (`ONE_SESSION`).
     """
     check_limits()
     if graph.open_outputs:
         model_file = None
     with Workspace(graph) as workspace:
+        load = None if serving is None else Load.of(serving)
         ours = [
-            placement_entrant(workspace, n, p, machine.registry, load=_load(concurrency, p.target.threads))
-            for n, p in placements.items()
+            placement_entrant(workspace, n, p, machine.registry, load=load) for n, p in placements.items()
         ]
         theirs = [
             peer_entrant(workspace, PEER + p.name + how, p, machine.target, model_file, load)
             for p in peers
-            for how, load in _ways(concurrency, machine.target.threads).items()
+            for how, load in _ways(serving, machine.target.threads).items()
         ]
         plan = Plan() if rounds is None else Plan.of_rounds(rounds)
         comparison = Contest("benchmark", [*ours, *theirs], plan, is_checked=False).run(machine)
@@ -80,16 +80,10 @@ def benchmark(
     return Benchmark(comparison, tuple(e.name for e in theirs), differences)
 
 
-def _load(concurrency: int | None, threads: int) -> Load | None:
-    if concurrency is None:
-        return None
-    return Load.of(Serving.of(concurrency, threads, Target.default().threads))
-
-
-def _ways(concurrency: int | None, threads: int) -> dict[str, Load | None]:
+def _ways(serving: Serving | None, threads: int) -> dict[str, Load | None]:
     """In which a peer takes part, by what its name ends with. threads: of all sessions together."""
-    if concurrency is None:
+    if serving is None:
         return {"": None}
-    one = Load.of(Serving(concurrency, 1))
-    beside = Load.of(Serving.of(concurrency, 1, threads))
+    one = Load.of(Serving(serving.concurrency, 1))
+    beside = Load.of(Serving.of(serving.concurrency, 1, threads))
     return {ONE_SESSION: one} if beside == one else {"": beside, ONE_SESSION: one}

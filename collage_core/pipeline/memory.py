@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from collage_core.candidates import CandidateSet
@@ -20,13 +20,11 @@ from collage_core.ir.digests import graph_digest
 from collage_core.measuring.calibration import calibration_environment
 from collage_core.measuring.costing import Costs
 from collage_core.measuring.ledger import default_policy
-from collage_core.measuring.machine import Machine
-from collage_core.pipeline.effort import Effort
-from collage_core.pipeline.error_limit import ErrorLimit, Tried
+from collage_core.pipeline.aim import Aim
+from collage_core.pipeline.error_limit import Tried
 from collage_core.pipeline.proof import Single
 from collage_core.placement import VIEW, Placement
 from collage_core.search.formulate import needed_conversions
-from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.problem import Solution
 from collage_core.search.searcher import SearchResult
 from collage_core.search.transitions import Transitions
@@ -151,27 +149,23 @@ def costs_digest(candidates: CandidateSet, costs: Costs) -> str:
     return hashlib.sha256("\n".join([*kernels, *conversions]).encode()).hexdigest()[:32]
 
 
-def memory_key(
-    candidates: CandidateSet,
-    machine: Machine,
-    effort: Effort,
-    inputs_digest: str,
-    transitions: Transitions,
-    searcher: OpLevelSearch,
-    limit: ErrorLimit | None = None,
-) -> CostKey:
-    """Of the graph, its inputs and all that is offered for it and where, of how much is measured, and of what
-    the search goes by.
+def memory_key(aim: Aim, candidates: CandidateSet, transitions: Transitions) -> CostKey:
+    """Of the graph, its inputs and all that is offered for it and where, of how much is measured and under
+    what load, and of what the search goes by.
     """
-    graph = candidates.graph
+    graph, machine, searcher = candidates.graph, aim.machine, aim.op_search
+    effort = replace(aim.effort, budget_s=aim.budget.limit_s)  # with more time it goes on
     offered = sorted(
         f"{sorted(n.id for n in c.subgraph.nodes)} {c.kernel_key}" for c in candidates.candidates
     )
     limits = searcher.cap, searcher.beam, searcher.budget
     constants = json.dumps(asdict(transitions), sort_keys=True)
-    told = [graph_digest(graph), str(candidates.target), inputs_digest, constants, repr(limits), *offered]
-    if limit is not None:
-        told.append(f"within {limit.most} on {limit.held_out.digest}")
+    where = str(candidates.target), aim.workspace.inputs_digest
+    told = [graph_digest(graph), *where, constants, repr(limits), *offered]
+    if aim.limit is not None:
+        told.append(f"within {aim.limit.most} on {aim.limit.held_out.digest}")
+    if aim.load is not None:
+        told.append(str(aim.load))
     return CostKey(
         FOUND,
         hashlib.sha256("\n".join(told).encode()).hexdigest()[:32],

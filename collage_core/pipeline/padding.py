@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -20,7 +20,7 @@ def rows_of(
     model: str | Path | onnx.ModelProto, shapes: Shapes, dimension: str, registry: Registry
 ) -> RowAxes | None:
     """The rows of a model in these shapes along a dimension: one that it names, or INPUT:AXIS, or several of
-    these with commas between them. None where there is one row or none: no request has fewer.
+    the latter with commas between them. None where there is one row or none: no request has fewer.
 
     ModelError for a dimension that it has not, and for rows that are not proven to be independent.
     """
@@ -36,17 +36,22 @@ def rows_of(
         raise ModelError(f"dimension {count!r} is open; give its size")
     if count < 2:
         return None
-    more = None
-    if any(isinstance(as_given.type_of(v).shape[axis], str) for v, axis in axes.items()):
-        more = _read(model, _with_one_more(as_given, graph, axes), registry)
-    return independent_rows(graph, axes, more)
+
+    def at(number: int) -> Graph:
+        try:
+            return _read(model, _with_rows(as_given, graph, axes, number), registry)
+        except ModelError as error:
+            raise ModelError(f"rows are not proven independent: with {number} of them {error}") from None
+
+    is_open = any(isinstance(as_given.type_of(v).shape[axis], str) for v, axis in axes.items())
+    return independent_rows(graph, axes, at if is_open else None)
 
 
-def _with_one_more(as_given: Graph, graph: Graph, axes: Mapping[str, int]) -> Shapes:
-    """Of the inputs that are open in the model: with one row more."""
+def _with_rows(as_given: Graph, graph: Graph, axes: Mapping[str, int], number: int) -> Shapes:
+    """Of the inputs that are open in the model: with so many rows."""
     shapes = {v: list(graph.shape_of(v)) for v in graph.inputs}
     for v, axis in axes.items():
-        shapes[v][axis] += 1
+        shapes[v][axis] = number
     return {v: tuple(shape) for v, shape in shapes.items() if not as_given.type_of(v).is_static}
 
 
@@ -58,12 +63,14 @@ def _read(model: str | Path | onnx.ModelProto, shapes: Shapes, registry: Registr
 
 def _axes(graph: Graph, dimension: str) -> dict[str, int]:
     """By input, where rows lie."""
-    named = {
-        v: axis for v in graph.inputs for axis, size in enumerate(graph.type_of(v).shape) if size == dimension
-    }
-    if named:
-        return named
-    axes: dict[str, int] = {}
+    places = [
+        (v, axis)
+        for v in graph.inputs
+        for axis, size in enumerate(graph.type_of(v).shape)
+        if size == dimension
+    ]
+    if places:
+        return _once(places)
     for part in dimension.split(","):
         name, colon, axis = part.rpartition(":")
         if not colon or not axis.isdecimal() or name not in graph.inputs:
@@ -74,5 +81,13 @@ def _axes(graph: Graph, dimension: str) -> dict[str, int]:
             )
         if int(axis) >= len(graph.type_of(name).shape):
             raise ModelError(f"input {name!r} has no axis {axis}: it is {graph.type_of(name)}")
-        axes[name] = int(axis)
+        places.append((name, int(axis)))
+    return _once(places)
+
+
+def _once(places: Sequence[tuple[str, int]]) -> dict[str, int]:
+    axes = dict(places)
+    for v, axis in places:
+        if axes[v] != axis:
+            raise ModelError(f"input {v!r} has rows along one axis, not along {axis} and {axes[v]}")
     return axes

@@ -138,15 +138,7 @@ class _Steps:
 
     def _memory_key(self) -> CostKey:
         """Of what is found at the constants that are known now."""
-        return memory_key(
-            self._known.candidates,
-            self._machine,
-            replace(self._effort, budget_s=self._budget.limit_s),  # with more time it goes on
-            self._aim.workspace.inputs_digest,
-            self._known.costs.transitions,
-            self._aim.op_search,
-            self._aim.limit,
-        )
+        return memory_key(self._aim, self._known.candidates, self._known.costs.transitions)
 
     def _recall(self) -> None:
         """What an earlier optimization of the same has found, unless other costs are known now."""
@@ -197,7 +189,8 @@ class _Steps:
         costs are learnt in place it is: what it takes alone tells how its others do.
         """
         graph = self._known.candidates.graph
-        if self._effort.turns:
+        # Beside other sessions all take longer, and kernels are measured alone.
+        if self._effort.turns or self._aim.load is not None:
             return
         for name, placement in placements.items():
             took_ms = comparison.median_ms(name)

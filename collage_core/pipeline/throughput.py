@@ -17,7 +17,7 @@ from collage_core.measuring.entrants import placement_entrant
 from collage_core.pipeline.aim import Aim
 from collage_core.pipeline.budget import Budget
 from collage_core.pipeline.optimization import Optimization, Stage
-from collage_core.pipeline.proof import CHOOSING, COLLAGE, Proof, Single, prove
+from collage_core.pipeline.proof import CHOOSING, Proof, Single, prove
 from collage_core.pipeline.run import run
 from collage_core.placement import Placement
 from collage_core.search.searcher import Searcher
@@ -62,9 +62,11 @@ def run_for_throughput(aim: Aim, concurrency: int, searcher: Searcher | None, se
     limit_s, share = aim.budget.limit_s, _SHARE_OF_WAYS if len(ways) > 1 else 1.0
     found: dict[int, Optimization] = {}
     failed: Exception | None = None
+    is_cut_short = False
     for threads, serving in ways.items():
         if found and aim.budget.is_over(share):
             aim.machine.progress.note(f"no time is left to try {serving.text(threads)}")
+            is_cut_short = True
             continue
         if len(ways) > 1:
             aim.machine.progress.note(f"trying {serving.text(threads)}")
@@ -85,10 +87,13 @@ def run_for_throughput(aim: Aim, concurrency: int, searcher: Searcher | None, se
             failed = error
     if failed is not None and not found:
         raise failed
-    if len(found) == 1:
-        (only,) = found.values()
-        return replace(only, total_s=aim.budget.spent_s)
-    return _fastest(aim, found, ways)
+    best = next(iter(found.values()))
+    if len(found) > 1:
+        try:
+            best = _fastest(aim, found, ways)
+        except BackendError as error:  # each has run by itself, and that there is an answer comes first
+            aim.machine.progress.note(f"the ways cannot be run beside each other: {error}")
+    return replace(best, total_s=aim.budget.spent_s, is_cut_short=best.is_cut_short or is_cut_short)
 
 
 def _ignored(best: Optimization) -> None:
@@ -193,7 +198,7 @@ def _told(
     chosen = found[threads]
     # Of this way libraries go by their names alone, as in a bundle of one request at a time.
     plain = {told: name for told, (of, name) in labels.items() if of == threads and told != proof.label}
-    comparisons = tuple(c.renamed({proof.label: COLLAGE, **plain}) for c in proof.comparisons)
+    comparisons = tuple(c.renamed(plain) for c in proof.comparisons)
     others = [s for s in singles if labels[s.label][0] != threads]
     return replace(
         chosen,

@@ -50,7 +50,7 @@ from collage_core.runtime.build import build
 from collage_core.runtime.kept import KernelStore
 from collage_core.runtime.origin import origin_here
 from collage_core.runtime.plan import called
-from collage_core.runtime.profiles import Shapes, choose, require_apart, shapes_of
+from collage_core.runtime.profiles import Shapes, choose, require_apart, require_one_model, shapes_of
 from collage_core.runtime.weights import Compared, mapped_weights, read_weights
 from collage_core.serving import Serving
 
@@ -120,8 +120,7 @@ def _profiles(bundle: Bundle | Sequence[Bundle]) -> Sequence[Bundle]:
     if isinstance(bundle, Bundle):
         return [bundle]
     require_apart([profile.shapes for profile in bundle])
-    if len({profile.placement.target for profile in bundle}) > 1:
-        raise CollageError("profiles of one bundle are for one target")
+    require_one_model([(profile.graph, profile.placement.target) for profile in bundle])
     return bundle
 
 

@@ -6,8 +6,18 @@ from collections.abc import Mapping, Sequence
 
 from collage_core.errors import BundleError, CollageError
 from collage_core.ir import Graph
+from collage_core.target import Target
 
-__all__ = ["MOST_PROFILES", "Shapes", "choose", "fitting", "require_apart", "shapes_of", "shapes_text"]
+__all__ = [
+    "MOST_PROFILES",
+    "Shapes",
+    "choose",
+    "fitting",
+    "require_apart",
+    "require_one_model",
+    "shapes_of",
+    "shapes_text",
+]
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Of inputs, by name."""
@@ -34,6 +44,18 @@ def require_apart(profiles: Sequence[Shapes]) -> None:
         first = known.setdefault(tuple(sorted(shapes.items())), number)
         if first != number:
             raise CollageError(f"profiles {first} and {number} have the same shapes: {shapes_text(shapes)}")
+
+
+def require_one_model(profiles: Sequence[tuple[Graph, Target]]) -> None:
+    """CollageError where targets differ, or inputs or outputs in more than their sizes."""
+    if len({target for _, target in profiles}) > 1:
+        raise CollageError("profiles of one bundle are for one target")
+    interfaces = {
+        tuple((v, graph.type_of(v).dtype) for values in (graph.inputs, graph.outputs) for v in values)
+        for graph, _ in profiles
+    }
+    if len(interfaces) > 1:
+        raise CollageError("profiles of one bundle have the same inputs and outputs, but for their sizes")
 
 
 def fitting(profiles: Sequence[Shapes], wanted: Shapes) -> list[int]:

@@ -137,6 +137,16 @@ def test_what_cannot_be_opened_does_not_take_over(improved: Improved) -> None:
     np.testing.assert_array_equal(improved.ask(), _X)
 
 
+def test_what_holds_another_one_by_now_is_left_to_the_next_word(improved: Improved) -> None:
+    """Else what was found later would answer under the name and the figures of what was before."""
+    path, placement = improved.better
+    improved.told.find(path, replace(placement, predicted_ms=None, groups=placement.groups[:0]))
+    assert wait_until(lambda: _state(improved).reason is not None)
+    assert "holds a better one by now" in str(_state(improved).reason)
+    improved.told.find(path, placement)
+    assert wait_until(lambda: _state(improved).swaps == 1)
+
+
 def test_a_request_that_fails_lets_the_optimiser_go_on(improved: Improved) -> None:
     assert wait_until(lambda: _computes(improved))
     with pytest.raises(CollageError, match="'x' has shape"):

@@ -155,6 +155,36 @@ def test_a_suppression_chooses_no_more_than_it_may() -> None:
 
 
 @pytest.mark.parametrize(
+    "sliced",
+    [
+        "q = Slice (r, s, big)",
+        "d = Sub (six, s) q = Slice (r, z, d)",
+        "d = Sub (six, s) q = Slice (fixed, z, d)",
+        "v = ConstantOfShape (six) c = Slice (v, s, big) q = Cast <to = 1> (c)",
+    ],
+)
+@pytest.mark.parametrize("chosen", [0, 2, 6])
+def test_of_a_slice_to_or_from_what_is_computed_all_may_be_left(sliced: str, chosen: int) -> None:
+    """What stands in for the number is the largest, of which the least would be left."""
+    graph = normalise(
+        _read(f"""g (float[6] p, float[6] r) => (float[m] q)
+        <int64[1] m1 = {{-1}}, int64[1] big = {{100}}, int64[1] six = {{6}}, int64[1] z = {{0}},
+        float[6] fixed = {{1, 2, 3, 4, 5, 6}}>
+        {{ n = NonZero (p) f = Reshape (n, m1) s = Shape (f) {sliced} }}""")
+    )
+    assert graph.shape_of("q") == (6,)
+    p = (np.arange(6) < chosen).astype(np.float32)
+    found = cut(evaluate(graph, {"p": p, "r": np.arange(6, dtype=np.float32)}), graph.open_outputs)
+    assert found["q"].size == 6 - chosen
+
+
+def test_a_suppression_by_a_computed_limit_may_choose_all() -> None:
+    text = """g (float[1,9,4] b, float[1,3,9] s, float[9] p) => (int64[n,3] y) <int64[1] nine = {9}>
+        { t = NonZero (p) h = Shape <start = 1> (t) k = Sub (nine, h) y = NonMaxSuppression (b, s, k) }"""
+    assert normalise(_read(text)).shape_of("y") == (27, 3)
+
+
+@pytest.mark.parametrize(
     ("lines", "culprit"),
     [
         ("s = Shape <end = 1> (t) d = Sub (five, s) y = Expand (d, d)", "Expand"),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-import onnx.parser
 import pytest
 from collage_benchmarks.generator import Case, example, graphs, operators, opsets, single
 from collage_benchmarks.networks import NETWORKS
+from row_models import row_graph, same
 
 from collage_core.errors import ModelError
 from collage_core.formats import Array
@@ -27,12 +26,6 @@ def _of_row(array: Array, held: tuple[int, int] | None, row: int) -> Array:
     return np.take(array, range(row * width, (row + 1) * width), axis)
 
 
-def _same(a: Array, b: Array) -> bool:
-    if a.shape != b.shape or a.dtype.kind not in "fV":
-        return np.array_equal(a, b)
-    return np.allclose(a.astype(np.float64), b.astype(np.float64), rtol=1e-4, atol=1e-5, equal_nan=True)
-
-
 def _holds(graph: Graph, rows: RowAxes, inputs: Inputs, seed: int) -> bool:
     """Whether a row stays what it was where the other ones are altered, on the reference: they trade places,
     they become each other, which no sum survives, and they become that row.
@@ -46,7 +39,7 @@ def _holds(graph: Graph, rows: RowAxes, inputs: Inputs, seed: int) -> bool:
         now = evaluate(graph, altered)
         for v in graph.outputs:
             held = rows.outputs.get(v)
-            if not _same(_of_row(was[v], held, row), _of_row(now[v], held, row)):
+            if not same(_of_row(was[v], held, row), _of_row(now[v], held, row)):
                 return False
     return True
 
@@ -94,8 +87,8 @@ def test_a_false_claim_would_be_found() -> None:
     x = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
     claim = RowAxes(4, {"x": 0}, {"y": (0, 1)})
     for text in ("y = Softmax<axis=0>(x)", "y = CumSum(x, zero)", "z = Transpose(x) y = Reshape(z, square)"):
-        assert not _holds(_graph(text, "float[4,3] x"), claim, {"x": x}, 0)
-    assert _holds(_graph("y = Softmax<axis=1>(x)", "float[4,3] x"), claim, {"x": x}, 0)
+        assert not _holds(row_graph(text, "float[4,3] x"), claim, {"x": x}, 0)
+    assert _holds(row_graph("y = Softmax<axis=1>(x)", "float[4,3] x"), claim, {"x": x}, 0)
 
 
 _ATTENTION = """
@@ -154,9 +147,9 @@ _RIGHT = {
 def test_fewer_rows_are_as_if_there_were_no_others(name: str) -> None:
     """What a model answers for two rows is what it answers for them among five, the other ones zeros."""
     text, inputs = _RIGHT[name]
-    few, many, more = (_graph(text, inputs, shapes={"n": (n,)}) for n in (2, 5, 6))
+    few, many = (row_graph(text, inputs, shapes={"n": (n,)}) for n in (2, 5))
     axes = {"x": _shape_of(inputs).index("n")}
-    rows = independent_rows(many, axes, more)
+    rows = independent_rows(many, axes, lambda n: row_graph(text, inputs, shapes={"n": (n,)}))
     rng = np.random.default_rng(1)
     given = {v: rng.standard_normal(few.shape_of(v)).astype(np.float32) for v in few.inputs}
     padded = {v: np.zeros(many.shape_of(v), np.float32) for v in many.inputs}
@@ -227,23 +220,26 @@ _WRONG = {
 def test_what_is_not_proven_is_refused_by_the_nodes_name(name: str) -> None:
     text, inputs, why = _WRONG[name]
     opset = 11 if name.startswith("old") else 20
-    graph = _graph(text, inputs, opset, {"n": (4,)} if "n" in _shape_of(inputs) else None)
+    graph = row_graph(text, inputs, opset, {"n": (4,)} if "n" in _shape_of(inputs) else None)
     with pytest.raises(ModelError, match=rf"not proven independent at node bad \(.*\): .*{why}"):
         independent_rows(graph, {"x": 0})
 
 
 def test_the_number_of_rows_is_no_answer() -> None:
-    graph = _graph("s = Shape(x) y = Cast<to=1>(s)", "float[n,6] x", shapes={"n": (4,)})
+    graph = row_graph("s = Shape(x) y = Cast<to=1>(s)", "float[n,6] x", shapes={"n": (4,)})
     with pytest.raises(ModelError, match="output 'y' depends on how many rows there are"):
         independent_rows(graph, {"x": 0})
 
 
 def test_one_row_more_has_to_say_the_same() -> None:
     """Of two rows the reshape could keep them in order; of three it does not."""
-    few, more = (_graph("y = Reshape(x, two)", "float[n,6] x", shapes={"n": (n,)}) for n in (2, 3))
-    assert independent_rows(few, {"x": 0}).outputs == {"y": (0, 1)}
+
+    def at(number: int) -> Graph:
+        return row_graph("y = Reshape(x, two)", "float[n,6] x", shapes={"n": (number,)})
+
+    assert independent_rows(at(2), {"x": 0}).outputs == {"y": (0, 1)}
     with pytest.raises(ModelError, match="not proven independent"):
-        independent_rows(few, {"x": 0}, more)
+        independent_rows(at(2), {"x": 0}, at)
 
 
 @pytest.mark.parametrize("name", ["dcgan", "tiny_conv"])
@@ -252,48 +248,9 @@ def test_networks_for_images(name: str) -> None:
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "n"
     del model.graph.value_info[:]
-    many, more = (from_model(model, {"n": (n,)}) for n in (3, 4))
-    rows = independent_rows(many, dict.fromkeys(many.inputs, 0), more)
+    many = from_model(model, {"n": (3,)})
+    rows = independent_rows(many, dict.fromkeys(many.inputs, 0), lambda n: from_model(model, {"n": (n,)}))
     assert rows.outputs == dict.fromkeys(many.outputs, (0, 1))
     rng = np.random.default_rng(0)
     inputs = {v: rng.standard_normal(many.shape_of(v)).astype(np.float32) for v in many.inputs}
     assert _holds(many, rows, inputs, 0)
-
-
-def _graph(
-    text: str, inputs: str, opset: int = 20, shapes: dict[str, tuple[int, ...]] | None = None
-) -> Graph:
-    opsets = f'"" : {opset}, "com.acme" : 1'
-    model = onnx.parser.parse_model(
-        f"<ir_version: 10, opset_import: [{opsets}]> g ({inputs}) => (float y) {{ {text} }}"
-    )
-    rng = np.random.default_rng(0)
-    floats = {
-        "w": (6, 6),
-        "lw": (1, 20, 6),
-        "lr": (1, 20, 5),
-        "c": (1, 6),
-        "k": (4, 3, 3, 3),
-        "one_row": (4, 2),
-    }
-    whole: dict[str, Any] = {
-        "square": [4, 3],
-        "zero": 0,
-        "one": 1,
-        "zeros": [0],
-        "ones": [1],
-        "minus": [-1],
-        "far": [-99],
-    }
-    whole |= {"heads": [2, 3], "flat": [-1, 6], "heads6": [6, -1], "two": [2, -1], "sixes": [6]}
-    constants: dict[str, Array] = {
-        **{name: rng.standard_normal(shape).astype(np.float32) for name, shape in floats.items()},
-        **{name: np.array(numbers, np.int64) for name, numbers in whole.items()},
-        "v": np.ones(3, np.float32),
-        "true": np.array(True),
-        "half": np.array(0.5, np.float32),
-    }
-    read = {v for node in model.graph.node for v in node.input}
-    for name in read & constants.keys():
-        model.graph.initializer.append(onnx.numpy_helper.from_array(constants[name], name))
-    return from_model(model, shapes)

@@ -12,10 +12,10 @@ import pytest
 from collage_core.backend import PeerSession
 from collage_core.errors import BackendError
 from collage_core.formats import Array
+from collage_core.ir.randomness import Drawn
 from collage_core.measuring.beside import Load, SessionsBeside
-from collage_core.pipeline.benchmark import ONE_SESSION, _load, _ways
+from collage_core.pipeline.benchmark import ONE_SESSION, _ways
 from collage_core.serving import Serving
-from collage_core.target import Target
 
 _X = np.array([1.0, 2.0], np.float32)
 
@@ -48,7 +48,7 @@ def test_requests_are_shared_by_sessions_that_run_at_once() -> None:
 
     def together(at: int) -> Callable[[], object]:
         def wait() -> None:
-            if first[at]:
+            if threading.current_thread() is not threading.main_thread() and first[at]:
                 first[at] = False
                 both.wait()
 
@@ -57,6 +57,8 @@ def test_requests_are_shared_by_sessions_that_run_at_once() -> None:
     sessions = [_Doubling(together(0)), _Doubling(together(1))]
     loaded = SessionsBeside(sessions, 8)
     loaded.set_inputs({"x": _X})
+    for session in sessions:
+        session.runs.clear()
     loaded.run()
     assert sum(s.runs.total() for s in sessions) == 8
     assert all(len(s.runs) == 1 for s in sessions), "a session is for one thread at a time"
@@ -81,11 +83,31 @@ def test_a_request_that_fails_fails_the_run() -> None:
 
 def test_sessions_that_answer_differently_are_an_error() -> None:
     sessions = [_Doubling(), _Doubling(factor=2.001)]
-    for session in sessions:
-        session.set_inputs({"x": _X})
-        session.run()
+    beside = SessionsBeside(sessions, 2, {})
+    beside.set_inputs({"x": _X})
     with pytest.raises(BackendError, match="answer differently: output 'y' has error"):
-        SessionsBeside(sessions, 2).outputs()
+        beside.outputs()
+
+
+def test_a_session_that_had_no_request_has_an_answer() -> None:
+    """A quick one may take them all."""
+    sessions = [_Doubling(), _Doubling()]
+    beside = SessionsBeside(sessions, 0, {})
+    beside.set_inputs({"x": _X})
+    beside.run()
+    np.testing.assert_array_equal(beside.outputs()["y"], 2 * _X)
+
+
+def test_what_is_drawn_may_differ_from_session_to_session() -> None:
+    """It is held to its range, as everywhere."""
+    sessions = [_Doubling(), _Doubling(factor=2.5)]
+    beside = SessionsBeside(sessions, 2, {"y": Drawn(0.0, 5.0)})
+    beside.set_inputs({"x": _X})
+    np.testing.assert_array_equal(beside.outputs()["y"], 2 * _X)
+    sessions[1].set_inputs({"x": 2 * _X})
+    sessions[1].run()
+    with pytest.raises(BackendError, match="answer differently"):
+        beside.outputs()
 
 
 @pytest.mark.parametrize(
@@ -93,21 +115,18 @@ def test_sessions_that_answer_differently_are_an_error() -> None:
     [(1, 1, (1, 4)), (2, 1, (2, 8)), (2, 4, (1, 8)), (8, 1, (4, 32)), (8, 2, (2, 32)), (3, 8, (1, 12))],
 )
 def test_there_are_as_many_sessions_as_processors_suffice_for(
-    monkeypatch: pytest.MonkeyPatch, concurrency: int, threads: int, expected: tuple[int, int]
+    concurrency: int, threads: int, expected: tuple[int, int]
 ) -> None:
-    four = Target("cpu", 4)
-    monkeypatch.setattr(Target, "default", staticmethod(lambda: four))
-    load = _load(concurrency, threads)
-    assert load is not None
+    load = Load.of(Serving.of(concurrency, threads, 4))
     assert (load.sessions, load.requests) == expected
     assert load.shares == load.requests, "of all that a run answers"
 
 
 def test_peers_take_part_with_one_session_and_with_several() -> None:
     assert _ways(None, 2) == {"": None}
-    assert _ways(2, 2) == {"": Load(2, 8, 8), ONE_SESSION: Load(1, 8, 8)}
-    assert _ways(8, 2) == {"": Load(2, 32, 32), ONE_SESSION: Load(1, 32, 32)}
-    assert _ways(1, 2) == {ONE_SESSION: Load(1, 4, 4)}
+    assert _ways(Serving(2, 1), 2) == {"": Load(2, 8, 8), ONE_SESSION: Load(1, 8, 8)}
+    assert _ways(Serving(8, 4), 2) == {"": Load(2, 32, 32), ONE_SESSION: Load(1, 32, 32)}
+    assert _ways(Serving(1, 1), 2) == {ONE_SESSION: Load(1, 4, 4)}
 
 
 def test_parts_are_timed_while_the_others_answer() -> None:
@@ -120,12 +139,12 @@ def test_parts_are_timed_while_the_others_answer() -> None:
             return [1.0, 2.0]
 
     first = Parted()
-    for session in (first, other):
-        session.set_inputs({"x": _X})
     beside = SessionsBeside([first, other], 8)
+    beside.set_inputs({"x": _X})
+    other_runs.clear()
     assert beside.parts_ms() == [1.0, 2.0]
-    assert not first.runs
-    ran = other.runs.total()
+    assert first.runs.total() == 1, "when it was given its inputs"
+    ran = 1 + other.runs.total()
     beside.run()
     assert first.runs.total() + other.runs.total() == ran + 8, "nobody runs on"
 

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 from collage_core import Constraints, CostDatabase, Target, default_registry
 from collage_core.candidates import generate_candidates
 from collage_core.ir import from_model
+from collage_core.measuring.beside import Load
 from collage_core.measuring.machine import Machine
-from collage_core.measuring.progress import Silent
+from collage_core.measuring.progress import Silent, Timed
+from collage_core.measuring.workspace import Workspace
+from collage_core.pipeline.aim import Aim
+from collage_core.pipeline.budget import Budget
 from collage_core.pipeline.effort import QUICK
 from collage_core.pipeline.memory import Memory, memory_key
 from collage_core.pipeline.proof import Single
@@ -18,6 +22,7 @@ from collage_core.search import OpLevelSearch
 from collage_core.search.problem import Solution
 from collage_core.search.searcher import SearchResult
 from collage_core.search.transitions import Transitions
+from collage_core.serving import Serving
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Parse
@@ -62,7 +67,7 @@ def test_what_is_damaged_or_of_another_form_is_not_recalled() -> None:
     assert Memory.of_record(None) is None
 
 
-def test_it_is_of_these_pins_constants_and_this_search(parse: Parse) -> None:
+def test_it_is_of_these_pins_constants_this_search_and_load(parse: Parse) -> None:
     """Twins have the same kernels: which of them is pinned says only where these may stand."""
     twins = "[a] a = Relu(x) [b] b = Tanh(a) [c] c = Relu(b) [d] y = Tanh(c)"
     graph = from_model(parse(f"(float[8] x) => (float[8] y) {{ {twins} }}"))
@@ -71,15 +76,23 @@ def test_it_is_of_these_pins_constants_and_this_search(parse: Parse) -> None:
     nothing = CostDatabase(":memory:")
 
     def key(
-        pins: dict[str, str] | None = None, group_ms: float = 0.0, searcher: OpLevelSearch | None = None
+        pins: dict[str, str] | None = None,
+        group_ms: float = 0.0,
+        searcher: OpLevelSearch | None = None,
+        load: Load | None = None,
     ) -> str:
-        found = generate_candidates(graph, backends.values(), _PLACEMENT.target, Constraints(pins or {}))
-        transitions = Transitions({"dnnl": group_ms})
-        machine = Machine(backends, _PLACEMENT.target, nothing, default_registry(), Silent())
-        return memory_key(found, machine, QUICK, "", transitions, searcher or OpLevelSearch()).structure
+        asked = Constraints(pins or {})
+        found = generate_candidates(graph, backends.values(), _PLACEMENT.target, asked)
+        progress = Timed(Silent())
+        machine = Machine(backends, _PLACEMENT.target, nothing, default_registry(), progress)
+        search = searcher or OpLevelSearch()
+        with Workspace(graph) as workspace:
+            aim = Aim(machine, workspace, QUICK, Budget(), asked, search, progress, print, load=load)
+            return memory_key(aim, found, Transitions({"dnnl": group_ms})).structure
 
     pinned = [key({name: "dnnl"}) for name in "abcd"]
-    keys = [key(), *pinned, key(group_ms=0.01), key(searcher=OpLevelSearch(beam=7))]
+    loads = [key(load=Load.of(Serving(3, sessions))) for sessions in (2, 3)]
+    keys = [key(), *pinned, key(group_ms=0.01), key(searcher=OpLevelSearch(beam=7)), *loads]
     assert len(set(keys)) == len(keys)
     assert key() == keys[0]
     nothing.close()

@@ -11,8 +11,18 @@ import onnx
 import pytest
 from chain_optimization import TARGET, Recorder
 
-from collage_core import Bundle, CollageError, ModelError, ProfileFound, Session, optimize_profiles, save
+from collage_core import (
+    Bundle,
+    CollageError,
+    ModelError,
+    ProfileFound,
+    Session,
+    optimize_profiles,
+    read_profiles,
+    save,
+)
 from collage_core.pipeline import profiles
+from collage_core.report.keeping import keep
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Answer, Parse
@@ -47,15 +57,15 @@ def test_each_shape_is_placed_and_served(model: onnx.ModelProto, answer: Answer,
     told: list[list[tuple[int, ...]]] = []
     progress = Recorder()
 
-    def keep(found: tuple[ProfileFound, ...]) -> None:
+    def kept(found: tuple[ProfileFound, ...]) -> None:
         bundles = [Bundle(o.graph, o.placement, rows=f.rows) for f in found for o in [f.optimization]]
         save(bundles, tmp_path / "m.collage")
         told.append([o.graph.shape_of("x") for f in found for o in [f.optimization]])
 
     found = optimize_profiles(
-        model, _shapes(1, 4), pad="n", progress=progress, on_best=keep, **_options(tmp_path)
+        model, _shapes(1, 4), pad="n", progress=progress, on_best=kept, **_options(tmp_path)
     )
-    keep(found)
+    kept(found)
     assert [f.rows and f.rows.count for f in found] == [None, 4]
     assert told[0] == [(1, 3, 6)], "there is an answer for the first one only"
     assert told[-1] == [(1, 3, 6), (4, 3, 6)]
@@ -68,6 +78,22 @@ def test_each_shape_is_placed_and_served(model: onnx.ModelProto, answer: Answer,
             )
     again = optimize_profiles(model, _shapes(1, 4), **_options(tmp_path))
     assert all(f.optimization.is_recalled and not f.optimization.counts["measured"] for f in again)
+
+
+@pytest.mark.ci
+def test_what_is_recalled_replaces_a_file_that_holds_more(model: onnx.ModelProto, tmp_path: Path) -> None:
+    """While others are to come it stays; in the end there is what was asked for."""
+    path, options = tmp_path / "m.collage", {**_options(tmp_path), "budget_s": None}
+    keep(optimize_profiles(model, _shapes(1, 4, 8), **options), "m.onnx", path)
+    written = path.stat().st_ino
+    again = optimize_profiles(model, _shapes(1, 4, 8), **options)
+    keep(again[:2], "m.onnx", path, is_all=False)
+    keep(again, "m.onnx", path)
+    assert path.stat().st_ino == written
+    two = optimize_profiles(model, _shapes(1, 4), pad="n", **options)
+    assert all(f.optimization.is_recalled for f in (*again, *two))
+    keep(two, "m.onnx", path)
+    assert [(b.shapes["x"][0], b.rows is not None) for b in read_profiles(path)] == [(1, False), (4, True)]
 
 
 @pytest.mark.parametrize(

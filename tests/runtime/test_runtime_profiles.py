@@ -31,6 +31,7 @@ from collage_core import (
     save,
 )
 from collage_core.ir import from_model
+from collage_core.ir.passes import normalise
 from collage_core.runtime.bundle import holds
 
 _WEIGHTS = np.random.default_rng(0).standard_normal((6, 400)).astype(np.float32)
@@ -257,3 +258,62 @@ def test_a_profile_is_damaged(part: str, several: Path) -> None:
 def test_steps_on_the_reference_are_not_exported(several: Path, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="cannot be stored"):
         export(read(several, check_weights=True, shapes={"x": (4, 3, 6)}), tmp_path / "m.deploy")
+
+
+def test_what_is_padded_may_have_outputs_whose_shapes_hang_on_values(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 20]>
+        g (float[n,4] x, float[6] p) => (float[n,4] y, int64[1,k] q) { y = Relu(x) q = NonZero(p) }"""
+    )
+    graph = normalise(from_model(model, {"n": (4,)}))
+    groups = [Group("reference", (n.id,), plain_variant(Subgraph(graph, (n.id,)))) for n in graph.nodes]
+    placement = Placement(tuple(groups), (), Target("cpu", 1))
+    save(Bundle(graph, placement, rows=RowAxes(4, {"x": 0}, {"y": (0, 1)})), tmp_path / "m.collage")
+    p = np.array([0, 1, 1, 0, 0, 2], np.float32)
+    with Session(tmp_path / "m.collage") as session:
+        for rows in (4, 3, 1):
+            x = np.arange(rows * 4, dtype=np.float32).reshape(rows, 4) - 3
+            y, q = session.run(None, {"x": x, "p": p})
+            np.testing.assert_array_equal(y, np.maximum(x, 0))
+            np.testing.assert_array_equal(q, [[1, 2, 5]])
+
+
+def test_a_padded_request_is_looked_at_as_a_whole_one_is(tmp_path: Path) -> None:
+    save(_bundle(4, pad=True), tmp_path / "m.collage")
+    with Session(tmp_path / "m.collage") as session:
+        for rows in (4, 2):
+            with pytest.raises(InputError, match="the model has no input 'z'"):
+                session.run(None, {**_feed(rows), "z": np.zeros(1, np.float32)})
+
+
+def test_an_input_without_the_axis_of_the_rows_is_none(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 20]> g (float[n] x) => (float[n] y) { y = Relu(x) }"""
+    )
+    graph = from_model(model, {"n": (4,)})
+    groups = [Group("reference", (n.id,), plain_variant(Subgraph(graph, (n.id,)))) for n in graph.nodes]
+    placement = Placement(tuple(groups), (), Target("cpu", 1))
+    save(Bundle(graph, placement, rows=RowAxes(4, {"x": 0}, {"y": (0, 1)})), tmp_path / "m.collage")
+    with (
+        Session(tmp_path / "m.collage") as session,
+        pytest.raises(InputError, match="no profile has the shapes x="),
+    ):
+        session.run(None, {"x": np.array(1, np.float32)})
+
+
+def test_profiles_are_of_one_model(tmp_path: Path) -> None:
+    other = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 20]> g (float[8] z) => (float[8] y) { y = Relu(z) }"""
+    )
+    graph = from_model(other)
+    groups = [Group("reference", (n.id,), plain_variant(Subgraph(graph, (n.id,)))) for n in graph.nodes]
+    bundle = Bundle(graph, Placement(tuple(groups), (), Target("cpu", 1)))
+    with pytest.raises(CollageError, match="the same inputs and outputs, but for their sizes"):
+        save([_bundle(1), bundle], tmp_path / "m.collage")
+
+
+@pytest.mark.parametrize("bundles", [[_bundle(1), _bundle(4)], [_bundle(4, pad=True)]])
+def test_several_shapes_are_not_optimised_in_the_background(tmp_path: Path, bundles: list[Bundle]) -> None:
+    save(bundles if len(bundles) > 1 else bundles[0], tmp_path / "m.collage")
+    with pytest.raises(CollageError, match="is for several shapes; in the background one is optimised"):
+        Session(tmp_path / "m.collage", optimize="background")

@@ -73,16 +73,20 @@ def run(args: argparse.Namespace) -> None:
     peers = registry.available_peers(names_of(args.against))
     with ProgressBars() as progress:
         graph, placement, model_file, serving = _placed(args, progress, rounds)
-        if concurrency is None and serving is not None:
-            concurrency = serving.concurrency
+        target = placement.target
+        if concurrency is not None and (serving is None or serving.concurrency != concurrency):
+            serving = Serving.of(concurrency, target.threads, Target.default().threads)
+        if serving is not None:  # peers have as many threads as all sessions together
+            target = replace(target, threads=serving.sessions * target.threads)
         with CostDatabase(costs) as database:
-            target = placement.target
-            if concurrency is not None:  # then it may be for some of the processors
-                target = replace(target, threads=max(target.threads, Target.default().threads))
             machine = Machine.of(database, target=target, progress=progress)
-            result = benchmark(machine, graph, {COLLAGE: placement}, peers, model_file, rounds, concurrency)
+            result = benchmark(machine, graph, {COLLAGE: placement}, peers, model_file, rounds, serving)
     report = bench_json(result.comparison, result.peers, result.differences)
-    told = {"model": args.model, "threads": placement.target.threads, "concurrency": concurrency}
+    told = {
+        "model": args.model,
+        "threads": placement.target.threads,
+        "concurrency": None if serving is None else serving.concurrency,
+    }
     report = {**told, **report}
     show(report, args.json, bench_text)
     faults = {**report["failed"], **report["disagrees"]}

@@ -59,17 +59,17 @@ def run(args: argparse.Namespace) -> None:
     rounds = rounds_of(args)
     best: Sequence[ProfileFound] = ()
 
-    def keep_best(found: Sequence[ProfileFound]) -> list[dict[str, Any]]:
+    def keep_best(found: Sequence[ProfileFound]) -> None:
         nonlocal best
-        reports = keep(found, args.model, args.output)
+        keep(found, args.model, args.output, is_all=False)
         best = found
-        return reports
 
     with ProgressBars() as progress:
         try:
             found = optimize_profiles_from(args, progress, rounds, keep_best)
             progress.phase("writing the bundle")
-            reports = keep_best(found)
+            reports = keep(found, args.model, args.output)
+            best = found
         except (KeyboardInterrupt, SystemExit):
             progress.note(_left(best, args.output))
             raise

@@ -5,7 +5,7 @@ what is computed of it is inferred from there.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from math import prod
@@ -83,11 +83,21 @@ def bounds_of(graph: Graph, outputs: Collection[str]) -> dict[str, TensorType]:
     for v in outputs:
         if v not in known.bounded:
             raise ModelError(_said(v, known.lost[v]))
-    most: dict[int, list[TensorType]] = {}
+    # What stands in is as large as can be, and so are numbers that are folded there: of a slice that begins
+    # at one of them the least would be left.
+    computed = {
+        n.id: n for n in whole.nodes if n.id in known.sources and _is_cut_by_what_is_computed(whole, n)
+    }
+    most = {i: _AT_MOST[n.op_type](whole, n) for i, n in computed.items() if _is_static(whole, n.inputs[:2])}
     while True:
         # Anew each time: where something larger stands in, what was inferred from it before is not so.
         part = fold(infer_types(_standing_in(whole, most)))
-        found = {n.id: _BOUNDS[n.qualified_op](part, n) for n in _ready(part, known.sources)}
+        if gone := computed.keys() - most.keys() - {n.id for n in part.nodes}:
+            raise ModelError(_said(next(iter(outputs)), computed[min(gone)]))
+        found = {
+            n.id: (_AT_MOST if n.id in computed else _BOUNDS)[n.qualified_op](part, n)
+            for n in _ready(part, known.sources)
+        }
         more = {i: types for i, types in found.items() if UNKNOWN not in types}
         if not more:
             break
@@ -104,6 +114,15 @@ def bounds_of(graph: Graph, outputs: Collection[str]) -> dict[str, TensorType]:
                 "be set aside: limit how much is chosen, or leave that output out"
             )
     return {v: part.type_of(v) for v in outputs}
+
+
+def _is_cut_by_what_is_computed(whole: Graph, node: Node) -> bool:
+    numbers = {"Slice": node.inputs[1:], "NonMaxSuppression": node.inputs[2:3]}.get(node.qualified_op, ())
+    return any(v and not whole.is_constant(v) for v in numbers)
+
+
+def _is_static(whole: Graph, values: Iterable[str]) -> bool:
+    return all(whole.type_of(v).is_static for v in values if v)
 
 
 def _ready(part: Graph, sources: Collection[int]) -> list[Node]:
@@ -312,11 +331,16 @@ def _non_zero(graph: Graph, node: Node) -> list[TensorType]:
 def _suppression(graph: Graph, node: Node) -> list[TensorType]:
     batches, classes, boxes = graph.shape_of(node.inputs[1])
     limit = node.inputs[2] if len(node.inputs) > 2 else ""
-    if graph.is_constant(limit):
-        boxes = min(boxes, max(int(graph.constants[limit].flat[0]), 0))
-    elif not limit:
-        boxes = 0
-    return [TensorType("int64", (batches * classes * boxes, 3))]
+    most = max(int(graph.constants[limit].flat[0]), 0) if limit else 0
+    return [TensorType("int64", (batches * classes * min(boxes, most), 3))]
+
+
+def _all_boxes(graph: Graph, node: Node) -> list[TensorType]:
+    return [TensorType("int64", (prod(graph.shape_of(node.inputs[1])), 3))]
+
+
+def _all_of_it(graph: Graph, node: Node) -> list[TensorType]:
+    return [graph.type_of(node.inputs[0])]
 
 
 def _reshape(graph: Graph, node: Node) -> list[TensorType]:
@@ -326,11 +350,11 @@ def _reshape(graph: Graph, node: Node) -> list[TensorType]:
 
 
 def _slice(graph: Graph, node: Node) -> list[TensorType]:
-    """All of it where what is cut is computed. Otherwise the most that is left of a tensor of any smaller
-    size: of `[-5:5]` that is more where the size is 5 than where it is 9.
+    """The most that is left of a tensor of any smaller size: of `[-5:5]` more is left where that is 5 than
+    where it is 9.
     """
-    type, numbers = graph.type_of(node.inputs[0]), [v for v in node.inputs[1:] if v]
-    if not numbers or not all(map(graph.is_constant, numbers)):
+    type = graph.type_of(node.inputs[0])
+    if len(node.inputs) == 1:
         return [type]
     starts, ends = (graph.constants[v].tolist() for v in node.inputs[1:3])
     axes, steps = (graph.constants[v].tolist() if v else None for v in (*node.inputs, "", "")[3:5])
@@ -363,3 +387,5 @@ _BOUNDS: Mapping[str, _Bound] = {
     f"{_BRANCHES}.If": _either,
 }
 """What operators yield at most, whose outputs' shapes depend on values."""
+_AT_MOST: Mapping[str, _Bound] = {"NonMaxSuppression": _all_boxes, "Slice": _all_of_it}
+"""And where the numbers that say how much are computed."""

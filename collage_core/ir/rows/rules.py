@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from collage_core.ir.bodies import bodies_of
 from collage_core.ir.opkinds import OpKind, op_kind
 from collage_core.ir.randomness import draws
 from collage_core.ir.rows.computing import COMPUTING, elementwise
 from collage_core.ir.rows.moving import MOVING
 from collage_core.ir.rows.sizes import SPREADS, shape_state, sized
-from collage_core.ir.rows.tracing import FREE, NotProvenError, Rows, State, Tracing
+from collage_core.ir.rows.tracing import FREE, NotProvenError, Rows, Sized, State, Tracing
 from collage_core.ir.types import Node
 
 __all__ = ["states_of"]
@@ -25,11 +27,20 @@ def states_of(tracing: Tracing, node: Node) -> str | None:
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # a model may be anything
         return f"it is not understood ({error!r})"
     if state is not FREE:
-        several = _SEVERAL.get(node.op_type)
         for number, v in enumerate(node.outputs):
-            behind = several(state, number) if several is not None and isinstance(state, Rows) else state
-            tracing.states[v] = behind
+            if v:
+                tracing.states[v] = _of_output(tracing, node, state, number)
     return None
+
+
+def _of_output(tracing: Tracing, node: Node, state: State, number: int) -> State:
+    """Of what is known of the first one."""
+    if isinstance(state, Rows):
+        several = _SEVERAL.get(node.op_type)
+        return state if several is None else several(state, number)
+    if len(node.outputs) > 1:  # which of its numbers are in which one nobody has looked at
+        return Sized(np.ones(tracing.shape(node.outputs[number]), bool))
+    return state
 
 
 def _state(tracing: Tracing, node: Node) -> State:
