@@ -35,7 +35,7 @@ from __future__ import annotations
 import enum
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,6 +67,7 @@ __all__ = [
     "Variant",
     "exact_values",
     "plain_variant",
+    "process_environment",
     "rounded_to",
     "rounded_variant",
 ]
@@ -338,6 +339,21 @@ class Backend(ABC):
         set yet.
         """
         return {}
+
+    def environment_beside(self, target: Target) -> Mapping[str, str]:
+        """Further ones, for a process in which kernels of other libraries run as well: how their threads wait
+        while its own work, say.
+        """
+        return {}
+
+
+def process_environment(backends: Iterable[Backend], target: Target) -> dict[str, str]:
+    """What libraries must find in a process in which kernels of all these backends run."""
+    backends = list(backends)
+    found = {name: value for b in backends for name, value in b.environment(target).items()}
+    if sum(b.info().kind is not BackendKind.REFERENCE for b in backends) > 1:
+        found |= {name: value for b in backends for name, value in b.environment_beside(target).items()}
+    return found
 
 
 class PeerSession(ABC):

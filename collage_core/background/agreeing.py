@@ -1,8 +1,10 @@
-"""Whether what is to take over answers as what it replaces does."""
+"""Whether what is to take over answers as what it replaces does, and no slower."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 from typing import Protocol
 
 import numpy as np
@@ -14,7 +16,14 @@ from collage_core.ir import Graph
 from collage_core.runtime import Bundle, Executable
 from collage_core.runtime.plan import rounded_on_the_way
 
-__all__ = ["Answering", "disagreement", "tried"]
+__all__ = ["Answering", "disagreement", "slower", "tried"]
+
+_TURNS, _UNTIMED, _TIMED = 3, 2, 5
+"""Of each, and runs of a turn: in the first ones threads of the other one may still be spinning."""
+_BETWEEN_S = 0.01
+_SLOWER = 1.05
+_SLOWER_S = 5e-5
+"""Less is told of nothing here: requests were measured in processes of their own, and long."""
 
 
 class Answering(Protocol):
@@ -45,7 +54,35 @@ def disagreement(
     return compare_all(_answers(answering, inputs, list(expected)), expected, held_to).reason
 
 
+def slower(
+    answering: Answering, before: Answering, inputs: Mapping[str, Array], between: Callable[[], None]
+) -> str | None:
+    """Why it is to take over nothing: here it takes longer than what answers now. None where it does not.
+
+    A placement was measured in a process that had its libraries alone, with variables that are read when they
+    are loaded. This one has loaded others before. between: called after each run.
+    """
+    buffers = [(one, _outputs(one, list(one.executable.outputs))) for one in (before, answering)]
+    took_s: tuple[list[float], list[float]] = ([], [])
+    for _ in range(_TURNS):
+        for (one, outputs), took in zip(buffers, took_s, strict=True):
+            time.sleep(_BETWEEN_S)
+            for number in range(_UNTIMED + _TIMED):
+                begun_s = time.perf_counter()
+                one.run(inputs, outputs)
+                if number >= _UNTIMED:
+                    took.append(time.perf_counter() - begun_s)
+                between()
+    was_s, is_s = map(median, took_s)
+    if is_s <= was_s * _SLOWER or is_s - was_s <= _SLOWER_S:
+        return None
+    return f"in this process it takes {is_s * 1e3:.3g} ms, and what answers takes {was_s * 1e3:.3g} ms"
+
+
 def _answers(answering: Answering, inputs: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
+    return answering.run(inputs, _outputs(answering, names))
+
+
+def _outputs(answering: Answering, names: Sequence[str]) -> dict[str, Array]:
     types = answering.executable.buffers
-    outputs = {name: np.empty(types[name].static_shape, np.dtype(types[name].dtype)) for name in names}
-    return answering.run(inputs, outputs)
+    return {name: np.empty(types[name].static_shape, np.dtype(types[name].dtype)) for name in names}

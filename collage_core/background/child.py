@@ -14,12 +14,12 @@ from typing import Any
 from collage_core.background.opening import is_bundle, longest_slice_s
 from collage_core.background.options import READY, Background
 from collage_core.candidates import Constraints
+from collage_core.costs.host import named_variables
 from collage_core.costs.limits import worker_memory_bytes
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.rounds import OPEN_LIMIT_S
 from collage_core.errors import CollageError, WorkerError
 from collage_core.ir import Graph
-from collage_core.measuring.entrants import variables_of
 from collage_core.measuring.progress import Silent
 from collage_core.pipeline.effort import effort_named
 from collage_core.pipeline.optimize import COLLAGE, Optimization, optimize
@@ -101,7 +101,7 @@ def _rehearsed(path: Path, placement: Placement, told: _Told) -> float | None:
     where it cannot be opened, which is told.
     """
     registry = default_registry()
-    variables = variables_of(registry.available(placement.backends()), placement.target)
+    variables = named_variables(registry.available(placement.backends()), placement.target)
     worker = Worker(variables, plugins=registry.modules(), memory_limit_bytes=worker_memory_bytes())
     try:
         with worker, measuring_lock():

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from collage_core.background.agreeing import Answering, disagreement, tried
+from collage_core.background.agreeing import Answering, disagreement, slower, tried
 from collage_core.background.events import Told, name_of
 from collage_core.background.gate import Closing, Gate
 from collage_core.background.log import EventLog
@@ -274,7 +274,7 @@ class Improving:
                 self._gate.between()
                 answering = self._make(executable)
                 self._gate.between()
-                if (reason := self._disagreement(bundle, answering)) is None:
+                if (reason := self._refusal(bundle, answering)) is None:
                     before, self._answering, self._sample = self._answering, answering, None
                     self._digest = found["digest"]
                     if before is not None:
@@ -294,7 +294,7 @@ class Improving:
                 self._state, label=found["label"], latency_ms=found["latency_ms"], swaps=swaps
             )
 
-    def _disagreement(self, bundle: Bundle, answering: Answering) -> str | None:
+    def _refusal(self, bundle: Bundle, answering: Answering) -> str | None:
         """Why it cannot take over from what answers now; None where it can."""
         before = self._answering
         if before is None:
@@ -306,7 +306,10 @@ class Improving:
             self._sample = tried(bundle.graph, before)
             self._gate.between()
         inputs, expected = self._sample
-        return disagreement(bundle, answering, inputs, expected)
+        if (reason := disagreement(bundle, answering, inputs, expected)) is not None:
+            return reason
+        self._gate.between()
+        return slower(answering, before, inputs, self._gate.between)
 
 
 def _copies(arrays: Mapping[str, Array]) -> dict[str, Array]:

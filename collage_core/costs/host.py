@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar, TypeVarTuple, Unpack
 
-from collage_core.backend import Backend
+from collage_core.backend import Backend, process_environment
 from collage_core.errors import Refusal, WorkerError, staying_alive
 from collage_core.ir import Graph, Subgraph, load_stored
 from collage_core.plugins import backend_of, default_registry
@@ -25,13 +25,13 @@ _Answer = TypeVar("_Answer")
 _Arguments = TypeVarTuple("_Arguments")
 
 
-def named_variables(backend: Backend, target: Target) -> dict[str, str]:
-    """What a process needs in which the backend runs. WorkerError where it fails to say so, or says what no
+def named_variables(backends: Sequence[Backend], target: Target) -> dict[str, str]:
+    """What a process needs in which the backends run. WorkerError where one fails to say so, or says what no
     process can be given.
     """
     try:
         with staying_alive():
-            variables = dict(backend.environment(target))
+            variables = process_environment(backends, target)
         for name, value in variables.items():
             if not name or "=" in name or "\0" in name + value:
                 raise ValueError(f"{name!r} cannot be {value!r}")
@@ -107,7 +107,7 @@ class Host:
             self._worker.resume()
             return self._worker
         _, _, target = self._loaded
-        variables = named_variables(self._backend, target)
+        variables = named_variables([self._backend], target)
         self._worker = Worker(variables, plugins=self._plugins, memory_limit_bytes=self._memory_limit_bytes)
         if self._interrupted:  # before there was anything to interrupt
             self._worker.kill()

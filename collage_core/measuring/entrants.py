@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from collage_core.backend import Backend, Peer
+from collage_core.backend import Peer
 from collage_core.costs.check import Standard, Within, standards
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.host import named_variables
@@ -19,7 +19,7 @@ from collage_core.runtime.plan import rounded_on_the_way
 from collage_core.runtime.session import open_peer, open_placement
 from collage_core.target import Target
 
-__all__ = ["Entrant", "peer_entrant", "placement_entrant", "variables_of"]
+__all__ = ["Entrant", "peer_entrant", "placement_entrant"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def placement_entrant(
     backends = registry.available(placement.backends())
 
     def contender() -> Contender:
-        variables, modules = variables_of(backends, placement.target), registry.modules()
+        variables, modules = named_variables(backends, placement.target), registry.modules()
         arguments = (workspace.graph_folder, placement, workspace.inputs_file)
         if load is None:
             return Contender(name, variables, open_placement, arguments, modules, parts)
@@ -120,8 +120,3 @@ def _under(load: Load | None) -> str:
 
 
 _BACKEND_FACTS = ("plugin", "source", "library", "handover")
-
-
-def variables_of(backends: Sequence[Backend], target: Target) -> dict[str, str]:
-    """Environment variables that a process needs which these run in; WorkerError as of `named_variables`."""
-    return {k: v for b in backends for k, v in named_variables(b, target).items()}

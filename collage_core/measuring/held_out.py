@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from collage_core.costs.check import largest_error
+from collage_core.costs.host import named_variables
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.costs.recording import reference_environment, reference_values, reference_worker
@@ -17,7 +18,7 @@ from collage_core.errors import InputError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir.randomness import random_values
 from collage_core.measuring.end_to_end import end_to_end_environment
-from collage_core.measuring.entrants import placement_entrant, variables_of
+from collage_core.measuring.entrants import placement_entrant
 from collage_core.measuring.machine import Machine
 from collage_core.measuring.metric import Metric
 from collage_core.measuring.temporary import TemporaryFolder
@@ -106,7 +107,7 @@ class HeldOut:
         self._machine.progress.phase("running held-out inputs")
         expected = self._expected
         registry = self._machine.registry
-        variables = variables_of(registry.available(placement.backends()), placement.target)
+        variables = named_variables(registry.available(placement.backends()), placement.target)
         arguments = self._workspace.graph_folder, placement, [self._files[i] for i in expected]
         try:
             with (

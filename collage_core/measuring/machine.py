@@ -155,7 +155,7 @@ class Machine:
 
 def _names_its_variables(backend: Backend, target: Target) -> bool:
     try:
-        named_variables(backend, target)
+        named_variables([backend], target)
     except WorkerError:  # measuring its kernels tells of it
         return False
     return True

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from collage_core.backend import Backend, BackendKind
-from collage_core.measuring.entrants import variables_of
+from collage_core.costs.host import named_variables
 from collage_core.onnx_backend.servant import Servant
 from collage_core.plugins import Registry
 from collage_core.target import Target
@@ -26,7 +26,7 @@ class Home:
         self.kinds = {name: b.info().kind for name, b in backends.items()}
         self.converters = registry.converters(backends, target)
         self.target = target
-        environment = variables_of(list(backends.values()), target)
+        environment = named_variables(list(backends.values()), target)
         self.definitions = registry.definitions
         self.servant = Servant(environment, registry.modules())
         self._numbers = itertools.count()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from collage_run.environment import tell_libraries
 from collage_run.executable import Executable
 
-from collage_core.backend import Backend, BackendKind, Kernel
+from collage_core.backend import Backend, BackendKind, Kernel, process_environment
 from collage_core.errors import BackendError, CollageError, PlacementError
 from collage_core.formats import CPU, Format
 from collage_core.ir import Graph, Subgraph, TensorType
@@ -48,9 +48,10 @@ def _built(
     progress: Callable[[int, int], None] | None,
     kept: KernelStore | None,
 ) -> Executable:
-    for backend in registry.available(placement.backends()):
-        if backend.info().kind is not BackendKind.REFERENCE:
-            tell_libraries(backend.environment(placement.target), backend.name)
+    libraries = [
+        b for b in registry.available(placement.backends()) if b.info().kind is not BackendKind.REFERENCE
+    ]
+    tell_libraries(process_environment(libraries, placement.target), " and ".join(b.name for b in libraries))
     devices = {name: registry.device(name) for name in (CPU, *placement.devices())}
     steps = schedule(graph, placement)
     for step in steps:

@@ -28,7 +28,7 @@ from collage_run.archives import check_size
 from collage_run.executable import Executable
 from collage_run.files import regular, replacing
 
-from collage_core.backend import Kernel, StoredKernel
+from collage_core.backend import Kernel, StoredKernel, process_environment
 from collage_core.errors import BundleError, CollageError
 from collage_core.formats import CPU
 from collage_core.ir import (
@@ -132,9 +132,8 @@ def export(bundle: Bundle, path: str | Path, registry: Registry | None = None) -
     """
     registry = registry or default_registry()
     executable = build(bundle.graph, bundle.placement, registry, kept=KernelStore())
-    environment: dict[str, str] = {}
-    for name in bundle.placement.backends():
-        environment |= registry.backend(name).environment(bundle.placement.target)
+    backends = [registry.backend(name) for name in bundle.placement.backends()]
+    environment = process_environment(backends, bundle.placement.target)
     if others := executable.program.arena_bytes.keys() - {CPU}:
         raise BundleError(f"cannot export {path}: kernels on {', '.join(others)} cannot be stored")
     stored: dict[Kernel, StoredKernel] = {}

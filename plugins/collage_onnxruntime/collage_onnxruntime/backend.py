@@ -91,7 +91,7 @@ class OnnxRuntimeBackend(Backend):
     ) -> StoredKernel | None:
         return _model(subgraph, variant, target).stored()
 
-    def environment(self, target: Target) -> Mapping[str, str]:
+    def environment_beside(self, target: Target) -> Mapping[str, str]:
         # Threads of GNU OpenMP spin for some 5 ms after a kernel of theirs, on a core that this library's
         # threads then want (docs/adr/0016): in executables with both they give it up after some 20 us.
         return {"GOMP_SPINCOUNT": "1000"}

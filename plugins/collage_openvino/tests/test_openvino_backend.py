@@ -61,7 +61,7 @@ node = helper.make_node("Relu", ["x"], ["o"])
 graph = from_model(helper.make_model(helper.make_graph([node], "g", [x], [o])))
 group, target = Subgraph(graph, graph.all_nodes), Target("cpu", 2)
 assert backend.info().available and peer.info().available and backend.variants(group, target)
-assert backend.environment(target) == {"GOMP_SPINCOUNT": "1000"}
+assert backend.environment_beside(target) == {"GOMP_SPINCOUNT": "1000"}
 assert "libopenvino" not in open("/proc/self/maps").read()
 backend.build(group, plain_variant(group), target)
 assert "libopenvino" in open("/proc/self/maps").read()
