@@ -77,6 +77,7 @@ def discovery(name: str, threads: int) -> list[str]:
     target = target_of(backend, threads)
     for ask in (backend.info, backend.patterns, backend.rules, lambda: backend.environment(target)):
         ask()
+    backend.environment_beside(target)
     _offers(Subject(backend, target, None), sample)
     faults = [f"it loads {path}" for path in sorted(_mapped() - loaded)]
     return faults + _changes(state, {})

@@ -118,12 +118,11 @@ class Conformance:
         _require(info.kind in kinds, f"its kind is {info.kind}, which is core's own")
         _require(bool(info.library_version), "it is available, and tells no version of its library")
         _require(bool(info.devices), "it runs on no device")
-        variables = backend.environment(subject.target)
-        texts = all(isinstance(t, str) for pair in variables.items() for t in pair)
-        _require(texts, f"environment() returns {dict(variables)!r}: texts by text are wanted")
-        _require(
-            variables == backend.environment(subject.target), "environment() says something else each time"
-        )
+        for ask in (backend.environment, backend.environment_beside):
+            variables, said = ask(subject.target), f"{ask.__name__}()"
+            texts = all(isinstance(t, str) for pair in variables.items() for t in pair)
+            _require(texts, f"{said} returns {dict(variables)!r}: texts by text are wanted")
+            _require(variables == ask(subject.target), f"{said} says something else each time")
         for kind, offered in ((BackendPattern, backend.patterns()), (PatternRule, backend.rules())):
             for one in offered:
                 _require(isinstance(one, kind), f"{one!r} is no {kind.__name__}")
