@@ -6,13 +6,16 @@ from collections.abc import Mapping
 
 import pytest
 
-from collage_core import Backend, BackendInfo, BackendKind, Target
+from collage_core import BackendInfo, BackendKind, Target
 from collage_core.backend import process_environment
 from collage_core.costs.host import named_variables
 from collage_core.errors import WorkerError
+from collage_core.reference import ReferenceBackend
 
 
-class _Named(Backend):
+class _Named(ReferenceBackend):
+    """Of which the variables count alone."""
+
     def __init__(self, name: str, kind: BackendKind = BackendKind.OPERATOR, beside: str = "1") -> None:
         self.name, self._kind, self._beside = name, kind, beside
 
