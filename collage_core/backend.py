@@ -36,14 +36,13 @@ import enum
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from collage_run.kernel import Bound, Kernel, StoredKernel
 
 from collage_core.errors import Refusal
-from collage_core.formats import CPU, Array, Format, device_of, plain
+from collage_core.formats import CPU, Format, device_of, plain
 from collage_core.ir.subgraph import Subgraph
 from collage_core.ir.types import TensorType
 from collage_core.target import Target
@@ -59,9 +58,6 @@ __all__ = [
     "BackendKind",
     "Bound",
     "Kernel",
-    "Peer",
-    "PeerInfo",
-    "PeerSession",
     "StoredKernel",
     "Tuned",
     "Variant",
@@ -354,63 +350,3 @@ def process_environment(backends: Iterable[Backend], target: Target) -> dict[str
     if sum(b.info().kind is not BackendKind.REFERENCE for b in backends) > 1:
         found |= {name: value for b in backends for name, value in b.environment_beside(target).items()}
     return found
-
-
-class PeerSession(ABC):
-    """A whole model loaded in a peer, its buffers bound."""
-
-    @abstractmethod
-    def set_inputs(self, inputs: Mapping[str, Array]) -> None:
-        """Copy new inputs in (by name of the graph's inputs, row-major)."""
-
-    @abstractmethod
-    def run(self) -> None:
-        """Run once; return when it is finished. This call is timed."""
-
-    @abstractmethod
-    def outputs(self) -> dict[str, Array]:
-        """Copies of the last run's outputs, by name."""
-
-
-@dataclass(frozen=True, slots=True)
-class PeerInfo:
-    """As `BackendInfo`, for a whole runtime that is only compared with."""
-
-    name: str
-    version: str
-    library_version: str | None
-    reason: str | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def available(self) -> bool:
-        return self.reason is None
-
-
-class Peer(ABC):
-    """A whole runtime that results are compared with, at its own best settings. `load` runs in a worker of
-    its own.
-    """
-
-    name: str
-
-    @abstractmethod
-    def info(self) -> PeerInfo:
-        """Cheap; loads nothing."""
-
-    @abstractmethod
-    def load(self, model: Path, target: Target) -> PeerSession:
-        """Load an ONNX file with static shapes for `target`, with exactly its threads, fp32 where the model
-        says fp32.
-        """
-
-    def load_beside(self, model: Path, target: Target, count: int) -> Sequence[PeerSession]:
-        """So many sessions that run beside each other, each in a thread of its own, with the target's threads
-        among them: as the runtime serves several requests at a time best. Otherwise as `load`.
-        """
-        share = replace(target, threads=max(1, target.threads // count))
-        return [self.load(model, share) for _ in range(count)]
-
-    def environment(self, target: Target) -> Mapping[str, str]:
-        """As `Backend.environment`."""
-        return {}

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
-from collage_core.backend import Bound, PeerSession, Variant, plain_variant
+from collage_core.backend import Bound, Variant, plain_variant
 from collage_core.errors import BackendError, InputError, Refusal
 from collage_core.formats import Array, Format, channels_last, empty, plain
 from collage_core.ir import Graph, Node, Operator, Subgraph, TensorType, bodies_of
 from collage_core.ir.bodies import closed
+from collage_core.peer import PeerSession
 
 __all__ = ["BufferedPeerSession", "Fault", "border_variants", "known_fault"]
 

@@ -20,9 +20,10 @@ from collections.abc import Sequence
 
 import pluggy
 
-from collage_core.backend import Backend, Peer
+from collage_core.backend import Backend
 from collage_core.devices import Device
 from collage_core.ir import Definition
+from collage_core.peer import Peer
 from collage_core.quantizer import Quantizer
 
 __all__ = [

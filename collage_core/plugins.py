@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 import pluggy
 
 from collage_core import hookspecs
-from collage_core.backend import CONTRACT, Backend, BackendInfo, Peer, PeerInfo
+from collage_core.backend import CONTRACT, Backend, BackendInfo
 from collage_core.devices import CpuDevice, Device, DeviceInfo
 from collage_core.discovery import left_out
 from collage_core.errors import BackendError, CollageError, Terminated, UnknownBackendError
 from collage_core.ir import Definition
+from collage_core.peer import Peer, PeerInfo
 from collage_core.placement import is_transfer, transfers_name
 from collage_core.quantizer import Quantizer
 from collage_core.standard_output import not_for_others

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from collage_core.backend import PeerInfo
 from collage_core.formats import Array
+from collage_core.peer import PeerInfo
 
 __all__ = ["Quantizer"]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collage_core.backend import BackendInfo, BackendKind, PeerInfo
+from collage_core.backend import BackendInfo, BackendKind
 from collage_core.doctor.finding import Finding, Level
+from collage_core.peer import PeerInfo
 from collage_core.plugins import Registry
 
 __all__ = ["libraries"]

@@ -9,12 +9,12 @@ from pathlib import Path
 from threading import Event
 from typing import NamedTuple, cast
 
-from collage_core.backend import PeerSession
 from collage_core.costs.check import Standard, compare_all, standards
 from collage_core.costs.seats import Divisible
 from collage_core.errors import BackendError
 from collage_core.formats import Array
 from collage_core.ir import load_stored
+from collage_core.peer import PeerSession
 from collage_core.placement import Placement
 from collage_core.plugins import default_registry
 from collage_core.runtime.session import load_arrays, opened

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from collage_core.backend import Peer
 from collage_core.costs.check import Standard, Within, standards
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.host import named_variables
 from collage_core.costs.seats import Contender
 from collage_core.measuring.beside import Load, open_peer_beside, open_placement_beside
 from collage_core.measuring.workspace import Workspace
+from collage_core.peer import Peer
 from collage_core.placement import Placement
 from collage_core.plugins import Registry
 from collage_core.runtime.plan import rounded_on_the_way

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from collage_core.backend import Peer
 from collage_core.costs.check import Difference, compare_all
 from collage_core.costs.limits import check_limits
 from collage_core.ir import Graph
@@ -14,6 +13,7 @@ from collage_core.measuring.comparison import Comparison, Contest, Plan
 from collage_core.measuring.entrants import peer_entrant, placement_entrant
 from collage_core.measuring.machine import Machine
 from collage_core.measuring.workspace import Workspace
+from collage_core.peer import Peer
 from collage_core.pipeline.proof import COLLAGE
 from collage_core.placement import Placement
 from collage_core.serving import Serving

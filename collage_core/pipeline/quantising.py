@@ -12,7 +12,6 @@ from typing import NamedTuple
 import onnx
 from collage_run.files import replacing
 
-from collage_core.backend import PeerInfo
 from collage_core.costs.check import largest_error
 from collage_core.costs.contributions import quantised_errors
 from collage_core.costs.recording import record, reference_values, reference_worker
@@ -28,6 +27,7 @@ from collage_core.ir.static import require_static
 from collage_core.ir.stored import MODEL_FILE
 from collage_core.measuring.progress import Progress, Silent
 from collage_core.measuring.temporary import TemporaryFolder
+from collage_core.peer import PeerInfo
 from collage_core.pipeline.calibration import samples_of
 from collage_core.pipeline.reading import read_model
 from collage_core.plugins import Registry, default_registry

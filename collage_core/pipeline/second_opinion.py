@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from collage_core.backend import Peer
 from collage_core.costs.check import compare, compare_all, standards
 from collage_core.costs.recording import disturbed_values, reference_values
 from collage_core.errors import DisagreementError, WorkerError
@@ -15,6 +14,7 @@ from collage_core.formats import Array
 from collage_core.ir import MODEL_FILE, Graph, TensorType, Value, save_stored
 from collage_core.measuring.progress import Progress
 from collage_core.measuring.temporary import TemporaryFolder
+from collage_core.peer import Peer
 from collage_core.runtime.session import open_peer, save_arrays
 from collage_core.target import Target
 from collage_core.worker import Worker

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from collage_run.executable import Context, Executable
 
-from collage_core.backend import PeerSession
 from collage_core.formats import Array
 from collage_core.ir import Graph, load_stored
+from collage_core.peer import PeerSession
 from collage_core.placement import Conversion, Group, Placement
 from collage_core.plugins import default_registry
 from collage_core.runtime.build import build

@@ -12,12 +12,12 @@ import pytest
 from fake_machine import FakeMachine
 
 from collage_core import Backend, BackendInfo, BackendKind, Registry
-from collage_core.backend import Peer, PeerInfo, PeerSession
 from collage_core.costs.lock import measuring_lock
 from collage_core.costs.processors import Look
 from collage_core.doctor import Finding, Level, examine
 from collage_core.doctor.libraries import libraries
 from collage_core.doctor.moves import moved_processors
+from collage_core.peer import Peer, PeerInfo, PeerSession
 from collage_core.plugins import hookimpl
 from collage_core.report.doctor import doctor_json, doctor_text
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from collage_core.backend import PeerSession
 from collage_core.errors import BackendError
 from collage_core.formats import Array
 from collage_core.ir.randomness import Drawn
 from collage_core.measuring.beside import Load, SessionsBeside
+from collage_core.peer import PeerSession
 from collage_core.pipeline.benchmark import ONE_SESSION, _ways
 from collage_core.serving import Serving
 

@@ -21,12 +21,12 @@ from collage_core import (
     Target,
     Variant,
 )
-from collage_core.backend import Peer, PeerInfo, PeerSession
 from collage_core.costs import CostRecord
 from collage_core.costs.check import Difference
 from collage_core.costs.ratio import ratio_as_it_came, ratio_of
 from collage_core.costs.sittings import SITTINGS, Sitting, Turn, sittings_to_json
 from collage_core.measuring.comparison import Comparison
+from collage_core.peer import Peer, PeerInfo, PeerSession
 from collage_core.pipeline.proof import COLLAGE
 from collage_core.plugins import hookimpl
 from collage_core.report.backends import backends_json

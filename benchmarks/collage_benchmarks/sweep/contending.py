@@ -11,12 +11,13 @@ from typing import Any
 from unittest import mock
 
 from collage_benchmarks.sweep.grid import PIECES, Choice, Use
-from collage_core.backend import Backend, PeerSession, plain_variant
+from collage_core.backend import Backend, plain_variant
 from collage_core.costs.seats import Contender
 from collage_core.errors import Refusal
 from collage_core.ir import Graph, Subgraph, load_stored
 from collage_core.measuring.entrants import placement_entrant
 from collage_core.measuring.workspace import Workspace
+from collage_core.peer import PeerSession
 from collage_core.placement import Group, Placement
 from collage_core.plugins import Registry, default_registry
 from collage_core.runtime.build import build

@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from collage_core.backend import Peer, PeerInfo, PeerSession
 from collage_core.errors import BackendError
 from collage_core.graph_library import BufferedPeerSession
 from collage_core.ir import TensorType
+from collage_core.peer import Peer, PeerInfo, PeerSession
 from collage_core.target import Target
 from collage_onnxruntime import __version__
 from collage_onnxruntime.session import (

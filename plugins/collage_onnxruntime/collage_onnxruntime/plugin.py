@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collage_core.backend import Backend, Peer
+from collage_core.backend import Backend
 from collage_core.ir import Definition
+from collage_core.peer import Peer
 from collage_core.plugins import hookimpl
 from collage_core.quantizer import Quantizer
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import onnx
 
-from collage_core.backend import PeerInfo
 from collage_core.errors import BackendError
 from collage_core.formats import Array
+from collage_core.peer import PeerInfo
 from collage_core.quantizer import Quantizer
 from collage_onnxruntime.peer import info_with
 

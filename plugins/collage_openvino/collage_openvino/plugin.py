@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collage_core.backend import Backend, Peer
+from collage_core.backend import Backend
+from collage_core.peer import Peer
 from collage_core.plugins import hookimpl
 
 __all__ = ["collage_backends", "collage_peers"]
