@@ -177,7 +177,7 @@ class Improving:
             self._is_closed = True
             self._gate.close()
             self._worker.interrupt()
-            for thread in self._threads:
+            for thread in [*self._threads]:
                 if thread.is_alive() and thread is not threading.current_thread():
                     thread.join()
             self._worker.kill()
@@ -238,7 +238,7 @@ class Improving:
                     return
                 # Nobody knows how long it stays quiet; as long again as it has been is a fair guess.
                 if found is not None and self._gate.quiet_s >= found["longest_s"]:
-                    self._swap(found)
+                    self._swap_apart(found)
                 else:
                     self._gate.go_on(_LOOK_EVERY_S)
 
@@ -262,6 +262,19 @@ class Improving:
             elif event["event"] == "phase":
                 self._state = replace(self._state, phase=event["name"])
             self._log.copy(event)
+
+    def _swap_apart(self, found: Mapping[str, Any]) -> None:
+        """In a thread that ends with it. OpenMP keeps threads for each that has run a kernel, and where those
+        of all are more than there are processors, they give up spinning: kernels of others wake late then.
+        """
+        self._threads.append(threading.Thread(target=self._swap_until_closed, args=(found,), daemon=True))
+        self._threads[-1].start()
+        self._threads[-1].join()
+        self._threads.pop()
+
+    def _swap_until_closed(self, found: Mapping[str, Any]) -> None:
+        with suppress(Closing):
+            self._swap(found)
 
     def _swap(self, found: Mapping[str, Any]) -> None:
         """Open what was found, and let it take over, unless it fails or answers otherwise."""

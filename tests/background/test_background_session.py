@@ -19,6 +19,7 @@ from collage_benchmarks.background_events import events_of, overlapping
 from processes import gone, is_guardian, state_of, wait_until
 
 from collage_core import Background, BackgroundState, Context, Session
+from collage_core.background.opening import opened
 from collage_core.errors import CollageError
 from collage_core.worker.worker import family
 
@@ -101,6 +102,21 @@ def test_what_is_better_takes_over(improved: Improved) -> None:
     assert [e["label"] for e in events if e["event"] == "swap"] == ["better"]
     assert not overlapping(events)
     assert all(e["error"] is None for e in events if e["event"] == "request")
+
+
+def test_who_has_opened_it_is_gone(improved: Improved, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a thread that has run a kernel OpenMP keeps others, which count against those of requests."""
+    by: list[threading.Thread] = []
+
+    def opened_by(*arguments: Any) -> Any:
+        by.append(threading.current_thread())
+        return opened(*arguments)
+
+    monkeypatch.setattr("collage_core.background.improving.opened", opened_by)
+    improved.told.find(*improved.better)
+    assert wait_until(lambda: _state(improved).swaps == 1)
+    assert wait_until(lambda: not by[0].is_alive())
+    assert _state(improved).state in ("running", "paused")
 
 
 def test_what_is_found_last_takes_over_after_the_end(improved: Improved) -> None:
