@@ -69,10 +69,16 @@ class SessionsBeside(PeerSession):
         self._threads = ThreadPoolExecutor(len(sessions)) if len(sessions) > 1 else None
 
     def set_inputs(self, inputs: Mapping[str, Array]) -> None:
-        """And run each: one that is quick may leave no request to the others, which are asked for answers."""
+        """And run each: one that is quick may leave no request to the others, which are asked for answers.
+        In the threads that run them later: what OpenMP keeps for another one would count against theirs.
+        """
         for session in self._sessions:
             session.set_inputs(inputs)
-            session.run()
+        if self._threads is None:
+            self._sessions[0].run()
+            return
+        for done in [self._threads.submit(session.run) for session in self._sessions]:
+            done.result()
 
     def run(self) -> None:
         waiting = count()  # `next` is one step for all threads
@@ -97,8 +103,9 @@ class SessionsBeside(PeerSession):
                 session.run()
 
         answering = [self._threads.submit(answer, session) for session in others] if self._threads else []
+        parts_ms = cast(Divisible, first).parts_ms
         try:
-            return cast(Divisible, first).parts_ms()
+            return self._threads.submit(parts_ms).result() if self._threads else parts_ms()
         finally:
             is_over.set()
             for done in answering:
