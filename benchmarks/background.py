@@ -19,11 +19,12 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -100,17 +101,9 @@ def main() -> int:
     return 0 if is_right and found["over_optimize"] <= _ALLOWED else 1
 
 
-@contextmanager
-def _home(folder: Path) -> Iterator[None]:
+def _home(folder: Path) -> AbstractContextManager[object]:
     """Costs and compiled kernels are kept there meanwhile."""
-    before = os.environ.get("COLLAGE_HOME")
-    os.environ["COLLAGE_HOME"] = str(folder)
-    try:
-        yield
-    finally:
-        del os.environ["COLLAGE_HOME"]
-        if before is not None:
-            os.environ["COLLAGE_HOME"] = before
+    return mock.patch.dict(os.environ, {"COLLAGE_HOME": str(folder)})
 
 
 def _requests(args: argparse.Namespace, model: Path) -> dict[str, Any]:

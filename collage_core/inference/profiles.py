@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from collage_run.executable import check_array
+from collage_run.executable import check_inputs, check_output
 
 from collage_core.errors import InputError
 from collage_core.formats import Array
@@ -77,14 +77,9 @@ class _Padded:
 
     def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, Array]:
         """As `Profile.run`."""
-        if unknown := inputs.keys() - self.inputs.keys():
-            raise InputError(f"the model has no input {min(unknown)!r}; its inputs: {', '.join(self.inputs)}")
-        for name, type in self.inputs.items():
-            check_array("input", name, inputs.get(name), type)
+        check_inputs(inputs, self.inputs)
         for name, array in outputs.items():
-            check_array("output", name, array, self.buffers[name])
-            if not array.flags.writeable:
-                raise InputError(f"output {name!r} is read-only")
+            check_output(name, array, self.buffers[name])
         with self._profile.contexts.lent() as context:
             for name, held in context.inputs.items():
                 if name in self._padding:

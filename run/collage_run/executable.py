@@ -19,7 +19,7 @@ from collage_run.open_outputs import cut
 from collage_run.program import Call, Place, Program
 from collage_run.types import TensorType
 
-__all__ = ["Context", "Executable", "Inputs", "check_array"]
+__all__ = ["Context", "Executable", "Inputs", "check_array", "check_inputs", "check_output"]
 
 Inputs = Mapping[str, Array] | Sequence[Array] | Array
 """Arrays by input name, or in the order of the model's inputs, or the only one."""
@@ -166,7 +166,7 @@ class Context:
             raise self._failed(call, _said(error)) from error
 
     def _bring(self, inputs: Inputs, outputs: Mapping[str, Array] | None) -> None:
-        given = _named(inputs, self._input_types)
+        given = check_inputs(inputs, self._input_types)
         if outputs is not None:
             self._check_outputs(outputs)
         for name, destination in self.inputs.items():
@@ -194,9 +194,7 @@ class Context:
                     f"output {name!r} has shape {list(array.shape)}, and may become {list(type.shape)}: "
                     "give it an array of that shape, and ask `valid` what it holds"
                 )
-            check_array("output", name, array, type)
-            if not array.flags.writeable:
-                raise InputError(f"output {name!r} is read-only")
+            check_output(name, array, type)
 
 
 def _said(error: Exception) -> str:
@@ -353,7 +351,7 @@ def _types(held: Mapping[str, Place] | Mapping[str, Place | Array]) -> Mapping[s
     return {name: _type_of(one) for name, one in held.items()}
 
 
-def _named(inputs: Inputs, types: Mapping[str, TensorType]) -> Mapping[str, Array]:
+def check_inputs(inputs: Inputs, types: Mapping[str, TensorType]) -> Mapping[str, Array]:
     """The inputs by name, checked; InputError says what is wrong with which."""
     if isinstance(inputs, np.ndarray):
         inputs = [inputs]
@@ -377,6 +375,13 @@ def _named(inputs: Inputs, types: Mapping[str, TensorType]) -> Mapping[str, Arra
 def _type_of(held: Place | Array) -> TensorType:
     dtype = held.format.dtype if isinstance(held, Place) else held.dtype.name
     return TensorType(dtype, held.shape)
+
+
+def check_output(name: str, array: Array, type: TensorType) -> None:
+    """InputError, naming the array, unless it is of that type and can be written to."""
+    check_array("output", name, array, type)
+    if not array.flags.writeable:
+        raise InputError(f"output {name!r} is read-only")
 
 
 def check_array(role: str, name: str, array: Array | None, type: TensorType) -> None:

@@ -121,8 +121,8 @@ def _is_cut_by_what_is_computed(whole: Graph, node: Node) -> bool:
     return any(v and not whole.is_constant(v) for v in numbers)
 
 
-def _is_static(whole: Graph, values: Iterable[str]) -> bool:
-    return all(whole.type_of(v).is_static for v in values if v)
+def _is_static(graph: Graph, values: Iterable[str]) -> bool:
+    return all(graph.type_of(v).is_static for v in values if v)
 
 
 def _ready(part: Graph, sources: Collection[int]) -> list[Node]:
@@ -133,7 +133,7 @@ def _ready(part: Graph, sources: Collection[int]) -> list[Node]:
         is_behind = not behind.isdisjoint(n.inputs)
         if n.id in sources or is_behind:
             behind.update(v for v in n.outputs if v)
-        if n.id in sources and not is_behind and all(part.type_of(v).is_static for v in n.inputs if v):
+        if n.id in sources and not is_behind and _is_static(part, n.inputs):
             found.append(n)
     return found
 
