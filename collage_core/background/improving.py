@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,10 @@ from collage_core.clock import VARIABLE, Pauses
 from collage_core.errors import CollageError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir import TensorType
-from collage_core.runtime import Bundle, Executable, backends_of
+from collage_core.runtime import Bundle, Executable, Loaded, backends_of
 from collage_core.runtime.bundle import read_profiles
+from collage_core.runtime.threads import OwnThreads, in_a_thread_that_ends, own_threads
+from collage_core.target import Target
 from collage_core.worker import Worker
 
 __all__ = ["Improving"]
@@ -43,16 +47,17 @@ class Improving:
     replace, and takes over between two requests. A fork of this process steers nothing, and answers with what
     it has.
 
-    path: of a model, or of a bundle, which `load` opens. make: what serves with an executable. threads: None
-    for the bundle's, or all. A model's first answer is waited for. CollageError where there is none.
+    path: of a model, or of a bundle, which `load` opens. make: what serves with an executable, run in these
+    threads. threads: None for the bundle's, or all. A model's first answer is waited for. CollageError where
+    there is none.
     """
 
     def __init__(
         self,
         path: str | Path,
         options: Background,
-        load: Callable[[], Executable],
-        make: Callable[[Executable], Answering],
+        load: Callable[[], Sequence[Loaded]],
+        make: Callable[[Executable, OwnThreads], Answering],
         threads: int | None,
     ) -> None:
         self._options = options
@@ -71,6 +76,7 @@ class Improving:
         self._sample: tuple[dict[str, Array], dict[str, Array]] | None = None
         """The first request that what answers now was given, and its answers."""
         source = Path(path).absolute()
+        bundle: Bundle | None = None
         if is_bundle(source):
             bundles = read_profiles(source)
             if len(bundles) > 1 or bundles[0].rows is not None:
@@ -78,7 +84,13 @@ class Improving:
             (bundle,) = bundles
             if bundle.serving is not None:
                 raise CollageError(f"{source} was made for throughput, and in the background latency counts")
-            self._answering, self._digest = make(load()), bundle.placement.digest
+        target = Target.default() if bundle is None else bundle.placement.target
+        self._own: OwnThreads | None = own_threads(threads or target.threads)
+        """In which all placements run: those of the one before would count against the next one's."""
+        if bundle is not None:
+            (loaded,) = load()
+            self._answering = make(loaded.executable, self._own)
+            self._digest = bundle.placement.digest
         self._log = EventLog(options.log)
         self._told = Told()
         self._pauses, self._pauses_descriptor = Pauses.anonymous()
@@ -100,6 +112,7 @@ class Improving:
             threading.Thread(target=self._optimise, args=arguments, name="collage-optimise", daemon=True),
             threading.Thread(target=self._attend, name="collage-background", daemon=True),
         ]
+        atexit.register(self.close)
         try:
             self._threads[0].start()
             if self._answering is None:
@@ -170,11 +183,12 @@ class Improving:
         """
         if os.getpid() != self._owner:
             return
-        if threading.current_thread() in self._threads:  # a session that nobody holds may be collected there
-            threading.Thread(target=self.close, name="collage-close").start()
+        if threading.current_thread() in self._threads or (self._own is not None and self._own.is_one):
+            self.close_apart()  # this thread is waited for
             return
         if not self._is_closed:
             self._is_closed = True
+            atexit.unregister(self.close)
             self._gate.close()
             self._worker.interrupt()
             for thread in [*self._threads]:
@@ -187,6 +201,14 @@ class Improving:
             self._let_go()
         if self._answering is not None:
             self._answering.close()
+        self._own = None
+
+    def close_apart(self) -> None:
+        """As `close`, in a thread of its own: a session that nobody holds may be collected anywhere, in the
+        midst of what `close` waits for.
+        """
+        with suppress(RuntimeError):  # at the end of the interpreter, which closes it by itself
+            threading.Thread(target=self.close, name="collage-close").start()
 
     def _let_go(self) -> None:
         self._log.close()
@@ -200,7 +222,8 @@ class Improving:
             is_over = self._is_over
             self._listen()
             if self._next is not None:
-                self._swap({**self._next, "longest_s": 0.0})  # nobody can ask yet
+                # Nobody can ask yet.
+                in_a_thread_that_ends(partial(self._swap, {**self._next, "longest_s": 0.0}))
             elif is_over:
                 reason = self._failure or self._state.reason
                 raise CollageError(reason or "nothing was found that answers")
@@ -264,9 +287,7 @@ class Improving:
             self._log.copy(event)
 
     def _swap_apart(self, found: Mapping[str, Any]) -> None:
-        """In a thread that ends with it. OpenMP keeps threads for each that has run a kernel, and where those
-        of all are more than there are processors, they give up spinning: kernels of others wake late then.
-        """
+        """In a thread that ends with it: see `OwnThreads`."""
         self._threads.append(threading.Thread(target=self._swap_until_closed, args=(found,), daemon=True))
         self._threads[-1].start()
         self._threads[-1].join()
@@ -285,7 +306,8 @@ class Improving:
             with self._gate.work(found["longest_s"]):
                 bundle, executable = opened(found["path"], self._gate.between, found["digest"])
                 self._gate.between()
-                answering = self._make(executable)
+                assert self._own is not None  # until this thread has been waited for
+                answering = self._make(executable, self._own)
                 self._gate.between()
                 if (reason := self._refusal(bundle, answering)) is None:
                     before, self._answering, self._sample = self._answering, answering, None

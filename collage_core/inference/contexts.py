@@ -1,65 +1,71 @@
-"""Contexts of an executable, lent to one call at a time."""
+"""Contexts of an executable, each run by one thread at a time."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from collage_core.errors import CollageError, StepError
 from collage_core.formats import Array
 from collage_core.runtime import Context, Executable
+from collage_core.runtime.threads import OwnThreads
 
 __all__ = ["Contexts"]
 
+_Result = TypeVar("_Result")
+_CLOSED = "this session is closed"
+
 
 class Contexts:
-    """As many as calls run beside each other: they are kept for the next ones. most: of calls that run at a
-    time, the others wait; None for no limit.
-    """
+    """As many as calls run beside each other in a session's threads: they are kept for the next ones."""
 
-    def __init__(self, executable: Executable, most: int | None = None) -> None:
+    def __init__(self, executable: Executable, threads: OwnThreads) -> None:
         """Run once on zeros, so that the first request is no slower."""
         self.executable = executable
-        self._seats = nullcontext() if most is None else threading.BoundedSemaphore(most)
-        self._lock = threading.Lock()
-        self._is_closed = False
-        first = executable.context()
-        first.warm_up()
-        self._free = [first]
+        self._threads: OwnThreads | None = threads
+        self._free: list[Context] = []
+        self.lend(Context.warm_up)
 
     def close(self) -> None:
         """Let go of kernels and buffers. A call that is running ends well; another one is refused."""
-        with self._lock:
-            self._is_closed = True
-            self._free.clear()
-            self.executable.close()
+        self._threads = None
+        self._free.clear()
+        self.executable.close()
 
     def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, Array]:
         """As `Context.run`, on one that nobody else runs. Returns what is valid of the outputs."""
-        with self.lent() as context:
+
+        def run(context: Context) -> dict[str, Array]:
             context.run(inputs, outputs)
             return context.valid(outputs)
 
-    @contextmanager
-    def lent(self) -> Iterator[Context]:
-        """CollageError where it is closed."""
-        with self._seats:
-            with self._lock:
-                if self._is_closed:
-                    raise CollageError("this session is closed")
-                context = self._free.pop() if self._free else None
-            context = context or self.executable.context()
-            try:
-                yield context
-            except StepError:  # its device may have to be started again: see `Executable`
-                raise
-            except BaseException:
-                self._keep(context)
-                raise
+        return self.lend(run)
+
+    def lend(self, work: Callable[[Context], _Result]) -> _Result:
+        """What is done with one that nobody else runs. CollageError where they are closed."""
+        threads = self._threads
+        if threads is None:
+            raise CollageError(_CLOSED)
+        return threads.run(lambda: self._lent(work))
+
+    def _lent(self, work: Callable[[Context], _Result]) -> _Result:
+        if self._threads is None:  # while this waited
+            raise CollageError(_CLOSED)
+        try:
+            context = self._free.pop()  # no lock: it would be held for ever in a fork
+        except IndexError:
+            context = self.executable.context()
+        try:
+            done = work(context)
+        except StepError:  # its device may have to be started again: see `Executable`
+            raise
+        except BaseException:
             self._keep(context)
+            raise
+        self._keep(context)
+        return done
 
     def _keep(self, context: Context) -> None:
-        with self._lock:
-            if not self._is_closed:
-                self._free.append(context)
+        self._free.append(context)
+        if self._threads is None:
+            self._free.clear()

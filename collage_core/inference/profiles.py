@@ -14,7 +14,7 @@ from collage_core.inference.binding import OPEN
 from collage_core.inference.contexts import Contexts
 from collage_core.ir import TensorType
 from collage_core.ir.row_axes import RowAxes
-from collage_core.runtime import Loaded, backends_of
+from collage_core.runtime import Context, Loaded, backends_of
 from collage_core.runtime.profiles import Shapes, fitting, shapes_text
 
 __all__ = ["Profile", "Profiles"]
@@ -30,9 +30,8 @@ class Profile:
 
     def __init__(self, loaded: Loaded) -> None:
         """Run once on zeros, so that the first request is no slower."""
-        sessions = None if loaded.serving is None else loaded.serving.sessions
         self.executable = loaded.executable
-        self.contexts = Contexts(loaded.executable, sessions)
+        self.contexts = Contexts(loaded.executable, loaded.threads)
         self.rows = loaded.rows
         self.inputs = loaded.executable.inputs
         self.outputs = loaded.executable.outputs
@@ -80,7 +79,8 @@ class _Padded:
         check_inputs(inputs, self.inputs)
         for name, array in outputs.items():
             check_output(name, array, self.buffers[name])
-        with self._profile.contexts.lent() as context:
+
+        def run(context: Context) -> dict[str, Array]:
             for name, held in context.inputs.items():
                 if name in self._padding:
                     held[self._input_cuts[name]] = inputs[name]
@@ -91,6 +91,8 @@ class _Padded:
             for name, array in outputs.items():
                 np.copyto(array, context.outputs[name][self._output_cuts.get(name, ...)])
             return context.valid(outputs)
+
+        return self._profile.contexts.lend(run)
 
 
 def _with(type: TensorType, axis: int | None, size: int) -> TensorType:

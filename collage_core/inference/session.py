@@ -20,7 +20,7 @@ from collage_core.formats import Array
 from collage_core.inference.binding import IOBinding, NodeArg, empty_of
 from collage_core.inference.contexts import Contexts
 from collage_core.inference.profiles import Profiles
-from collage_core.runtime import load, load_profiles
+from collage_core.runtime import load_profiles
 
 if TYPE_CHECKING:
     from collage_core.background import Background, BackgroundState, Improving
@@ -37,9 +37,9 @@ class Session:
     A bundle of several profiles serves the shapes that these have, and fewer rows where that is proven to be
     the same (docs/adr/0047).
 
-    May be called by several threads at once: each call has buffers of its own, which are kept for the next
-    one. Of a bundle made for throughput so many calls run beside each other as it was made for; the others
-    wait. It is a context manager; `close` lets go of all.
+    May be called by several threads at once. Kernels run in threads of their own, which sessions of the
+    process share (docs/adr/0050): as many calls beside each other as there are processors for, or as a bundle
+    for throughput was made for. The others wait. It is a context manager; `close` lets go of all.
     """
 
     def __init__(
@@ -65,15 +65,14 @@ class Session:
         threads = getattr(sess_options, "intra_op_num_threads", 0) or None
         self._profiles: Profiles | Improving
         if optimize is None:
-            self._profiles = Profiles(
-                load_profiles(path, allow_code=allow_code, expect=expect, threads=threads)
-            )
+            loaded = load_profiles(path, allow_code=allow_code, expect=expect, threads=threads)
+            self._profiles = Profiles(loaded)
         else:
             from collage_core.background import Background, Improving
 
-            opened = partial(load, path, allow_code=allow_code, expect=expect, threads=threads)
+            opened = partial(load_profiles, path, allow_code=allow_code, expect=expect, threads=threads)
             self._profiles = Improving(path, Background.of(optimize), opened, Contexts, threads)
-            weakref.finalize(self, self._profiles.close)
+            weakref.finalize(self, self._profiles.close_apart).atexit = False
 
     def __enter__(self) -> Session:
         return self

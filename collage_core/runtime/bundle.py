@@ -244,18 +244,20 @@ def read_profiles(path: str | Path, *, check_weights: bool = False) -> tuple[Bun
     return read_all(path, check_weights=check_weights)
 
 
-def told_in(path: str | Path, executable: Executable) -> tuple[RowAxes | None, Serving | None]:
-    """Rows and serving of an exported bundle that was loaded: see `Bundle`. BundleError for what does not fit
-    it.
+def told_in(path: str | Path, executable: Executable) -> tuple[RowAxes | None, Serving | None, int]:
+    """Rows and serving of an exported bundle that was loaded (see `Bundle`), and for how many threads it was
+    made. BundleError for what does not fit it.
     """
     try:
         with FileIO(path, opener=regular) as file, zipfile.ZipFile(file) as archive:
-            _check_size(archive.getinfo(_MANIFEST), os.fstat(file.fileno()).st_size)
+            for name in (_MANIFEST, _PLACEMENT):
+                _check_size(archive.getinfo(name), os.fstat(file.fileno()).st_size)
             manifest = json.loads(archive.read(_MANIFEST))
+            threads = Placement.from_json(json.loads(archive.read(_PLACEMENT))).target.threads
         types = {**executable.inputs, **executable.buffers}
         shapes = {name: type.static_shape for name, type in types.items()}
         told = manifest.get("rows")
-        return None if told is None else RowAxes.from_json(told, shapes), _serving(manifest)
+        return None if told is None else RowAxes.from_json(told, shapes), _serving(manifest), threads
     except Exception as error:  # a damaged file makes readers of ZIP and JSON raise anything
         raise BundleError(f"{path}: its manifest is damaged ({one_line(error)})") from None
 

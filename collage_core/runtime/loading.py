@@ -19,6 +19,7 @@ from collage_core.runtime.bundle import Bundle, chosen, read_all, told_in
 from collage_core.runtime.kept import KernelStore
 from collage_core.runtime.origin import differences
 from collage_core.runtime.profiles import Shapes
+from collage_core.runtime.threads import OwnThreads, in_a_thread_that_ends, own_threads
 from collage_core.serving import Serving
 from collage_core.target import Target
 
@@ -27,13 +28,13 @@ __all__ = ["Loaded", "backends_of", "differences_here", "load", "load_profiles"]
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """An executable of a bundle, the rows of inputs that may be padded to its shape, and how requests are to
-    be served (see `Bundle`).
+    """An executable of a bundle, the threads that are to run it, and the rows of inputs that may be padded to
+    its shape (see `Bundle`).
     """
 
     executable: Executable
+    threads: OwnThreads
     rows: RowAxes | None = None
-    serving: Serving | None = None
 
 
 def load(
@@ -60,15 +61,15 @@ def load(
     def one(profiles: Sequence[Bundle]) -> list[Bundle]:
         return [chosen(profiles, path, shapes)]
 
-    (loaded,) = _loaded(path, registry, allow_code, expect, threads, one)
+    (loaded,) = _loaded(path, registry, allow_code, expect, threads, one, _called)
     return loaded.executable
 
 
 def load_profiles(
     path: str | Path, *, allow_code: bool = False, expect: str | None = None, threads: int | None = None
 ) -> list[Loaded]:
-    """As `load`, all that a bundle has. An exported one has one."""
-    return _loaded(path, None, allow_code, expect, threads, list)
+    """As `load`, all that a bundle has, without running a kernel in this thread. An exported one has one."""
+    return _loaded(path, None, allow_code, expect, threads, list, in_a_thread_that_ends)
 
 
 def backends_of(executables: Sequence[Executable]) -> list[str]:
@@ -84,14 +85,19 @@ def _loaded(
     expect: str | None,
     threads: int | None,
     choose: Callable[[Sequence[Bundle]], list[Bundle]],
+    build_in: Callable[[Callable[[], list[Executable]]], list[Executable]],
 ) -> list[Loaded]:
+    """build_in: a thread for what runs kernels: weights are packed."""
     if threads is not None:
         Target(threads=threads)  # or it is no number of threads
     verify = expect is not None
     if allow_code and (verify or exported.brings_code(path)):
         try:
-            executable = exported.load(path, allow_code=True, expect=expect, threads=threads)
-            return [Loaded(executable, *told_in(path, executable))]
+            (executable,) = build_in(
+                lambda: [exported.load(path, allow_code=True, expect=expect, threads=threads)]
+            )
+            rows, serving, made_for = told_in(path, executable)
+            return [Loaded(executable, _own_threads(serving, threads or made_for, made_for), rows)]
         except (OtherTargetError, BackendUnavailableError) as error:
             warnings.warn(printable(f"{error}: its kernels are built anew"), stacklevel=3)
         verify = True
@@ -106,10 +112,26 @@ def _loaded(
         warnings.warn(printable(difference), stacklevel=3)
     placements = [replace(profile.placement, target=target) for profile in profiles]
     kept = KernelStore()
+    executables = build_in(
+        lambda: [
+            build(profile.graph, placement, registry, kept=kept)
+            for profile, placement in zip(profiles, placements, strict=True)
+        ]
+    )
+    made_for = profiles[0].placement.target.threads
     return [
-        Loaded(build(profile.graph, placement, registry, kept=kept), profile.rows, profile.serving)
-        for profile, placement in zip(profiles, placements, strict=True)
+        Loaded(executable, _own_threads(profile.serving, target.threads, made_for), profile.rows)
+        for profile, executable in zip(profiles, executables, strict=True)
     ]
+
+
+def _called(work: Callable[[], list[Executable]]) -> list[Executable]:
+    return work()
+
+
+def _own_threads(serving: Serving | None, threads: int, made_for: int) -> OwnThreads:
+    """On as many threads as it was made for, a bundle for throughput has no more calls beside each other."""
+    return own_threads(threads, None if serving is None or threads != made_for else serving.sessions)
 
 
 def differences_here(bundle: Bundle, path: str | Path, registry: Registry) -> list[str]:

@@ -119,6 +119,28 @@ def test_who_has_opened_it_is_gone(improved: Improved, monkeypatch: pytest.Monke
     assert _state(improved).state in ("running", "paused")
 
 
+def test_no_caller_runs_a_kernel(improved: Improved, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor who looks whether what was found is right, and as fast."""
+    ran: list[threading.Thread] = []
+    execute = Context._execute
+
+    def executed(context: Context) -> None:
+        ran.append(threading.current_thread())
+        execute(context)
+
+    monkeypatch.setattr(Context, "_execute", executed)
+    improved.ask()
+    improved.told.find(*improved.better)
+    assert wait_until(lambda: _state(improved).swaps == 1)
+    improved.ask()
+    assert len(ran) > 10
+    assert len({*ran}) == 1
+    assert ran[0] is not threading.current_thread()
+    improved.session.close()
+    ran[0].join(20)
+    assert not ran[0].is_alive()
+
+
 def test_what_is_found_last_takes_over_after_the_end(improved: Improved) -> None:
     assert wait_until(lambda: _computes(improved))
     np.testing.assert_array_equal(improved.ask(), _X)
@@ -210,7 +232,7 @@ def test_dropped_it_leaves_nobody(improved: Improved) -> None:
     del session
     gc.collect()
     assert wait_until(lambda: all(map(gone, pids)))
-    assert not _threads()
+    assert wait_until(lambda: not _threads())
 
 
 def test_a_fork_steers_nothing(improved: Improved) -> None:

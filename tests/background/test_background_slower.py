@@ -18,15 +18,16 @@ from collage_core.ir import TensorType
 class _Sleeping:
     """Answers after so many seconds."""
 
-    def __init__(self, takes_s: float) -> None:
+    def __init__(self, takes_s: float, *others_s: float) -> None:
+        """others_s: of further runs, in turn."""
         type = {"y": TensorType("float32", (2,))}
         self.executable: Any = SimpleNamespace(outputs=type, buffers=type)
         self.runs = 0
-        self._takes_s = takes_s
+        self._takes_s = (takes_s, *others_s)
 
     def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, Array]:
         self.runs += 1
-        time.sleep(self._takes_s)
+        time.sleep(self._takes_s[self.runs % len(self._takes_s)])
         return dict(outputs)
 
     def close(self) -> None:
@@ -43,6 +44,11 @@ def test_both_run_in_turn_and_the_slower_one_is_told(takes_s: float, is_slower: 
     if found is not None:
         assert "in this process it takes" in found
     assert before.runs == after.runs == len(slices) / 2
+
+
+def test_what_others_do_meanwhile_is_not_held_against_it() -> None:
+    before, after = _Sleeping(0.001), _Sleeping(0.001, 0.01)
+    assert slower(cast(Answering, after), cast(Answering, before), {}, lambda: None) is None
 
 
 def test_a_little_of_what_takes_no_time_is_nothing() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from chain_optimization import BACKENDS, CHAIN, Recorder
 
-from collage_core import Constraints, Optimization, Session, Target, build, optimize
+from collage_core import Constraints, Context, Optimization, Session, Target, build, optimize
 from collage_core.errors import BackendError, CollageError
 from collage_core.inference.profiles import Profile
 from collage_core.pipeline import throughput
@@ -93,7 +93,7 @@ def test_two_sessions_answer_twice_as_much_where_threads_gain_nothing(
     assert {*BACKENDS} <= {*took_part} <= {*BACKENDS, "reference"}
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.usefixtures("slow")
 def test_one_session_has_all_threads_where_that_answers_more(
@@ -166,15 +166,19 @@ def test_a_way_that_fails_leaves_the_others(
 
 
 @pytest.mark.usefixtures("libraries")
-def test_a_session_runs_as_many_calls_as_the_bundle_was_made_for(parse: Parse, tmp_path: Path) -> None:
-    found = optimize(parse(CHAIN), backends=["reference"], costs=tmp_path / "c.sqlite", rounds=0)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_session_runs_as_many_calls_as_there_are_processors_for(
+    parse: Parse, tmp_path: Path, threads: int
+) -> None:
+    costs, target = tmp_path / "c.sqlite", Target("cpu", threads)
+    found = optimize(parse(CHAIN), backends=["reference"], target=target, costs=costs, rounds=0)
     plain, served = tmp_path / "plain.collage", tmp_path / "served.collage"
     save(Bundle(found.graph, found.placement), plain)
-    save(Bundle(found.graph, found.placement, serving=Serving(8, 2)), served)
+    save(Bundle(found.graph, found.placement, serving=Serving(8, 1)), served)
     assert read(plain).serving is None
-    assert read(served).serving == Serving(8, 2)
-    assert _at_once(plain) == 4
-    assert _at_once(served) == 2
+    assert read(served).serving == Serving(8, 1)
+    assert _at_once(plain) == min(4, max(1, Target.default().threads // threads))
+    assert _at_once(served) == 1, "no more than it was made for"
 
 
 def _at_once(path: Path) -> int:
@@ -183,21 +187,20 @@ def _at_once(path: Path) -> int:
     with Session(path) as session:
         profile = session._profiles.of({"x": _X})
         assert isinstance(profile, Profile)
-        lent = profile.contexts.lent
+        lend = profile.contexts.lend
 
-        def call() -> None:
+        def work(context: Context) -> None:
             nonlocal most, running
-            with lent() as context:
-                with lock:
-                    running += 1
-                    most = max(most, running)
-                    lock.notify_all()
-                    lock.wait_for(lambda: running >= 4, timeout=0.5)
-                context.run({"x": _X})
-                with lock:
-                    running -= 1
+            with lock:
+                running += 1
+                most = max(most, running)
+                lock.notify_all()
+                lock.wait_for(lambda: running >= 4, timeout=0.5)
+            context.run({"x": _X})
+            with lock:
+                running -= 1
 
-        threads = [threading.Thread(target=call) for _ in range(4)]
+        threads = [threading.Thread(target=lend, args=(work,)) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
