@@ -41,6 +41,7 @@ def test_who_starts_first_and_is_slow_is_seen_at_that_place(equal: Any) -> None:
         assert equal._row("later", others) == f"| later | {-slow / 2:+.2f} +- 0.00 | 0 of 18 |"
 
 
+@pytest.mark.ci
 def test_a_comparison_runs_and_is_told_by_name_and_by_place() -> None:
     command = [
         sys.executable,

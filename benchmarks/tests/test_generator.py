@@ -75,7 +75,7 @@ def _leaves_outputs_unused(case: Case) -> bool:
 @pytest.mark.parametrize(
     ("first", "count"),
     [
-        (1_000_060, 3),
+        pytest.param(1_000_060, 3, marks=pytest.mark.ci),
         pytest.param(1_000_120, 17, marks=pytest.mark.slow),
         pytest.param(1_000_020, 17, marks=pytest.mark.slow),
         pytest.param(1_000_066, 10, marks=pytest.mark.ci),

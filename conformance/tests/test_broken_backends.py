@@ -186,6 +186,7 @@ def test_a_crash_in_a_process_of_pytest_is_a_fault(tmp_path: Path) -> None:
     assert found["checks"]["declarations"]["passed"] == 1
 
 
+@pytest.mark.ci
 def test_each_backend_of_a_run_has_its_own_table(tmp_path: Path) -> None:
     source = "from collage_conformance import Conformance\n"
     for number, backend in enumerate(("sound", "Rare", "sound")):
@@ -219,7 +220,7 @@ def test_the_table_is_written_into_a_readme(tmp_path: Path) -> None:
     assert "at most 1 from each source" in text
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_table_of_some_checks_is_not_written(tmp_path: Path) -> None:
     readme, text = tmp_path / "README.md", "<!-- conformance: sound -->\n<!-- /conformance -->\n"
     readme.write_text(text)

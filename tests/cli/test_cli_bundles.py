@@ -196,7 +196,7 @@ def test_a_report_of_another_placement(
     assert "groups, in order" in told
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_report_of_before_steps_were_timed_in_place(
     optimised: Optimised, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

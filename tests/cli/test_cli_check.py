@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Mistake
 
+pytestmark = pytest.mark.ci
+
 sys.path.append(str(Path(__file__).parent / "plugins"))
 
 _MODEL = """<ir_version: 10, opset_import: ["" : 20]> g (float[8] x) => (float y) {
@@ -255,7 +257,6 @@ def test_a_missing_backend_and_one_that_fails(
         default_registry.cache_clear()
 
 
-@pytest.mark.ci
 def test_what_a_user_has_optimised(optimised: Optimised) -> None:
     """With libraries that compile and are called, in as many sittings as fit into ten seconds."""
     collage = optimised.collage

@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import onnx
 import pytest
+from small_models import relu_model
 
 from collage_core.cli.main import main
 
@@ -107,14 +109,15 @@ def test_another_file_or_none(
         ("pin: [foo]", "pin foo: expected NAME=VALUE"),
     ],
 )
-def test_mistakes(folder: Path, mistake: Mistake, optimised: Optimised, text: str, said: str) -> None:
+def test_mistakes(folder: Path, mistake: Mistake, text: str, said: str) -> None:
     Path("collage.yaml").write_text(text)
-    assert said in mistake("optimize", optimised.model)
+    onnx.save(relu_model(), "m.onnx")
+    assert said in mistake("optimize", "m.onnx")
 
 
-def test_what_reads_no_settings_goes_on(folder: Path, optimised: Optimised) -> None:
+def test_what_reads_no_settings_goes_on(folder: Path, bundle: Path) -> None:
     Path("collage.yaml").write_text("what: ever")
-    assert main(["explain", str(optimised.bundle)]) == 0
+    assert main(["explain", str(bundle)]) == 0
     assert main(["backends"]) == 0
     with pytest.raises(SystemExit) as ended:
         main(["optimize", "--help"])

@@ -81,6 +81,7 @@ except BundleError as error:
 """
 
 
+@pytest.mark.ci
 def test_no_room_for_a_bundle(tmp_path: Path) -> None:
     large, kept = tmp_path / "large.collage", tmp_path / "kept.collage"
     save(_bundle(50_000), large)
@@ -128,6 +129,7 @@ with CostDatabase(sys.argv[1]) as database:
 """
 
 
+@pytest.mark.ci
 def test_no_room_for_a_cost(tmp_path: Path) -> None:
     path = tmp_path / "costs.sqlite"
     result = _with_small_files(_FILL, 300_000, path)
@@ -160,6 +162,7 @@ def _optimize_with_small_files(collage: Collage, limit_bytes: int, model: Path) 
     return lines[-1]
 
 
+@pytest.mark.ci
 def test_no_room_for_the_costs_of_a_model(model: Path, collage: Collage) -> None:
     """What had been stored before is there the next time."""
     filled = collage.home / "costs.sqlite"
@@ -173,6 +176,7 @@ def test_no_room_for_the_costs_of_a_model(model: Path, collage: Collage) -> None
         assert len(database) >= before
 
 
+@pytest.mark.ci
 def test_no_room_for_the_weights_on_their_way_to_a_worker(collage: Collage) -> None:
     path = collage.folder / "m.onnx"
     onnx.save(to_model(_bundle(50_000).graph), path)
@@ -181,6 +185,7 @@ def test_no_room_for_the_weights_on_their_way_to_a_worker(collage: Collage) -> N
     assert said.endswith("/original: File too large")
 
 
+@pytest.mark.ci
 def test_databases_that_are_none(model: Path, collage: Collage, refused: Refused, mistake: Mistake) -> None:
     path = collage.folder / "costs.sqlite"
     with CostDatabase(path):
@@ -222,6 +227,7 @@ def test_databases_that_are_none(model: Path, collage: Collage, refused: Refused
     assert path.read_bytes() == before
 
 
+@pytest.mark.ci
 def test_damaged_databases_are_read_or_refused(tmp_path: Path) -> None:
     path = tmp_path / "costs"
     with CostDatabase(path) as database:
@@ -234,6 +240,7 @@ def test_damaged_databases_are_read_or_refused(tmp_path: Path) -> None:
     assert 10 < int(result.stdout.split()[-1]) < 190, "some of the damage must matter, and some must not"
 
 
+@pytest.mark.ci
 def test_texts_in_a_database_that_are_no_utf_8(tmp_path: Path) -> None:
     path = tmp_path / "costs"
     key = CostKey("kernel", "k", "v", "a", {}, Policy())
@@ -275,6 +282,7 @@ def protected(tmp_path: Path) -> Iterator[Path]:
     path.chmod(0o755)
 
 
+@pytest.mark.ci
 def test_files_and_folders_that_may_only_be_read(protected: Path) -> None:
     def started(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -305,6 +313,7 @@ def test_files_and_folders_that_may_only_be_read(protected: Path) -> None:
     assert {p: p.read_bytes() for p in protected.iterdir()} == before
 
 
+@pytest.mark.ci
 def test_a_database_that_is_locked_for_long(
     model: Path, tmp_path: Path, mistake: Mistake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,6 +329,7 @@ def test_a_database_that_is_locked_for_long(
     holder.close()
 
 
+@pytest.mark.ci
 def test_progress_that_cannot_be_written_is_dropped(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from collage_command import Optimised
 
+pytestmark = pytest.mark.ci
+
 
 def test_text_json_and_pictures_tell_the_same(optimised: Optimised, tmp_path: Path) -> None:
     html, dot = tmp_path / "report.html", tmp_path / "report.dot"

@@ -45,6 +45,7 @@ def test_bad_models(what: str, tmp_path: Path, mistake: Mistake) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.ci
 def test_as_processes(collage: Collage, refused: Refused) -> None:
     bundle = collage.folder / "m.collage"
     bundle.write_bytes(b"PK\x03\x04 what was there before")
@@ -61,6 +62,7 @@ def test_as_processes(collage: Collage, refused: Refused) -> None:
     assert bundle.read_bytes() == b"PK\x03\x04 what was there before"
 
 
+@pytest.mark.ci
 def test_no_model_at_all(collage: Collage, refused: Refused) -> None:
     whole = relu_model().SerializeToString()
     path = collage.folder / "m.onnx"
@@ -388,6 +390,7 @@ def test_a_constant_of_the_right_length_is_read() -> None:
     require_static(from_model(model))
 
 
+@pytest.mark.ci
 def test_names_that_the_terminal_cannot_show(tmp_path: Path) -> None:
     model = relu_model()
     model.graph.node[0].name = "größe"

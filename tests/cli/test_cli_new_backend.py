@@ -89,14 +89,8 @@ def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param("operator", marks=pytest.mark.ci),
-        pytest.param("graph", marks=pytest.mark.slow),
-        pytest.param("device", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 def test_from_nothing_to_a_green_kit(kind: str, tmp_path: Path) -> None:
     """What docs/writing-a-plugin.md begins with, line by line, in an environment of its own."""
     environment = tmp_path / "environment"

@@ -77,6 +77,7 @@ def test_a_backend_kept_from_an_operator_and_a_node_pinned(place: Place, optimis
     assert report["search"]["cached"] > 0
 
 
+@pytest.mark.ci
 def test_pins_that_cannot_be(optimised: Optimised, mistake: Mistake) -> None:
     model = optimised.model
     assert "no node is named 'nope'" in mistake("optimize", model, "--pin", "nope=dnnl")

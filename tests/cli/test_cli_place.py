@@ -108,7 +108,7 @@ def test_a_group_is_moved_to_another_backend(placing: Placing) -> None:
     _assert_same_answers(placing.output, placing.bundle)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_what_is_left_open_is_found(placing: Placing) -> None:
     node = "/maxpool/MaxPool"
     pin = {"nodes": [node], "backend": "reference"}
@@ -154,6 +154,7 @@ def test_kept_together(placing: Placing) -> None:
     assert second in group["nodes"]
 
 
+@pytest.mark.ci
 def test_mistakes(
     optimised: Optimised, mistake: Mistake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,8 +81,9 @@ def test_a_node_stays_as_it_is(network: tuple[Path, Path], capsys: pytest.Captur
     assert "no node is named 'nobody'" in capsys.readouterr().err
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("max_error", [2e-2, 5e-3])
+@pytest.mark.parametrize(
+    "max_error", [pytest.param(2e-2, marks=pytest.mark.slow), pytest.param(5e-3, marks=pytest.mark.ci)]
+)
 def test_an_error_is_held_by_as_many_nodes_as_it_takes(
     network: tuple[Path, Path], capsys: pytest.CaptureFixture[str], max_error: float
 ) -> None:

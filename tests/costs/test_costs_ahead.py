@@ -19,6 +19,8 @@ from collage_core.formats import channels_last, plain
 from collage_core.ir import Graph, Subgraph, from_model, save_stored
 from collage_core.target import Target
 
+pytestmark = pytest.mark.ci
+
 PLUGIN = "costs_ahead_backend"
 QUICK = Policy(warmup_runs=1, min_runs=3, max_runs=3, max_seconds=0.1)
 MANY = 60

@@ -140,13 +140,16 @@ _FAULTS: list[tuple[str, list[str]]] = [
     ("in the whole: raise", ["step bad: nodes 1 failed: RuntimeError: no more runs today"]),
     ("in the whole: wrong", ["bad: output 'y' has error"]),
 ]
-_ALWAYS = {"crash", "raise in variants"}
-"""One of a kind; `nox -s ci` tries the others, most of which tests of jobs know as well."""
+_ALWAYS = {"crash", "hang", "raise in variants", "overrun", "wrong", "late", "in the whole: wrong"}
+"""One of a kind; the nightly session tries the others, most of which tests of jobs know as well."""
 
 
 @pytest.mark.parametrize(
     ("fault", "reasons"),
-    [pytest.param(*case, marks=() if case[0] in _ALWAYS else pytest.mark.ci) for case in _FAULTS],
+    [
+        pytest.param(*case, marks=pytest.mark.ci if case[0] in _ALWAYS else pytest.mark.slow)
+        for case in _FAULTS
+    ],
 )
 def test_a_fault_costs_the_faulty_backend_only(
     collage: Collage,
@@ -181,6 +184,7 @@ def test_a_fault_costs_the_faulty_backend_only(
     assert not list(collage.temporary.glob("collage-*"))
 
 
+@pytest.mark.ci
 def test_without_a_fault_the_fast_backend_is_chosen(
     collage: Collage, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

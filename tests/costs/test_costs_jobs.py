@@ -36,6 +36,8 @@ from collage_core.ir import Graph, from_model, save_stored
 from collage_core.target import Target
 from collage_core.worker import RemoteError
 
+pytestmark = pytest.mark.ci
+
 SpawningExecutor = partial(ProcessPoolExecutor, 2, multiprocessing.get_context("spawn"))
 GOOD_PLUGIN = "costs_faulty_backends"
 

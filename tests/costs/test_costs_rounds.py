@@ -18,7 +18,7 @@ from collage_core.costs.sittings import Sitting, Turn
 from collage_core.errors import WorkerError
 from collage_core.worker import Worker
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.ci, pytest.mark.alone]
 
 runners = importlib.import_module("costs_odd_backend")
 

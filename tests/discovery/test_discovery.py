@@ -87,8 +87,13 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("fault", _FAULTS)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(f, marks=pytest.mark.ci if f in ("crashes", "hangs", "odd") else pytest.mark.slow)
+        for f in _FAULTS
+    ],
+)
 def test_one_that_cannot_be_asked_costs_itself(site: Site, fault: str) -> None:
     source, reason = _FAULTS[fault]
     site.install("acme", source)

@@ -23,6 +23,8 @@ from collage_core.runtime import Bundle, read, save
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Answer, Parse
 
+pytestmark = pytest.mark.ci
+
 
 def _children() -> set[int]:
     """Of all threads of this process."""
@@ -36,7 +38,6 @@ def _is_right(found: Optimization, model: onnx.ModelProto, answer: Answer, x: Ar
     return np.allclose(told, y, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.ci
 def test_every_better_answer_can_be_kept_and_used(parse: Parse, answer: Answer, tmp_path: Path) -> None:
     model = parse(
         """(float[1,16,20,20] x) => (float y) {
@@ -90,7 +91,6 @@ def test_every_better_answer_can_be_kept_and_used(parse: Parse, answer: Answer, 
     assert found.comparison.records["collage"].ok
 
 
-@pytest.mark.ci
 @pytest.mark.usefixtures("libraries")
 def test_the_first_answer_is_told_and_nothing_slower_after_it(
     parse: Parse, answer: Answer, tmp_path: Path
@@ -108,7 +108,6 @@ def test_the_first_answer_is_told_and_nothing_slower_after_it(
     assert all(_is_right(best, parse(CHAIN), answer, x) for best in told)
 
 
-@pytest.mark.ci
 @pytest.mark.usefixtures("libraries")
 def test_what_is_recalled_is_told_at_the_end_or_when_it_is_interrupted(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -169,7 +168,6 @@ def test_where_only_the_reference_has_run_something_else_is_tried_whatever_the_t
     assert _is_right(found, parse(CHAIN), answer, np.linspace(-1.0, 1.0, 8, dtype=np.float32))
 
 
-@pytest.mark.ci
 @pytest.mark.usefixtures("libraries")
 def test_thorough_without_time_for_all_of_it_still_answers(
     parse: Parse, answer: Answer, tmp_path: Path
@@ -187,7 +185,6 @@ def test_a_model_of_constants_alone_is_an_answer(parse: Parse, tmp_path: Path) -
     assert c.tolist() == [1.0, 2.0]
 
 
-@pytest.mark.ci
 @pytest.mark.usefixtures("libraries")
 def test_what_a_budget_has_cut_short_is_gone_on_with(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -209,7 +206,6 @@ def test_what_a_budget_has_cut_short_is_gone_on_with(
     assert again.counts["known"] == measured.counts["measured"] > 0, "it goes on from there"
 
 
-@pytest.mark.ci
 @pytest.mark.alone
 @pytest.mark.usefixtures("libraries")
 @pytest.mark.parametrize("after", [1, 2])

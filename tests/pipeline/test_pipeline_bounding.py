@@ -26,6 +26,8 @@ from collage_core.pipeline.singles import measure_singles, single
 from collage_core.search import OpLevelSearch
 from collage_core.search.searcher import SearchResult, SearchTask
 
+pytestmark = pytest.mark.ci
+
 _PROBLEMS, _ORDINARY = 500, 75
 
 _SEEDS = [

@@ -18,6 +18,8 @@ from onnx import numpy_helper
 
 from collage_core.formats import Array
 
+pytestmark = pytest.mark.ci
+
 
 @dataclass(frozen=True)
 class Found:

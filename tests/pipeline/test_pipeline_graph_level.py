@@ -103,7 +103,7 @@ def test_from_recorded_costs_a_seed_gives_the_same_search(parse: Parse, costs: P
     assert not again.comparison.measured
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_an_operator_that_the_library_lacks_costs_only_that_one(parse: Parse, tmp_path: Path) -> None:
     text = "(float[8] x) => (float y) { [a] a = Relu(x) [b] b = Neg(a) [c] y = Exp(b) }"
     found = _optimize(parse, text, tmp_path / "c.sqlite")
@@ -112,7 +112,7 @@ def test_an_operator_that_the_library_lacks_costs_only_that_one(parse: Parse, tm
     assert report["declined"]["pairs"] == ["c: it has no Exp"]
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_library_that_dies_when_asked_costs_only_that_operator(parse: Parse, tmp_path: Path) -> None:
     text = "(float[8] x) => (float y) { [a] a = Tan(x) [b] b = Neg(a) [c] y = Abs(b) }"
     found = _optimize(parse, text, tmp_path / "c.sqlite")
@@ -163,7 +163,7 @@ def test_a_library_that_takes_too_long_to_open_is_opened_once(
     )
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_constraints_hold_at_the_graph_level_too(parse: Parse, tmp_path: Path) -> None:
     for constraints in (
         Constraints(pins={"a": "operators"}, excluded=[("reference", None)]),
@@ -187,7 +187,7 @@ def test_a_library_alone_gets_the_whole_graph(parse: Parse, tmp_path: Path) -> N
     assert found.mix.predicted_ms == pytest.approx(18, rel=0.5)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_plugin_brings_a_search(parse: Parse, tmp_path: Path) -> None:
     found = _optimize(parse, _CHAIN, tmp_path / "c.sqlite", "backwards")
     assert found.second_level is not None

@@ -75,7 +75,7 @@ def test_a_mix_that_times_well_in_parts_is_found_out_when_it_runs(parse: Parse, 
     assert not any(c.measured for c in again.comparisons)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_mix_that_fails_as_a_whole_loses_too(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +87,7 @@ def test_a_mix_that_fails_as_a_whole_loses_too(
     assert result.comparison.records["collage"].ok
 
 
+@pytest.mark.ci
 def test_a_placement_that_cannot_run_is_no_result(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +123,7 @@ class _Compared:
         return SimpleNamespace(title=title, recalled=lambda *_: Comparison(records, True))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("has_time", [True, False])
 def test_a_second_call_has_those_sit_who_sat_in_the_first(
     has_time: bool, parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -143,6 +145,7 @@ def test_a_second_call_has_those_sit_who_sat_in_the_first(
     assert [c.get(LEFT_OUT) for c in compared] == [everybody if has_time else None] * 2
 
 
+@pytest.mark.ci
 def test_a_call_that_ended_before_has_not_said_who_sits(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +172,7 @@ def test_a_call_that_ended_before_has_not_said_who_sits(
         assert compare.ran[LEFT_OUT] == sorted([COLLAGE, "left+reference", "reference", "right+reference"])
 
 
+@pytest.mark.ci
 def test_who_asks_for_so_many_rounds_has_no_more(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,8 @@ from collage_core.search.cost import breakdown, total_ms
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Answer, Parse
 
+pytestmark = pytest.mark.ci
+
 _TARGET = Target("cpu", 1)
 _ATTENTION = """(float[1,16,32] x) => (float y) {
     [q] q = MatMul(x, wq)
@@ -231,7 +233,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.ci
 def test_the_process_of_optimize_loads_no_vendor_library(parse: Parse, tmp_path: Path) -> None:
     model = parse(
         """(float[1,8,8,8] x) => (float y) {

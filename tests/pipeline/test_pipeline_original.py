@@ -30,6 +30,8 @@ from collage_core.worker import Worker, WorkerCrash
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Parse
 
+pytestmark = pytest.mark.ci
+
 _TARGET = Target("cpu", 1)
 _X: dict[str, Array] = {"x": np.linspace(-3, 3, 8, dtype=np.float32)}
 

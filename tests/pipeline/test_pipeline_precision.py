@@ -123,7 +123,7 @@ def test_nothing_is_rounded_that_was_not_asked_for(parse: Parse, tmp_path: Path)
     assert "offered with 'x', which is float32[4,64], as float16:plain" in refused
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_placement_says_what_it_may_round_to(parse: Parse, tmp_path: Path) -> None:
     found = _optimize(parse, tmp_path / "c.sqlite", _HALVES)
     data: dict[str, Any] = json.loads(json.dumps(found.placement.to_json()))
@@ -136,6 +136,7 @@ def test_a_placement_says_what_it_may_round_to(parse: Parse, tmp_path: Path) -> 
     assert Placement.from_json(data).target == Target("cpu", 1), "written before there were any"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("dtype", ["float16", "int8", "nonsense"])
 def test_a_conversion_rounds_to_nothing_else_either(parse: Parse, dtype: str) -> None:
     """Whoever has written it into a placement, on the way between two formats of the value's own type."""
@@ -150,6 +151,7 @@ def test_a_conversion_rounds_to_nothing_else_either(parse: Parse, dtype: str) ->
         assert rounded_on_the_way(graph, allowed) == {"float16"}
 
 
+@pytest.mark.ci
 def test_a_type_of_the_models_own_is_no_rounding(parse: Parse) -> None:
     text = "(float[4,64] x, float16[4,64] h) => (float y, float16 z) { [n] y = Neg(x) [m] z = Neg(h) }"
     graph = normalise(from_model(parse(text)))
@@ -183,28 +185,33 @@ def test_a_network_is_held_to_what_rounding_makes_of_it(parse: Parse, tmp_path: 
     assert record.error > 2e-2, "more than the tolerance, and no more than rounding does"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("given", [["float16"], {"float16"}, ("float16", "float16")])
 def test_targets_that_allow_the_same_are_one(given: Any) -> None:
     assert Target("cpu", 1, given) == _HALVES
     assert hash(Target("cpu", 1, given)) == hash(_HALVES)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("given", ["sim", None, 5, (5,)])
 def test_what_are_no_devices_is_refused(given: Any) -> None:
     with pytest.raises(CollageError, match="is a tuple of devices' names"):
         Target("cpu", 1, (), given)
 
 
+@pytest.mark.ci
 def test_devices_go_by_their_names() -> None:
     assert Target("cpu", 1, (), ("B", "a", "cpu")).devices == ("cpu", "a", "b")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("given", ["float16", None, 5, ("int8",), ("half",), (5,)])
 def test_what_is_no_precision_is_refused(given: Any) -> None:
     with pytest.raises(CollageError, match=r"is a tuple of float types|is no precision to store floats in"):
         Target("cpu", 1, given)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("stored", "dtype", "rank", "can"),
     [

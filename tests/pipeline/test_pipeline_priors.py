@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from collage_core import CostDatabase, Target, optimize
 from collage_core.costs.record import CostRecord
 from collage_core.measuring.estimates import Estimates
@@ -16,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    import pytest
-
     from collage_core.candidates import CandidateSet
     from collage_core.costs.roofline import Peaks
     from tests.pipeline.conftest import Parse
+
+pytestmark = pytest.mark.ci
 
 _TARGET = Target("cpu", 1)
 

@@ -18,6 +18,8 @@ from collage_core.report.summary import optimization_json
 from collage_core.report.text import explain_text
 from collage_core.testing import make_model, node
 
+pytestmark = pytest.mark.ci
+
 X = np.linspace(-1, 1, 20, dtype=np.float32).reshape(4, 5)
 
 
@@ -53,7 +55,6 @@ def placed(backend: str, costs: Path, rounds: int, notes: Notes | None = None) -
     )
 
 
-@pytest.mark.ci
 @pytest.mark.usefixtures("dice")
 def test_other_numbers_are_right_and_the_seed_is_told(tmp_path: Path) -> None:
     notes = Notes()

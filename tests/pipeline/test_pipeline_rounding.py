@@ -73,13 +73,15 @@ def _rounded(graph: Graph, placement: Placement) -> set[str]:
 @pytest.mark.parametrize(
     ("max_error", "rounded"),
     [
-        pytest.param(1e-2, "ab", id="all", marks=pytest.mark.ci),
+        pytest.param(1e-2, "ab", id="all"),
         pytest.param(1e-4, "b", id="some"),
-        pytest.param(1e-8, "", id="nothing", marks=pytest.mark.ci),
+        pytest.param(1e-8, "", id="nothing"),
     ],
 )
 @pytest.mark.parametrize(
-    "effort", [NORMAL, pytest.param(THOROUGH, marks=pytest.mark.ci)], ids=lambda e: e.name
+    "effort",
+    [pytest.param(NORMAL, marks=pytest.mark.ci), pytest.param(THOROUGH, marks=pytest.mark.slow)],
+    ids=lambda e: e.name,
 )
 def test_what_is_rounded_hangs_on_the_error_that_is_allowed(
     parse: Parse, tmp_path: Path, max_error: float, rounded: str, effort: Effort
@@ -121,6 +123,7 @@ def test_inputs_that_are_held_out_decide(parse: Parse, tmp_path: Path) -> None:
     assert found.spent.samples == 2
 
 
+@pytest.mark.ci
 def test_every_place_does_what_rounding_it_does(parse: Parse) -> None:
     graph = normalise(from_model(parse(_TWO_WAYS)))
     sites = [(v, "float16") for v in ("x", "z", "a", "b", "k", "c")]
@@ -143,6 +146,7 @@ def test_every_place_does_what_rounding_it_does(parse: Parse) -> None:
     assert found["b", "float16"] < 1e-4 * found["a", "float16"]
 
 
+@pytest.mark.ci
 def test_any_beginning_is_spread_over_all() -> None:
     sites = [(str(i), "float16") for i in range(33)]
     order = [int(v) for v, _ in spread_out(sites)]
@@ -154,6 +158,7 @@ def test_any_beginning_is_spread_over_all() -> None:
     assert spread_out(sites[:1]) == sites[:1]
 
 
+@pytest.mark.ci
 def test_what_was_not_measured_is_as_bad_as_its_worse_neighbour() -> None:
     sites = [(v, "float16") for v in "abcdef"]
     filled = filled_in(sites, {sites[1]: 4.0, sites[4]: 1.0})
@@ -164,6 +169,7 @@ def test_what_was_not_measured_is_as_bad_as_its_worse_neighbour() -> None:
 _GOOD = {"x": np.arange(512, dtype=np.float32).reshape(2, 4, 64), "z": np.ones((2, 4, 64), np.float32)}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
@@ -189,12 +195,14 @@ def test_a_calibration_that_does_not_fit(
         samples_of(graph, given)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("max_error", [0.0, -1.0, 1.0, math.nan, math.inf])
 def test_an_error_that_is_none(parse: Parse, tmp_path: Path, max_error: float) -> None:
     with pytest.raises(CollageError, match="max_error must be above 0 and below 1"):
         _within(parse, tmp_path, max_error)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("max_error", ["0.01", True])
 def test_an_error_that_is_no_number(parse: Parse, tmp_path: Path, max_error: Any) -> None:
     with pytest.raises(CollageError, match=f"max_error is a number, not {max_error!r}"):
@@ -220,6 +228,7 @@ def test_a_price_is_added_to_what_rounds_and_to_nothing_else(parse: Parse, tmp_p
     assert rounding
 
 
+@pytest.mark.ci
 def test_rounding_adds_up_as_the_reference_has_it(parse: Parse) -> None:
     """Of places that have nothing to do with each other, the squares of the errors add up, about."""
     graph = normalise(
@@ -292,8 +301,14 @@ def nan(outputs, expected):
 """
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize(("limit", "rounded"), [(1.0, "ab"), (1e-4, "b"), (1e-9, "")])
+@pytest.mark.parametrize(
+    ("limit", "rounded"),
+    [
+        pytest.param(1.0, "ab", marks=pytest.mark.slow),
+        pytest.param(1e-4, "b", marks=pytest.mark.ci),
+        pytest.param(1e-9, "", marks=pytest.mark.slow),
+    ],
+)
 def test_a_metric_of_a_person_decides(parse: Parse, tmp_path: Path, limit: float, rounded: str) -> None:
     """It jumps from 0 to 1 where an element is off by more than `limit`; what is allowed lies between."""
     file = tmp_path / "metrics.py"
@@ -308,6 +323,7 @@ def test_a_metric_of_a_person_decides(parse: Parse, tmp_path: Path, limit: float
     assert (again.placement.digest, again.counts["measured"]) == (found.placement.digest, 0)
 
 
+@pytest.mark.ci
 def test_a_metric_that_fails_is_named(parse: Parse, tmp_path: Path) -> None:
     file = tmp_path / "metrics.py"
     file.write_text(_METRIC)
@@ -319,6 +335,7 @@ def test_a_metric_that_fails_is_named(parse: Parse, tmp_path: Path) -> None:
         _within(parse, tmp_path, 0.5, metric=metric_in(f"{file}:nan"), effort=QUICK)
 
 
+@pytest.mark.ci
 def test_metrics_that_are_not_there(parse: Parse, tmp_path: Path) -> None:
     file = tmp_path / "metrics.py"
     for place, why in {
@@ -349,6 +366,7 @@ def test_metrics_that_are_not_there(parse: Parse, tmp_path: Path) -> None:
         Metric.of(lambda outputs, expected: limit)
 
 
+@pytest.mark.ci
 def test_a_metric_is_known_by_its_source(tmp_path: Path) -> None:
     file = tmp_path / "metrics.py"
     file.write_text(_METRIC.replace("LIMIT", "1"))

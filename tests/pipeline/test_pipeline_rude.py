@@ -35,8 +35,10 @@ class Notes(Silent):
         self.told.append(text)
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("name", _SAID)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.ci if n in ("leaves", "odd") else pytest.mark.slow) for n in _SAID],
+)
 def test_it_costs_itself_and_is_told(name: str, parse: Parse, tmp_path: Path) -> None:
     registry, notes = Registry([importlib.import_module("pipeline_rude_backends")]), Notes()
     found = optimize(

@@ -91,7 +91,7 @@ def test_who_there_was_no_time_for_is_compared_by_the_next_call(
     assert len(found.comparison.records) > 2
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.usefixtures("libraries")
 def test_normal_confirms_and_thorough_measures_everything(parse: Parse, tmp_path: Path) -> None:
     measured: dict[str, int] = {}
@@ -151,9 +151,14 @@ def calibrating(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return asked
 
 
-@pytest.mark.ci
 @pytest.mark.usefixtures("libraries")
-@pytest.mark.parametrize(("budget_s", "measures"), [(60.0, [False, False]), (600.0, [False, True])])
+@pytest.mark.parametrize(
+    ("budget_s", "measures"),
+    [
+        pytest.param(60.0, [False, False], marks=pytest.mark.slow),
+        pytest.param(600.0, [False, True], marks=pytest.mark.ci),
+    ],
+)
 def test_calibrating_waits_until_there_is_time_for_it(
     parse: Parse,
     tmp_path: Path,
@@ -167,7 +172,7 @@ def test_calibrating_waits_until_there_is_time_for_it(
     assert calibrating == measures, "what is known is looked up first"
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.usefixtures("libraries")
 def test_what_cannot_matter_is_not_calibrated_by_the_next_call_either(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrating: list[bool]
@@ -194,7 +199,7 @@ def test_what_is_recalled_is_of_the_same_constants(
     assert found[2].mix == found[1].mix
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.usefixtures("libraries")
 def test_what_was_found_before_calibrating_is_not_recalled_after_it(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -21,6 +21,8 @@ from collage_core.report.text import tuning_text
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Parse
 
+pytestmark = pytest.mark.ci
+
 _TARGET = Target("cpu", 1)
 _NO_REFERENCE = Constraints(excluded=(("reference", None),))
 _THREE = "(float[8] x) => (float y) { [a] a = Relu(x) [b] b = Neg(a) [c] y = Relu(b) }"
@@ -126,7 +128,6 @@ def test_it_stops_when_nothing_is_left_to_try(parse: Parse) -> None:
     assert [(r.tuned and r.tuned.trials, r.reason) for r in tuning.results] == [(40, None)] * 2
 
 
-@pytest.mark.ci
 def test_the_budget_ends_it_and_what_was_found_is_kept(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
     _place(parse, _TWO)  # so that no time goes into measuring
     monkeypatch.setenv("COLLAGE_TEST_STEP_S", "11")

@@ -55,6 +55,7 @@ def test_equals_integer_program_where_crossings_cost(name: str) -> None:
     assert found.total_ms == pytest.approx(total_ms(problem, chosen), abs=len(chosen) * ROUNDING_MS)
 
 
+@pytest.mark.ci
 @settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 2**32),

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 
 _FREE = {"launch_us": 0.1, "transfer_us": 0.1, "link_bytes_per_us": 1e9, "memory_bytes_per_us": 1e9}
 
-pytestmark = pytest.mark.ci
 
-
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("costs", "devices"),
     [
@@ -67,6 +66,7 @@ def test_it_goes_where_arithmetic_says(
     assert all(t["bytes"] == 4 * 64 * 64 and t["cost_ms"] > 0 for t in told["transfers"])
 
 
+@pytest.mark.ci
 def test_the_border_moves_with_the_cost_of_the_way(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +83,7 @@ def test_the_border_moves_with_the_cost_of_the_way(
 _SIDES = {"a": 32, "b": 160, "c": 800}
 
 
+@pytest.mark.slow
 def test_the_border_is_where_declared_and_recorded_costs_put_it(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +132,7 @@ def _there_us(side: int) -> float:
     return declared().run_us(side**2, 2 * 4 * side**2)
 
 
+@pytest.mark.ci
 def test_each_runs_what_it_is_good_at(parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A product takes 0.26 ms there, and NumPy a tenth of that; the rest takes 2 us there. Once products take
     nothing either, the border moves to the model's ends.
@@ -173,6 +175,7 @@ def test_each_runs_what_it_is_good_at(parse: Parse, tmp_path: Path, monkeypatch:
             assert np.allclose(outputs["y"], right, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_groups_and_crossings_are_calibrated_with_the_device(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +194,7 @@ def test_groups_and_crossings_are_calibrated_with_the_device(
     assert not again.costs.measured
 
 
+@pytest.mark.ci
 def test_what_the_device_computes_in_halves_only_is_rounded_on_the_host(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +223,7 @@ def test_what_the_device_computes_in_halves_only_is_rounded_on_the_host(
     assert np.allclose(build(found.graph, found.placement)(x)["y"], right, atol=1e-2 * np.abs(right).max())
 
 
+@pytest.mark.ci
 def test_nobody_is_asked_to_convert_where_he_does_not_run(parse: Parse, tmp_path: Path) -> None:
     target = Target("cpu", 1, ("float16",), ("sim",))
     found = optimized(parse(CHAIN), tmp_path, target=target)
@@ -233,6 +238,7 @@ def test_nobody_is_asked_to_convert_where_he_does_not_run(parse: Parse, tmp_path
         assert set(devices) == expected, backend
 
 
+@pytest.mark.ci
 def test_transfers_are_priced_as_they_are_declared(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,11 +249,13 @@ def test_transfers_are_priced_as_they_are_declared(
         assert c.cost_ms == pytest.approx((3 + 4 * 64 * 64 / 1000) / 1e3, rel=1e-6)
 
 
+@pytest.mark.ci
 def test_a_second_call_measures_nothing(parse: Parse, tmp_path: Path) -> None:
     assert optimized(parse(CHAIN), tmp_path).costs.measured
     assert not optimized(parse(CHAIN), tmp_path).costs.measured
 
 
+@pytest.mark.slow
 def test_another_device_is_compared_anew(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +268,7 @@ def test_another_device_is_compared_anew(
     assert measured == [True, False, True]
 
 
+@pytest.mark.ci
 def test_a_registry_of_ones_own(parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is installed, and nobody names the plugin."""
     monkeypatch.delenv(PLUGINS_VARIABLE)
@@ -271,12 +280,14 @@ def test_a_registry_of_ones_own(parse: Parse, tmp_path: Path, monkeypatch: pytes
     assert found.comparison.records["collage"].ok
 
 
+@pytest.mark.ci
 def test_costs_of_the_processor_serve_with_and_without_the_device(parse: Parse, tmp_path: Path) -> None:
     optimized(parse(CHAIN), tmp_path, target=Target("cpu", 1), backends=["dnnl", "reference"])
     found = optimized(parse(CHAIN), tmp_path, backends=["dnnl", "reference"])
     assert not found.costs.measured
 
 
+@pytest.mark.ci
 def test_halves_on_the_device(parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where its memory is what takes time, values lie there as halves, and become that before they come: the
     processor takes less for it.
@@ -294,6 +305,7 @@ def test_halves_on_the_device(parse: Parse, tmp_path: Path, monkeypatch: pytest.
     assert found.comparison.records["collage"].ok
 
 
+@pytest.mark.slow
 def test_bounds_rule_nothing_out_that_the_device_could_do_faster(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,11 +317,13 @@ def test_bounds_rule_nothing_out_that_the_device_could_do_faster(
     assert devices_of(bounded) == devices_of(full)
 
 
+@pytest.mark.ci
 def test_a_device_that_is_not_here_is_named(parse: Parse, tmp_path: Path) -> None:
     with pytest.raises(CollageError, match=r"unknown device 'abacus'; installed: cpu, .*sim"):
         optimized(parse(CHAIN), tmp_path, target=Target("cpu", 1, (), ("abacus",)))
 
 
+@pytest.mark.ci
 def test_the_command(parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     import onnx
 
@@ -343,6 +357,7 @@ def test_the_command(parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert capsys.readouterr().out.startswith("0 "), "what cannot be told is kept"
 
 
+@pytest.mark.ci
 def test_values_go_from_device_to_device_by_way_of_the_host(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,7 +83,7 @@ def test_convolutions(
     run_convolution([made], _values(batch, within, *shape), constants)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @given(
     channels=st.tuples(_CHANNELS, _CHANNELS),
     batch=st.integers(1, 2),

@@ -224,6 +224,7 @@ class _Samples(CalibrationDataReader):  # type: ignore[misc]
         return next(self._samples, None)
 
 
+@pytest.mark.ci
 def test_a_network_of_these_operators_is_placed(tmp_path: Path) -> None:
     """As ONNX Runtime's tool writes it in its older form; a library that has none of them takes part."""
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,3,12,12] x) => (float[1,5] y) {

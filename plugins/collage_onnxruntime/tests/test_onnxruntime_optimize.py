@@ -15,6 +15,8 @@ from collage_core.plugins import Registry
 from collage_core.reference import evaluate
 from collage_core.target import Target
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.mark.parametrize("network", ["tiny_conv", "tiny_encoder", "mnist"])
 def test_a_network_is_placed_and_run(network: str, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from collage_core.reference import evaluate
 from collage_core.target import Target
 from collage_core.testing import check_group
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.mark.parametrize("network", ["tiny_conv", "tiny_encoder", "mnist"])
 def test_a_network_is_placed_saved_and_run(network: str, tmp_path: Path) -> None:
