@@ -63,7 +63,8 @@ class Improving:
         self._options = options
         self._make = make
         self._owner = os.getpid()
-        self._is_over = self._is_closed = False
+        self._is_over = self._is_closed = self._has_let_go = False
+        self._closing = threading.RLock()
         self._failure: str | None = None
         """Why nothing more is looked for, where it was to be."""
         self._is_through = False
@@ -183,12 +184,14 @@ class Improving:
         """
         if os.getpid() != self._owner:
             return
-        if threading.current_thread() in self._threads or (self._own is not None and self._own.is_one):
+        own = self._own
+        if threading.current_thread() in self._threads or (own is not None and own.is_one):
             self.close_apart()  # this thread is waited for
             return
-        if not self._is_closed:
+        with self._closing:  # who closes it as well waits until it is closed
+            if self._has_let_go:
+                return
             self._is_closed = True
-            atexit.unregister(self.close)
             self._gate.close()
             self._worker.interrupt()
             for thread in [*self._threads]:
@@ -198,17 +201,21 @@ class Improving:
             self._gate.end_tree()
             self._state = replace(self._state, state="closed")
             self._log.add("closed")
+            if self._answering is not None:
+                self._answering.close()
+            self._own = None
+            self._has_let_go = True
             self._let_go()
-        if self._answering is not None:
-            self._answering.close()
-        self._own = None
+            atexit.unregister(self.close)  # not before: who is interrupted here leaves the rest to the end
 
     def close_apart(self) -> None:
         """As `close`, in a thread of its own: a session that nobody holds may be collected anywhere, in the
         midst of what `close` waits for.
         """
-        with suppress(RuntimeError):  # at the end of the interpreter, which closes it by itself
-            threading.Thread(target=self.close, name="collage-close").start()
+        if os.getpid() == self._owner and not self._has_let_go:
+            with suppress(RuntimeError):  # at the end of the interpreter, which closes it by itself
+                # A daemon: to start another one takes a lock that may be held where this is collected.
+                threading.Thread(target=self.close, name="collage-close", daemon=True).start()
 
     def _let_go(self) -> None:
         self._log.close()

@@ -54,7 +54,7 @@ class Contexts:
         try:
             context = self._free.pop()  # no lock: it would be held for ever in a fork
         except IndexError:
-            context = self.executable.context()
+            context = self._further()
         try:
             done = work(context)
         except StepError:  # its device may have to be started again: see `Executable`
@@ -64,6 +64,14 @@ class Contexts:
             raise
         self._keep(context)
         return done
+
+    def _further(self) -> Context:
+        try:
+            return self.executable.context()
+        except Exception:
+            if self._threads is None:  # meanwhile
+                raise CollageError(_CLOSED) from None
+            raise
 
     def _keep(self, context: Context) -> None:
         self._free.append(context)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet, WeakValueDictionary
@@ -40,15 +40,16 @@ class _Job(Generic[_Result]):
         self._work = None  # what it holds is of no use any more
         self._is_done.release()
 
-    def answer(self, hand_over: Callable[[_Job[_Result]], object]) -> _Result:
-        """Once it is done. Who is interrupted (by Ctrl-C, or whatever a signal's handler raises) does not
-        leave before what has begun is done: it writes into memory of who asked. The rest is not begun.
+    def answer(self, hand_over: Callable[[_Job[_Result]], object], *, is_awaited: bool = True) -> _Result:
+        """Once it is done. Who is interrupted (by Ctrl-C, or whatever a signal's handler raises) has it begun
+        no more. is_awaited: what has begun is waited for even then, for it writes into memory of who asked.
         """
         try:
             hand_over(self)
             self._is_done.acquire()
         finally:
-            self._settle()
+            if not self._is_claimed.acquire(blocking=False) and is_awaited:
+                self._wait()
         error, self._error = self._error, None
         if error is None:
             return self._result  # type: ignore[return-value]  # it is what the work has returned
@@ -57,12 +58,19 @@ class _Job(Generic[_Result]):
         finally:
             del error  # or it would hold itself, by the frames of its traceback
 
-    def _settle(self) -> None:
-        if self._is_claimed.acquire(blocking=False):
-            return
+    def _wait(self) -> None:
+        """Until it is done, whatever comes meanwhile. That is raised afterwards."""
+        later: BaseException | None = None
         while self._work is not None:
-            with suppress(BaseException):
+            try:
                 self._is_done.acquire()
+            except BaseException as error:
+                later = error
+        if later is not None:
+            try:
+                raise later
+            finally:
+                self._error = later = None
 
 
 class OwnThreads:
@@ -82,11 +90,12 @@ class OwnThreads:
         """With none: a fork has those of its parent no more."""
         self._here = threading.local()
         self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        self._seats = threading.Semaphore(self._count)
         self._lock = threading.RLock()  # what is collected meanwhile may ask, too
         self._asked = self._begun = 0
 
     def __del__(self) -> None:
-        for _ in range(self._begun):
+        if not sys.is_finalizing():
             self._jobs.put(None)
 
     @property
@@ -96,7 +105,9 @@ class OwnThreads:
 
     def run(self, work: Callable[[], _Result]) -> _Result:
         """Its answer, or what it raises. CollageError where no thread can be started."""
-        if self.is_one:  # to wait for oneself would take for ever
+        if (
+            self.is_one or sys.is_finalizing()
+        ):  # to wait for oneself, or for who stands still, would never end
             return work()
         with self._lock:
             if self._begun < min(self._asked + 1, self._count):
@@ -106,24 +117,33 @@ class OwnThreads:
             return _Job(work).answer(self._jobs.put)
         finally:
             with self._lock:
-                self._asked -= 1
+                self._asked = max(0, self._asked - 1)  # none, in a fork that was made meanwhile
 
     def _begin(self) -> None:
-        thread = threading.Thread(target=_work, args=(self._jobs, self._here), name=_NAME, daemon=True)
         try:
-            thread.start()
-        except RuntimeError as error:
+            _start(_work, self._jobs, self._here, self._seats)
+        except CollageError:
             if not self._begun:
-                raise CollageError(f"a session needs a thread of its own: {error}") from None
+                raise
         else:
             self._begun += 1
 
 
-def _work(jobs: SimpleQueue[_Job[Any] | None], here: threading.local) -> None:
+def _start(target: Callable[..., object], *arguments: object) -> None:
+    try:
+        threading.Thread(target=target, args=arguments, name=_NAME, daemon=True).start()
+    except RuntimeError as error:
+        raise CollageError(f"a session needs a thread of its own: {error}") from None
+
+
+def _work(jobs: SimpleQueue[_Job[Any] | None], here: threading.local, seats: threading.Semaphore) -> None:
+    if not seats.acquire(blocking=False):  # who began another one was interrupted before counting it
+        return
     here.is_one = True
     while (job := jobs.get()) is not None:
         job.do()
         del job  # while this waits for the next one
+    jobs.put(None)  # for the next of them
 
 
 _ALL: WeakSet[OwnThreads] = WeakSet()
@@ -154,9 +174,7 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 
 def in_a_thread_that_ends(work: Callable[[], _Result]) -> _Result:
-    """As `OwnThreads.run`, in one for this alone."""
-
-    def start(job: _Job[_Result]) -> None:
-        threading.Thread(target=job.do, name=_NAME, daemon=True).start()
-
-    return _Job(work).answer(start)
+    """As `OwnThreads.run`, in one for this alone. Who is interrupted leaves it to itself."""
+    if sys.is_finalizing():
+        return work()
+    return _Job(work).answer(lambda job: _start(job.do), is_awaited=False)

@@ -225,6 +225,18 @@ def test_closed_it_leaves_nobody(improved: Improved, is_asked_before: bool) -> N
         improved.ask()
 
 
+def test_who_closes_it_too_waits_until_it_is_closed(improved: Improved) -> None:
+    assert wait_until(lambda: _computes(improved))
+
+    def close() -> list[str]:
+        improved.session.close()
+        return _threads()
+
+    with ThreadPoolExecutor(2) as closing:
+        assert [done.result() for done in [closing.submit(close) for _ in range(2)]] == [[], []]
+    assert _state(improved).state == "closed"
+
+
 def test_dropped_it_leaves_nobody(improved: Improved) -> None:
     assert wait_until(lambda: _computes(improved))
     pids, session = improved.told.pids, improved.session

@@ -167,6 +167,54 @@ def test_who_is_interrupted_before_it_begins_is_rid_of_it(threads: OwnThreads) -
     assert not ran
 
 
+def test_what_comes_while_that_is_waited_for_is_raised_afterwards(threads: OwnThreads) -> None:
+    """As SIGTERM may, when a time limit is over."""
+    raised: list[BaseException] = [SystemExit(3), TimeoutError()]
+
+    def raise_next(number: int, frame: object) -> None:
+        if len(raised) > 1:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+        raise raised.pop()
+
+    written = np.zeros(1)
+
+    def work() -> None:
+        time.sleep(0.6)
+        written[0] = 1
+
+    before = signal.signal(signal.SIGALRM, raise_next)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(SystemExit):
+            threads.run(work)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert written == 1
+
+
+def test_who_is_interrupted_while_it_opens_does_not_wait() -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        goes_on.wait(_LIMIT_S)
+
+    interrupting = _interrupt_when(begun)
+    begin_s = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        in_a_thread_that_ends(work)
+    assert time.monotonic() - begin_s < _LIMIT_S / 2
+    goes_on.set()
+    interrupting.join()
+
+
+def test_one_that_was_begun_and_not_counted_ends(threads: OwnThreads) -> None:
+    """By who was interrupted in between: else two would run kernels where there is to be one."""
+    one = threads.run(threading.current_thread)
+    threads._begun = 0
+    assert all(threads.run(threading.current_thread) is one for _ in range(20))
+
+
 def test_they_know_themselves(threads: OwnThreads) -> None:
     assert not threads.is_one
     assert threads.run(lambda: threads.is_one)
@@ -267,8 +315,9 @@ def test_no_thread_can_be_started(threads: OwnThreads, monkeypatch: pytest.Monke
     ran: list[int] = []
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", start)
-        with pytest.raises(CollageError, match="a session needs a thread of its own: can't start new thread"):
-            threads.run(lambda: ran.append(1))
+        for run in (threads.run, in_a_thread_that_ends):
+            with pytest.raises(CollageError, match="needs a thread of its own: can't start new thread"):
+                run(lambda: ran.append(1))
     threads.run(lambda: ran.append(2))
     assert ran == [2], "what was refused does not run later"
 
