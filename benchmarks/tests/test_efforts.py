@@ -27,7 +27,7 @@ _MODEL = """<ir_version: 10, opset_import: ["" : 20]> g (float[64,64] x) => (flo
 }"""
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_each_effort_is_run_and_compared(
     tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

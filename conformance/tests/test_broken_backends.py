@@ -205,7 +205,7 @@ def test_each_backend_of_a_run_has_its_own_table(tmp_path: Path) -> None:
     assert (found["sound"]["operators"], found["rare"]["operators"]) == (["Neg"], [])
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_the_table_is_written_into_a_readme(tmp_path: Path) -> None:
     readme, begin, end = tmp_path / "README.md", "<!-- conformance: sound -->", "<!-- /conformance -->"
     readme.write_text(f"# Sound\n\n{begin}\nold\n{end}\n\nAnd more.\n")

@@ -146,7 +146,7 @@ def test_a_pin_whose_globs_disagree_without_it(placing: Placing) -> None:
     assert report["prices"][f"{node} on reference"] == {"ms": None, "is_least": False}
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_kept_together(placing: Placing) -> None:
     first, second, *_ = [n.name for n in read(placing.bundle).graph.nodes]
     report = placing.place({"version": 1}, "--keep-together", f"{first},{second}")

@@ -90,7 +90,7 @@ def test_it_finds_the_gain_between_kernels_that_the_op_level_misses(parse: Parse
     assert {"collage", "operators", "pairs"} <= report["contenders"].keys()
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_from_recorded_costs_a_seed_gives_the_same_search(parse: Parse, costs: Path) -> None:
     first = _optimize(parse, _CHAIN, costs, seed=3, budget_s=math.inf)
     again = _optimize(parse, _CHAIN, costs, seed=3, budget_s=math.inf)
@@ -121,7 +121,7 @@ def test_a_library_that_dies_when_asked_costs_only_that_operator(parse: Parse, t
     assert said.startswith("a: crashed: the worker process died: killed by SIGABRT")
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_library_that_dies_building_costs_only_those_groups(parse: Parse, tmp_path: Path) -> None:
     text = "(float[8] x) => (float y) { [a] a = Relu(x) [b] b = Neg(a) [c] y = Cos(b) }"
     found = _optimize(parse, text, tmp_path / "c.sqlite")

@@ -42,7 +42,7 @@ def _optimize(parse: Parse, text: str, costs: Path, effort: Effort = NORMAL) -> 
     )
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.alone
 def test_a_mix_that_times_well_in_parts_is_found_out_when_it_runs(parse: Parse, tmp_path: Path) -> None:
     costs = tmp_path / "c.sqlite"

@@ -60,7 +60,7 @@ def test_opening_may_take_longer_where_there_is_no_answer_yet(
     assert found.open_limit_s([placement(name) for name in ran], left_s) == OPEN_LIMIT_S
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.usefixtures("libraries")
 def test_only_those_are_compared_for_whom_there_is_time(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -32,15 +32,18 @@ def _model(node: onnx.NodeProto, input_shape: list[int], weights: list[int]) -> 
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize(
     ("node", "shapes"),
     [
-        (helper.make_node("MatMul", ["x", "w"], ["m"], name="product"), ([48, 64], [64, 80])),
+        pytest.param(
+            helper.make_node("MatMul", ["x", "w"], ["m"], name="product"),
+            ([48, 64], [64, 80]),
+            marks=pytest.mark.ci,
+        ),
         pytest.param(
             helper.make_node("Conv", ["x", "w"], ["m"], name="convolution"),
             ([1, 16, 9, 9], [24, 16, 3, 3]),
-            marks=pytest.mark.ci,
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["product", "convolution"],

@@ -196,7 +196,7 @@ def test_a_schedule_that_does_not_fit_is_refused(schedule: str, reason: str) -> 
         TvmBackend().build(case.group, variant, TARGET)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.usefixtures("_ended")
 def test_what_was_tried_with_another_function_is_given_up() -> None:
     case, other = product_case(), CASES["transposed product"]()
