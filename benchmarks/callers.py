@@ -4,11 +4,11 @@
 
 Each network is optimised, then asked in four ways: by one thread; by four threads in turn, as a server's
 pool does that has little to do; by four at once; by one thread that asks two sessions in turn, as of two
-models. Asked are a `Session`, whose kernels run in threads of its
-own; the same executable with a context for each thread, which runs the kernels itself; and ONNX Runtime's
-session, with as many threads. Each sitting is a process of its own, for libraries keep threads as long as it
-lives; all take turns. Told is the median over the sittings of a request's median time, with the quartiles of
-those, and of the requests answered in a second.
+models. Asked are a `Session`, whose kernels run in threads of its own; the same executable with a context
+for each thread, which runs the kernels itself; and ONNX Runtime's session, with as many threads. Each sitting
+is a process of its own, for libraries keep threads as long as it lives; all take turns. Told is the median
+over the sittings of a request's median time, with the quartiles of those, and of the requests answered in a
+second.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from collage_core import Bundle, Session, Target, load, optimize, save
 from collage_core.formats import Array
 from collage_core.pipeline.effort import EFFORTS
 from collage_core.report.tables import Table
+from collage_core.runtime.session import load_arrays, save_arrays
 from collage_core.target import processor
 
 ASKED = ("session", "contexts of the callers", "onnxruntime")
@@ -76,7 +77,7 @@ def _compared(name: str, args: argparse.Namespace) -> dict[str, Any]:
         found = optimize(model, costs=folder / "costs.sqlite", effort=EFFORTS[args.effort])
         save(Bundle(found.graph, found.placement), folder / "m.collage")
         onnx.save(model, str(folder / "m.onnx"))
-        np.savez(folder / "inputs.npz", **NETWORKS[name].inputs())  # type: ignore[arg-type]
+        save_arrays(folder / "inputs.npz", NETWORKS[name].inputs())
         sittings: dict[str, dict[str, list[Any]]] = {asked: {way: [] for way in WAYS} for asked in ASKED}
         for _ in range(args.sittings):
             for way in WAYS:
@@ -91,8 +92,7 @@ def _compared(name: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _sitting(folder: Path, asked: str, way: str, seconds: float) -> dict[str, float]:
-    with np.load(folder / "inputs.npz") as data:
-        inputs = {name: data[name] for name in data}
+    inputs = load_arrays(folder / "inputs.npz")
     makes = [_MAKE[asked](folder, inputs) for _ in range(2 if way == "two models" else 1)]
     callers = _CALLERS if way in ("in turn", "at once") else 1
     # Each asks with what is its own; they stay, as those of a server do.
@@ -123,12 +123,8 @@ def _sitting(folder: Path, asked: str, way: str, seconds: float) -> dict[str, fl
             took_s.append(pools[turn].submit(_timed, asks[turn]).result())
             number += 1
     elapsed_s = time.perf_counter() - begun_s
-    ordered = sorted(took_s)
-    return {
-        "p50_ms": 1e3 * statistics.median(ordered),
-        "p99_ms": 1e3 * ordered[int(0.99 * (len(ordered) - 1))],
-        "a_second": len(ordered) / elapsed_s,
-    }
+    p50_s, p99_s = np.quantile(took_s, (0.5, 0.99)).tolist()
+    return {"p50_ms": 1e3 * p50_s, "p99_ms": 1e3 * p99_s, "a_second": len(took_s) / elapsed_s}
 
 
 def _timed(ask: Ask) -> float:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collage_core.errors import CollageError
-from collage_core.target import Target
 
-__all__ = ["MOST_AT_A_TIME", "Serving", "sessions_here", "ways_to_serve"]
+__all__ = ["MOST_AT_A_TIME", "Serving", "ways_to_serve"]
 
 MOST_AT_A_TIME = 1024
 """Requests: a server that is asked more lets them wait."""
@@ -37,11 +36,6 @@ class Serving:
         """For people, of sessions of so many threads."""
         sessions = f"{self.sessions} session{'s' * (self.sessions != 1)}"
         return f"{sessions} of {threads} thread{'s' * (threads != 1)}"
-
-
-def sessions_here(threads: int) -> int:
-    """Of so many threads, how many this machine has processors for."""
-    return Serving.of(MOST_AT_A_TIME, threads, Target.default().threads).sessions
 
 
 def ways_to_serve(concurrency: int, processors: int) -> dict[int, Serving]:

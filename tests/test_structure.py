@@ -60,7 +60,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "hookspecs": {"backend", "devices", "ir", "peer", "quantizer"},
     "placement": {"backend", "target", "errors", "formats"},
     "rounding": {"backend", "formats", "ir", "placement"},
-    "serving": {"errors", "target"},
+    "serving": {"errors"},
     "standard_output": set(),
     "probing": {"backend", "ir", "target"},
     "discovery": {"folders", "probing"},

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from collage_core.formats import Array
 from collage_core.ir import TensorType
 from collage_core.runtime import Bundle, Executable, Loaded, backends_of
 from collage_core.runtime.bundle import read_profiles
-from collage_core.runtime.threads import OwnThreads, in_a_thread_that_ends, own_threads
+from collage_core.runtime.threads import OwnThreads, own_threads
 from collage_core.target import Target
 from collage_core.worker import Worker
 
@@ -77,7 +76,8 @@ class Improving:
         self._sample: tuple[dict[str, Array], dict[str, Array]] | None = None
         """The first request that what answers now was given, and its answers."""
         source = Path(path).absolute()
-        bundle: Bundle | None = None
+        self._own: OwnThreads | None
+        """In which all placements run: those of the one before would count against the next one's."""
         if is_bundle(source):
             bundles = read_profiles(source)
             if len(bundles) > 1 or bundles[0].rows is not None:
@@ -85,13 +85,11 @@ class Improving:
             (bundle,) = bundles
             if bundle.serving is not None:
                 raise CollageError(f"{source} was made for throughput, and in the background latency counts")
-        target = Target.default() if bundle is None else bundle.placement.target
-        self._own: OwnThreads | None = own_threads(threads or target.threads)
-        """In which all placements run: those of the one before would count against the next one's."""
-        if bundle is not None:
             (loaded,) = load()
-            self._answering = make(loaded.executable, self._own)
-            self._digest = bundle.placement.digest
+            self._own = loaded.threads
+            self._answering, self._digest = make(loaded.executable, self._own), bundle.placement.digest
+        else:
+            self._own = own_threads(threads or Target.default().threads)
         self._log = EventLog(options.log)
         self._told = Told()
         self._pauses, self._pauses_descriptor = Pauses.anonymous()
@@ -229,8 +227,7 @@ class Improving:
             is_over = self._is_over
             self._listen()
             if self._next is not None:
-                # Nobody can ask yet.
-                in_a_thread_that_ends(partial(self._swap, {**self._next, "longest_s": 0.0}))
+                self._swap_apart({**self._next, "longest_s": 0.0})  # nobody can ask yet
             elif is_over:
                 reason = self._failure or self._state.reason
                 raise CollageError(reason or "nothing was found that answers")

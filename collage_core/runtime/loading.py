@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import call
 from pathlib import Path
 
 from collage_run import exported
@@ -61,7 +62,7 @@ def load(
     def one(profiles: Sequence[Bundle]) -> list[Bundle]:
         return [chosen(profiles, path, shapes)]
 
-    (loaded,) = _loaded(path, registry, allow_code, expect, threads, one, _called)
+    (loaded,) = _loaded(path, registry, allow_code, expect, threads, one, call)
     return loaded.executable
 
 
@@ -105,8 +106,9 @@ def _loaded(
     profiles = choose(read_all(path, check_weights=True, verify=verify, expect=expect))
     told = [difference for profile in profiles for difference in differences_here(profile, path, registry)]
     target = profiles[0].placement.target
-    if threads not in (None, target.threads):
-        told.append(f"{path}: measured on another number of threads: {target.threads}, not {threads}")
+    made_for = target.threads
+    if threads not in (None, made_for):
+        told.append(f"{path}: measured on another number of threads: {made_for}, not {threads}")
         target = replace(target, threads=threads)
     for difference in dict.fromkeys(told):
         warnings.warn(printable(difference), stacklevel=3)
@@ -118,20 +120,17 @@ def _loaded(
             for profile, placement in zip(profiles, placements, strict=True)
         ]
     )
-    made_for = profiles[0].placement.target.threads
     return [
         Loaded(executable, _own_threads(profile.serving, target.threads, made_for), profile.rows)
         for profile, executable in zip(profiles, executables, strict=True)
     ]
 
 
-def _called(work: Callable[[], list[Executable]]) -> list[Executable]:
-    return work()
-
-
 def _own_threads(serving: Serving | None, threads: int, made_for: int) -> OwnThreads:
     """On as many threads as it was made for, a bundle for throughput has no more calls beside each other."""
-    return own_threads(threads, None if serving is None or threads != made_for else serving.sessions)
+    if serving is None or threads != made_for:
+        return own_threads(threads)
+    return own_threads(threads, serving.sessions)
 
 
 def differences_here(bundle: Bundle, path: str | Path, registry: Registry) -> list[str]:

@@ -8,10 +8,11 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 from collage_core.errors import CollageError
-from collage_core.serving import MOST_AT_A_TIME, sessions_here
+from collage_core.serving import MOST_AT_A_TIME, Serving
+from collage_core.target import Target
 
 __all__ = ["OwnThreads", "in_a_thread_that_ends", "own_threads"]
 
@@ -84,7 +85,6 @@ class OwnThreads:
     def __init__(self, count: int) -> None:
         self._count = count
         self.begin_anew()
-        _ALL.add(self)
 
     def begin_anew(self) -> None:
         """With none: a fork has those of its parent no more."""
@@ -105,9 +105,8 @@ class OwnThreads:
 
     def run(self, work: Callable[[], _Result]) -> _Result:
         """Its answer, or what it raises. CollageError where no thread can be started."""
-        if (
-            self.is_one or sys.is_finalizing()
-        ):  # to wait for oneself, or for who stands still, would never end
+        # To wait for oneself, or for who stands still, would never end.
+        if self.is_one or sys.is_finalizing():
             return work()
         with self._lock:
             if self._begun < min(self._asked + 1, self._count):
@@ -146,16 +145,15 @@ def _work(jobs: SimpleQueue[_Job[Any] | None], here: threading.local, seats: thr
     jobs.put(None)  # for the next of them
 
 
-_ALL: WeakSet[OwnThreads] = WeakSet()
 _SHARED: WeakValueDictionary[tuple[int, int], OwnThreads] = WeakValueDictionary()
 _LOCK = threading.RLock()
 
 
-def own_threads(threads: int, most: int | None = None) -> OwnThreads:
+def own_threads(threads: int, most: int = MOST_AT_A_TIME) -> OwnThreads:
     """Those of all sessions in this process whose kernels run on so many threads. As many calls run beside
     each other as there are processors for, and no more than `most`.
     """
-    calls = min(sessions_here(threads), MOST_AT_A_TIME if most is None else most)
+    calls = Serving.of(most, threads, Target.default().threads).sessions
     with _LOCK:
         found = _SHARED.get((threads, calls))
         if found is None:
@@ -166,7 +164,7 @@ def own_threads(threads: int, most: int | None = None) -> OwnThreads:
 def _begin_anew() -> None:
     global _LOCK
     _LOCK = threading.RLock()
-    for own in [*_ALL]:
+    for own in [*_SHARED.values()]:
         own.begin_anew()
 
 

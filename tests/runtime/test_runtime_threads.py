@@ -21,14 +21,13 @@ from typing import Any
 import numpy as np
 import onnx.parser
 import pytest
+from weighted_bundle import bundle_of
 
-from collage_core import Bundle, Context, Executable, Placement, Session, build, save
-from collage_core.backend import plain_variant
+from collage_core import Bundle, Context, Executable, Session, build, save
 from collage_core.errors import CollageError, InputError
 from collage_core.inference.contexts import Contexts
 from collage_core.inference.profiles import Profiles
-from collage_core.ir import Subgraph, from_model
-from collage_core.placement import Group
+from collage_core.ir import from_model
 from collage_core.runtime.threads import OwnThreads, in_a_thread_that_ends, own_threads
 from collage_core.target import Target
 
@@ -36,11 +35,12 @@ _X = np.arange(6, dtype=np.float32).reshape(2, 3)
 _LIMIT_S = 20.0
 
 
-def _bundle(rows: int) -> Bundle:
+def _bundle(rows: int, threads: int | None = None) -> Bundle:
+    """On the reference; for all processors where no number of threads is given."""
     text = f"g (float[{rows}, 3] x) => (float[{rows}, 3] y) {{y = Neg(x)}}"
-    graph = from_model(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]> {text}'))
-    groups = [Group("reference", (n.id,), plain_variant(Subgraph(graph, (n.id,)))) for n in graph.nodes]
-    return Bundle(graph, Placement(tuple(groups), (), Target.default()))
+    made = bundle_of(from_model(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]> {text}')))
+    target = Target.default() if threads is None else Target("cpu", threads)
+    return replace(made, placement=replace(made.placement, target=target))
 
 
 @pytest.fixture
@@ -233,11 +233,7 @@ def counted() -> Iterator[None]:
 @pytest.mark.usefixtures("counted")
 def test_of_a_session_that_nobody_holds_nothing_is_left(tmp_path: Path) -> None:
     """Not after a call that failed, either."""
-    bundle = _bundle(2)
-    other = replace(
-        bundle.placement, target=Target("cpu", 3)
-    )  # no other test has a session of so many threads
-    save(replace(bundle, placement=other), tmp_path / "m")
+    save(_bundle(2, threads=3), tmp_path / "m")  # no other test has a session of so many threads
     session = Session(tmp_path / "m")
     profiles = session._profiles
     assert isinstance(profiles, Profiles)
