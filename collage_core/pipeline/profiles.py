@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import onnx
 
-from collage_core.errors import CollageError
+from collage_core.errors import CollageError, ModelError
+from collage_core.ir import Graph
 from collage_core.ir.row_axes import RowAxes
+from collage_core.ir.static import require_static
 from collage_core.measuring.progress import Progress, Silent, Timed
 from collage_core.pipeline.optimization import Optimization
 from collage_core.pipeline.optimize import optimize
 from collage_core.pipeline.padding import rows_of
-from collage_core.plugins import default_registry
-from collage_core.runtime.profiles import Shapes, require_apart, shapes_text
+from collage_core.pipeline.reading import read_model
+from collage_core.plugins import Registry, default_registry
+from collage_core.runtime.profiles import (
+    Shapes,
+    require_apart,
+    require_same_interface,
+    shapes_of,
+    shapes_text,
+)
 
 __all__ = ["ProfileFound", "optimize_profiles"]
 
@@ -61,6 +70,8 @@ def optimize_profiles(
     if options.get("concurrency") is not None and len(profiles) > 1:
         raise CollageError(f"throughput is told of one shape, and there are {len(profiles)} profiles")
     registry = options.get("registry") or default_registry()
+    if len(profiles) > 1:
+        _require_readable(model, profiles, options.get("skip_passes", ()), registry)
     rows = [None if pad is None else rows_of(model, shapes, pad, registry) for shapes in profiles]
     if pad is not None and not any(rows):
         raise CollageError(f"no profile has more than one row along {pad}, to which others could be padded")
@@ -85,6 +96,24 @@ def optimize_profiles(
         if number + 1 < len(profiles):
             on_best(tuple(found))
     return tuple(found)
+
+
+def _require_readable(
+    model: str | Path | onnx.ModelProto,
+    profiles: Sequence[Shapes],
+    skip_passes: Collection[str],
+    registry: Registry,
+) -> None:
+    """A shape that the model cannot have is told now, and not when the profiles before it have taken minutes."""
+    graphs: list[Graph] = []
+    for number, shapes in enumerate(profiles, 1):
+        try:
+            graphs.append(read_model(model, shapes, skip_passes, registry, Silent()).graph)
+            require_static(graphs[-1])
+        except ModelError as error:
+            raise ModelError(f"profile {number} of {len(profiles)}: {error}") from error
+    require_apart([shapes_of(graph) for graph in graphs])
+    require_same_interface(graphs)
 
 
 class _Within(Timed):

@@ -15,6 +15,7 @@ __all__ = [
     "fitting",
     "require_apart",
     "require_one_model",
+    "require_same_interface",
     "shapes_of",
     "shapes_text",
 ]
@@ -50,9 +51,14 @@ def require_one_model(profiles: Sequence[tuple[Graph, Target]]) -> None:
     """CollageError where targets differ, or inputs or outputs in more than their sizes."""
     if len({target for _, target in profiles}) > 1:
         raise CollageError("profiles of one bundle are for one target")
+    require_same_interface([graph for graph, _ in profiles])
+
+
+def require_same_interface(graphs: Sequence[Graph]) -> None:
+    """CollageError where inputs or outputs differ in more than their sizes."""
     interfaces = {
         tuple((v, graph.type_of(v).dtype) for values in (graph.inputs, graph.outputs) for v in values)
-        for graph, _ in profiles
+        for graph in graphs
     }
     if len(interfaces) > 1:
         raise CollageError("profiles of one bundle have the same inputs and outputs, but for their sizes")

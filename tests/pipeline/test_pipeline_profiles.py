@@ -136,6 +136,12 @@ def test_an_interrupt_leaves_what_there_is(model: onnx.ModelProto, monkeypatch: 
     [
         ([], {}, "0 profiles of shapes"),
         (_shapes(1, 1), {}, "profiles 1 and 2 have the same shapes: n=1"),
+        (
+            [*_shapes(1), {"x": (2, 3, 7)}],
+            {},
+            "profile 2 of 2: --shape x=2,3,7: the model declares x=n,3,6",
+        ),
+        ([*_shapes(2), {"x": (2, 3, 6)}], {}, "profiles 1 and 2 have the same shapes: x=2,3,6"),
         (_shapes(1, 2), {"inputs": {}}, "inputs is of one shape, and there are 2 profiles"),
         (_shapes(1, 2), {"budget_s": -1.0}, "budget_s is a number of seconds from 0 on"),
         (
