@@ -103,7 +103,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "doctor": {"backend", "costs", "target", "errors", "peer", "plugins"},
     "report": {
         *("backend", "candidates", "costs", "doctor", "errors", "formats", "ir", "measuring", "pipeline"),
-        *("placement", "plugins", "rounding", "runtime", "serving"),
+        *("placement", "plugins", "rounding", "runtime", "search", "serving"),
     },
     "background": {
         *("candidates", "clock", "costs", "errors", "formats", "ir", "measuring", "pipeline", "placement"),

@@ -94,7 +94,6 @@ class Costs:
         executable, and its own cost in ms.
         """
         allowed = None if backends is None else set(backends)
-        group_ms = self.transitions.group_ms
         result = {}
         offered: dict[ConversionKey, dict[str, CostRecord]] = {
             key: dict(records) for key, records in self.conversion_records.items()
@@ -103,7 +102,7 @@ class Costs:
             offered.setdefault(key, {}).setdefault(b, CostRecord("ok", bound_ms))
         for key, records in offered.items():
             offers = [
-                (r.median_ms + group_ms.get(b, 0.0), b, r.median_ms)
+                (self.transitions.in_executable_ms(b, r.median_ms), b, r.median_ms)
                 for b, alone in records.items()
                 if (r := self.in_place.conversion(key, b, alone)).ok
                 and r.median_ms is not None

@@ -104,7 +104,7 @@ def _require_readable(
     skip_passes: Collection[str],
     registry: Registry,
 ) -> None:
-    """A shape that the model cannot have is told now, and not when the profiles before it have taken minutes."""
+    """A shape that the model cannot have is told now, not when the profiles before it have taken minutes."""
     graphs: list[Graph] = []
     for number, shapes in enumerate(profiles, 1):
         try:

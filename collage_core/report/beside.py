@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from collage_core.report.conclusion import ms_text
-from collage_core.report.dataflow import took_ms
 from collage_core.report.dot import where
+from collage_core.report.step_costs import predicted_ms, took_ms
 from collage_core.report.tables import Table
 
 __all__ = ["beside_json", "beside_parts"]
@@ -108,5 +108,5 @@ def _totals(report: Mapping[str, Any]) -> dict[str, float | None]:
         "measured_ms": ours.get("median_ms"),
         "predicted_ms": report.get("predicted_ms"),
         "conversions": len(conversions),
-        "conversions_ms": sum(c["cost_ms"] or 0.0 for c in conversions),
+        "conversions_ms": sum(predicted_ms(c) or 0.0 for c in conversions),
     }

@@ -11,8 +11,9 @@ from collage_core.costs.roofline import Peaks, Work, flops_of, peaks_of, shows_p
 from collage_core.formats import Format
 from collage_core.ir import Graph, Node, Subgraph
 from collage_core.placement import VIEW, Group, Placement
+from collage_core.report.step_costs import took_ms
 
-__all__ = ["Hop", "dataflow_json", "hops", "peaks_json", "took_ms"]
+__all__ = ["Hop", "dataflow_json", "hops", "peaks_json"]
 
 _MOST = 10
 
@@ -71,12 +72,6 @@ def dataflow_json(graph: Graph, placement: Placement, report: Mapping[str, Any])
         "bytes": moved,
         "largest": flow.largest(),
     }
-
-
-def took_ms(group: Mapping[str, Any]) -> float | None:
-    """What a group of a report takes: in place where it has run there, else by itself."""
-    in_place_ms: float | None = group.get("in_place_ms")
-    return group["cost_ms"] if in_place_ms is None else in_place_ms
 
 
 class Hop(NamedTuple):

@@ -12,8 +12,9 @@ from typing import Any
 from collage_run.printable import printable_line
 
 from collage_core.report.conclusion import ms_text
-from collage_core.report.dataflow import hops, took_ms
+from collage_core.report.dataflow import hops
 from collage_core.report.movement import quantity, reached
+from collage_core.report.step_costs import took_ms
 
 __all__ = ["BEGINS", "COLOURS", "colours_of", "placement_dot", "where", "width_of"]
 
@@ -67,7 +68,7 @@ def _groups(report: Mapping[str, Any]) -> Iterator[str]:
         told = f'label={label}; tooltip={_text(" -> ".join(formats))}; color="{colour}"; bgcolor="{colour}40"'
         yield f"subgraph cluster_{i} {{ {told}; {'; '.join(members.get(i, []))} }}"
     for i, c in enumerate(report["conversions"]):
-        label = _text(f"{c['backend']}\n{c['from']} to {c['to']}\n{ms_text(c['cost_ms'])} ms")
+        label = _text(f"{c['backend']}\n{c['from']} to {c['to']}\n{ms_text(took_ms(c))} ms")
         yield f'c{i} [shape="ellipse" fillcolor="{colours[c["backend"]]}40" label={label}]'
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from collage_core.report.conclusion import ms_text
-from collage_core.report.dataflow import took_ms
+from collage_core.report.step_costs import took_ms
 from collage_core.report.tables import Table
 
 __all__ = ["dataflow_parts", "peaks_text", "quantity", "reached"]

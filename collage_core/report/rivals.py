@@ -11,6 +11,7 @@ from collage_core.ir import NodeSet, Subgraph
 from collage_core.pipeline.optimize import Optimization
 from collage_core.placement import VIEW
 from collage_core.report.conclusion import ms_text
+from collage_core.report.step_costs import cost_json, predicted_ms
 from collage_core.report.tables import Table
 
 __all__ = ["rivals_of", "rivals_table"]
@@ -22,8 +23,9 @@ def rivals_of(o: Optimization) -> list[dict[str, list[dict[str, Any]]]]:
     """For each group of the placement, who else could run just its nodes. References are left out, and what
     stores values rounded where the group does not.
 
-    - rivals: other backends, `cost_ms` of the fastest of their kernels in ms, conversions apart, and where no
-      cost is known the `reason`. Fastest first. One that offers none says why it declined one of the nodes.
+    - rivals: other backends, `cost_ms` and `predicted_ms` of the fastest of their kernels, conversions apart,
+      and where no cost is known the `reason`. Fastest first. One that offers none says why it declined one of
+      the nodes.
     - ways: other kernels of the same backend, by their formats and options, with cost or reason likewise.
     """
     offers: dict[NodeSet, dict[str, list[Candidate]]] = {}
@@ -37,14 +39,14 @@ def rivals_of(o: Optimization) -> list[dict[str, list[dict[str, Any]]]]:
         kernels = offers.get(part.node_set, {})
         if not rounded_to(part, g.variant):
             kernels = {n: [c for c in of if not c.is_rounded] for n, of in kernels.items()}
-        rivals = [_told(o, name, of) for name, of in kernels.items() if of and name != g.backend]
+        rivals = [_cost_of(o, name, of) for name, of in kernels.items() if of and name != g.backend]
         known = {g.backend, *(name for name, of in kernels.items() if of)}
         for name, reasons in declined.items():
             said = next((reasons[n.name] for n in part.nodes if n.name in reasons), None)
             if said is not None and name not in known and g.backend != VIEW:
-                rivals.append({"backend": name, "cost_ms": None, "reason": f"declined: {said}"})
+                rivals.append({**_cost(o, name, None), "reason": f"declined: {said}"})
         ways = [
-            {"variant": str(c.variant), **_cost_of(o, [c])}
+            {"variant": str(c.variant), **_cost_of(o, g.backend, [c])}
             for c in kernels.get(g.backend, ())
             if c.variant != g.variant
         ]
@@ -53,8 +55,8 @@ def rivals_of(o: Optimization) -> list[dict[str, list[dict[str, Any]]]]:
 
 
 def _by_cost(told: Mapping[str, Any]) -> tuple[bool, float, str]:
-    cost_ms = told["cost_ms"]
-    return cost_ms is None, cost_ms or 0.0, told.get("backend") or told["variant"]
+    ms = predicted_ms(told)
+    return ms is None, ms or 0.0, told.get("variant", told["backend"])
 
 
 def _declined(o: Optimization) -> dict[str, dict[str, str]]:
@@ -68,12 +70,12 @@ def _declined(o: Optimization) -> dict[str, dict[str, str]]:
     return said
 
 
-def _told(o: Optimization, backend: str, candidates: Iterable[Candidate]) -> dict[str, Any]:
-    """Of all its kernels for the same nodes."""
-    return {"backend": backend, **_cost_of(o, candidates)}
+def _cost(o: Optimization, backend: str, cost_ms: float | None) -> dict[str, Any]:
+    return {"backend": backend, **cost_json(backend, cost_ms, o.costs.transitions)}
 
 
-def _cost_of(o: Optimization, candidates: Iterable[Candidate]) -> dict[str, Any]:
+def _cost_of(o: Optimization, backend: str, candidates: Iterable[Candidate]) -> dict[str, Any]:
+    """Of all these kernels of a backend for the same nodes."""
     costs_ms: list[float] = []
     reason = _UNMEASURED
     for c in candidates:
@@ -82,7 +84,7 @@ def _cost_of(o: Optimization, candidates: Iterable[Candidate]) -> dict[str, Any]
             costs_ms.append(record.median_ms)
         elif record is not None and reason == _UNMEASURED:
             reason = f"{record.status}: {record.reason}" if record.reason else record.status
-    return {"cost_ms": min(costs_ms, default=None), "reason": None if costs_ms else reason}
+    return {**_cost(o, backend, min(costs_ms, default=None)), "reason": None if costs_ms else reason}
 
 
 def rivals_table(groups: Iterable[Mapping[str, Any]]) -> Table | None:
@@ -94,10 +96,10 @@ def rivals_table(groups: Iterable[Mapping[str, Any]]) -> Table | None:
     rows = []
     for i, g in contested:
         by_name = {r["backend"]: r for r in g["rivals"]}
-        rows.append((str(i), g["backend"], ms_text(g["cost_ms"]), *(_cell(by_name.get(n)) for n in names)))
-    header = ("#", "placed on", "ms", *names)
+        rows.append((str(i), g["backend"], ms_text(predicted_ms(g)), *(_cell(by_name.get(n)) for n in names)))
+    header = ("#", "placed on", "predicted", *names)
     right = [0, *range(2, len(header))]
-    return Table(header, rows, right, title="the same nodes on others, ms")
+    return Table(header, rows, right, title="the same nodes on others, predicted ms")
 
 
 def _cell(rival: Mapping[str, Any] | None) -> str:
@@ -106,4 +108,4 @@ def _cell(rival: Mapping[str, Any] | None) -> str:
         return "-"
     if rival["cost_ms"] is None:
         return str(rival["reason"]).partition(":")[0]
-    return ms_text(rival["cost_ms"])
+    return ms_text(predicted_ms(rival))

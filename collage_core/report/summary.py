@@ -25,8 +25,11 @@ from collage_core.report.contenders import contenders_of, faster_than_all
 from collage_core.report.dataflow import peaks_json
 from collage_core.report.rivals import rivals_of
 from collage_core.report.rounding import conversion_error, group_error, limit_json
+from collage_core.report.step_costs import cost_json, predicted_ms
+from collage_core.search.transitions import Transitions
 
 __all__ = ["optimization_json", "placement_json", "shares", "tuning_json"]
+_UNKNOWN = Transitions()
 _MAX_REFUSALS = 20
 _MISS = 0.1
 """A prediction misses where it is off by more than this share of the group's own time in place..."""
@@ -35,7 +38,11 @@ _MISS_OF_WHOLE = 0.01
 
 
 def placement_json(
-    graph: Graph, placement: Placement, parts_ms: Sequence[float] = (), spent: Spent | None = None
+    graph: Graph,
+    placement: Placement,
+    parts_ms: Sequence[float] = (),
+    spent: Spent | None = None,
+    transitions: Transitions = _UNKNOWN,
 ) -> dict[str, Any]:
     """The groups and conversions of a placement, with the names that a person knows nodes by. Those
     conversions that bring a value from one device to another are told again, as transfers, with the bytes
@@ -56,7 +63,7 @@ def placement_json(
                 "nodes": [n.name for n in subgraph.nodes],
                 "ops": [n.op_type for n in subgraph.nodes],
                 "formats": {"inputs": _formats(g.variant.inputs), "outputs": _formats(g.variant.outputs)},
-                "cost_ms": g.cost_ms,
+                **cost_json(g.backend, g.cost_ms, transitions),
                 "spread_ms": g.spread_ms,
                 "in_place_ms": next(in_place, None),
                 "error": group_error(graph, g, spent),
@@ -68,7 +75,7 @@ def placement_json(
             "from": str(c.source),
             "to": str(c.destination),
             "backend": c.backend,
-            "cost_ms": c.cost_ms,
+            **cost_json(c.backend, c.cost_ms, transitions),
             "in_place_ms": next(in_place, None),
             "error": conversion_error(graph, c, spent),
         }
@@ -83,20 +90,20 @@ def placement_json(
 
 
 def shares(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Per backend: groups, nodes, conversions, and predicted time (ms, and as a share of all), from a
-    placement's JSON. A share of nodes, views apart, where no time is known: what runs as a whole need not
-    have been timed by itself.
+    """Per backend: groups, nodes, conversions, and predicted time (ms, and as a share of all, without what
+    crossings take), from a placement's JSON. A share of nodes, views apart, where no time is known: what runs
+    as a whole need not have been timed by itself.
     """
     result: dict[str, dict[str, float]] = {}
     for g in report["groups"]:
         row = result.setdefault(g["backend"], dict.fromkeys(("groups", "nodes", "conversions", "ms"), 0))
         row["groups"] += 1
         row["nodes"] += len(g["nodes"])
-        row["ms"] += g["cost_ms"] or 0.0
+        row["ms"] += predicted_ms(g) or 0.0
     for c in report["conversions"]:
         row = result.setdefault(c["backend"], dict.fromkeys(("groups", "nodes", "conversions", "ms"), 0))
         row["conversions"] += 1
-        row["ms"] += c["cost_ms"] or 0.0
+        row["ms"] += predicted_ms(c) or 0.0
     weights = {name: row["ms"] for name, row in result.items()}
     if not any(weights.values()):
         weights = {name: row["nodes"] if name != VIEW else 0 for name, row in result.items()}
@@ -113,7 +120,7 @@ def optimization_json(optimization: Optimization, model: str) -> dict[str, Any]:
     o = optimization
     ours = o.comparison.records[COLLAGE] if o.comparison is not None else None
     parts_ms: Any = ours.details.get(PARTS, ()) if ours is not None else ()
-    placed = placement_json(o.graph, o.placement, parts_ms, o.spent)
+    placed = placement_json(o.graph, o.placement, parts_ms, o.spent, o.costs.transitions)
     for told, rivals in zip(placed["groups"], rivals_of(o), strict=True):
         told |= rivals
     end_to_end = {
@@ -280,15 +287,13 @@ def tuning_json(tuning: Tuning, model: str) -> dict[str, Any]:
 
 def _prediction(o: Optimization, placed: Mapping[str, Any], parts_ms: Sequence[float]) -> dict[str, Any]:
     """What the predicted latency is made of, what the same took in place, and which groups miss."""
-    group_ms = o.costs.transitions.group_ms
     steps = [*placed["groups"], *placed["conversions"]]
     misses = []
     for i, step in enumerate(steps):
-        took_ms = step["in_place_ms"]
-        if took_ms is None or step["cost_ms"] is None:
+        told_ms, took_ms = step["predicted_ms"], step["in_place_ms"]
+        if told_ms is None or took_ms is None:
             continue
-        predicted_ms = step["cost_ms"] + group_ms.get(step["backend"], 0.0)
-        off_ms = abs(predicted_ms - took_ms)
+        off_ms = abs(told_ms - took_ms)
         if off_ms > max(_MISS * took_ms, _MISS_OF_WHOLE * sum(parts_ms)):
             is_group = i < len(placed["groups"])
             misses.append(
@@ -296,7 +301,7 @@ def _prediction(o: Optimization, placed: Mapping[str, Any], parts_ms: Sequence[f
                     "group": i if is_group else None,
                     "backend": step["backend"],
                     "what": "+".join(step["ops"]) if is_group else f"convert {step['value']}",
-                    "predicted_ms": predicted_ms,
+                    "predicted_ms": told_ms,
                     "in_place_ms": took_ms,
                 }
             )
@@ -324,7 +329,8 @@ def _fallback(o: Optimization) -> list[dict[str, Any]]:
                     for name, refusals in o.candidates.refusals.items()
                 }
                 reasons = {name: r[0] for name, r in said.items() if r}
-                result.append({"node": n.name, "op": n.op_type, "cost_ms": g.cost_ms, "declined": reasons})
+                cost = cost_json(g.backend, g.cost_ms, o.costs.transitions)
+                result.append({"node": n.name, "op": n.op_type, **cost, "declined": reasons})
     return result
 
 

@@ -19,6 +19,7 @@ from collage_core.report.front import front_table
 from collage_core.report.movement import dataflow_parts, quantity
 from collage_core.report.rivals import rivals_table
 from collage_core.report.rounding import limit_text
+from collage_core.report.step_costs import predicted_ms
 from collage_core.report.tables import Table, headline
 
 __all__ = ["backends_text", "bench_text", "explain_parts", "explain_text", "optimization_text", "tuning_text"]
@@ -142,16 +143,16 @@ def explain_parts(report: Mapping[str, Any]) -> list[str | Table]:
                 c["from"],
                 c["to"],
                 c["backend"],
-                ms_text(c["cost_ms"]),
+                ms_text(predicted_ms(c)),
                 ms_text(c.get("in_place_ms")),
             )
             for c in report["conversions"]
         ]
-        header = ("value", "from", "to", "backend", "ms", "in place")
-        parts.append(Table(header, rows, right=[4, 5], title="conversions"))
+        header = ("value", "from", "to", "backend", "predicted", "in place")
+        parts.append(Table(header, rows, right=[4, 5], title="conversions, ms"))
     if transfers := report.get("transfers"):
         moved = sum(t["bytes"] for t in transfers)
-        took_ms = sum(t["cost_ms"] or 0.0 for t in transfers)
+        took_ms = sum(predicted_ms(t) or 0.0 for t in transfers)
         told = f"{len(transfers)} of these are transfers: {quantity(moved, 'B')}, {ms_text(took_ms)} ms"
         parts.append(told)
     if "dataflow" in report:
@@ -281,7 +282,7 @@ def _on_reference(report: Mapping[str, Any]) -> list[str | Table]:
             "; ".join(f"{name}: {reason}" for name, reason in f["declined"].items())
             or "no backend has a pattern for it"
         )
-        lines.append(f"  {f['node']} ({f['op']}), {ms_text(f['cost_ms'])} ms: {why}")
+        lines.append(f"  {f['node']} ({f['op']}), {ms_text(predicted_ms(f))} ms: {why}")
     return ["\n".join(lines)]
 
 
@@ -296,15 +297,15 @@ def _groups(report: Mapping[str, Any]) -> Table:
             _cut(" ".join(_short(f) for f in g["formats"]["inputs"]))
             + " -> "
             + _cut(" ".join(_short(f) for f in g["formats"]["outputs"])),
-            ms_text(g["cost_ms"]),
+            ms_text(predicted_ms(g)),
             ms_text(g["spread_ms"]),
             ms_text(g.get("in_place_ms")),
             *(_error_text(g[key]) for key in further),
         )
         for i, g in enumerate(report["groups"])
     ]
-    header = ("#", "backend", "operators", "last node", "layouts", "ms", "IQR", "in place", *further)
-    return Table(header, rows, right=[0, *range(5, len(header))], title="groups, in order")
+    header = ("#", "backend", "operators", "last node", "layouts", "predicted", "IQR", "in place", *further)
+    return Table(header, rows, right=[0, *range(5, len(header))], title="groups in order, ms")
 
 
 def _error_text(error: float | None) -> str:

@@ -163,7 +163,7 @@ def formulate(
         if source.device != destination.device:  # a way, be it that nobody reads or writes it
             builder.number(source)
             builder.number(destination)
-        in_place_ms = cost_ms + transitions.group_ms.get(backend, 0.0)
+        in_place_ms = transitions.in_executable_ms(backend, cost_ms)
         by_type.setdefault(type, {})[source, destination] = in_place_ms
     hops_ms = {v: by_type.get(graph.type_of(v), _NO_HOPS) for v in builder.values}
     if penalties is not None:
@@ -197,7 +197,7 @@ def terms_ms(graph: Graph, placement: Placement, transitions: Transitions) -> di
     hops_ms: dict[str, _HopsMs] = {}
     for c in placement.conversions:
         assert c.cost_ms is not None
-        in_place_ms = c.cost_ms + transitions.group_ms.get(c.backend, 0.0)
+        in_place_ms = transitions.in_executable_ms(c.backend, c.cost_ms)
         hops_ms.setdefault(c.value, {})[c.source, c.destination] = in_place_ms
         for format in (c.source, c.destination):  # of a route, whose formats none of the groups may have
             builder.number(format)

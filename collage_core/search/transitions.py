@@ -17,6 +17,10 @@ class Transitions:
     group_ms: Mapping[str, float] = field(default_factory=dict)
     crossing_ms: Mapping[str, float] = field(default_factory=dict)
 
+    def in_executable_ms(self, backend: str, cost_ms: float) -> float:
+        """What a group or conversion takes there that takes `cost_ms` alone."""
+        return cost_ms + self.group_ms.get(backend, 0.0)
+
     def crossed_ms(self, source: str, reader: str) -> float:
         """What a value takes in place on its way from one backend to another: a share of each. Who leaves a
         backend pays for both of its own (`crossing_ms`), having entered it for nothing.

@@ -15,9 +15,10 @@ from collage_run.printable import printable_line
 
 from collage_core.errors import CollageError
 from collage_core.report.conclusion import ms_text
-from collage_core.report.dataflow import hops, took_ms
+from collage_core.report.dataflow import hops
 from collage_core.report.dot import colours_of
 from collage_core.report.movement import peaks_text, quantity, reached
+from collage_core.report.step_costs import predicted_ms, took_ms
 from collage_core.report.tables import Table, headline
 from collage_core.report.text import explain_parts
 from collage_page.drawing import graph
@@ -77,7 +78,7 @@ def _group(group: Mapping[str, Any], work: Mapping[str, Any], report: Mapping[st
         ("device", group["device"]),
         ("reads", ", ".join(group["formats"]["inputs"])),
         ("writes", ", ".join(group["formats"]["outputs"])),
-        ("by itself", f"{ms_text(group['cost_ms'])} ms, IQR {ms_text(group['spread_ms'])}"),
+        ("predicted", f"{ms_text(predicted_ms(group))} ms, IQR {ms_text(group['spread_ms'])}"),
         ("in place", f"{ms_text(group.get('in_place_ms'))} ms"),
         ("arithmetic", quantity(work["flops"], "FLOP")),
         ("moves", f"{quantity(work['bytes'], 'B')}, weights once; {intensity} FLOP per byte"),
@@ -92,9 +93,11 @@ def _group(group: Mapping[str, Any], work: Mapping[str, Any], report: Mapping[st
     yield _facts(facts)
     yield from _rivals(group)
     if ways := group.get("ways"):
-        rows = [(w["variant"], ms_text(w["cost_ms"]), w["reason"] or "") for w in ways]
+        rows = [(w["variant"], ms_text(predicted_ms(w)), w["reason"] or "") for w in ways]
         yield _table(
-            Table(("formats", "ms", ""), rows, right=[1], title=f"other kernels of {group['backend']}")
+            Table(
+                ("formats", "predicted ms", ""), rows, right=[1], title=f"other kernels of {group['backend']}"
+            )
         )
 
 
@@ -106,13 +109,14 @@ def _rivals(group: Mapping[str, Any]) -> Iterator[str]:
     if not rivals:
         yield "<p>No other backend knows these nodes.</p>"
         return
-    rows = [(r["backend"], ms_text(r["cost_ms"]), r["reason"] or "") for r in rivals]
-    yield _table(Table(("backend", "ms", ""), rows, right=[1], title="the same nodes on others"))
-    known = [r["cost_ms"] for r in rivals if r["cost_ms"] is not None]
-    if known and group["cost_ms"] is not None:
-        off_ms = min(known) - group["cost_ms"]
+    rows = [(r["backend"], ms_text(predicted_ms(r)), r["reason"] or "") for r in rivals]
+    yield _table(Table(("backend", "predicted ms", ""), rows, right=[1], title="the same nodes on others"))
+    known = [ms for r in rivals if (ms := predicted_ms(r)) is not None]
+    ours_ms = predicted_ms(group)
+    if known and ours_ms is not None:
+        off_ms = min(known) - ours_ms
         told = f"{abs(off_ms):.4f} ms {'more' if off_ms >= 0 else 'less'}"
-        yield f"<p>The fastest of these takes {told} by itself, conversions that it may need apart.</p>"
+        yield f"<p>The fastest of these is predicted to take {told}, conversions that it may need apart.</p>"
 
 
 def _conversions(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -125,7 +129,7 @@ def _conversions(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             ("to", c["to"]),
             ("by", c["backend"]),
             ("reads", quantity(hop.bytes if hop else None, "B")),
-            ("by itself", f"{ms_text(c['cost_ms'])} ms"),
+            ("predicted", f"{ms_text(predicted_ms(c))} ms"),
             ("in place", f"{ms_text(c.get('in_place_ms'))} ms"),
         ]
         what = "Transfer" if hop and hop.kind == "transfer" else "Conversion"

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from collage_core.report.conclusion import ms_text
-from collage_core.report.dataflow import Hop, hops, took_ms
+from collage_core.report.dataflow import Hop, hops
 from collage_core.report.dot import where, width_of
 from collage_core.report.movement import quantity
+from collage_core.report.step_costs import took_ms
 from collage_page.layout import Drawing, Point, layered
 
 __all__ = ["graph"]
@@ -125,7 +126,7 @@ class _Elements:
             data |= {"moved": operator["name"] in self._moved}
             yield self._node(f"n{i}", {**data, "name": operator["name"], "op": operator["op"]})
         for i, c in enumerate(self._report["conversions"]):
-            data = {"kind": "conversion", "conversion": i, "label": f"{ms_text(c['cost_ms'])} ms"}
+            data = {"kind": "conversion", "conversion": i, "label": f"{ms_text(took_ms(c))} ms"}
             yield self._node(f"c{i}", {**data, "name": c["value"], "colour": self._colours[c["backend"]]})
         for node in self.outer.centres:
             if " " in node:

@@ -62,7 +62,7 @@ def test_a_network_is_optimized_run_and_explained(collage: Collage, monkeypatch:
         found = np.load(collage.folder / f"out-{name}.npy")
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
 
-    assert "groups, in order" in collage.run("explain", bundle)
+    assert "groups in order" in collage.run("explain", bundle)
     explained = collage.json("explain", bundle)
     assert explained.pop("dataflow")
     assert explained == report

@@ -299,7 +299,7 @@ def test_a_front_is_drawn_where_an_error_was_limited(
 def test_explain_of_a_placement_made_by_hand(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(bundle)]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("groups, in order\n")
+    assert text.startswith("groups in order, ms\n")
     assert "reference" in text
     assert "relu" in text
 

@@ -182,7 +182,7 @@ def test_explain(optimised: Optimised) -> None:
     text = optimised.collage.run("explain", optimised.bundle)
     for group in optimised.second["groups"]:
         assert group["nodes"][-1] in text
-    assert "groups, in order" in text
+    assert "groups in order" in text
     assert "nothing is fused into its input" in text
 
 

@@ -281,6 +281,15 @@ def test_optimize(golden: Golden, graph: Graph) -> None:
     golden("optimize.txt", optimization_text({**json.loads(json.dumps(report)), "output": "network.collage"}))
 
 
+def test_what_is_told_of_each_part_makes_the_prediction(graph: Graph) -> None:
+    report = optimization_json(_optimization(graph), "network.onnx")
+    parts_ms = [part["predicted_ms"] for part in (*report["groups"], *report["conversions"])]
+    crossings_ms = report["prediction"]["terms_ms"]["crossings"]
+    assert sum(parts_ms) + crossings_ms == pytest.approx(report["predicted_ms"])
+    assert sum(s["ms"] for s in report["shares"].values()) == pytest.approx(sum(parts_ms))
+    assert sum(parts_ms) > sum(g["cost_ms"] for g in report["groups"]), "constants are in it"
+
+
 def test_the_inputs_show_what_they_should(graph: Graph) -> None:
     """The files are worth having: every section that an explanation can have is in them."""
     report = optimization_json(_optimization(graph), "network.onnx")

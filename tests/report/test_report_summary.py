@@ -219,17 +219,17 @@ def test_a_placement_in_names(optimised: Optimised) -> None:
     pairs = [pair for g in report["groups"] for pair in zip(g["nodes"], g["ops"], strict=True)]
     assert all(name.endswith(f"/{op}") for name, op in pairs)
     text = explain_text(report)
-    assert text.startswith("groups, in order\n")
-    assert ("\n\nconversions\n" in text) == bool(report["conversions"])
+    assert text.startswith("groups in order, ms\n")
+    assert ("\n\nconversions, ms\n" in text) == bool(report["conversions"])
 
 
 def test_who_offers_the_same_nodes_and_lost_is_told(optimised: Optimised) -> None:
     # Which groups have rivals and ways is measured: that there are some is asked of the golden files' report.
     groups = optimised.second["groups"]
     for g in groups:
-        costs_ms = [r["cost_ms"] for r in g["rivals"]]
-        known_ms = [ms for ms in costs_ms if ms is not None]
-        assert costs_ms == sorted(known_ms) + [None] * (len(costs_ms) - len(known_ms))
+        told_ms = [r["predicted_ms"] for r in g["rivals"]]
+        known_ms = [ms for ms in told_ms if ms is not None]
+        assert told_ms == sorted(known_ms) + [None] * (len(told_ms) - len(known_ms))
         assert all((r["reason"] is None) == (r["cost_ms"] is not None) for r in g["rivals"])
         assert g["backend"] not in {r["backend"] for r in g["rivals"]}
     declined = [r["reason"] for g in groups for r in g["rivals"] if str(r["reason"]).startswith("declined: ")]
@@ -237,8 +237,8 @@ def test_who_offers_the_same_nodes_and_lost_is_told(optimised: Optimised) -> Non
     contested = sum(bool(g["rivals"]) for g in groups)
     lines = explain_text(optimised.second).splitlines()
     if contested:
-        start = lines.index("the same nodes on others, ms")
-        assert lines[start + 1].split()[:4] == ["#", "placed", "on", "ms"]
+        start = lines.index("the same nodes on others, predicted ms")
+        assert lines[start + 1].split()[:4] == ["#", "placed", "on", "predicted"]
         assert lines[start + 1 + contested + 1] == ""
 
 
