@@ -36,13 +36,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("networks", nargs="+", metavar="NETWORK", help=", ".join(NETWORKS))
+    parser.add_argument("networks", nargs="+", choices=sorted(NETWORKS), metavar="NETWORK")
     parser.add_argument("--turns", type=int, default=40, help="default: %(default)s")
     parser.add_argument("--effort", default="quick", choices=[*EFFORTS], help="default: %(default)s")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where NETWORK.json is written")
     args = parser.parse_args()
-    if unknown := sorted(set(args.networks) - set(NETWORKS)):
-        parser.error(f"unknown network {unknown[0]!r}")
     rows = []
     for name in args.networks:
         told = _compared(name, args)

@@ -43,15 +43,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("networks", nargs="+", metavar="NETWORK", help=", ".join(NETWORKS))
+    parser.add_argument("networks", nargs="+", choices=sorted(NETWORKS), metavar="NETWORK")
     parser.add_argument("--concurrency", type=int, default=2, help="default: %(default)s")
     parser.add_argument("--effort", default="normal", choices=[*EFFORTS], help="default: %(default)s")
     parser.add_argument("--rounds", type=int, help="of the last comparison (default: until it is told)")
     parser.add_argument("--costs", type=Path, metavar="FILE", help="cost database (default: an empty one)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every turn to a file")
     args = parser.parse_args()
-    if unknown := sorted(set(args.networks) - set(NETWORKS)):
-        parser.error(f"unknown network {unknown[0]!r}")
     told = []
     with tempfile.TemporaryDirectory() as folder, ProgressBars() as progress:
         for name in args.networks:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from collage_benchmarks.networks import NETWORKS
+from collage_benchmarks.networks import NETWORKS, network_name
 
 from collage_core.backend import BackendKind
 from collage_core.cli.arguments import seconds_of
@@ -63,7 +63,13 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=sorted(_MODES))
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"default: {' '.join(_NETWORKS)}")
+    parser.add_argument(
+        "networks",
+        nargs="*",
+        type=network_name,
+        metavar="NETWORK",
+        help=f"default: {' '.join(_NETWORKS)}",
+    )
     parser.add_argument("--budget", default="15m", help="of each optimization (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the graph level (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="for every library (default: %(default)s)")
@@ -71,9 +77,6 @@ def main() -> int:
     parser.add_argument("--costs", metavar="FILE", help="cost database (default: in the user's cache folder)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything to a file")
     args = parser.parse_args()
-    for name in args.networks:
-        if name not in NETWORKS:
-            parser.error(f"unknown network {name!r}; known: {', '.join(NETWORKS)}")
     try:
         rows = []
         for name in args.networks or _NETWORKS:

@@ -17,7 +17,7 @@ from typing import Any
 
 import onnx
 
-from collage_benchmarks.networks import NETWORKS
+from collage_benchmarks.networks import NETWORKS, network_name
 from collage_core.cli.progress import ProgressBars
 from collage_core.costs.database import CostDatabase
 from collage_core.errors import CollageError
@@ -43,7 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m collage_benchmarks.demo", description=__doc__.partition("\n")[0]
     )
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"default: {' '.join(_NETWORKS)}")
+    parser.add_argument(
+        "networks",
+        nargs="*",
+        type=network_name,
+        metavar="NETWORK",
+        help=f"default: {' '.join(_NETWORKS)}",
+    )
     parser.add_argument("--threads", type=int, default=2, help="for every library (default: 2)")
     parser.add_argument(
         "--rounds",
@@ -55,9 +61,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     args = parser.parse_args(arguments)
     names = args.networks or _NETWORKS
-    for name in names:
-        if name not in NETWORKS:
-            parser.error(f"unknown network {name!r}; known: {', '.join(NETWORKS)}")
     try:
         results = [_show(name, args) for name in names]
     except CollageError as error:

@@ -62,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "--networks",
             nargs="+",
             default=networks,
+            choices=sorted(NETWORKS),
             metavar="NETWORK",
             help=f"default: {' '.join(networks)}",
         )
@@ -86,9 +87,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     collect.set_defaults(collected=collect_run)
     efforts.set_defaults(collected=collect_efforts)
     args = parser.parse_args(arguments)
-    for name in getattr(args, "networks", ()):
-        if name not in NETWORKS:
-            parser.error(f"unknown network {name!r}; known: {', '.join(NETWORKS)}")
     if getattr(args, "runs", 1) < 1:
         parser.error("--runs must be at least 1")
     end_on_sigterm()

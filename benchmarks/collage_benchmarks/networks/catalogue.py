@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,7 @@ from collage_benchmarks.networks.resnet import resnet1001, resnext50
 from collage_benchmarks.networks.tiny import tiny_conv, tiny_encoder
 from collage_core.formats import Array
 
-__all__ = ["NETWORKS", "Network"]
+__all__ = ["NETWORKS", "Network", "network_name"]
 
 _CALIBRATION_SEED = 2022
 
@@ -113,3 +114,10 @@ NETWORKS: Mapping[str, Network] = {
         _text("tiny_encoder", "one encoder layer, for tests", tiny_encoder, 16, 100),
     )
 }
+
+
+def network_name(text: str) -> str:
+    """As `type` of an argument that may be given not at all: with `choices` argparse refuses that."""
+    if text not in NETWORKS:
+        raise argparse.ArgumentTypeError(f"unknown network {text!r}; known: {', '.join(NETWORKS)}")
+    return text
