@@ -14,6 +14,7 @@ from collage_run.kernel import Bound, Kernel, StoredKernel
 
 from collage_dnnl.enums import Arg, Query
 from collage_dnnl.kernels.plan import AnyFormat, BinaryPostOp, Constant, Input, Int64, Packed, Plan, Source
+from collage_dnnl.kernels.plan_json import stored_plan
 from collage_dnnl.library import Descriptor, Library, PostOp, Primitive, PrimitiveDescriptor
 from collage_dnnl.tensor import Tensor
 
@@ -145,8 +146,6 @@ class PrimitiveKernel(Kernel):
         return self._library.bind(compiled.primitive, memories, self._threads, keep)
 
     def stored(self) -> StoredKernel:
-        from collage_dnnl.kernels.stored import stored_plan
-
         plain: dict[Source, Array] = {}
         packed: dict[Source, dict[str, Array]] = {}
         with self._lock, self._library.threads(self._threads):
