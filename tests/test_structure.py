@@ -41,6 +41,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "clock": set(),
     "folders": set(),
     "private_files": {"folders"},
+    "writable": {"errors"},
     "sources": set(),
     "shared_library": set(),
     "formats": set(),
@@ -107,11 +108,12 @@ _MAY_IMPORT: dict[str, set[str]] = {
     },
     "background": {
         *("candidates", "clock", "costs", "errors", "formats", "ir", "measuring", "pipeline", "placement"),
-        *("plugins", "report", "runtime", "target", "worker"),
+        *("plugins", "report", "runtime", "target", "worker", "writable"),
     },
     "cli": {
         *("candidates", "costs", "target", "doctor", "errors", "formats", "ir", "measuring"),
         *("pipeline", "placement", "plugins", "report", "runtime", "serving", "steering", "worker"),
+        "writable",
     },
 }
 """Packages and modules of core, and what each may import of core besides itself."""
@@ -123,7 +125,7 @@ _FACES = (
     *(
         f"collage_core.{name}"
         for name in _MAY_IMPORT
-        if name not in ("cli", "doctor", "measuring", "pipeline", "report")
+        if name not in ("cli", "doctor", "measuring", "pipeline", "report", "writable")
     ),
     "collage_core.ir.passes",
 )

@@ -73,6 +73,7 @@ def improve(source: Path, wanted: Background, threads: int | None, events: str) 
                 model,
                 backends=wanted.backends,
                 target=target,
+                shapes=wanted.shapes,
                 costs=wanted.costs,
                 constraints=constraints,
                 progress=told,

@@ -69,6 +69,8 @@ class Improving:
         self._is_through = False
         """Whether what was found last has taken over, too."""
         self._state = BackgroundState("running")
+        self._note = ""
+        """What was last said of the phase: what is waited for, say."""
         self._answering: Answering | None = None
         self._digest: str | None = None
         self._next: Mapping[str, Any] | None = None
@@ -78,7 +80,11 @@ class Improving:
         source = Path(path).absolute()
         self._own: OwnThreads | None
         """In which all placements run: those of the one before would count against the next one's."""
-        if is_bundle(source):
+        is_made = is_bundle(source)
+        options.require_places(source, is_bundle=is_made)
+        if is_made:
+            if options.shapes is not None:
+                raise CollageError(f"{source} has its shapes; others are given with a model")
             bundles = read_profiles(source)
             if len(bundles) > 1 or bundles[0].rows is not None:
                 raise CollageError(f"{source} is for several shapes; in the background one is optimised")
@@ -99,6 +105,7 @@ class Improving:
         except BaseException:
             self._let_go()
             raise
+        self._worker.wait_tied()
         self._tree = Tree(self._worker.pid, self._pauses, self._log)
         self._gate = Gate(self._tree, options.idle_s, self._log)
         absolute = {
@@ -130,7 +137,9 @@ class Improving:
     def state(self) -> BackgroundState:
         """As it is now."""
         state = self._state
-        if state.state == "running" and self._tree.is_stopped:
+        if state.state == "running" and self._is_over and self._failure is not None:
+            state = replace(state, state="failed", reason=self._failure)
+        elif state.state == "running" and self._tree.is_stopped:
             state = replace(state, state="paused")
         return replace(state, pauses=self._pauses.count, paused_s=self._tree.paused_s, late=self._tree.late)
 
@@ -232,8 +241,9 @@ class Improving:
                 reason = self._failure or self._state.reason
                 raise CollageError(reason or "nothing was found that answers")
             elif time.monotonic() > end_s:
+                doing = self._note or self._state.phase or "starting"
                 raise CollageError(
-                    f"no first answer within {self._options.first_limit_s:g} s, while: {self._state.phase}"
+                    f"no first answer within {self._options.first_limit_s:g} s, while: {doing}"
                 )
             else:
                 time.sleep(_FIRST_EVERY_S)
@@ -287,7 +297,9 @@ class Improving:
                 self._next = None
                 self._state = replace(self._state, latency_ms=event["latency_ms"])
             elif event["event"] == "phase":
-                self._state = replace(self._state, phase=event["name"])
+                self._state, self._note = replace(self._state, phase=event["name"]), ""
+            elif event["event"] == "note":
+                self._note = event["text"]
             self._log.copy(event)
 
     def _swap_apart(self, found: Mapping[str, Any]) -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import threading
 import time
+import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
+
+from collage_core.errors import CollageError
 
 __all__ = ["EventLog"]
 
@@ -14,14 +18,19 @@ __all__ = ["EventLog"]
 class EventLog:
     """A line of JSON for each: `t`, seconds of the monotonic clock when it was over, `event`, and facts.
 
-    path: a new file; None to keep nothing. May be written to by several threads.
+    path: a new file; None to keep nothing. May be written to by several threads. Where no more can be
+    written, a warning says so, and nothing more is kept: requests come first. CollageError where it cannot be
+    opened.
     """
 
     def __init__(self, path: str | Path | None) -> None:
         self._lock = threading.Lock()
         self._file: IO[str] | None = None
         if path is not None:
-            self._file = Path(path).open("w", buffering=1, encoding="utf-8")  # noqa: SIM115  (`close` does)
+            try:
+                self._file = Path(path).open("w", buffering=1, encoding="utf-8")  # noqa: SIM115  (`close` does)
+            except OSError as error:
+                raise CollageError(f"cannot write {path}: {error.strerror or error}") from None
 
     @property
     def is_kept(self) -> bool:
@@ -35,12 +44,22 @@ class EventLog:
     def copy(self, event: dict[str, Any]) -> None:
         """An event of another process, with its time."""
         with self._lock:
-            if self._file is not None:
+            if self._file is None:
+                return
+            try:
                 self._file.write(json.dumps(event) + "\n")
+            except OSError as error:
+                reason = f"{self._file.name}: no more events are kept: {error.strerror or error}"
+                self._drop()
+                warnings.warn(reason, stacklevel=2)
 
     def close(self) -> None:
         """What is added later is kept nowhere."""
         with self._lock:
-            if self._file is not None:
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):  # what is left of a line that could not be written
                 self._file.close()
-                self._file = None
+            self._file = None

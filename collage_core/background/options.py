@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 
+from collage_run.archives import ARCHIVE
+
 from collage_core.errors import CollageError
+from collage_core.writable import require_replaceable, require_writable
 
 __all__ = ["READY", "Background", "BackgroundState"]
 
@@ -25,7 +29,8 @@ class Background:
     effort, budget_s, backends, costs: as `optimize` has them; pauses count for nothing. output: the bundle to
     keep what is found in; None to keep it no longer than the session. log: a file to write events to, a line
     of JSON each (docs/python-api.md). idle_s: nothing is measured or built before there has been no request
-    for so long. first_limit_s: within which a model's first answer has to be there.
+    for so long. first_limit_s: within which a model's first answer has to be there. shapes: of a model's
+    inputs with open dimensions, as `optimize` has them.
     """
 
     effort: str = "normal"
@@ -36,12 +41,33 @@ class Background:
     log: str | Path | None = None
     idle_s: float = 0.2
     first_limit_s: float = 600.0
+    shapes: Mapping[str, tuple[int, ...]] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("idle_s", "first_limit_s"):
+        if not isinstance(self.effort, str):
+            raise CollageError(f"effort is a name, not {self.effort!r}")
+        for name in ("idle_s", "first_limit_s", "budget_s"):
             value = getattr(self, name)
-            if not 0.0 <= value < math.inf:
+            if name == "budget_s" and (value is None or value == math.inf):
+                continue
+            if not isinstance(value, Real) or not 0.0 <= float(value) < math.inf:
                 raise CollageError(f"{name} is a number of seconds from 0 on, not {value!r}")
+
+    def require_places(self, source: Path, *, is_bundle: bool) -> None:
+        """CollageError where a file cannot be written, or is another one's, or one that is read. A bundle may
+        be replaced by what is found for it.
+        """
+        if self.output is not None:
+            written = str(self.output)
+            path = require_writable(written, {} if is_bundle else {"model": source})
+            require_replaceable(path, written, ARCHIVE, "bundle")
+        if self.log is not None:
+            others = {"bundle" if is_bundle else "model": source}
+            others |= {} if self.output is None else {"bundle for what is found": Path(self.output)}
+            path = require_writable(str(self.log), others)
+            require_replaceable(path, str(self.log), b"{", "log of events")
+        if self.costs is not None and not Path(self.costs).parent.is_dir():
+            raise CollageError(f"costs {self.costs}: there is no such folder")
 
     @classmethod
     def of(cls, asked: str | Background) -> Background:

@@ -84,6 +84,7 @@ class IOBinding:
         that the output can have.
         """
         type = self._type(self._executable.buffers, "output", name)
+        _require_here(name, device_type)
         if buffer_ptr is None:
             self.outputs[name] = empty_of(type)
             return
@@ -115,6 +116,11 @@ def empty_of(type: TensorType) -> Array:
     return np.empty(type.static_shape, np.dtype(type.dtype))
 
 
+def _require_here(name: str, device_type: str) -> None:
+    if device_type != "cpu":
+        raise CollageError(f"{name!r} is bound on {device_type!r}; inputs and outputs lie on 'cpu'")
+
+
 def _at(
     name: str,
     type: TensorType,
@@ -123,8 +129,7 @@ def _at(
     shape: Sequence[int],
     address: int,
 ) -> Array:
-    if device_type != "cpu":
-        raise CollageError(f"{name!r} is bound on {device_type!r}; inputs and outputs lie on 'cpu'")
+    _require_here(name, device_type)
     try:
         given = np.dtype(element_type), tuple(shape)
     except TypeError as error:
@@ -133,5 +138,7 @@ def _at(
         raise InputError(f"{name!r} is {type}, and was bound as {given[0]}{list(shape)}")
     if not type.size:
         return empty_of(type)
+    if not address:
+        raise InputError(f"{name!r} is bound at address 0, where there is no memory")
     buffer: Any = (ctypes.c_byte * type.size_bytes).from_address(address)
     return np.frombuffer(buffer, np.dtype(type.dtype)).reshape(type.static_shape)

@@ -24,10 +24,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
 
-__all__ = ["GUARDIAN", "main"]
+__all__ = ["GUARDIAN", "TIED", "main"]
 
 GUARDIAN = "collage-guard"
 """What a worker's guardian is called among processes; at most 15 characters."""
+TIED = b"."
+"""What a worker tells its parent when it cannot outlive it any more, be it stopped or not."""
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _PF_EXITING, _PF_KTHREAD = 0x4, 0x200000
@@ -44,6 +46,7 @@ def main(arguments: list[str]) -> None:
     mark, folder = arguments[3:]
     if not _tie_to_parent(parent, signal.SIGKILL):
         os._exit(1)
+    os.write(guardian_fd, TIED)
     _leave_guardian(guardian_fd, mark.encode(), folder)
     os.close(guardian_fd)
     # Not before somebody is there to remove it: this process may be killed at any moment.
@@ -125,15 +128,16 @@ def _guard(worker: int, fd: int, mark: bytes, folder: str) -> NoReturn:
 
 
 def _marked(mark: bytes) -> tuple[list[int], list[int]]:
-    """Living processes except this one whose environment holds `mark`, in whatever session they are; and
-    those that have none to be seen, as while they start a program.
+    """Living processes except this one whose environment holds `mark`, or that of a worker which one of these
+    has started, in whatever session they are; and those that have none to be seen, as while they start a
+    program.
     """
-    found, unknown = [], []
+    found, unknown, nested = [], [], mark + b"."
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with contextlib.suppress(OSError):
                 environment = (entry / "environ").read_bytes()
-                if mark in environment.split(b"\0"):
+                if any(v == mark or v.startswith(nested) for v in environment.split(b"\0")):
                     found.append(int(entry.name))
                 elif not environment and _runs_a_program(entry):
                     unknown.append(int(entry.name))

@@ -39,7 +39,9 @@ _TAIL_BYTES = 8 << 10
 _CLOSE_S = 2.0
 _STOPPING_S = 1e-4
 _MARK = "COLLAGE_WORKER"
-"""Environment variable that a worker's descendants inherit, and are known by."""
+"""Environment variable that a worker's descendants inherit, and are known by: its name, behind the names of
+those workers that it has been started by, with dots between.
+"""
 _CHILD = Path(__file__).with_name("child.py")
 
 
@@ -72,8 +74,10 @@ class Worker:
         if plugins:
             known = [p for p in variables.get(PLUGINS_VARIABLE, "").split(",") if p]
             variables[PLUGINS_VARIABLE] = ",".join(dict.fromkeys([*known, *plugins]))
-        name = variables[_MARK] = uuid.uuid4().hex
+        name = uuid.uuid4().hex
+        variables[_MARK] = ".".join(filter(None, (os.environ.get(_MARK), name)))
         self._owner = os.getpid()
+        self._is_tied = False
         self._told_bytes = 0
         with ExitStack() as opened:  # closed if anything fails
             try:
@@ -103,8 +107,9 @@ class Worker:
         self, fd: int, guardian_fd: int, name: str, variables: Mapping[str, str]
     ) -> subprocess.Popen[bytes]:
         numbers = map(str, (fd, guardian_fd, os.getpid()))
+        mark = f"{_MARK}={variables[_MARK]}"
         return subprocess.Popen(
-            [sys.executable, "-P", str(_CHILD), *numbers, f"{_MARK}={name}", _folder_for(name, variables)],
+            [sys.executable, "-P", str(_CHILD), *numbers, mark, _folder_for(name, variables)],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,
@@ -197,8 +202,18 @@ class Worker:
             return WorkerCrash("it closed its connection and did not exit", self._tail())
         return WorkerCrash(exit_cause(self._reap()), self._tail())
 
+    def wait_tied(self) -> None:
+        """Until the child dies with this process, which takes it a moment. Who is stopped before that, and
+        whose parent is killed then, stands still for ever.
+        """
+        told = select.poll()
+        told.register(self._guardian_fd, select.POLLIN)
+        while not self._is_tied and not self._exited():
+            self._is_tied = bool(told.poll(_LOOK_EVERY_S * 1000))
+
     def pause(self) -> None:
         """Stop the child and every process it has started (SIGSTOP); returns when it has stopped."""
+        self.wait_tied()
         self._signal(signal.SIGSTOP)
         how = os.WSTOPPED | os.WEXITED | os.WNOWAIT
         if not clock.can_be_paused():
@@ -237,7 +252,7 @@ class Worker:
         self._reap()
         # The guardian closes its end when it has ended what was not in the group.
         ended = select.poll()
-        ended.register(self._guardian_fd)
+        ended.register(self._guardian_fd, 0)
         ended.poll(_CLOSE_S * 1000)
         os.close(self._guardian_fd)
         self._connection.close()

@@ -69,7 +69,7 @@ def open_improved(folder: Path, idle_s: float = 0.01) -> Improved:
     told.folder.mkdir()
     log = folder / "log.jsonl"
     first, _ = bundle_of(folder, "first", graph, (0,), (1,))
-    options = Background(output=told.folder, log=log, idle_s=idle_s)
+    options = Background(output=told.folder / "kept.collage", log=log, idle_s=idle_s)
     better, wrong = bundle_of(folder, "better", graph, (0, 1)), bundle_of(folder, "wrong", other, (0, 1))
     return Improved(Session(first, optimize=options), told, log, better, wrong)
 

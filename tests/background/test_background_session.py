@@ -18,7 +18,7 @@ import pytest
 from collage_benchmarks.background_events import events_of, overlapping
 from processes import gone, is_guardian, state_of, wait_until
 
-from collage_core import Background, BackgroundState, Context, Session
+from collage_core import BackgroundState, Context, Session
 from collage_core.background.opening import opened
 from collage_core.errors import CollageError
 from collage_core.worker.worker import family
@@ -206,6 +206,42 @@ def test_an_optimiser_that_dies_is_told_of(improved: Improved) -> None:
     assert all(map(gone, improved.told.pids))
 
 
+@pytest.mark.filterwarnings("ignore:optimising in the background has ended")
+def test_an_optimiser_that_dies_is_told_of_though_requests_go_on(improved: Improved) -> None:
+    assert wait_until(lambda: _computes(improved))
+    is_over = threading.Event()
+
+    def asks() -> None:
+        while not is_over.is_set():
+            improved.ask()
+
+    with ThreadPoolExecutor(1) as threads:
+        asking = threads.submit(asks)
+        try:
+            assert wait_until(lambda: _state(improved).state == "paused")
+            os.kill(improved.told.pids[0], signal.SIGKILL)
+            assert wait_until(lambda: _state(improved).state == "failed")
+        finally:
+            is_over.set()
+        asking.result()
+    assert "SIGKILL" in str(_state(improved).reason)
+
+
+def test_a_log_that_cannot_be_written_costs_no_request(improved: Improved) -> None:
+    session: Any = improved.session
+    log = session._profiles._log._file
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, log.fileno())
+    os.close(full)
+    with pytest.warns(UserWarning, match=r"log\.jsonl: no more events are kept: No space left"):
+        y = improved.ask()
+    assert log.closed
+    np.testing.assert_array_equal(y, _X)
+    np.testing.assert_array_equal(improved.ask(), _X)
+    improved.session.close()
+    assert _state(improved).state == "closed"
+
+
 def _threads() -> list[str]:
     names = ("collage-optimise", "collage-background")
     return [t.name for t in threading.enumerate() if t.name in names]
@@ -307,24 +343,6 @@ def test_a_script_that_ends_leaves_nobody(tmp_path: Path, idle_s: float) -> None
         out, _ = process.communicate(timeout=120)
     assert process.returncode == 0
     assert wait_until(lambda: all(gone(int(pid)) for pid in out.split()))
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ("foreground", "optimize is 'foreground'; known: 'background', or a Background"),
-        ("background", r"no\.onnx: No such file"),
-    ],
-)
-def test_mistakes(tmp_path: Path, asked: str, said: str) -> None:
-    with pytest.raises(CollageError, match=said):
-        Session(tmp_path / "no.onnx", optimize=asked)
-
-
-@pytest.mark.parametrize("name", ["idle_s", "first_limit_s"])
-def test_times_are_no_less_than_nothing(name: str) -> None:
-    with pytest.raises(CollageError, match=f"{name} is a number of seconds from 0 on, not -1"):
-        replace(Background(), **{name: -1})  # type: ignore[arg-type]  # of no other option
 
 
 def test_a_session_that_was_asked_for_nothing(tmp_path: Path, improved: Improved) -> None:

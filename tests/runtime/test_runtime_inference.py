@@ -162,6 +162,10 @@ def test_memory_that_does_not_fit(session: Session) -> None:
         binding.bind_input("x", "cpu", 0, np.float32, [3, 2], _FEED["x"].ctypes.data)
     with pytest.raises(InputError, match="was bound as float64"):
         binding.bind_output("x_out", "cpu", 0, np.float64, [2, 3], _FEED["x"].ctypes.data)
+    with pytest.raises(InputError, match="'x' is bound at address 0"):
+        binding.bind_input("x", "cpu", 0, np.float32, [2, 3], 0)
+    with pytest.raises(CollageError, match="'x_out' is bound on 'nonsense'"):
+        binding.bind_output("x_out", "nonsense")
     with pytest.raises(CollageError, match="'x' is bound on 'cuda'; inputs and outputs lie on 'cpu'"):
         binding.bind_input("x", "cuda", 0, np.float32, [2, 3], _FEED["x"].ctypes.data)
 

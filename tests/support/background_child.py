@@ -21,7 +21,7 @@ _CRASH, _END, _PIDS = "crash", "end", "pids"
 
 
 class Told:
-    """A folder through which a test says what is found. Its path is the option `output`."""
+    """A folder through which a test says what is found. What is in the option `output` would lie in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -56,7 +56,7 @@ class Told:
 
 def improve(source: Path, wanted: Background, threads: int | None, events: str) -> None:
     """In place of what `background.child` does."""
-    folder = Path(str(wanted.output))
+    folder = Path(str(wanted.output)).parent
     with Worker() as worker, open(events, "ab", buffering=0) as file:
         worker.call(_compute)
         _write(folder / _PIDS, f"{os.getpid()} {worker.pid}")

@@ -244,6 +244,16 @@ def test_a_worker_killed_while_it_starts_leaves_nothing(after_ms: int, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
+_STARTED: list[Worker] = []
+
+
+def _started_and_stopped() -> int:
+    _STARTED.append(Worker())
+    pid = _STARTED[-1].pid
+    os.kill(pid, signal.SIGSTOP)
+    return pid
+
+
 PARENT = """
 import os, sys, threading, time
 from collage_core.worker import Worker
@@ -305,6 +315,24 @@ time.sleep(600)
     everyone = [*pids, *guardians]
     wait_until(lambda: all(map(gone, everyone)))
     assert {p: Path(f"/proc/{p}/stat").read_text() for p in everyone if not gone(p)} == {}
+
+
+def test_a_worker_stopped_as_soon_as_it_starts_does_not_outlive_a_killed_parent() -> None:
+    process, pids = parent("late = Worker()\nlate.pause()\nprint(late.pid, flush=True)\ntime.sleep(600)")
+    assert process.stdout is not None
+    pids.append(int(process.stdout.readline()))
+    process.kill()
+    process.communicate(timeout=_LONG_S)
+    assert wait_until(lambda: all(map(gone, pids)))
+
+
+def test_a_worker_of_a_worker_stopped_as_soon_as_it_starts_goes_with_it(tmp_path: Path) -> None:
+    """By somebody who stops all of them and does not ask: `background.Tree`."""
+    with Worker({"TMPDIR": str(tmp_path)}) as worker:
+        pids = [worker.call(_started_and_stopped) for _ in range(3)]
+        worker.kill()
+        assert wait_until(lambda: all(map(gone, pids)))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_control_c_reaches_the_parent_which_ends_its_workers() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from collage_run.files import regular, replacing
 
 from collage_core.cli.arguments import add_costs, costs_of
-from collage_core.cli.output import require_other, show
+from collage_core.cli.output import show
 from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.record import CostKey
@@ -30,6 +30,7 @@ from collage_core.pipeline.rounding import ROUNDING
 from collage_core.plugins import default_registry
 from collage_core.report.tables import Table
 from collage_core.target import Target
+from collage_core.writable import require_other
 
 NAME = "costs"
 SUMMARY = "Show, export, import or prune the measured costs."

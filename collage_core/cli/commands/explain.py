@@ -10,7 +10,7 @@ from typing import Any
 from collage_run.files import replacing
 
 from collage_core.cli.arguments import add_json
-from collage_core.cli.output import require_replaceable, require_writable, show
+from collage_core.cli.output import show
 from collage_core.cli.shapes import add_profile, shapes_of
 from collage_core.errors import BundleError, CollageError, PlacementError
 from collage_core.report.beside import beside_json
@@ -27,6 +27,7 @@ from collage_core.runtime.bundle import Bundle, read, read_profiles
 from collage_core.runtime.plan import schedule
 from collage_core.runtime.profiles import shapes_text
 from collage_core.steering import placement_yaml
+from collage_core.writable import require_replaceable, require_writable
 
 NAME = "explain"
 SUMMARY = "Show a bundle's groups, conversions and costs, and why backends declined or failed."

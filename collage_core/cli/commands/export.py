@@ -9,9 +9,10 @@ from typing import Any
 from collage_run.printable import printable_line
 
 from collage_core.cli.arguments import add_json
-from collage_core.cli.output import require_writable, show
+from collage_core.cli.output import show
 from collage_core.cli.shapes import add_profile, shapes_of
 from collage_core.runtime import export, read
+from collage_core.writable import require_writable
 
 NAME = "export"
 SUMMARY = (

@@ -16,7 +16,7 @@ from collage_core.cli.arguments import (
     concurrency_of,
     rounds_of,
 )
-from collage_core.cli.output import require_replaceable, require_writable, show
+from collage_core.cli.output import show
 from collage_core.cli.placing import optimize_profiles_from
 from collage_core.cli.progress import ProgressBars
 from collage_core.errors import CollageError
@@ -27,6 +27,7 @@ from collage_core.report.profiles import of_profiles, profiles_text
 from collage_core.report.text import optimization_text
 from collage_core.runtime.profiles import shapes_of, shapes_text
 from collage_core.steering import SETTINGS
+from collage_core.writable import require_replaceable, require_writable
 
 NAME = "optimize"
 SUMMARY = (

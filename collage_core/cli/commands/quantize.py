@@ -8,10 +8,11 @@ from typing import Any
 from collage_run.printable import printable_line
 
 from collage_core.cli.arguments import add_json, add_reading, samples_in
-from collage_core.cli.output import require_writable, show
+from collage_core.cli.output import show
 from collage_core.cli.progress import ProgressBars
 from collage_core.cli.shapes import shapes_of
 from collage_core.pipeline.quantising import quantise
+from collage_core.writable import require_writable
 
 NAME = "quantize"
 SUMMARY = (
