@@ -87,7 +87,6 @@ def is_told(said: str, why: str) -> bool:
 SIZED_BY_VALUES = {
     # The first input is the size.
     *("BlackmanWindow", "ConstantOfShape", "HammingWindow", "HannWindow", "MelWeightMatrix", "Range"),
-    *("NonMaxSuppression", "NonZero", "Unique"),
     # As often as its input says.
     "Loop",
 }
