@@ -233,8 +233,9 @@ def read(path: str | Path, *, check_weights: bool = False, shapes: Shapes | None
     """Read a bundle without building it; BundleError for what is no bundle, a damaged one, or one of a newer
     format. shapes: of inputs, which say which of several profiles is meant; BundleError if they do not.
 
-    check_weights: read the weights too, to find damage in them; they are memory-mapped otherwise, which is
-    for looking at what is placed: if somebody cuts the file short, using them ends the process.
+    check_weights: read the weights too, to find damage in them, and in all of an exported bundle. Otherwise
+    they are memory-mapped, to look at what is placed: if somebody cuts the file short, using them ends the
+    process.
     """
     return chosen(read_profiles(path, check_weights=check_weights), path, shapes)
 
@@ -269,10 +270,8 @@ def chosen(profiles: Sequence[Bundle], path: str | Path, shapes: Shapes | None) 
     return profiles[choose([profile.shapes for profile in profiles], shapes, path)]
 
 
-def read_all(
-    path: str | Path, *, check_weights: bool, verify: bool = False, expect: str | None = None
-) -> tuple[Bundle, ...]:
-    """As `read_profiles`. verify: whether all of it must be what was exported, and what is expected."""
+def read_all(path: str | Path, *, check_weights: bool, expect: str | None = None) -> tuple[Bundle, ...]:
+    """As `read_profiles`. expect: the digest that an exported bundle must have; another bundle is none."""
     path = Path(path)
     try:
         file = FileIO(path, opener=regular)
@@ -283,7 +282,7 @@ def read_all(
     try:
         with file, zipfile.ZipFile(file) as archive:
             size_bytes = os.fstat(file.fileno()).st_size
-            if verify:
+            if expect is not None or (check_weights and exported.PROGRAM_FILE in archive.namelist()):
                 exported.verify(archive, path, expect)
             for name in (_MANIFEST, WEIGHTS_FILE):
                 _check_size(archive.getinfo(name), size_bytes)

@@ -91,8 +91,7 @@ def _loaded(
     """build_in: a thread for what runs kernels: weights are packed."""
     if threads is not None:
         Target(threads=threads)  # or it is no number of threads
-    verify = expect is not None
-    if allow_code and (verify or exported.brings_code(path)):
+    if allow_code and (expect is not None or exported.brings_code(path)):
         try:
             (executable,) = build_in(
                 lambda: [exported.load(path, allow_code=True, expect=expect, threads=threads)]
@@ -101,9 +100,8 @@ def _loaded(
             return [Loaded(executable, _own_threads(serving, threads or made_for, made_for), rows)]
         except (OtherTargetError, BackendUnavailableError) as error:
             warnings.warn(printable(f"{error}: its kernels are built anew"), stacklevel=3)
-        verify = True
     registry = registry or default_registry()
-    profiles = choose(read_all(path, check_weights=True, verify=verify, expect=expect))
+    profiles = choose(read_all(path, check_weights=True, expect=expect))
     told = [difference for profile in profiles for difference in differences_here(profile, path, registry)]
     target = profiles[0].placement.target
     made_for = target.threads
