@@ -13,6 +13,8 @@ __all__ = ["add_profile", "add_shape", "profiles_of", "shapes_of"]
 
 _BETWEEN_SIZES = re.compile(r"[,x](?![^{}]*\})")
 _BRACES = re.compile(r"\{([^{}]*)\}")
+_HEXADECIMAL = re.compile(r"(^|,)0x")
+"""What looks like such a number, and would be two sizes."""
 
 
 def add_shape(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +78,7 @@ def _alternatives(name: str, text: str) -> list[tuple[int, ...]]:
     """What braces stand for: the first of each, the second, and so on."""
     sizes = [_sizes(name, text, part) for part in _BETWEEN_SIZES.split(text)]
     counts = {len(several) for several in sizes if several is not None and len(several) > 1}
-    if None in sizes:
+    if None in sizes or _HEXADECIMAL.search(text):
         raise CollageError(
             f"--shape {name}={text}: dimensions are whole numbers, as in {name}=1,3,224,224, or several of "
             f"them, as in {name}={{1,8}},3,224,224"

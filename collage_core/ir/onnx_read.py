@@ -30,6 +30,8 @@ __all__ = ["from_model", "infer_types", "inference_fault", "load_model"]
 
 _LARGEST_BYTES = (1 << 31) - 1
 """What protobuf reads at most."""
+_TOO_LARGE = 1 << 63
+"""What ONNX cannot hold as a size."""
 
 
 def load_model(
@@ -235,6 +237,8 @@ def _specialise(values: dict[str, Value], shapes: Mapping[str, tuple[int, ...]])
     for name, shape in shapes.items():
         if any(given < 0 for given in shape):
             raise ModelError(f"--shape {name}={','.join(map(str, shape))}: dimensions cannot be negative")
+        if any(given >= _TOO_LARGE for given in shape):
+            raise ModelError(f"--shape {name}={','.join(map(str, shape))}: dimensions are less than 2**63")
         if name not in values:
             continue
         declared = values[name].type.shape

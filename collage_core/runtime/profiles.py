@@ -72,14 +72,16 @@ def fitting(profiles: Sequence[Shapes], wanted: Shapes) -> list[int]:
 
 def choose(profiles: Sequence[Shapes], wanted: Shapes | None, path: object) -> int:
     """The number of the profile that has the wanted shapes; those of some inputs, where that tells it.
-    BundleError names those that are in the file `path`.
+    BundleError names those that are in the file `path`, or its inputs where another one is named.
     """
-    found = fitting(profiles, wanted or {})
+    inputs, wanted = profiles[0], wanted or {}
+    if others := [name for name in wanted if name not in inputs]:
+        there = ", ".join(inputs) or "none"
+        raise BundleError(f"{path}: the model has no input {others[0]!r}; its inputs: {there}")
+    found = fitting(profiles, wanted)
     if len(found) == 1:
         return found[0]
     there = "; ".join(map(shapes_text, profiles))
     if not found:
-        raise BundleError(
-            f"{path}: no profile has the shapes {shapes_text(wanted or {})}; there are: {there}"
-        )
+        raise BundleError(f"{path}: no profile has the shapes {shapes_text(wanted)}; there are: {there}")
     raise BundleError(f"{path}: it has {len(profiles)} profiles, say which by its shapes: {there}")

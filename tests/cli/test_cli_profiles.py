@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         ([], [{}]),
         (["x=1,3"], [{"x": (1, 3)}]),
         (["x=1x3"], [{"x": (1, 3)}]),
+        (["x=10x0x3"], [{"x": (10, 0, 3)}]),
         (["x=1,3", "x=8,3"], [{"x": (1, 3)}, {"x": (8, 3)}]),
         (["x={1,8},3"], [{"x": (1, 3)}, {"x": (8, 3)}]),
         (["x={1,8}x3"], [{"x": (1, 3)}, {"x": (8, 3)}]),
@@ -75,6 +76,8 @@ def test_which_shapes_belong_together(texts: list[str], profiles: list[object]) 
         (["x={1,b}"], "dimensions are whole numbers"),
         (["x=1{2,3}"], "dimensions are whole numbers"),
         (["={1}"], "expected NAME=VALUE"),
+        (["x=0x4"], "--shape x=0x4: dimensions are whole numbers"),
+        (["x=1,0x10"], "dimensions are whole numbers"),
     ],
 )
 def test_shapes_that_do_not(texts: list[str], said: str) -> None:
@@ -118,6 +121,9 @@ def test_mistakes_about_shapes(model: Path, bundle: Path, tmp_path: Path, mistak
         "optimize", model, "--shape", "n=2,3"
     )
     assert "dimensions cannot be negative" in mistake("optimize", model, "--shape", "n=-2")
+    for huge in (f"n={2**63}", f"x={2**63},3"):
+        said = f"--shape {huge}: dimensions are less than 2**63"
+        assert said in mistake("optimize", model, "--shape", huge)
     both = ("--shape", "n=2", "--shape", "x=4,3")
     assert "dimension 'n' is both 2 and 4" in mistake("optimize", model, *both)
     assert "no dimension 'rows' to pad" in mistake("optimize", model, *two, "--pad", "rows")
@@ -134,6 +140,24 @@ def test_mistakes_about_shapes(model: Path, bundle: Path, tmp_path: Path, mistak
     assert f"no profile has the shapes x=2,3; there are: {_THERE}" in mistake(
         "check", bundle, "--shape", "x=2,3"
     )
+    assert "the model has no input 'n'; its inputs: x" in mistake("check", bundle, "--shape", "n=4")
+
+
+def test_another_bundle_is_compared_with_in_the_same_shapes(
+    bundle: Path, tmp_path: Path, mistake: Mistake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for count, profile in zip((1, 4), read_profiles(bundle), strict=True):
+        save(profile, tmp_path / f"{count}.collage")
+    shape = ("--shape", "x=4,3")
+    four = str(tmp_path / "4.collage")
+    for here, there in ((str(bundle), str(bundle)), (str(bundle), four), (four, str(bundle))):
+        assert main(["explain", here, *shape, "--beside", there, "--json"]) == 0
+        beside = json.loads(capsys.readouterr().out)["beside"]
+        assert (beside["other"], beside["is_same_model"], beside["moved"]) == (there, True, [])
+    assert main(["explain", str(bundle), *shape, "--beside", str(tmp_path / "1.collage"), "--json"]) == 0
+    assert not json.loads(capsys.readouterr().out)["beside"]["is_same_model"], "one profile is as it is"
+    which = f"{bundle}: it has 2 profiles, say which by its shapes: {_THERE}"
+    assert which in mistake("explain", four, "--beside", bundle)
 
 
 def test_all_are_explained(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,6 +191,8 @@ def test_no_profile_has_the_inputs_shape(bundle: Path, tmp_path: Path, mistake: 
     np.save(tmp_path / "x.npy", np.zeros((2, 3), np.float32))
     said = mistake("run", bundle, "--input", f"x={tmp_path}/x.npy")
     assert f"no profile has the shapes x=2,3; there are: {_THERE}" in said
+    said = mistake("run", bundle, "--input", f"y={tmp_path}/x.npy")
+    assert said == f"collage: {bundle}: the model has no input 'y'; its inputs: x"
     assert (
         "--input x: nowhere.npy: no such file" in mistake("run", bundle, "--input", "x=nowhere.npy").lower()
     )

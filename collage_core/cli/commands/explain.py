@@ -23,7 +23,7 @@ from collage_core.report.page import page
 from collage_core.report.profiles import of_profiles, profiles_text
 from collage_core.report.summary import placement_json
 from collage_core.report.text import explain_text
-from collage_core.runtime.bundle import Bundle, read, read_profiles
+from collage_core.runtime.bundle import Bundle, chosen, read, read_profiles
 from collage_core.runtime.plan import schedule
 from collage_core.runtime.profiles import shapes_text
 from collage_core.steering import placement_yaml
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
         bundle = profiles[0]
         shapes = [shapes_text(one.shapes) for one in profiles] if len(profiles) > 1 else [""]
         report = of_profiles([_report(one, args.bundle) for one in profiles], shapes)
-    other = None if args.beside is None else _report(read(args.beside), args.beside)
+    other = None if args.beside is None else _report(_other(args), args.beside)
     try:
         if other is not None:
             report["beside"] = beside_json(report, other, args.beside)
@@ -97,6 +97,13 @@ def run(args: argparse.Namespace) -> None:
         with replacing(Path(given[name])) as file:
             file.write_text(content, encoding="utf-8")
     show(report, args.json, lambda _: text)
+
+
+def _other(args: argparse.Namespace) -> Bundle:
+    """The bundle to compare with: of several profiles that of the same shapes."""
+    profiles = read_profiles(args.beside)
+    shapes = shapes_of(args, "this command")
+    return profiles[0] if len(profiles) == 1 else chosen(profiles, args.beside, shapes)
 
 
 def _require_unedited(file: str, content: str) -> None:
