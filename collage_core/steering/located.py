@@ -15,6 +15,8 @@ from collage_core.errors import PlacementError
 __all__ = ["Located", "read_yaml"]
 
 _MOST_BYTES = 32 << 20
+_END_CHARACTERS = 200
+"""What is told of the beginning and the end of a message that a text of the file makes too long."""
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """Only composed with: no tag makes an object, and an alias is the node that it stands for."""
 
@@ -60,6 +62,8 @@ class Located:
 
     def wrong(self, text: str) -> PlacementError:
         """The error that says so, with the place."""
+        if len(text) > 2 * _END_CHARACTERS:
+            text = f"{text[:_END_CHARACTERS]} ... {text[-_END_CHARACTERS:]}"
         return PlacementError(f"{self.where}: {text}")
 
     def fields(self, known: Collection[str], required: Collection[str] = ()) -> dict[str, Located]:

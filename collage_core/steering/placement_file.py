@@ -177,13 +177,13 @@ class PlacementFile:
             backend = _backend(entry.fields["backend"], registry)
             of = entry.fields.get("nodes")
             excluded += [(backend, None)] if of is None else [(backend, s) for s in _selectors(of, graph)]
-        groups = [_fixed(entry, graph, registry) for entry in self._groups]
-        taken: dict[str, FixedGroup] = {}
-        for entry, group in zip(self._groups, groups, strict=True):
-            for node in group.nodes:
+        taken: dict[str, str] = {}
+        for entry in self._groups:  # before their formats, of which a node too many makes wrong ones
+            for node in _names(entry.fields["nodes"], graph):
                 if node in taken:
-                    raise entry.at.wrong(f"{node!r} is in the group of {taken[node].where} already")
-                taken[node] = group
+                    raise entry.at.wrong(f"{node!r} is in the group of {taken[node]} already")
+                taken[node] = entry.at.where
+        groups = [_fixed(entry, graph, registry) for entry in self._groups]
         together = [_selectors(part, graph) for part in self._together]
         for entry in self._conversions or ():
             _conversion(entry, graph, registry)

@@ -185,14 +185,14 @@ def test_what_it_asks_for_beside_groups(tmp_path: Path, registry: Registry) -> N
     text = """
     version: 1
     pins: [{nodes: [a, Abs], backend: Reference}]
-    exclude: [{backend: WHOLE}, {backend: pairs, nodes: "[bc]"}]
+    exclude: [{backend: WHOLE}, {backend: pairs, nodes: "[c]"}]
     together: [[b, c], a]
     """
     beside = Constraints(pins={"b": "pairs"}, together=[("a",)])
     file = _read(tmp_path, text)
     assert file.constraints(_GRAPH, registry, beside) == Constraints(
         {"b": "pairs", "a": "reference", "Abs": "reference"},
-        [("whole", None), ("pairs", "[bc]")],
+        [("whole", None), ("pairs", "[c]")],
         [("a",), ("b", "c"), ("a",)],
         [],
     )
@@ -221,6 +221,11 @@ _MISTAKES = {
     "a tab": ("version: 1\ngroups:\n\t- a", ":3: not YAML: "),
     "no mapping": ("- 1", ":1: the file is no mapping; it has 'version', "),
     "no version": (_spoilt("version: 1\n", ""), "the file lacks 'version'"),
+    "a long number": (
+        _spoilt("version: 1", "version: " + "9" * 5000),
+        "9', and no whole number from 1 to 999",
+    ),
+    "a long key": ("version: 1\n" + "k" * 1000 + ": 1", "; it has 'version', "),
     "another version": (
         _spoilt("version: 1", "version: 2"),
         ":2: version 2 of the file; this release reads 1",
@@ -249,6 +254,10 @@ _MISTAKES = {
     ),
     "unknown glob": (_spoilt("nodes: c", "nodes: d*"), ":10: no node's name matches 'd*' in graph 'g'"),
     "twice a node": (_spoilt("nodes: c", "nodes: [b, c]"), ":9: 'b' is in the group of "),
+    "twice a node, and so too few formats": (
+        _spoilt('nodes: ["odd', 'nodes: [a, "odd'),
+        ":13: 'a' is in the group of ",
+    ),
     "too many formats": (
         _spoilt("inputs: [float32:plain]\n  outputs: [float32:0231]", "inputs: [a, b]"),
         ":7: 2 formats, where the group has 1: x",
@@ -317,6 +326,7 @@ def test_mistakes(name: str, tmp_path: Path, registry: Registry) -> None:
     assert said in message
     assert message.startswith(str(tmp_path / "p.yaml"))
     assert "\n" not in message
+    assert len(message.removeprefix(str(tmp_path))) < 500
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
