@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from collage_core.backend import Backend
@@ -13,7 +13,7 @@ from collage_core.ir import NodeSet, Subgraph
 from collage_core.placement import VIEW
 from collage_core.target import Target
 
-__all__ = ["asked_for", "require_kept"]
+__all__ = ["asked_for", "nobody_offers", "require_kept"]
 
 
 def asked_for(
@@ -57,10 +57,10 @@ def require_kept(
     kept: Kept,
     candidates: Sequence[Candidate],
     refusals: Mapping[str, Sequence[Refusal]],
-    offered: Collection[tuple[int, str]],
+    offered: Mapping[str, NodeSet],
 ) -> None:
     """PlacementError, with what its backend said, for a pin that no candidate keeps, and for nodes that are
-    to be together and cannot. offered: nodes, and the names of backends that offer to run them.
+    to be together and cannot. offered: nodes that a backend offers to run, by its name in small letters.
     """
     covered = {n.id for c in candidates for n in c.subgraph.nodes}
     for i, (backend, selector) in kept.pins.items():
@@ -69,7 +69,7 @@ def require_kept(
         node = kept.graph.node(i)
         said = [r.reason for r in refusals.get(backend, ()) if r.node == node.name]
         why = "which does not take part" if backend not in refusals else "which does not offer to run it"
-        if (i, backend.lower()) in offered:
+        if i in offered.get(backend.lower(), ()):
             why, said = "which offers to run it, but not as something else that was asked for wants it", []
         by = "" if selector == node.name else f" by {selector!r}"
         raise PlacementError(
@@ -79,4 +79,12 @@ def require_kept(
     for nodes in kept.together:
         if not nodes <= NodeSet(covered):
             names = ", ".join(n.name for n in Subgraph(kept.graph, nodes).nodes)
-            raise PlacementError(f"no backend offers to run {names} as one group")
+            excluded = [b for b in refusals if not nodes.isdisjoint(kept.excluded_from(b))]
+            raise nobody_offers(f"{names} as one group", excluded)
+
+
+def nobody_offers(what: str, excluded: Sequence[str], said: Sequence[str] = ()) -> PlacementError:
+    """The error that says so. excluded: backends that may not run it. said: why others do not offer to."""
+    told = [f"excluded: {', '.join(excluded)}"] if excluded else []
+    left = " that is left" if excluded else ""
+    return PlacementError("; ".join([f"no backend{left} offers to run {what}", *told, *said]))

@@ -126,6 +126,11 @@ class Kept:
             (backend.lower(), None if selector is None else _excluded(graph, selector))
             for backend, selector in constraints.excluded
         ]
+        for i, (backend, by) in self.pins.items():
+            if i in self.excluded_from(backend):
+                name = graph.node(i).name
+                pinned = f"node {name!r} is pinned to {backend!r}" + (f" by {by!r}" if by != name else "")
+                raise PlacementError(f"{pinned}, which is excluded from it")
         self._kept_from: dict[str, NodeSet] = {}
         self._group_of: dict[int, int] = {}
         for number, (nodes, group) in enumerate(self.groups):
@@ -140,15 +145,20 @@ class Kept:
         """Whether a backend is kept out altogether."""
         return any(b == backend.lower() and of is None for b, of in self._excluded)
 
+    def excluded_from(self, backend: str) -> NodeSet:
+        """Nodes that a backend was told not to run."""
+        nodes = NodeSet()
+        for excluded, of in self._excluded:
+            if excluded == backend.lower():
+                nodes = nodes | (self.graph.all_nodes if of is None else of)
+        return nodes
+
     def kept_from(self, backend: str) -> NodeSet:
         """Nodes that a backend may not run, whatever else is in its group."""
         name = backend.lower()
         if name not in self._kept_from:
-            nodes = NodeSet(i for i, (pinned, _) in self.pins.items() if pinned.lower() != name)
-            for excluded, of in self._excluded:
-                if excluded == name:
-                    nodes = nodes | (self.graph.all_nodes if of is None else of)
-            self._kept_from[name] = nodes
+            others = NodeSet(i for i, (pinned, _) in self.pins.items() if pinned.lower() != name)
+            self._kept_from[name] = others | self.excluded_from(name)
         return self._kept_from[name]
 
     def allows(self, subgraph: Subgraph, backend: str, variant: Variant) -> bool:

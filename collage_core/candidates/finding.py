@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
 from collage_core.backend import Backend, BackendKind, Variant
-from collage_core.candidates.asked_for import asked_for, require_kept
+from collage_core.candidates.asked_for import asked_for, nobody_offers, require_kept
 from collage_core.candidates.constraints import Constraints
 from collage_core.candidates.library_groups import library_groups
 from collage_core.candidates.offers import Candidate, answer_of, offers_for
-from collage_core.errors import PlacementError, Refusal, staying_alive
+from collage_core.errors import Refusal, staying_alive
 from collage_core.formats import Format
 from collage_core.ir import Graph, Node, NodeSet, Subgraph
 from collage_core.ir.views import input_format, is_view, output_format
@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 @dataclass(frozen=True, slots=True)
 class CandidateSet:
     """All candidates, and why backends declined what they did (by backend's name); of which kind each backend
-    is.
+    is. excluded: nodes that a backend offers to run and may not, by its name.
     """
 
     graph: Graph
@@ -45,6 +45,7 @@ class CandidateSet:
     candidates: tuple[Candidate, ...]
     refusals: Mapping[str, tuple[Refusal, ...]]
     kinds: Mapping[str, BackendKind]
+    excluded: Mapping[str, NodeSet] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +77,28 @@ def generate_candidates(
     backends = list(backends)
     kinds = {b.name: b.info().kind for b in backends}
     kernels: set[NodeSet] = set()
-    offered: set[tuple[int, str]] = set()
+    offered: dict[str, NodeSet] = {}
     # Graph libraries last: they are also asked about what the others offer.
     for backend in sorted(backends, key=lambda b: kinds[b.name] is BackendKind.GRAPH):
         kind = kinds[backend.name]
         own = (taken or {}).get(backend.name)
+        takes = own.nodes if own is not None else NodeSet()
         if own is not None:  # what it may not have must not spoil the groups around it
             own = replace(own, nodes=own.nodes - kept.kept_from(backend.name))
         with not_for_others():
             offers, declined = _offers_of(graph, backend, kind, target, own, kernels)
         found += [c for c in offers if kept.allows(c.subgraph, c.backend, c.variant)]
-        if kept.pins:
-            offered |= {(i, backend.name.lower()) for c in offers for i in c.subgraph.node_set}
+        for c in offers:
+            takes = takes | c.subgraph.node_set
+        offered[backend.name.lower()] = takes
         refusals[backend.name] = tuple(declined)
         if kind is BackendKind.OPERATOR:
             kernels |= {c.subgraph.node_set for c in offers}
     found += asked_for(kept, backends, target, found)
     found += [c for c in _views(graph, found) if kept.allows(c.subgraph, VIEW, c.variant)]
     require_kept(kept, found, refusals, offered)
-    return CandidateSet(graph, target, tuple(found), refusals, kinds)
+    excluded = {name: offered[name.lower()] & kept.excluded_from(name) for name in kinds}
+    return CandidateSet(graph, target, tuple(found), refusals, kinds, excluded)
 
 
 def tunable_candidates(
@@ -131,10 +135,8 @@ def require_offers(candidates: CandidateSet) -> None:
             for r in refusals
             if r.node == node.name
         ]
-        raise PlacementError(
-            f"no backend offers to run node {node.name!r} ({node.qualified_op})"
-            + (f"; {'; '.join(said)}" if said else "")
-        )
+        excluded = [name for name, nodes in candidates.excluded.items() if node.id in nodes]
+        raise nobody_offers(f"node {node.name!r} ({node.qualified_op})", excluded, said)
 
 
 def _offers_of(

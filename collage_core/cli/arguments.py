@@ -355,7 +355,9 @@ def constraints_of(args: argparse.Namespace, registry: Registry) -> Constraints:
     pins = {nodes: registry.backend(b).name for nodes, b in pins.items()}
     excluded = []
     for text in args.exclude:
-        backend, _, nodes = text.partition(":")
+        backend, colon, nodes = text.partition(":")
+        if colon and not nodes:  # of a variable that is not set, say: not meant is all of the backend
+            raise CollageError(f"--exclude {text}: expected BACKEND or BACKEND:NODES")
         excluded.append((registry.backend(backend).name, nodes or None))
     together = [tuple(names_of(text) or ()) for text in args.keep_together]
     return Constraints(pins, excluded, together)

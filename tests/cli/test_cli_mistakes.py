@@ -123,6 +123,11 @@ def test_what_is_written_is_a_file_or_takes_it_at_once(
     ("options", "said"),
     [
         (["--backends", "quick,dnnl"], "unknown backend 'quick'; installed: cublas, "),
+        (["--exclude", "dnnl:"], "--exclude dnnl:: expected BACKEND or BACKEND:NODES"),
+        (
+            ["--pin", "relu=dnnl", "--exclude", "dnnl"],
+            "is pinned to 'dnnl', which is excluded from it",
+        ),
         (["--exclude", "quick:Conv"], "unknown backend 'quick'; installed: cublas, "),
         (["--devices", "cpu,abacus"], "unknown device 'abacus'"),
         (["--threads", "0"], "threads must be 1 to 1024, not 0"),
@@ -139,7 +144,7 @@ def test_what_is_written_is_a_file_or_takes_it_at_once(
         (["--costs", "/no/such/folder/c"], "--costs /no/such/folder/c: there is no such folder"),
         (
             ["--exclude", "reference", "--backends", "dnnl", "--exclude", "dnnl"],
-            "no backend offers to run node 'relu'",
+            "no backend that is left offers to run node 'relu' (Relu); excluded: dnnl, reference",
         ),
     ],
 )

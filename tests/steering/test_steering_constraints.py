@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy_backend import TARGET, graph_of
 
 from collage_core import Constraints, FixedGroup, Registry, generate_candidates
-from collage_core.candidates import Candidate, Taken
+from collage_core.candidates import Candidate, Taken, require_offers
 from collage_core.errors import ModelError, PlacementError
 from collage_core.formats import Format, channels_last, plain
 from collage_core.ir import Graph
@@ -111,7 +111,8 @@ def test_kept_together(registry: Registry) -> None:
 def test_kept_together_by_a_library_that_would_not_have_proposed_it(registry: Registry) -> None:
     found = _candidates(registry, Constraints(together=[("a/*", "b/relu")]))
     assert _who(found, "b/relu") == {"whole"}
-    with pytest.raises(PlacementError, match="no backend offers to run a/relu, a/neg, b/relu as one group"):
+    said = "no backend that is left offers to run a/relu, a/neg, b/relu as one group; excluded: whole"
+    with pytest.raises(PlacementError, match=said):
         _candidates(registry, Constraints(together=[("a/*", "b/relu")], excluded=[("whole", None)]))
 
 
@@ -127,7 +128,30 @@ def test_what_shares_a_node_is_kept_together_as_one(registry: Registry) -> None:
 def test_requests_that_are_in_each_others_way(registry: Registry) -> None:
     said = "node 'a/relu' .* pinned to 'pairs', which offers to run it, but not as something else"
     with pytest.raises(PlacementError, match=said):
-        _candidates(registry, Constraints(pins={"a/relu": "pairs"}, excluded=[("pairs", "Relu")]))
+        _candidates(registry, Constraints(pins={"a/relu": "pairs"}, together=[("a/*", "b/relu")]))
+
+
+@pytest.mark.parametrize("of", [None, "Relu", "a/*"])
+def test_a_pin_to_what_is_excluded(registry: Registry, of: str | None) -> None:
+    excluded = [("PAIRS", of)]
+    with pytest.raises(PlacementError, match="node 'a/relu' is pinned to 'pairs', which is excluded from it"):
+        _candidates(registry, Constraints(pins={"a/relu": "pairs"}, excluded=excluded))
+    with pytest.raises(PlacementError, match=r"pinned to 'pairs' by 'a/\*', which is excluded from it"):
+        _candidates(registry, Constraints(pins={"a/*": "pairs"}, excluded=excluded))
+    _candidates(registry, Constraints(pins={"b/neg": "pairs"}, excluded=[("pairs", "b/relu")]))
+
+
+def test_all_that_offer_to_run_a_node_are_excluded(registry: Registry) -> None:
+    asked = [(name, "abs") for name in ("singles", "whole", "reference")]
+    taken = {"whole": Taken(_GRAPH.all_nodes)}
+    backends = registry.backends.values()
+    found = generate_candidates(_GRAPH, backends, TARGET, Constraints(excluded=asked), taken)
+    with pytest.raises(PlacementError, match="no backend that is left") as raised:
+        require_offers(found)
+    assert "offers to run node 'abs' (Abs); excluded: " in str(raised.value)
+    assert all(name in str(raised.value) for name, _ in asked)
+    assert "pairs" not in str(raised.value), "it does not offer to"
+    require_offers(generate_candidates(_GRAPH, backends, TARGET, Constraints(excluded=asked[1:]), taken))
 
 
 def test_a_group_that_is_given(registry: Registry) -> None:
