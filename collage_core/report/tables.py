@@ -14,7 +14,7 @@ from rich.text import Text
 
 from collage_core.serving import Serving
 
-__all__ = ["Table", "headline"]
+__all__ = ["Table", "at_a_time", "headline"]
 
 _WIDEST = 1 << 20
 
@@ -23,11 +23,16 @@ def headline(report: Mapping[str, Any]) -> str:
     """Of what a report is: model, devices, threads, precisions that values may be rounded to."""
     devices = " + ".join(report.get("devices", [report["device"]]))  # of older ones nothing else is known
     rounded = "".join(f", {dtype} allowed" for dtype in report.get("precisions", ()))
-    threads = f"{report['threads']} threads"
+    threads = f"{report['threads']} thread{'s' * (report['threads'] != 1)}"
     if told := report.get("serving"):
         serving = Serving(**told)
-        threads = f"{serving.text(report['threads'])}, {serving.concurrency} requests at a time"
+        threads = f"{serving.text(report['threads'])}, {at_a_time(serving.concurrency)}"
     return f"{printable_line(report['model'])} on {devices}, {threads}{rounded}"
+
+
+def at_a_time(concurrency: int) -> str:
+    """So many requests."""
+    return f"{concurrency} request{'s' * (concurrency != 1)} at a time"
 
 
 @dataclass(frozen=True, slots=True)

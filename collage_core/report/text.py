@@ -20,7 +20,7 @@ from collage_core.report.movement import dataflow_parts, quantity
 from collage_core.report.rivals import rivals_table
 from collage_core.report.rounding import limit_text
 from collage_core.report.step_costs import predicted_ms
-from collage_core.report.tables import Table, headline
+from collage_core.report.tables import Table, at_a_time, headline
 
 __all__ = ["backends_text", "bench_text", "explain_parts", "explain_text", "optimization_text", "tuning_text"]
 
@@ -175,10 +175,10 @@ def explain_parts(report: Mapping[str, Any]) -> list[str | Table]:
 
 def bench_text(report: Mapping[str, Any]) -> str:
     text = str(contenders_table(report["contenders"]))
-    if at_a_time := report.get("concurrency"):
+    if concurrency := report.get("concurrency"):
         times_ms = {name: c["median_ms"] for name, c in report["contenders"].items() if c["median_ms"]}
         answered = ", ".join(f"{name} {1000 / ms:.4g}" for name, ms in times_ms.items())
-        text += f"\n\n{at_a_time} requests at a time; answered in a second: {answered}"
+        text += f"\n\n{at_a_time(concurrency)}; answered in a second: {answered}"
     if report["ratio_to_best_peer"] is not None:
         text += f"\n\nbest peer / collage: {report['ratio_to_best_peer']:.3f}"
     for peer, error in report["max_rel_error"].items():

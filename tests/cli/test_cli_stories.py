@@ -227,7 +227,7 @@ def test_texts_for_people(optimised: Optimised, tmp_path: Path) -> None:
     bundle = tmp_path / "m.collage"
     optimised.collage.run("optimize", optimised.model, *BRIEFLY)  # other tests may have added costs
     text = optimised.collage.run("optimize", optimised.model, *BRIEFLY, "-o", bundle)
-    assert text.startswith(f"{optimised.model} on cpu, 1 threads\n")
+    assert text.startswith(f"{optimised.model} on cpu, 1 thread\n")
     assert "collage" in text
     assert f"saved as {bundle}; " in text
     assert "answers checked: against the reference, within " in text

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from collage_core.report.tables import Table
-from collage_core.report.text import explain_text, optimization_text
+from collage_core.report.tables import Table, headline
+from collage_core.report.text import bench_text, explain_text, optimization_text
 
 if TYPE_CHECKING:
     from collage_command import Optimised
@@ -245,3 +245,13 @@ def test_a_row_of_a_table_is_a_line_however_long(monkeypatch: pytest.MonkeyPatch
 
 def test_columns_are_as_wide_as_they_look() -> None:
     assert str(Table(("name", "ms"), [("日本", "1"), ("a", "2")])).splitlines()[1:] == ["日本  1", "a     2"]
+
+
+@pytest.mark.parametrize(("count", "ending"), [(1, ""), (2, "s")])
+def test_one_request_and_one_thread_are_one(count: int, ending: str) -> None:
+    report = {"model": "m.onnx", "device": "cpu", "threads": count}
+    assert headline(report) == f"m.onnx on cpu, {count} thread{ending}"
+    served = headline({**report, "serving": {"concurrency": count, "sessions": 1}})
+    assert served.endswith(f", {count} request{ending} at a time")
+    compared = {"contenders": {}, "concurrency": count, "ratio_to_best_peer": None, "max_rel_error": {}}
+    assert f"\n{count} request{ending} at a time; answered" in bench_text(compared)
