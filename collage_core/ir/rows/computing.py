@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -16,6 +17,7 @@ from collage_core.ir.rows.tracing import (
     Tracing,
     apart,
     axes_of,
+    beside,
     rows_of,
 )
 from collage_core.ir.types import Node
@@ -24,10 +26,8 @@ __all__ = ["COMPUTING", "elementwise"]
 
 
 def elementwise(tracing: Tracing, node: Node) -> State:
-    if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
-        return rows_of(tracing, node)  # the scales' axis is none that is broadcast
     if tracing.opset() < 7 and len({tracing.shape(v) for v in node.inputs if v}) > 1:
-        return rows_of(tracing, node)  # what is broadcast may lie along any axis
+        rows_of(tracing, node)  # then only the second input was broadcast
     return _joined(tracing, node, len(tracing.shape(node.outputs[0])))
 
 
@@ -43,7 +43,10 @@ def _joined(tracing: Tracing, node: Node, rank: int) -> Rows:
             found.add(Rows(axis, state.outer, state.inner))
     if len(found) != 1:
         raise NotProvenError("the rows of its inputs lie in different places")
-    return found.pop()
+    (lying,) = found
+    for v in node.inputs:
+        beside(tracing, lying, v, lying.axis - rank)
+    return lying
 
 
 def _first_axis(tracing: Tracing, node: Node) -> State:
@@ -62,7 +65,24 @@ def _normalised(tracing: Tracing, node: Node) -> State:
             raise NotProvenError("it normalises over the rows: it is in training mode")
         if tracing.opset() < 7 and not tracing.attribute(node, "is_test", 0):
             raise NotProvenError("it normalises over the rows: it is in training mode")
-    return rows_of(tracing, node)
+    state = rows_of(tracing, node)
+    for v in node.inputs[1:] if state.axis else ():
+        beside(tracing, state, v, state.axis - 1, exactly=True)  # they have no axis of samples
+    return state
+
+
+def _quantised(tracing: Tracing, node: Node) -> State:
+    """By one scale, by one for each index along an axis, or by one for each block of them."""
+    state, rank = rows_of(tracing, node), len(tracing.shape(node.inputs[0]))
+    axis = int(tracing.attribute(node, "axis", 1)) % rank
+    if tracing.attribute(node, "block_size", 0):
+        apart(state, [axis])
+        for v in node.inputs[1:]:
+            beside(tracing, state, v, state.axis, exactly=True)
+    elif axis == state.axis:
+        for v in node.inputs[1:]:
+            beside(tracing, state, v, 0)
+    return state
 
 
 def _reduced(tracing: Tracing, node: Node) -> State:
@@ -93,6 +113,8 @@ def _along(tracing: Tracing, node: Node) -> State:
     is_flat = node.op_type in ("Softmax", "LogSoftmax", "Hardmax") and tracing.opset() < 13
     if node.op_type in ("LayerNormalization", "RMSNormalization") or is_flat:
         apart(state, range(axis, rank))
+        for v in node.inputs[1:]:
+            beside(tracing, state, v, state.axis - rank)
     apart(state, [axis])
     return state
 
@@ -123,15 +145,35 @@ def _gemm(tracing: Tracing, node: Node) -> State:
         found.add(Rows(c.axis + 2 - len(tracing.shape(added)), c.outer, c.inner))
     if len(found) != 1:
         raise NotProvenError("the rows of its inputs lie in different places")
-    return found.pop()
+    (state,) = found
+    beside(tracing, state, added, state.axis - 2)
+    return state
 
 
 def _matmul(tracing: Tracing, node: Node) -> State:
-    quantised = node.op_type == "QLinearMatMul"
-    first, second = (node.inputs[0], node.inputs[3 if quantised else 1])
+    first, second = node.inputs[0], node.inputs[3 if node.op_type == "QLinearMatMul" else 1]
     others = [v for v in node.inputs if v and v not in (first, second)]
     if any(tracing.state(v) is not FREE for v in others):
         raise NotProvenError("its scales are not the same for all rows")
+    lying, rank = _multiplied(tracing, node, first, second), len(tracing.shape(node.outputs[0]))
+    for v in node.inputs if lying.axis < rank - 2 else ():
+        beside(tracing, lying, v, lying.axis - rank)
+    for operand, places in zip((first, second), _SCALES.get(node.op_type, ((), ())), strict=True):
+        scales = [node.inputs[i] for i in places if i < len(node.inputs) and node.inputs[i]]
+        if tracing.state(operand) is not FREE and any(math.prod(tracing.shape(v)) != 1 for v in scales):
+            raise NotProvenError("it may have a scale for each row")
+    return lying
+
+
+_SCALES: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "MatMulInteger": ((2,), (3,)),
+    "QLinearMatMul": ((1, 2, 6, 7), (4, 5, 6, 7)),
+}
+"""Which inputs are scales and zero points of the first operand, or of the second; of the product in both."""
+
+
+def _multiplied(tracing: Tracing, node: Node, first: str, second: str) -> Rows:
+    """Of the product of two operands."""
     a, b = tracing.state(first), tracing.state(second)
     shapes = tracing.shape(first), tracing.shape(second)
     rank = len(tracing.shape(node.outputs[0]))
@@ -170,6 +212,8 @@ def _recurrent(tracing: Tracing, node: Node) -> State:
             state is not FREE and (number in (1, 2, 3, 7) or state != Rows(axis))
         ):
             raise NotProvenError(f"the rows of {v!r} do not lie along axis {axis}")
+        if number in (0, 4, 5, 6):
+            beside(tracing, Rows(axis), v, axis, exactly=True)
     return Rows(1)
 
 
@@ -180,6 +224,11 @@ def _attention(tracing: Tracing, node: Node) -> State:
     states = [tracing.state(v) if v else FREE for v in node.inputs]
     if any(state not in (FREE, Rows(0)) or number in (3, 6) for number, state in enumerate(states) if state):
         raise NotProvenError("the rows of its inputs do not lie along their first axis")
+    for number, v in enumerate(node.inputs):
+        if number == 3:  # the mask is broadcast to four dimensions
+            beside(tracing, Rows(0), v, -4)
+        else:
+            beside(tracing, Rows(0), v, 0, exactly=True)
     return Rows(0)
 
 
@@ -199,7 +248,11 @@ def _einsum(tracing: Tracing, node: Node) -> State:
     letter, outer, inner = found.pop()
     if letter not in made:
         raise NotProvenError("it adds up over the rows")
-    return Rows(made.index(letter), outer, inner)
+    lying = Rows(made.index(letter), outer, inner)
+    for v, term in zip(node.inputs, left.split(","), strict=True):
+        if letter in term:
+            beside(tracing, lying, v, term.index(letter))
+    return lying
 
 
 _BY_ROW = (
@@ -217,6 +270,7 @@ COMPUTING: Mapping[str, Rule] = {
     **dict.fromkeys(_ALONG.split(), _along),
     "Attention": _attention,
     "BatchNormalization": _normalised,
+    "DequantizeLinear": _quantised,
     "Dropout": rows_of,
     "Einsum": _einsum,
     "Gemm": _gemm,
@@ -226,6 +280,7 @@ COMPUTING: Mapping[str, Rule] = {
     "MatMulInteger": _matmul,
     "MeanVarianceNormalization": _mean_variance,
     "QLinearMatMul": _matmul,
+    "QuantizeLinear": _quantised,
     "RNN": _recurrent,
 }
 """By operator; what is elementwise is not listed."""

@@ -25,6 +25,7 @@ __all__ = [
     "Tracing",
     "apart",
     "axes_of",
+    "beside",
     "rows_of",
 ]
 
@@ -148,3 +149,16 @@ def axes_of(tracing: Tracing, node: Node, rank: int, number: int | None) -> list
 def apart(state: Rows, axes: Sequence[int]) -> None:
     if state.axis in axes:
         raise NotProvenError(f"it works along axis {state.axis}, where the rows are")
+
+
+def beside(tracing: Tracing, state: Rows, value: str, axis: int, exactly: bool = False) -> None:
+    """That a value in no row, or none, fits beside such rows: along `axis`, where they lie, it has as many
+    indices as they have, or one for all unless `exactly`. Shape inference does not ask that of each operator.
+
+    axis: below 0 it counts from the end. A value that is broadcast may not have it.
+    """
+    if not value or tracing.state(value) is not FREE:
+        return
+    shape, whole = tracing.shape(value), state.outer * tracing.count * state.inner
+    if -len(shape) <= axis < len(shape) and shape[axis] not in ((whole,) if exactly else (1, whole)):
+        raise NotProvenError(f"{value!r} has {shape[axis]} indices beside {whole} of the rows")
