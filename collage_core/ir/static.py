@@ -13,13 +13,27 @@ from collage_core.ir.onnx_read import infer_types, inference_fault
 from collage_core.ir.passes.bounds import bounds_of
 from collage_core.ir.types import UNKNOWN, Node
 
-__all__ = ["require_static"]
+__all__ = ["require_static", "require_static_inputs"]
 
 
 def require_static(graph: Graph) -> None:
     """Raise ModelError unless a placement can be made: it names the value whose shape is not known, with the
     open dimension, or which holds texts, or would not fit into this machine's memory.
     """
+    require_static_inputs(graph)
+    for n in graph.nodes:
+        for v in n.outputs:
+            if v and (graph.type_of(v) == UNKNOWN or graph.type_of(v).symbolic_dims):
+                raise ModelError(
+                    f"the shape of {v!r}, computed by {n.name!r} ({n.qualified_op}), cannot be inferred: "
+                    + _why_open(graph, n, n.outputs.index(v))
+                )
+            if v:
+                _require_storable(graph, v)
+
+
+def require_static_inputs(graph: Graph) -> None:
+    """As `require_static`, of the inputs alone."""
     for v in graph.inputs:
         type = graph.type_of(v)
         if type == UNKNOWN:
@@ -31,15 +45,6 @@ def require_static(graph: Graph) -> None:
                 f"give it with --shape {v}=..."
             )
         _require_storable(graph, v)
-    for n in graph.nodes:
-        for v in n.outputs:
-            if v and (graph.type_of(v) == UNKNOWN or graph.type_of(v).symbolic_dims):
-                raise ModelError(
-                    f"the shape of {v!r}, computed by {n.name!r} ({n.qualified_op}), cannot be inferred: "
-                    + _why_open(graph, n, n.outputs.index(v))
-                )
-            if v:
-                _require_storable(graph, v)
 
 
 def _why_open(graph: Graph, node: Node, output: int) -> str:

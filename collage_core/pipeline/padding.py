@@ -10,6 +10,7 @@ import onnx
 from collage_core.errors import ModelError
 from collage_core.ir import Graph, RowAxes, from_model, load_model
 from collage_core.ir.rows import independent_rows
+from collage_core.ir.static import require_static_inputs
 from collage_core.plugins import Registry
 from collage_core.runtime.profiles import Shapes
 
@@ -22,18 +23,18 @@ def rows_of(
     """The rows of a model in these shapes along a dimension: one that it names, or INPUT:AXIS, or several of
     the latter with commas between them. None where there is one row or none: no request has fewer.
 
-    ModelError for a dimension that it has not, and for rows that are not proven to be independent.
+    ModelError for a dimension that it has not, for an input of which another one is open, and for rows that
+    are not proven to be independent.
     """
     as_given = _read(model, {}, registry)
     axes = _axes(as_given, dimension)
     graph = _read(model, shapes, registry)
-    counts = {graph.type_of(v).shape[axis] for v, axis in axes.items()}
+    require_static_inputs(graph)
+    counts = {graph.shape_of(v)[axis] for v, axis in axes.items()}
     if len(counts) > 1:
-        told = ", ".join(f"{v} {graph.type_of(v).shape[axis]}" for v, axis in axes.items())
+        told = ", ".join(f"{v} {graph.shape_of(v)[axis]}" for v, axis in axes.items())
         raise ModelError(f"inputs have different numbers of rows along {dimension}: {told}")
     (count,) = counts
-    if isinstance(count, str):
-        raise ModelError(f"dimension {count!r} is open; give its size")
     if count < 2:
         return None
 

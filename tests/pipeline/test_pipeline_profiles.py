@@ -164,3 +164,13 @@ def test_mistakes(
     with pytest.raises((CollageError, ModelError), match=said):
         optimize_profiles(model, shapes, **{**_options(tmp_path), **options})
     assert not list(tmp_path.iterdir()), "nothing was measured for it"
+
+
+@pytest.mark.parametrize("pad", [None, "n"])
+def test_another_open_dimension_is_told_with_padding_as_without(
+    pad: str | None, parse: Parse, tmp_path: Path
+) -> None:
+    model = parse("(float[n,6] x, float[m,6] z) => (float y, float q) { y = Relu(x) q = Relu(z) }")
+    said = r"input 'z' has an open dimension 'm' in its shape \[m,6\]; give it with --shape z=\.\.\."
+    with pytest.raises(ModelError, match=said):
+        optimize_profiles(model, _shapes(8), pad=pad, **_options(tmp_path))
