@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 from collage_core.errors import CollageError, StepError
@@ -24,7 +25,8 @@ class Contexts:
         self.executable = executable
         self._threads: OwnThreads | None = threads
         self._free: list[Context] = []
-        self.lend(Context.warm_up)
+        with suppress(StepError):  # zeros may be no valid input, and a request tells its own error
+            self.lend(Context.warm_up)
 
     def close(self) -> None:
         """Let go of kernels and buffers. A call that is running ends well; another one is refused."""

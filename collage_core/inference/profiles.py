@@ -1,4 +1,4 @@
-"""Which executable serves a request: that of its inputs' shapes, or a larger one with rows of zeros."""
+"""Which executable serves a request: that of its inputs' shapes, or a larger one whose last rows repeat."""
 
 from __future__ import annotations
 
@@ -55,12 +55,15 @@ class Profile:
 
 
 class _Padded:
-    """A profile for requests of fewer rows: the other rows are zeros, and what comes of them is left out."""
+    """A profile for requests of fewer rows: the last one is repeated, for zeros might not be valid. What
+    comes of that is left out.
+    """
 
     def __init__(self, profile: Profile, rows: RowAxes, count: int) -> None:
-        self._profile = profile
+        self._profile, self._count = profile, count
         self._input_cuts = {n: (slice(None),) * a + (slice(count),) for n, a in rows.inputs.items()}
         self._padding = {n: (slice(None),) * a + (slice(count, None),) for n, a in rows.inputs.items()}
+        self._last = {n: (slice(None),) * a + (slice(count - 1, count),) for n, a in rows.inputs.items()}
         self._output_cuts = {
             n: (slice(None),) * a + (slice(count * width),) for n, (a, width) in rows.outputs.items()
         }
@@ -84,7 +87,7 @@ class _Padded:
             for name, held in context.inputs.items():
                 if name in self._padding:
                     held[self._input_cuts[name]] = inputs[name]
-                    held[self._padding[name]] = 0
+                    held[self._padding[name]] = inputs[name][self._last[name]] if self._count else 0
                 else:
                     held[...] = inputs[name]
             context.execute()

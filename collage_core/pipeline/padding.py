@@ -1,4 +1,4 @@
-"""Which requests may be padded with rows of zeros to a profile's shape."""
+"""Which requests may be padded with more rows to a profile's shape."""
 
 from __future__ import annotations
 

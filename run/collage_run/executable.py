@@ -105,7 +105,7 @@ class Context:
             return {name: np.array(array, order="C") for name, array in answers.items()}
 
     def warm_up(self) -> None:
-        """Run once on zeros: memory is touched, threads are started."""
+        """Run once on zeros: memory is touched, threads are started. StepError where these are not valid."""
         for array in self.inputs.values():
             array.fill(0)
         self.execute()
@@ -301,8 +301,11 @@ class Executable:
         self.kernels, self._own = (), None
 
     def warm_up(self) -> None:
-        """As `Context.warm_up`, on the executable's own context."""
-        self._context().warm_up()
+        """As `Context.warm_up`, on the executable's own context. That zeros are not valid is no fault."""
+        try:
+            self._context().warm_up()
+        except StepError:
+            self._renew()
 
     def context(self) -> Context:
         """New buffers, bound to the same kernels: one per thread. CollageError if it is closed."""

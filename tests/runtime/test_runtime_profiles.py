@@ -30,6 +30,7 @@ from collage_core import (
     read_profiles,
     save,
 )
+from collage_core.errors import StepError
 from collage_core.ir import from_model
 from collage_core.ir.passes import normalise
 from collage_core.runtime.bundle import holds
@@ -276,6 +277,37 @@ def test_what_is_padded_may_have_outputs_whose_shapes_hang_on_values(tmp_path: P
             y, q = session.run(None, {"x": x, "p": p})
             np.testing.assert_array_equal(y, np.maximum(x, 0))
             np.testing.assert_array_equal(q, [[1, 2, 5]])
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    """Rows of three numbers from 10 to 14, each the number of a row in a table of five: no other is valid."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 20]> g (int64[n,3] x) => (float y)
+        <int64 ten = {10}, float[5] table = {0, 1, 2, 3, 4}> { a = Sub(x, ten) y = Gather(table, a) }"""
+    )
+    graph = from_model(model, {"n": (4,)})
+    groups = [Group("reference", (n.id,), plain_variant(Subgraph(graph, (n.id,)))) for n in graph.nodes]
+    placement = Placement(tuple(groups), (), Target("cpu", 1))
+    save(Bundle(graph, placement, rows=RowAxes(4, {"x": 0}, {"y": (0, 1)})), tmp_path / "m.collage")
+    return tmp_path / "m.collage"
+
+
+def test_rows_that_nobody_asked_for_make_no_request_fail(words: Path) -> None:
+    x = np.array([[10, 11, 12], [12, 13, 14], [14, 10, 11], [13, 12, 10]])
+    with Session(words) as session:
+        for rows in (4, 3, 1, 2):
+            np.testing.assert_array_equal(session.run(None, {"x": x[:rows]})[0], x[:rows] - 10)
+        with pytest.raises(StepError, match="Gather"):
+            session.run(None, {"x": x[:2] - 10})
+        np.testing.assert_array_equal(session.run(None, {"x": x[:2]})[0], x[:2] - 10)
+
+
+def test_what_zeros_are_no_input_of_may_be_warmed_up(words: Path) -> None:
+    executable = load(words)
+    executable.warm_up()
+    x = np.full((4, 3), 11)
+    np.testing.assert_array_equal(executable({"x": x})["y"], x - 10)
 
 
 def test_a_padded_request_is_looked_at_as_a_whole_one_is(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser, settings: Collection[str] = S
     parser.add_argument(
         "--pad",
         metavar="DIMENSION",
-        help="serve requests of fewer rows along this dimension, by zeros in the other rows, where rows are "
+        help="serve requests of fewer rows along this dimension, whose last one is repeated, where rows are "
         "proven independent: one that the model names, or INPUT:AXIS,... (default: of none)",
     )
     add_json(parser)
