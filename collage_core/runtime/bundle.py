@@ -245,14 +245,15 @@ def read_profiles(path: str | Path, *, check_weights: bool = False) -> tuple[Bun
     return read_all(path, check_weights=check_weights)
 
 
-def told_in(path: str | Path, executable: Executable) -> tuple[RowAxes | None, Serving | None, int]:
+def told_in(
+    path: str | Path, executable: Executable, expect: str | None
+) -> tuple[RowAxes | None, Serving | None, int]:
     """Rows and serving of an exported bundle that was loaded (see `Bundle`), and for how many threads it was
-    made. BundleError for what does not fit it.
+    made. BundleError for what does not fit it, and for what is not what was exported, and expected.
     """
     try:
         with FileIO(path, opener=regular) as file, zipfile.ZipFile(file) as archive:
-            for name in (_MANIFEST, _PLACEMENT):
-                _check_size(archive.getinfo(name), os.fstat(file.fileno()).st_size)
+            exported.verify(archive, path, expect, (_MANIFEST, _PLACEMENT))
             manifest = json.loads(archive.read(_MANIFEST))
             threads = Placement.from_json(json.loads(archive.read(_PLACEMENT))).target.threads
         types = {**executable.inputs, **executable.buffers}

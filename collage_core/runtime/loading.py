@@ -96,7 +96,7 @@ def _loaded(
             (executable,) = build_in(
                 lambda: [exported.load(path, allow_code=True, expect=expect, threads=threads)]
             )
-            rows, serving, made_for = told_in(path, executable)
+            rows, serving, made_for = told_in(path, executable, expect)
             return [Loaded(executable, _own_threads(serving, threads or made_for, made_for), rows)]
         except (OtherTargetError, BackendUnavailableError) as error:
             warnings.warn(printable(f"{error}: its kernels are built anew"), stacklevel=3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 import onnx.parser
 import pytest
+from bundle_edits import members_of, packed
 
 from collage_core.cli.main import main
 from collage_core.costs import CostDatabase
@@ -83,17 +83,14 @@ class Checked:
 
     def edit(self, edit: Edit) -> None:
         """Change the manifest, as another machine would have written it."""
-        with zipfile.ZipFile(self.bundle) as archive:
-            members = {name: archive.read(name) for name in archive.namelist()}
+        members = members_of(self.bundle)
         manifest = json.loads(members["manifest.json"])
         edit(manifest)
         members["manifest.json"] = json.dumps(manifest).encode()
         self.pack(members)
 
     def pack(self, members: dict[str, bytes]) -> None:
-        with zipfile.ZipFile(self.bundle, "w") as archive:
-            for name, data in members.items():
-                archive.writestr(name, data)
+        self.bundle.write_bytes(packed(members))
 
 
 @pytest.fixture

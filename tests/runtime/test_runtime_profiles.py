@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx.parser
 import pytest
+from bundle_edits import members_of, packed
 from onnx.reference import ReferenceEvaluator
 
 from collage_core import (
@@ -228,20 +229,16 @@ def test_one_profile_may_be_padded_to(tmp_path: Path) -> None:
 )
 def test_rows_that_somebody_has_edited(rows: object, tmp_path: Path) -> None:
     save(_bundle(4, pad=True), tmp_path / "m")
-    with zipfile.ZipFile(tmp_path / "m") as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
+    members = members_of(tmp_path / "m")
     manifest = {**json.loads(members["manifest.json"]), "rows": rows}
-    with zipfile.ZipFile(tmp_path / "m", "w") as archive:
-        for name, data in {**members, "manifest.json": json.dumps(manifest).encode()}.items():
-            archive.writestr(name, data)
+    (tmp_path / "m").write_bytes(packed({**members, "manifest.json": json.dumps(manifest).encode()}))
     with pytest.raises(BundleError, match=r"/m: "):
         read(tmp_path / "m")
 
 
 @pytest.mark.parametrize("part", ["further", "placement", "model"])
 def test_a_profile_is_damaged(part: str, several: Path) -> None:
-    with zipfile.ZipFile(several) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
+    members = members_of(several)
     if part == "further":
         manifest = json.loads(members["manifest.json"])
         manifest["further"] = [*manifest["further"], *manifest["further"]]
@@ -249,9 +246,7 @@ def test_a_profile_is_damaged(part: str, several: Path) -> None:
     else:
         name = {"placement": "placement.2.json", "model": "model.1.onnx"}[part]
         members[name] = members[name][: len(members[name]) // 2]
-    with zipfile.ZipFile(several, "w") as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
+    several.write_bytes(packed(members))
     with pytest.raises(BundleError, match=r"m\.collage: "):
         read(several)
 

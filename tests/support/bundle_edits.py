@@ -10,13 +10,14 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import onnx
 from model_edits import change_message, change_model
 from odd_values import INTEGERS, TEXTS
 
-__all__ = ["edited"]
+__all__ = ["edited", "members_of", "packed"]
 
 _NAMES = ("manifest.json", "placement.json", "singles.json", "model.onnx", "weights.bin")
 
@@ -34,7 +35,14 @@ def edited(data: bytes, seed: int) -> bytes:
 Members = dict[str, bytes]
 
 
-def _packed(members: Members) -> bytes:
+def members_of(path: Path) -> Members:
+    """All files of an archive."""
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def packed(members: Members) -> bytes:
+    """An archive of these, whose own sums are right."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
         for name, data in members.items():
@@ -50,21 +58,21 @@ def _placement(members: Members, chance: random.Random) -> bytes:
     placement = json.loads(members["placement.json"])
     for _ in _times(chance):
         chance.choice([_change_json, _change_json, _change_group])(placement, chance)
-    return _packed({**members, "placement.json": json.dumps(placement).encode()})
+    return packed({**members, "placement.json": json.dumps(placement).encode()})
 
 
 def _singles(members: Members, chance: random.Random) -> bytes:
     singles = json.loads(members["singles.json"])
     for _ in _times(chance):
         _change_json(singles, chance)
-    return _packed({**members, "singles.json": json.dumps(singles).encode()})
+    return packed({**members, "singles.json": json.dumps(singles).encode()})
 
 
 def _manifest(members: Members, chance: random.Random) -> bytes:
     manifest = json.loads(members["manifest.json"])
     for _ in _times(chance):
         _change_json(manifest, chance)
-    return _packed({**members, "manifest.json": json.dumps(manifest).encode()})
+    return packed({**members, "manifest.json": json.dumps(manifest).encode()})
 
 
 def _schedule(members: Members, chance: random.Random) -> bytes:
@@ -72,15 +80,15 @@ def _schedule(members: Members, chance: random.Random) -> bytes:
     placement = json.loads(members["placement.json"])
     for group in placement["groups"]:
         if "tuned" in group["options"]:
-            packed = zlib.decompress(base64.b64decode(group["options"]["tuned"]))
-            workload, trace = json.loads(packed)
+            tuned = zlib.decompress(base64.b64decode(group["options"]["tuned"]))
+            workload, trace = json.loads(tuned)
             for _ in _times(chance):
                 chance.choice([_change_json, _change_instruction])(trace, chance)
             text = json.dumps([workload, trace]).encode()
             if chance.random() < 0.05:
                 text = text[:-1] + b" " * (1 << 24) + text[-1:]  # small when it is packed
             group["options"]["tuned"] = base64.b64encode(zlib.compress(text)).decode()
-    return _packed({**members, "placement.json": json.dumps(placement).encode()})
+    return packed({**members, "placement.json": json.dumps(placement).encode()})
 
 
 def _change_json(data: Any, chance: random.Random) -> None:
@@ -227,7 +235,7 @@ def _model(members: Members, chance: random.Random) -> bytes:
     model = onnx.load_from_string(members["model.onnx"])
     for _ in _times(chance):
         chance.choice([change_message, change_model])(model, chance)
-    return _packed({**members, "model.onnx": model.SerializeToString()})
+    return packed({**members, "model.onnx": model.SerializeToString()})
 
 
 def _archive(members: Members, chance: random.Random) -> bytes:
@@ -247,7 +255,7 @@ def _archive(members: Members, chance: random.Random) -> bytes:
                 archive.writestr(name, data)
             archive.writestr(chance.choice(names), b"x" * 100)
         return made.getvalue()
-    whole = bytearray(_packed(members))
+    whole = bytearray(packed(members))
     for _ in _times(chance):
         signature, first, last = chance.choice([(b"PK\1\2", 4, 46), (b"PK\3\4", 4, 30), (b"PK\5\6", 4, 22)])
         starts = [i for i in range(len(whole) - 3) if whole[i : i + 4] == signature]
