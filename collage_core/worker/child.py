@@ -29,7 +29,7 @@ __all__ = ["GUARDIAN", "TIED", "main"]
 GUARDIAN = "collage-guard"
 """What a worker's guardian is called among processes; at most 15 characters."""
 TIED = b"."
-"""What a worker tells its parent when it cannot outlive it any more, be it stopped or not."""
+"""What a worker tells its parent when neither it nor its guardian can outlive it, be they stopped or not."""
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _PF_EXITING, _PF_KTHREAD = 0x4, 0x200000
@@ -46,8 +46,8 @@ def main(arguments: list[str]) -> None:
     mark, folder = arguments[3:]
     if not _tie_to_parent(parent, signal.SIGKILL):
         os._exit(1)
-    os.write(guardian_fd, TIED)
     _leave_guardian(guardian_fd, mark.encode(), folder)
+    os.write(guardian_fd, TIED)
     os.close(guardian_fd)
     # Not before somebody is there to remove it: this process may be killed at any moment.
     with contextlib.suppress(OSError):  # where none can be made, whoever needs one will say so

@@ -203,8 +203,8 @@ class Worker:
         return WorkerCrash(exit_cause(self._reap()), self._tail())
 
     def wait_tied(self) -> None:
-        """Until the child dies with this process, which takes it a moment. Who is stopped before that, and
-        whose parent is killed then, stands still for ever.
+        """Until the child dies with this process, and its guardian is not stopped with it, which takes a
+        moment. Who is stopped before that, and whose parent is killed then, stands still for ever.
         """
         told = select.poll()
         told.register(self._guardian_fd, select.POLLIN)

@@ -318,9 +318,19 @@ time.sleep(600)
 
 
 def test_a_worker_stopped_as_soon_as_it_starts_does_not_outlive_a_killed_parent() -> None:
-    process, pids = parent("late = Worker()\nlate.pause()\nprint(late.pid, flush=True)\ntime.sleep(600)")
+    process, pids = parent(
+        """
+late = [Worker() for _ in range(6)]
+for worker in late:
+    worker.pause()
+print(*(worker.pid for worker in late), flush=True)
+time.sleep(600)
+"""
+    )
     assert process.stdout is not None
-    pids.append(int(process.stdout.readline()))
+    pids += map(int, process.stdout.readline().split())
+    assert len(pids) == 8
+    pids += [guardian for pid in pids for guardian in children(pid)]
     process.kill()
     process.communicate(timeout=_LONG_S)
     assert wait_until(lambda: all(map(gone, pids)))
