@@ -61,10 +61,17 @@ class _Slow(CpuQueue):
         return 1.0
 
 
+class _Undisturbed(CpuDevice):
+    """Whatever else runs here."""
+
+    def disturbances(self) -> int:
+        return 0
+
+
 def test_a_device_is_held_until_all_that_is_timed_is_queued() -> None:
     told: list[str] = []
     policy = Policy(warmup_runs=1, min_runs=1, max_runs=1)
-    samples = time_bound(lambda: told.append("run"), policy, queue=_Slow(told))
+    samples = time_bound(lambda: told.append("run"), policy, device=_Undisturbed(), queue=_Slow(told))
     assert samples.times_ms == (1.0,)
     assert told == ["hold", "mark", "run", "mark", "wait"] * 2
 

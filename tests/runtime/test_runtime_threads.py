@@ -43,6 +43,14 @@ def _bundle(rows: int, threads: int | None = None) -> Bundle:
     return replace(made, placement=replace(made.placement, target=target))
 
 
+@pytest.fixture(autouse=True)
+def _interruptible() -> Iterator[None]:
+    """Whoever runs the tests in the background has SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     save([_bundle(2), _bundle(4)], tmp_path / "m.collage")
