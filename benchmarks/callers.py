@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from collage_benchmarks.networks import NETWORKS, network_name
+from collage_benchmarks.networks import NETWORKS, add_networks
 
 from collage_core import Bundle, Session, Target, load, optimize, save
 from collage_core.formats import Array
@@ -49,7 +49,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("networks", nargs="*", type=network_name, metavar="NETWORK")
+    add_networks(parser, ())
     parser.add_argument("--sittings", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=2.0, help="of a sitting (default: %(default)s)")
     parser.add_argument("--effort", default="quick", choices=[*EFFORTS], help="default: %(default)s")

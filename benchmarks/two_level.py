@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from collage_benchmarks.networks import NETWORKS, network_name
+from collage_benchmarks.networks import NETWORKS, add_networks
 
 from collage_core.backend import BackendKind
 from collage_core.cli.arguments import seconds_of
@@ -63,13 +63,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=sorted(_MODES))
-    parser.add_argument(
-        "networks",
-        nargs="*",
-        type=network_name,
-        metavar="NETWORK",
-        help=f"default: {' '.join(_NETWORKS)}",
-    )
+    add_networks(parser, _NETWORKS)
     parser.add_argument("--budget", default="15m", help="of each optimization (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the graph level (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="for every library (default: %(default)s)")

@@ -11,7 +11,7 @@ from collage_run.files import destination
 
 from collage_core.errors import CollageError
 
-__all__ = ["require_other", "require_replaceable", "require_writable"]
+__all__ = ["require_folder", "require_other", "require_replaceable", "require_writable"]
 
 
 def require_writable(output: str, read: Mapping[str, str | os.PathLike[str]] = MappingProxyType({})) -> Path:
@@ -43,13 +43,25 @@ def require_other(output: str, read: Mapping[str, str | os.PathLike[str]]) -> No
             raise CollageError(f"cannot write {output}: it is the {what}")
 
 
-def require_replaceable(path: Path, output: str, begins: bytes, what: str) -> None:
-    """CollageError where there is a file already that does not begin as what is to be written does, and is
-    not empty. output: as a person named it.
+def require_replaceable(
+    output: str, read: Mapping[str, str | os.PathLike[str]], begins: bytes, what: str
+) -> None:
+    """As `require_writable`. CollageError, too, where there is a file already that does not begin as what is
+    to be written does, and is not empty.
     """
+    path = require_writable(output, read)
     try:
-        found = path.read_bytes()[: len(begins)] if path.exists() else b""
+        with path.open("rb") as file:
+            found = file.read(len(begins))
+    except FileNotFoundError:
+        return
     except OSError as error:
         raise CollageError(f"cannot write {output}: {error.strerror or error}") from None
     if found not in (b"", begins):
         raise CollageError(f"cannot write {output}: there is a file that is no {what}")
+
+
+def require_folder(what: str, file: str | os.PathLike[str]) -> None:
+    """CollageError where a mistyped name would make folders. what: the file is, as a person said it."""
+    if not Path(file).parent.is_dir():
+        raise CollageError(f"{what} {file}: there is no such folder")

@@ -17,7 +17,7 @@ from typing import Any
 
 import onnx
 
-from collage_benchmarks.networks import NETWORKS, network_name
+from collage_benchmarks.networks import NETWORKS, add_networks
 from collage_core.cli.progress import ProgressBars
 from collage_core.costs.database import CostDatabase
 from collage_core.errors import CollageError
@@ -43,13 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m collage_benchmarks.demo", description=__doc__.partition("\n")[0]
     )
-    parser.add_argument(
-        "networks",
-        nargs="*",
-        type=network_name,
-        metavar="NETWORK",
-        help=f"default: {' '.join(_NETWORKS)}",
-    )
+    add_networks(parser, _NETWORKS)
     parser.add_argument("--threads", type=int, default=2, help="for every library (default: 2)")
     parser.add_argument(
         "--rounds",

@@ -11,7 +11,7 @@ from pathlib import Path
 from collage_run.archives import ARCHIVE
 
 from collage_core.errors import CollageError
-from collage_core.writable import require_replaceable, require_writable
+from collage_core.writable import require_folder, require_replaceable
 
 __all__ = ["READY", "Background", "BackgroundState"]
 
@@ -58,16 +58,14 @@ class Background:
         be replaced by what is found for it.
         """
         if self.output is not None:
-            written = str(self.output)
-            path = require_writable(written, {} if is_bundle else {"model": source})
-            require_replaceable(path, written, ARCHIVE, "bundle")
+            read = {} if is_bundle else {"model": source}
+            require_replaceable(str(self.output), read, ARCHIVE, "bundle")
         if self.log is not None:
             others = {"bundle" if is_bundle else "model": source}
             others |= {} if self.output is None else {"bundle for what is found": Path(self.output)}
-            path = require_writable(str(self.log), others)
-            require_replaceable(path, str(self.log), b"{", "log of events")
-        if self.costs is not None and not Path(self.costs).parent.is_dir():
-            raise CollageError(f"costs {self.costs}: there is no such folder")
+            require_replaceable(str(self.log), others, b"{", "log of events")
+        if self.costs is not None:
+            require_folder("costs", self.costs)
 
     @classmethod
     def of(cls, asked: str | Background) -> Background:

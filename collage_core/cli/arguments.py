@@ -9,7 +9,6 @@ import zipfile
 import zlib
 from collections.abc import Collection, Mapping
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from collage_run.command import pairs_of
@@ -25,6 +24,7 @@ from collage_core.plugins import Registry, default_registry
 from collage_core.serving import MOST_AT_A_TIME
 from collage_core.steering import SETTINGS, Setting, read_settings
 from collage_core.target import PRECISIONS, Target
+from collage_core.writable import require_folder
 
 __all__ = [
     "add_costs",
@@ -261,8 +261,8 @@ def costs_of(args: argparse.Namespace, *, there: bool = False) -> str | None:
     it would make a file.
     """
     file: str | None = args.costs
-    if file is not None and not Path(file).parent.is_dir():
-        raise CollageError(f"--costs {file}: there is no such folder")
+    if file is not None:
+        require_folder("--costs", file)
     if file is not None and there and not os.path.lexists(file):
         raise CollageError(f"--costs {file}: no such file")
     return file

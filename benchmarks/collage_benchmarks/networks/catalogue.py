@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,7 +22,7 @@ from collage_benchmarks.networks.resnet import resnet1001, resnext50
 from collage_benchmarks.networks.tiny import tiny_conv, tiny_encoder
 from collage_core.formats import Array
 
-__all__ = ["NETWORKS", "Network", "network_name"]
+__all__ = ["NETWORKS", "Network", "add_networks"]
 
 _CALIBRATION_SEED = 2022
 
@@ -116,8 +116,18 @@ NETWORKS: Mapping[str, Network] = {
 }
 
 
-def network_name(text: str) -> str:
-    """As `type` of an argument that may be given not at all: with `choices` argparse refuses that."""
+def add_networks(parser: argparse.ArgumentParser, default: Sequence[str]) -> None:
+    """The argument `networks`, which may be left out: then it is empty, and `default`, if any, is meant."""
+    parser.add_argument(
+        "networks",
+        nargs="*",
+        type=_named,  # not `choices`: with these argparse takes none for a mistake
+        metavar="NETWORK",
+        help=f"default: {' '.join(default)}" if default else None,
+    )
+
+
+def _named(text: str) -> str:
     if text not in NETWORKS:
         raise argparse.ArgumentTypeError(f"unknown network {text!r}; known: {', '.join(NETWORKS)}")
     return text

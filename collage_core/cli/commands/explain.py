@@ -27,7 +27,7 @@ from collage_core.runtime.bundle import Bundle, chosen, read, read_profiles
 from collage_core.runtime.plan import schedule
 from collage_core.runtime.profiles import shapes_text
 from collage_core.steering import placement_yaml
-from collage_core.writable import require_replaceable, require_writable
+from collage_core.writable import require_replaceable
 
 NAME = "explain"
 SUMMARY = "Show a bundle's groups, conversions and costs, and why backends declined or failed."
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> None:
     others = {"bundle": args.bundle, **({"other bundle": args.beside} if args.beside else {})}
     for name, file in given.items():
         begins, what = _FILES[name]
-        require_replaceable(require_writable(file, others), file, begins, what)
+        require_replaceable(file, others, begins, what)
         others[f"file of --{name}"] = file
     if given or args.beside or args.shape:
         bundle = read(args.bundle, shapes=shapes_of(args, "this command"))

@@ -27,7 +27,7 @@ from collage_core.report.profiles import of_profiles, profiles_text
 from collage_core.report.text import optimization_text
 from collage_core.runtime.profiles import shapes_of, shapes_text
 from collage_core.steering import SETTINGS
-from collage_core.writable import require_replaceable, require_writable
+from collage_core.writable import require_replaceable
 
 NAME = "optimize"
 SUMMARY = (
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser, settings: Collection[str] = S
 
 def run(args: argparse.Namespace) -> None:
     if args.output is not None:
-        _require_writable(args.output, args.model)
+        require_replaceable(args.output, {"model": args.model}, ARCHIVE, "bundle")  # whole or not
     if args.concurrency is not None and concurrency_of(args) is None:
         raise CollageError("--concurrency goes with --objective throughput")
     rounds = rounds_of(args)
@@ -92,9 +92,3 @@ def _left(found: Sequence[ProfileFound], output: str | None) -> str:
     took = "" if took_ms is None else f", {took_ms:.3f} ms"
     after = f"what was found for {len(done)} shapes before, and of the next " if done else ""
     return f"{where} {after}the best so far, {best.chosen}{took}: {best.stage}; the next call goes on"
-
-
-def _require_writable(output: str, model: str) -> None:
-    """As `require_writable`; neither the model is replaced, nor anything that is no bundle."""
-    path = require_writable(output, {"model": model})
-    require_replaceable(path, output, ARCHIVE, "bundle")  # whole or not
