@@ -103,6 +103,14 @@ class Found:
                 self.failed[placement.digest] = f"{label}: {record.reason}"
                 yield self.failed[placement.digest]
 
+    def was_wrong(self, placement: Placement) -> bool:
+        """Whether it has given a wrong answer in one of the comparisons."""
+        return any(
+            p.digest == placement.digest and comparison.records[name].status == "wrong"
+            for comparison, placements in self.ran
+            for name, p in placements.items()
+        )
+
     def every_single(self, ran: Iterable[Single] = ()) -> tuple[Single, ...]:
         """Of each backend that takes part: as it ran, or as far as it has been looked at."""
         known = {s.backend: s for s in self.singles} | {s.backend: s for s in ran if s.placement is not None}

@@ -113,9 +113,11 @@ class _Steps:
             self._remember()
         try:
             proof = self._beside_left_out(self._prove(late))
-        except BackendError:  # nothing that was found runs as a whole
+        except BackendError as error:  # nothing that was found runs as a whole
             if not found.is_wrongly_rounded:
-                raise
+                if (best := self._runner.what_ran(error)) is None:
+                    raise
+                return best
         if found.is_wrongly_rounded:
             proof = self._prove_unrounded(late)
         return self._runner.outcome(proof, Stage.CONFIRMED if proof.is_confirmed else Stage.CHOSEN)

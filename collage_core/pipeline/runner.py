@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from collage_core.costs.rounds import Limits
+from collage_core.errors import BackendError
 from collage_core.measuring.comparison import Comparison, Contest, Plan
 from collage_core.measuring.entrants import placement_entrant
 from collage_core.pipeline.aim import Aim
@@ -147,7 +148,21 @@ class Runner:
             text = "no time is left to measure what may be faster; a call with more time does"
         else:
             text = "no time is left to compare what was found; the next call does"
-        aim.machine.progress.note(text)
+        return self._ended(best, text)
+
+    def what_ran(self, error: BackendError) -> Optimization | None:
+        """The best before, where nothing runs as a whole any more: a machine may be too busy by then to open
+        anything in time. None where nothing had run, or the best was wrong since.
+        """
+        best = self._found.best.known
+        if best is None or self._found.was_wrong(best.placement):
+            return None
+        return self._ended(best, f"{error}; what ran before is the answer")
+
+    def _ended(self, best: Optimization, why: str) -> Optimization:
+        """The fastest so far as the answer, which nothing has proven."""
+        aim, found = self._aim, self._found
+        aim.machine.progress.note(why)
         return replace(
             best,
             singles=found.every_single(best.singles),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,14 @@ import pytest
 from chain_optimization import CHAIN, TARGET, Recorder, optimize_chain
 
 from collage_core import Optimization, build, optimize
+from collage_core.costs.record import CostRecord
+from collage_core.errors import BackendError
 from collage_core.formats import Array
+from collage_core.measuring.comparison import Comparison, Contest
 from collage_core.pipeline.effort import QUICK, THOROUGH
 from collage_core.pipeline.found import Found
 from collage_core.pipeline.optimization import Stage
+from collage_core.pipeline.proof import CHOOSING, CONFIRMING
 from collage_core.pipeline.singles import single
 from collage_core.runtime import Bundle, read, save
 
@@ -165,6 +170,33 @@ def test_where_only_the_reference_has_run_something_else_is_tried_whatever_the_t
     assert [len(c.records) for c in found.comparisons] == [1, 2]
     assert found.counts["measured"] > 0, "it runs, and is right"
     assert found.stage is Stage.RUN
+    assert _is_right(found, parse(CHAIN), answer, np.linspace(-1.0, 1.0, 8, dtype=np.float32))
+
+
+@pytest.mark.usefixtures("libraries")
+@pytest.mark.parametrize(("status", "is_left"), [("failed", True), ("wrong", False)])
+def test_where_nothing_runs_any_more_the_best_before_stays_unless_it_was_wrong(
+    status: str, is_left: bool, parse: Parse, answer: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Contest.run
+
+    def none_in_the_end(contest: Contest, *args: Any) -> Comparison:
+        comparison = whole(contest, *args)
+        if contest.title not in (CHOOSING, CONFIRMING):
+            return comparison
+        records = {n: CostRecord(status, reason="no answer within 15 s") for n in comparison.records}
+        return replace(comparison, records=records)
+
+    monkeypatch.setattr(Contest, "run", none_in_the_end)
+    progress = Recorder()
+    if not is_left:
+        with pytest.raises(BackendError, match="no placement runs as a whole"):
+            optimize_chain(parse, tmp_path / "c.sqlite", rounds=2, progress=progress)
+        return
+    found = optimize_chain(parse, tmp_path / "c.sqlite", rounds=2, progress=progress)
+    assert found.stage is Stage.RUN
+    assert any("no answer within 15 s" in reason for reason in found.rejected)
+    assert any(note.endswith("what ran before is the answer") for note in progress.notes)
     assert _is_right(found, parse(CHAIN), answer, np.linspace(-1.0, 1.0, 8, dtype=np.float32))
 
 

@@ -29,12 +29,16 @@ class Recorder(Silent):
         self.phases: list[str] = []
         self.bests: list[tuple[str, float]] = []
         self.limits: list[float | None] = []
+        self.notes: list[str] = []
 
     def phase(self, name: str, total: int | None = None) -> None:
         self.phases.append(name)
 
     def best(self, label: str, latency_ms: float, single: str | None, single_ms: float | None) -> None:
         self.bests.append((label, latency_ms))
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
     def limit(self, seconds: float | None) -> None:
         self.limits.append(seconds)
