@@ -23,7 +23,7 @@ from collage_core.background.opening import is_bundle, opened
 from collage_core.background.options import READY, Background, BackgroundState
 from collage_core.background.tree import Tree
 from collage_core.clock import VARIABLE, Pauses
-from collage_core.errors import CollageError, WorkerError
+from collage_core.errors import CollageError, StepError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir import TensorType
 from collage_core.runtime import Bundle, Executable, Loaded, backends_of
@@ -102,11 +102,17 @@ class Improving:
         try:
             # No end of its thread is to be the end of the worker, which one that is kept starts.
             self._worker = Worker({VARIABLE: name_of(self._pauses_descriptor)})
+            try:
+                self._worker.wait_tied()
+                self._tree = Tree(self._worker.pid, self._pauses, self._log)
+            except BaseException:
+                self._worker.kill()
+                raise
         except BaseException:
+            if self._answering is not None:
+                self._answering.close()
             self._let_go()
             raise
-        self._worker.wait_tied()
-        self._tree = Tree(self._worker.pid, self._pauses, self._log)
         self._gate = Gate(self._tree, options.idle_s, self._log)
         absolute = {
             name: None if value is None else Path(value).absolute()
@@ -246,7 +252,7 @@ class Improving:
                     f"no first answer within {self._options.first_limit_s:g} s, while: {doing}"
                 )
             else:
-                time.sleep(_FIRST_EVERY_S)
+                self._gate.go_on(_FIRST_EVERY_S)  # it was stopped for what has been refused
 
     def _optimise(self, source: Path, wanted: Background, threads: int | None, events: str) -> None:
         """In a thread: wait for the process that does."""
@@ -324,14 +330,18 @@ class Improving:
                 self._gate.between()
                 assert self._own is not None  # until this thread has been waited for
                 answering = self._make(executable, self._own)
-                self._gate.between()
-                if (reason := self._refusal(bundle, answering)) is None:
-                    before, self._answering, self._sample = self._answering, answering, None
-                    self._digest = found["digest"]
-                    if before is not None:
-                        before.close()
-                else:
+                try:
+                    self._gate.between()
+                    reason = self._refusal(bundle, answering)
+                except BaseException:
                     answering.close()
+                    raise
+                left: Answering | None = answering
+                if reason is None:
+                    left, self._answering, self._sample = self._answering, answering, None
+                    self._digest = found["digest"]
+                if left is not None:
+                    left.close()
         except Closing:
             raise
         except Exception as error:  # a vendor's library may raise anything; what answers goes on
@@ -346,15 +356,20 @@ class Improving:
             )
 
     def _refusal(self, bundle: Bundle, answering: Answering) -> str | None:
-        """Why it cannot take over from what answers now; None where it can."""
+        """Why it cannot take over from what answers now; None where it can. StepError where it cannot run."""
         before = self._answering
         if before is None:
+            tried(bundle.graph, answering)
             return None
         here, there = before.executable, answering.executable
         if here.inputs != there.inputs or here.outputs != there.outputs:
             return "it has other inputs or outputs than what answers now"
         if self._sample is None:
-            self._sample = tried(bundle.graph, before)
+            try:
+                self._sample = tried(bundle.graph, before)
+            except StepError:  # what does not run here is not what others are held to
+                tried(bundle.graph, answering)
+                return None
             self._gate.between()
         inputs, expected = self._sample
         if (reason := disagreement(bundle, answering, inputs, expected)) is not None:

@@ -18,9 +18,9 @@ __all__ = ["EventLog"]
 class EventLog:
     """A line of JSON for each: `t`, seconds of the monotonic clock when it was over, `event`, and facts.
 
-    path: a new file; None to keep nothing. May be written to by several threads. Where no more can be
-    written, a warning says so, and nothing more is kept: requests come first. CollageError where it cannot be
-    opened.
+    path: a file that begins anew; None to keep nothing. May be written to by several threads. Where no more
+    can be written, a warning says so, and nothing more is kept: requests come first. CollageError where it
+    cannot be opened.
     """
 
     def __init__(self, path: str | Path | None) -> None:
@@ -51,7 +51,9 @@ class EventLog:
             except OSError as error:
                 reason = f"{self._file.name}: no more events are kept: {error.strerror or error}"
                 self._drop()
-                warnings.warn(reason, stacklevel=2)
+                # In a thread of its own: a warning may be an error, and whoever writes may hold locks.
+                with suppress(RuntimeError):  # at the end of the interpreter
+                    threading.Thread(target=warnings.warn, args=(reason,), daemon=True).start()
 
     def close(self) -> None:
         """What is added later is kept nowhere."""

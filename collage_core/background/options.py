@@ -63,7 +63,7 @@ class Background:
         if self.log is not None:
             others = {"bundle" if is_bundle else "model": source}
             others |= {} if self.output is None else {"bundle for what is found": Path(self.output)}
-            require_replaceable(str(self.log), others, b"{", "log of events")
+            require_replaceable(str(self.log), others, b"{", "log of events", in_place=True)
         if self.costs is not None:
             require_folder("costs", self.costs)
 

@@ -21,11 +21,11 @@ class Contexts:
     """As many as calls run beside each other in a session's threads: they are kept for the next ones."""
 
     def __init__(self, executable: Executable, threads: OwnThreads) -> None:
-        """Run once on zeros, so that the first request is no slower."""
+        """Run once on zeros, so that the first request is no slower, where these are valid inputs."""
         self.executable = executable
         self._threads: OwnThreads | None = threads
         self._free: list[Context] = []
-        with suppress(StepError):  # zeros may be no valid input, and a request tells its own error
+        with suppress(StepError):  # a request tells its own error
             self.lend(Context.warm_up)
 
     def close(self) -> None:

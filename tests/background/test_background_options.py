@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,17 @@ def test_a_log_is_not_the_bundle_and_shapes_are_a_models(improved: Improved, tmp
     with pytest.raises(CollageError, match="has its shapes"):
         Session(bundle, optimize=Background(shapes={"x": (2, 3)}))
     assert bundle.read_bytes() == before
+
+
+def test_a_log_is_written_where_it_lies(improved: Improved, tmp_path: Path) -> None:
+    """And so may be a device, or a pipe, in a folder that nobody may write to."""
+    bundle = improved.better[0]
+    Background(log="/dev/null").require_places(bundle, is_bundle=True)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    Background(log=pipe).require_places(bundle, is_bundle=True)
+    with pytest.raises(CollageError, match="it is no file"):
+        Background(output=pipe).require_places(bundle, is_bundle=True)
 
 
 @pytest.mark.parametrize("value", [-1, "1s", None])

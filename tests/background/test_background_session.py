@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from background_child import Told
 from collage_benchmarks.background_events import events_of, overlapping
 from processes import gone, is_guardian, state_of, wait_until
 
-from collage_core import BackgroundState, Context, Session
+from collage_core import Background, BackgroundState, Context, Session
 from collage_core.background.opening import opened
-from collage_core.errors import CollageError
+from collage_core.errors import CollageError, StepError
+from collage_core.inference.contexts import Contexts
 from collage_core.worker.worker import family
 
 if TYPE_CHECKING:
@@ -166,6 +169,34 @@ def test_what_answers_otherwise_does_not_take_over(improved: Improved, is_asked_
     assert _state(improved).reason is None
 
 
+def _breaks(*_: object) -> None:
+    raise StepError(0, "its kernel fails here")
+
+
+def test_what_answers_and_cannot_run_is_replaced(improved: Improved, monkeypatch: pytest.MonkeyPatch) -> None:
+    session: Any = improved.session
+    monkeypatch.setattr(session._profiles._answering, "run", _breaks)
+    with pytest.raises(StepError):
+        improved.ask()
+    improved.told.find(*improved.better)
+    assert wait_until(lambda: _state(improved).swaps == 1)
+    np.testing.assert_array_equal(improved.ask(), _X)
+
+
+def test_a_first_answer_that_cannot_run_is_none(
+    improved: Improved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model's: what has no predecessor is held to nothing else."""
+    model, told = tmp_path / "m.onnx", Told(tmp_path / "of_model")
+    model.write_bytes(b"whatever `improve` makes of it")
+    told.folder.mkdir()
+    told.find(*improved.better)
+    told.end()
+    monkeypatch.setattr(Contexts, "run", _breaks)
+    with pytest.raises(CollageError, match="StepError: its kernel fails here"):
+        Session(model, optimize=Background(output=told.folder / "kept.collage"))
+
+
 def test_what_cannot_be_opened_does_not_take_over(improved: Improved) -> None:
     path, placement = improved.better
     path.write_bytes(b"PK\x03\x04")
@@ -233,8 +264,11 @@ def test_a_log_that_cannot_be_written_costs_no_request(improved: Improved) -> No
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, log.fileno())
     os.close(full)
-    with pytest.warns(UserWarning, match=r"log\.jsonl: no more events are kept: No space left"):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         y = improved.ask()
+        assert wait_until(lambda: bool(said))
+    assert "log.jsonl: no more events are kept: No space left" in str(said[0].message)
     assert log.closed
     np.testing.assert_array_equal(y, _X)
     np.testing.assert_array_equal(improved.ask(), _X)
