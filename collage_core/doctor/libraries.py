@@ -16,6 +16,8 @@ _INSTALL = "Install what its plugin needs, or remove the plugin."
 def libraries(registry: Registry) -> list[Finding]:
     """What is installed, with versions; what is not available, with its own reason; plugins that fail.
 
+    A backend for devices that have no plugin here lacks nothing: no warning.
+
     Which plugins there are beyond those, and which versions, nobody here can know.
     """
     infos: list[BackendInfo | PeerInfo] = [b.info() for b in registry.backends.values()]
@@ -29,10 +31,18 @@ def libraries(registry: Registry) -> list[Finding]:
     if not libraries:
         what = "No backend is available: everything would run on the reference, slowly."
         found.append(Finding(Level.PROBLEM, what, "Install the plugin of a library (docs/backends.md)."))
-    missing = dict.fromkeys((i.name, i.reason) for i in infos if i.reason is not None)
+    elsewhere = [
+        i
+        for i in infos
+        if isinstance(i, BackendInfo) and not i.available and registry.devices.keys().isdisjoint(i.devices)
+    ]
+    missing = dict.fromkeys((i.name, i.reason) for i in infos if i.reason is not None and i not in elsewhere)
     for name, reason in missing:
         found.append(Finding(Level.WARNING, f"{name} is not available: {reason.rstrip('.')}.", _INSTALL))
     here = dict.fromkeys(f"{i.name} {i.library_version or ''}".strip() for i in infos if i.available)
     if here:
         found.append(Finding(Level.OK, f"{', '.join(here)}."))
+    if elsewhere:
+        names = ", ".join(f"{i.name} ({', '.join(i.devices)})" for i in elsewhere)
+        found.append(Finding(Level.OK, f"For devices that have no plugin here: {names}."))
     return found

@@ -223,13 +223,14 @@ def test_processors_that_are_not_watched(
 
 
 class _Library(Backend):
-    def __init__(self, name: str, reason: str | None = None) -> None:
+    def __init__(self, name: str, reason: str | None = None, device: str = "cpu") -> None:
         self.name = name
         self.reason = reason
+        self.device = device
 
     def info(self) -> BackendInfo:
         version = None if self.reason else "3.1"
-        return BackendInfo(self.name, BackendKind.OPERATOR, "1.0", version, reason=self.reason)
+        return BackendInfo(self.name, BackendKind.OPERATOR, "1.0", version, (self.device,), self.reason)
 
     def variants(self, subgraph: Any, target: Any) -> Any:
         return []
@@ -269,7 +270,8 @@ class _Broken:
 
 def test_libraries() -> None:
     abacus = _Library("abacus", "its beads are older than 2.0: pip install beads")
-    registry = Registry([_Plugin(_Library("sums"), abacus), _Broken()], entry_points=False)
+    elsewhere = _Library("dials", "no dials are installed", "dial")
+    registry = Registry([_Plugin(_Library("sums"), abacus, elsewhere), _Broken()], entry_points=False)
     found = libraries(registry)
     by_level = {level: [f.what for f in found if f.level is level] for level in Level}
     (failed,) = by_level[Level.PROBLEM]
@@ -278,7 +280,7 @@ def test_libraries() -> None:
         "abacus is not available: its beads are older than 2.0: pip install beads.",
         "runtime is not available: its package is not installed.",
     ]
-    assert by_level[Level.OK] == ["sums 3.1."]
+    assert by_level[Level.OK] == ["sums 3.1.", "For devices that have no plugin here: dials (dial)."]
     assert all(f.advice for f in found if f.level is not Level.OK)
 
 
