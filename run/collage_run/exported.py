@@ -188,6 +188,11 @@ class _Opened:
         try:
             self._archive = zipfile.ZipFile(self._file)
             self.told = _program(self._archive, self._path, self._expect)
+            if self.told["version"] > _VERSION:
+                raise BundleError(
+                    f"{self._path}: exported in format {self.told['version']}; this release reads formats up "
+                    f"to {_VERSION}: update collage-run"
+                )
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -235,11 +240,6 @@ def _program(archive: zipfile.ZipFile, path: str | Path, expect: str | None) -> 
     if expect is not None and expect.lower() not in (digest, digest.removeprefix(_SHA256)):
         raise BundleError(f"{path}: its digest is {digest}, not {expect}")
     told: Mapping[str, Any] = json.loads(text)
-    if told["version"] > _VERSION:
-        raise BundleError(
-            f"{path}: exported in format {told['version']}; this release reads formats up to {_VERSION}: "
-            "update collage-run"
-        )
     if sorted(names) != sorted([*told["files"], PROGRAM_FILE]):
         raise BundleError(f"{path}: it has other files than it had when it was written")
     return told
