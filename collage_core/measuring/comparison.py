@@ -208,7 +208,8 @@ class Contest:
         records = {n: replace(r.record, details={**r.record.details, **run}) for n, r in ran.items()}
         # Failures, too, so that they are recalled with the rest; but not where the machine is why.
         statuses = {r.status for r in records.values()}
-        is_kept = (is_cut_short or not is_short) and UNAVAILABLE not in statuses and statuses != {"failed"}
+        is_kept = (is_cut_short or not is_short) and UNAVAILABLE not in statuses
+        is_kept &= not statuses <= {"failed", "timeout"}
         if is_kept:
             keys = self._keys(machine)
             for name, record in records.items():

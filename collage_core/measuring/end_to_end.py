@@ -58,7 +58,7 @@ def record_of_outcome(
 ) -> CostRecord:
     """The outcome as a record; wrong numbers are infeasible, not fast. held_to: see `compare_all`."""
     if outcome.samples is None:
-        status = UNAVAILABLE if outcome.unavailable else "failed"
+        status = UNAVAILABLE if outcome.unavailable else "timeout" if outcome.timed_out else "failed"
         return CostRecord(status, seconds=outcome.open_s, reason=outcome.reason)
     samples = outcome.samples
     details: dict[str, object] = {

@@ -103,12 +103,13 @@ class Found:
                 self.failed[placement.digest] = f"{label}: {record.reason}"
                 yield self.failed[placement.digest]
 
-    def was_wrong(self, placement: Placement) -> bool:
-        """Whether it has given a wrong answer in one of the comparisons."""
-        return any(
-            p.digest == placement.digest and comparison.records[name].status == "wrong"
+    def is_sound(self, placement: Placement) -> bool:
+        """Whether nothing is known against it but a lack of time, or of what the machine has."""
+        return {"ok", "timeout", UNAVAILABLE}.issuperset(
+            comparison.records[name].status
             for comparison, placements in self.ran
             for name, p in placements.items()
+            if p.digest == placement.digest
         )
 
     def every_single(self, ran: Iterable[Single] = ()) -> tuple[Single, ...]:

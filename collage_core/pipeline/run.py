@@ -112,14 +112,11 @@ class _Steps:
             memory.out_of_time = late
             self._remember()
         try:
-            proof = self._beside_left_out(self._prove(late))
+            proof = self._proven(late)
         except BackendError as error:  # nothing that was found runs as a whole
-            if not found.is_wrongly_rounded:
-                if (best := self._runner.what_ran(error)) is None:
-                    raise
-                return best
-        if found.is_wrongly_rounded:
-            proof = self._prove_unrounded(late)
+            if (best := self._runner.what_ran(error)) is None:
+                raise
+            return best
         return self._runner.outcome(proof, Stage.CONFIRMED if proof.is_confirmed else Stage.CHOSEN)
 
     def _remember_costs(self) -> None:
@@ -334,6 +331,15 @@ class _Steps:
             machine.progress.note(f"what level {searcher.name} found is off by more than is allowed")
             return
         found.second_level, found.second_name = result, searcher.name
+
+    def _proven(self, late: Collection[str]) -> Proof:
+        """BackendError where nothing runs, be it unrounded."""
+        try:
+            proof = self._beside_left_out(self._prove(late))
+        except BackendError:
+            if not self._found.is_wrongly_rounded:
+                raise
+        return self._prove_unrounded(late) if self._found.is_wrongly_rounded else proof
 
     def _prove_unrounded(self, late: Collection[str]) -> Proof:
         """The same with what is found where nothing is rounded."""

@@ -152,14 +152,15 @@ class Runner:
 
     def what_ran(self, error: BackendError) -> Optimization | None:
         """The best before, where nothing runs as a whole any more: a machine may be too busy by then to open
-        anything in time. None where nothing had run, or the best was wrong since.
+        anything in time. None where nothing had run, or the best has failed since for another reason.
         """
         best = self._found.best.known
-        if best is None or self._found.was_wrong(best.placement):
+        if best is None or not self._found.is_sound(best.placement):
             return None
-        return self._ended(best, f"{error}; what ran before is the answer")
+        is_cut_short = self._aim.budget.is_over() or any(c.is_cut_short for c, _ in self._found.ran)
+        return self._ended(best, f"{error}; what ran before is the answer", is_cut_short)
 
-    def _ended(self, best: Optimization, why: str) -> Optimization:
+    def _ended(self, best: Optimization, why: str, is_cut_short: bool = True) -> Optimization:
         """The fastest so far as the answer, which nothing has proven."""
         aim, found = self._aim, self._found
         aim.machine.progress.note(why)
@@ -171,12 +172,12 @@ class Runner:
             seconds=aim.timed.seconds,
             counts=found.known.ledger.counts(),
             search_s=found.search_s,
-            rejected=tuple(found.failed.values()),
-            is_cut_short=True,
+            rejected=tuple(why for digest, why in found.failed.items() if digest != best.placement.digest),
+            is_cut_short=is_cut_short,
         )
 
 
 def _last_of_ours(comparisons: tuple[Comparison, ...]) -> tuple[Comparison, ...]:
-    """The last one in which what is chosen took part comes last: it gives the figures."""
-    ours = [c for c in comparisons if COLLAGE in c.records][-1:]
+    """The last one in which what is chosen ran comes last: it gives the figures."""
+    ours = [c for c in comparisons if COLLAGE in c.records and c.records[COLLAGE].ok][-1:]
     return (*(c for c in comparisons if c not in ours), *ours)
