@@ -26,7 +26,7 @@ from collage_core import (
 )
 from collage_core.cli.main import main
 from collage_core.cli.shapes import profiles_of
-from collage_core.ir import from_model
+from collage_core.ir import Graph, from_model
 
 if TYPE_CHECKING:
     from collage_command import Collage
@@ -97,13 +97,16 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "m.onnx"
 
 
+def _on_reference(graph: Graph) -> Bundle:
+    groups = [Group("reference", (n.id,), plain_variant(Subgraph(graph, (n.id,)))) for n in graph.nodes]
+    return Bundle(graph, Placement(tuple(groups), (), Target("cpu", 1)))
+
+
 @pytest.fixture
 def bundle(model: Path, tmp_path: Path) -> Path:
     bundles = []
     for count in (1, 4):
-        graph = from_model(onnx.load(model), {"n": (count,)})
-        groups = [Group("reference", (n.id,), plain_variant(Subgraph(graph, (n.id,)))) for n in graph.nodes]
-        bundles.append(Bundle(graph, Placement(tuple(groups), (), Target("cpu", 1))))
+        bundles.append(_on_reference(from_model(onnx.load(model), {"n": (count,)})))
     save(bundles, tmp_path / "m.collage")
     return tmp_path / "m.collage"
 
@@ -156,8 +159,33 @@ def test_another_bundle_is_compared_with_in_the_same_shapes(
         assert (beside["other"], beside["is_same_model"], beside["moved"]) == (there, True, [])
     assert main(["explain", str(bundle), *shape, "--beside", str(tmp_path / "1.collage"), "--json"]) == 0
     assert not json.loads(capsys.readouterr().out)["beside"]["is_same_model"], "one profile is as it is"
-    which = f"{bundle}: it has 2 profiles, say which by its shapes: {_THERE}"
-    assert which in mistake("explain", four, "--beside", bundle)
+    assert main(["explain", four, "--beside", str(bundle), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["beside"]["is_same_model"], "its shapes say which"
+
+
+def test_it_is_the_chosen_profiles_shapes_that_choose_in_another_bundle(
+    tmp_path: Path, mistake: Mistake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `--shape` says may be enough in one bundle, and not in the other, or say something else there."""
+
+    def saved(name: str, *sizes: tuple[int, int]) -> str:
+        made = model_of(*(helper.make_node("Relu", [v], [f"{v}_out"], name=v) for v in "xy"))
+        bundles = []
+        for size in sizes:
+            del made.graph.input[:], made.graph.output[:]
+            made.graph.input.extend(vector(v, (n,)) for v, n in zip("xy", size, strict=True))
+            made.graph.output.extend(vector(f"{v}_out", (n,)) for v, n in zip("xy", size, strict=True))
+            bundles.append(_on_reference(from_model(made)))
+        save(bundles, tmp_path / name)
+        return str(tmp_path / name)
+
+    here, other = saved("here", (4, 8), (2, 8)), saved("other", (4, 8), (4, 16))
+    assert main(["explain", here, "--shape", "x=4", "--beside", other, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["beside"]["is_same_model"]
+    longer = saved("longer", (4, 16), (2, 16))
+    for shape, sizes in (("x=4", "x=4 y=8"), ("x=2", "x=2 y=8")):
+        said = mistake("explain", here, "--shape", shape, "--beside", longer)
+        assert f"{longer}: no profile has the shapes {sizes}; there are: x=4 y=16; x=2 y=16" in said
 
 
 def test_all_are_explained(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
         bundle = profiles[0]
         shapes = [shapes_text(one.shapes) for one in profiles] if len(profiles) > 1 else [""]
         report = of_profiles([_report(one, args.bundle) for one in profiles], shapes)
-    other = None if args.beside is None else _report(_other(args), args.beside)
+    other = None if args.beside is None else _report(_other(args.beside, bundle), args.beside)
     try:
         if other is not None:
             report["beside"] = beside_json(report, other, args.beside)
@@ -99,11 +99,10 @@ def run(args: argparse.Namespace) -> None:
     show(report, args.json, lambda _: text)
 
 
-def _other(args: argparse.Namespace) -> Bundle:
-    """The bundle to compare with: of several profiles that of the same shapes."""
-    profiles = read_profiles(args.beside)
-    shapes = shapes_of(args, "this command")
-    return profiles[0] if len(profiles) == 1 else chosen(profiles, args.beside, shapes)
+def _other(file: str, bundle: Bundle) -> Bundle:
+    """What to compare a bundle with: of several profiles in the file that of the same shapes."""
+    profiles = read_profiles(file)
+    return profiles[0] if len(profiles) == 1 else chosen(profiles, file, bundle.shapes)
 
 
 def _require_unedited(file: str, content: str) -> None:
