@@ -11,7 +11,7 @@ from collage_core.ir import NodeSet, Subgraph
 from collage_core.pipeline.optimize import Optimization
 from collage_core.placement import VIEW
 from collage_core.report.conclusion import ms_text
-from collage_core.report.step_costs import cost_json, predicted_ms
+from collage_core.report.step_costs import cost_json, ms_header, predicted_ms
 from collage_core.report.tables import Table
 
 __all__ = ["rivals_of", "rivals_table"]
@@ -97,9 +97,10 @@ def rivals_table(groups: Iterable[Mapping[str, Any]]) -> Table | None:
     for i, g in contested:
         by_name = {r["backend"]: r for r in g["rivals"]}
         rows.append((str(i), g["backend"], ms_text(predicted_ms(g)), *(_cell(by_name.get(n)) for n in names)))
-    header = ("#", "placed on", "predicted", *names)
+    what = ms_header(g for _, g in contested)
+    header = ("#", "placed on", what, *names)
     right = [0, *range(2, len(header))]
-    return Table(header, rows, right, title="the same nodes on others, predicted ms")
+    return Table(header, rows, right, title=f"the same nodes on others, {what} ms")
 
 
 def _cell(rival: Mapping[str, Any] | None) -> str:

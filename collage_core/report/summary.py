@@ -29,7 +29,6 @@ from collage_core.report.step_costs import cost_json, predicted_ms
 from collage_core.search.transitions import Transitions
 
 __all__ = ["optimization_json", "placement_json", "shares", "tuning_json"]
-_UNKNOWN = Transitions()
 _MAX_REFUSALS = 20
 _MISS = 0.1
 """A prediction misses where it is off by more than this share of the group's own time in place..."""
@@ -42,7 +41,7 @@ def placement_json(
     placement: Placement,
     parts_ms: Sequence[float] = (),
     spent: Spent | None = None,
-    transitions: Transitions = _UNKNOWN,
+    transitions: Transitions | None = None,
 ) -> dict[str, Any]:
     """The groups and conversions of a placement, with the names that a person knows nodes by. Those
     conversions that bring a value from one device to another are told again, as transfers, with the bytes
@@ -50,7 +49,8 @@ def placement_json(
 
     parts_ms: what they took in place, as `ExecutableSession.parts_ms` orders them; `in_place_ms` is None
     without. spent: what rounding in each place does; `error` of a group or a conversion, the outputs' if it
-    alone rounded, is None without, and where it does not.
+    alone rounded, is None without, and where it does not. transitions: what the search reckoned with; without
+    them no part has a `predicted_ms`.
     """
     in_place = iter(parts_ms)
     groups = []

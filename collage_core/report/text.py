@@ -19,7 +19,7 @@ from collage_core.report.front import front_table
 from collage_core.report.movement import dataflow_parts, quantity
 from collage_core.report.rivals import rivals_table
 from collage_core.report.rounding import limit_text
-from collage_core.report.step_costs import predicted_ms
+from collage_core.report.step_costs import ms_header, predicted_ms
 from collage_core.report.tables import Table, at_a_time, headline
 
 __all__ = ["backends_text", "bench_text", "explain_parts", "explain_text", "optimization_text", "tuning_text"]
@@ -148,7 +148,7 @@ def explain_parts(report: Mapping[str, Any]) -> list[str | Table]:
             )
             for c in report["conversions"]
         ]
-        header = ("value", "from", "to", "backend", "predicted", "in place")
+        header = ("value", "from", "to", "backend", ms_header(report["conversions"]), "in place")
         parts.append(Table(header, rows, right=[4, 5], title="conversions, ms"))
     if transfers := report.get("transfers"):
         moved = sum(t["bytes"] for t in transfers)
@@ -304,7 +304,8 @@ def _groups(report: Mapping[str, Any]) -> Table:
         )
         for i, g in enumerate(report["groups"])
     ]
-    header = ("#", "backend", "operators", "last node", "layouts", "predicted", "IQR", "in place", *further)
+    times = (ms_header(report["groups"]), "IQR", "in place")
+    header = ("#", "backend", "operators", "last node", "layouts", *times, *further)
     return Table(header, rows, right=[0, *range(5, len(header))], title="groups in order, ms")
 
 

@@ -18,7 +18,7 @@ from collage_core.report.conclusion import ms_text
 from collage_core.report.dataflow import hops
 from collage_core.report.dot import colours_of
 from collage_core.report.movement import peaks_text, quantity, reached
-from collage_core.report.step_costs import predicted_ms, took_ms
+from collage_core.report.step_costs import ms_header, predicted_ms, took_ms
 from collage_core.report.tables import Table, headline
 from collage_core.report.text import explain_parts
 from collage_page.drawing import graph
@@ -78,7 +78,8 @@ def _group(group: Mapping[str, Any], work: Mapping[str, Any], report: Mapping[st
         ("device", group["device"]),
         ("reads", ", ".join(group["formats"]["inputs"])),
         ("writes", ", ".join(group["formats"]["outputs"])),
-        ("predicted", f"{ms_text(predicted_ms(group))} ms, IQR {ms_text(group['spread_ms'])}"),
+        (ms_header([group]), f"{ms_text(predicted_ms(group))} ms"),
+        ("IQR of the kernel alone", f"{ms_text(group['spread_ms'])} ms"),
         ("in place", f"{ms_text(group.get('in_place_ms'))} ms"),
         ("arithmetic", quantity(work["flops"], "FLOP")),
         ("moves", f"{quantity(work['bytes'], 'B')}, weights once; {intensity} FLOP per byte"),
@@ -94,11 +95,8 @@ def _group(group: Mapping[str, Any], work: Mapping[str, Any], report: Mapping[st
     yield from _rivals(group)
     if ways := group.get("ways"):
         rows = [(w["variant"], ms_text(predicted_ms(w)), w["reason"] or "") for w in ways]
-        yield _table(
-            Table(
-                ("formats", "predicted ms", ""), rows, right=[1], title=f"other kernels of {group['backend']}"
-            )
-        )
+        header = ("formats", f"{ms_header(ways)} ms", "")
+        yield _table(Table(header, rows, right=[1], title=f"other kernels of {group['backend']}"))
 
 
 def _rivals(group: Mapping[str, Any]) -> Iterator[str]:
@@ -110,7 +108,8 @@ def _rivals(group: Mapping[str, Any]) -> Iterator[str]:
         yield "<p>No other backend knows these nodes.</p>"
         return
     rows = [(r["backend"], ms_text(predicted_ms(r)), r["reason"] or "") for r in rivals]
-    yield _table(Table(("backend", "predicted ms", ""), rows, right=[1], title="the same nodes on others"))
+    header = ("backend", f"{ms_header(rivals)} ms", "")
+    yield _table(Table(header, rows, right=[1], title="the same nodes on others"))
     known = [ms for r in rivals if (ms := predicted_ms(r)) is not None]
     ours_ms = predicted_ms(group)
     if known and ours_ms is not None:
@@ -129,7 +128,7 @@ def _conversions(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             ("to", c["to"]),
             ("by", c["backend"]),
             ("reads", quantity(hop.bytes if hop else None, "B")),
-            ("predicted", f"{ms_text(predicted_ms(c))} ms"),
+            (ms_header([c]), f"{ms_text(predicted_ms(c))} ms"),
             ("in place", f"{ms_text(c.get('in_place_ms'))} ms"),
         ]
         what = "Transfer" if hop and hop.kind == "transfer" else "Conversion"

@@ -114,7 +114,7 @@ def test_a_skipping_edge_goes_around() -> None:
 def test_a_group_says_what_it_costs_and_who_lost() -> None:
     told = _details(page(residual_report(1)))["detail-0-g0"]
     assert "conv0 (Conv), relu0 (Relu)" in told
-    assert "0.5000 ms, IQR 0.0100" in told
+    assert "cost 0.5000 ms IQR of the kernel alone 0.0100 ms" in told
     # 256 elements, four products each and a Relu; as many read and written, and 16 weights.
     assert "2.3 kFLOP" in told
     assert "2.11 kB, weights once; 1.09 FLOP per byte" in told
@@ -128,8 +128,23 @@ def test_a_group_says_what_it_costs_and_who_lost() -> None:
 
 def test_a_group_says_how_else_its_backend_could() -> None:
     told = _details(page(residual_report(1)))["detail-0-g0"]
-    assert "other kernels of swift formats predicted ms" in told
+    assert "other kernels of swift formats cost ms" in told
     assert "(<plain>) -> (last) 0.6250" in told
+
+
+def test_what_is_told_with_a_backends_constant_is_called_predicted() -> None:
+    report = residual_report(1)
+    for part in (*report["groups"], *report["conversions"]):
+        part["predicted_ms"] = part["cost_ms"] + 1.0
+        for other in (*part.get("rivals", ()), *part.get("ways", ())):
+            other["predicted_ms"] = other["cost_ms"] and other["cost_ms"] + 1.0
+    details = _details(page(report))
+    told = details["detail-0-g0"]
+    assert "predicted 1.5000 ms IQR of the kernel alone 0.0100 ms" in told
+    assert "the same nodes on others backend predicted ms" in told
+    assert "formats predicted ms" in told
+    assert "cost" not in told
+    assert "predicted 1.0100 ms" in details["detail-0-c0"]
 
 
 def test_two_side_by_side() -> None:

@@ -194,6 +194,7 @@ def test_a_report_of_another_placement(
     told = capsys.readouterr().out
     assert told.startswith("this placement is not the one that the bundle's report is about")
     assert "groups in order" in told
+    assert "predicted" not in told, "no constant is known of it"
 
 
 @pytest.mark.slow
