@@ -169,10 +169,7 @@ def _written(profiles: Sequence[Bundle], path: str | Path) -> Iterator[zipfile.Z
     if Path(path).exists() and not Path(path).is_file():
         raise BundleError(f"cannot write {path}: it is no file")
     try:
-        with (
-            replacing(path) as partial,
-            zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED, allowZip64=True) as archive,
-        ):
+        with replacing(path) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
             with archive.open(WEIGHTS_FILE, "w", force_zip64=True) as weights:
                 models = _models(profiles, weights)
             for number, model in enumerate(models):
@@ -260,6 +257,8 @@ def told_in(
         shapes = {name: type.static_shape for name, type in types.items()}
         told = manifest.get("rows")
         return None if told is None else RowAxes.from_json(told, shapes), _serving(manifest), threads
+    except BundleError:
+        raise
     except Exception as error:  # a damaged file makes readers of ZIP and JSON raise anything
         raise BundleError(f"{path}: its manifest is damaged ({one_line(error)})") from None
 

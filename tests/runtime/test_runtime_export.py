@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import warnings
 import zipfile
 from collections.abc import Callable, Sequence
@@ -228,7 +229,9 @@ def test_what_is_read_is_what_was_exported(name: str, deployed: tuple[Path, str]
     with pytest.raises(BundleError, match=f"{name} is not what was written"):
         load(deployed[0], registry)
     if name.endswith(".json"):  # what is told of compiled kernels
-        with pytest.raises(BundleError, match=f"{name} is not what was written"):
+        with pytest.raises(
+            BundleError, match=f"^{re.escape(str(deployed[0]))}: {name} is not what was written"
+        ):
             told_in(deployed[0], executable, None)
 
 
