@@ -19,7 +19,9 @@ __all__ = ["asked_for", "nobody_offers", "require_kept"]
 def asked_for(
     kept: Kept, backends: Sequence[Backend], target: Target, found: Sequence[Candidate]
 ) -> list[Candidate]:
-    """What is offered for groups that a person asks for, whether or not anybody would have proposed them."""
+    """What is offered for groups that a person asks for, whether or not anybody would have proposed them, and
+    whether or not something else that is asked for allows it.
+    """
     by_name = {b.name.lower(): b for b in backends}
     asked: list[tuple[NodeSet, Backend, FixedGroup | None]] = []
     for nodes, fixed in kept.groups:
@@ -33,11 +35,10 @@ def asked_for(
     more: list[Candidate] = []
     for nodes, backend, group in asked:
         offers, declined = offers_for(Subgraph(kept.graph, nodes), "asked for", backend, target)
-        wanted = [c for c in offers if kept.allows(c.subgraph, c.backend, c.variant)]
-        if group is not None and not wanted:
+        if group is not None and not any(kept.allows(c.subgraph, c.backend, c.variant) for c in offers):
             raise group.wrong(f": {_why_not(group, offers, declined)}")
-        more += [c for c in wanted if (nodes, c.backend, c.variant) not in there]
-        there |= {(nodes, c.backend, c.variant) for c in wanted}
+        more += [c for c in offers if (nodes, c.backend, c.variant) not in there]
+        there |= {(nodes, c.backend, c.variant) for c in offers}
     return more
 
 
@@ -58,9 +59,11 @@ def require_kept(
     candidates: Sequence[Candidate],
     refusals: Mapping[str, Sequence[Refusal]],
     offered: Mapping[str, NodeSet],
+    excluded: Mapping[str, NodeSet],
 ) -> None:
     """PlacementError, with what its backend said, for a pin that no candidate keeps, and for nodes that are
     to be together and cannot. offered: nodes that a backend offers to run, by its name in small letters.
+    excluded: those of them that it may not run, by its name.
     """
     covered = {n.id for c in candidates for n in c.subgraph.nodes}
     for i, (backend, selector) in kept.pins.items():
@@ -79,8 +82,8 @@ def require_kept(
     for nodes in kept.together:
         if not nodes <= NodeSet(covered):
             names = ", ".join(n.name for n in Subgraph(kept.graph, nodes).nodes)
-            excluded = [b for b in refusals if not nodes.isdisjoint(kept.excluded_from(b))]
-            raise nobody_offers(f"{names} as one group", excluded)
+            who = [backend for backend, of in excluded.items() if not nodes.isdisjoint(of)]
+            raise nobody_offers(f"{names} as one group", who)
 
 
 def nobody_offers(what: str, excluded: Sequence[str], said: Sequence[str] = ()) -> PlacementError:

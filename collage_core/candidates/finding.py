@@ -94,10 +94,13 @@ def generate_candidates(
         refusals[backend.name] = tuple(declined)
         if kind is BackendKind.OPERATOR:
             kernels |= {c.subgraph.node_set for c in offers}
-    found += asked_for(kept, backends, target, found)
+    asked = asked_for(kept, backends, target, found)
+    for c in asked:
+        offered[c.backend.lower()] |= c.subgraph.node_set
+    found += [c for c in asked if kept.allows(c.subgraph, c.backend, c.variant)]
     found += [c for c in _views(graph, found) if kept.allows(c.subgraph, VIEW, c.variant)]
-    require_kept(kept, found, refusals, offered)
     excluded = {name: offered[name.lower()] & kept.excluded_from(name) for name in kinds}
+    require_kept(kept, found, refusals, offered, excluded)
     return CandidateSet(graph, target, tuple(found), refusals, kinds, excluded)
 
 

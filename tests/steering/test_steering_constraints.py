@@ -116,6 +116,12 @@ def test_kept_together_by_a_library_that_would_not_have_proposed_it(registry: Re
         _candidates(registry, Constraints(together=[("a/*", "b/relu")], excluded=[("whole", None)]))
 
 
+def test_who_offers_nothing_is_not_excluded_from_what_is_kept_together(registry: Registry) -> None:
+    excluded = [("pairs", "abs"), ("whole", None)]
+    with pytest.raises(PlacementError, match=r"b/neg, abs as one group; excluded: whole$"):
+        _candidates(registry, Constraints(together=[("b/neg", "abs")], excluded=excluded))
+
+
 def test_what_shares_a_node_is_kept_together_as_one(registry: Registry) -> None:
     found = _candidates(registry, Constraints(together=[("a/relu", "a/neg"), ("a/neg", "b/relu")]))
     assert {_names(c) for c in found if "a/neg" in _names(c)} == {("a/relu", "a/neg", "b/relu")}
