@@ -78,7 +78,9 @@ def _alternatives(name: str, text: str) -> list[tuple[int, ...]]:
     """What braces stand for: the first of each, the second, and so on."""
     sizes = [_sizes(name, text, part) for part in _BETWEEN_SIZES.split(text)]
     counts = {len(several) for several in sizes if several is not None and len(several) > 1}
-    if None in sizes or _HEXADECIMAL.search(text):
+    if _HEXADECIMAL.search(text):
+        raise CollageError(f"--shape {name}={text}: 0x reads as hexadecimal: write 0,4 for the sizes 0 and 4")
+    if None in sizes:
         raise CollageError(
             f"--shape {name}={text}: dimensions are whole numbers, as in {name}=1,3,224,224, or several of "
             f"them, as in {name}={{1,8}},3,224,224"

@@ -76,8 +76,8 @@ def test_which_shapes_belong_together(texts: list[str], profiles: list[object]) 
         (["x={1,b}"], "dimensions are whole numbers"),
         (["x=1{2,3}"], "dimensions are whole numbers"),
         (["={1}"], "expected NAME=VALUE"),
-        (["x=0x4"], "--shape x=0x4: dimensions are whole numbers"),
-        (["x=1,0x10"], "dimensions are whole numbers"),
+        (["x=0x4"], "--shape x=0x4: 0x reads as hexadecimal: write 0,4"),
+        (["x=1,0x10"], "--shape x=1,0x10: 0x reads as hexadecimal"),
     ],
 )
 def test_shapes_that_do_not(texts: list[str], said: str) -> None:
