@@ -26,6 +26,7 @@ from collage_core import CostDatabase, Target, Workspace, optimize
 from collage_core.cli.progress import ProgressBars
 from collage_core.costs.ratio import sittings_of
 from collage_core.costs.sittings import sittings_to_json
+from collage_core.counted import counted
 from collage_core.measuring.beside import Load
 from collage_core.measuring.comparison import Contest, Plan
 from collage_core.measuring.entrants import Entrant, peer_entrant, placement_entrant
@@ -76,7 +77,9 @@ def _compared(name: str, args: argparse.Namespace, folder: Path, progress: Progr
         onnx.save(model, file)
         entrants = _entrants(workspace, machine, served, latency, args.concurrency)
         theirs = [
-            peer_entrant(workspace, f"{p.name}, {_told(s)}", p, machine.target, file, Load.of(s))
+            peer_entrant(
+                workspace, f"{p.name}, {counted(s.sessions, 'session')}", p, machine.target, file, Load.of(s)
+            )
             for p in machine.registry.available_peers(None)
             for s in _ways(args.concurrency)
         ]
@@ -101,7 +104,9 @@ def _entrants(
 ) -> Sequence[Entrant]:
     assert served.serving is not None
     ways = {COLLAGE: (served.placement, served.serving)}
-    ways |= {f"for latency, {_told(s)}": (latency.placement, s) for s in _ways(concurrency)}
+    ways |= {
+        f"for latency, {counted(s.sessions, 'session')}": (latency.placement, s) for s in _ways(concurrency)
+    }
     return [
         placement_entrant(workspace, name, placement, machine.registry, load=Load.of(serving))
         for name, (placement, serving) in ways.items()
@@ -112,10 +117,6 @@ def _ways(concurrency: int) -> list[Serving]:
     """One session, and as many as there are processors for."""
     one, most = Serving(concurrency, 1), Serving.of(concurrency, 1, Target.default().threads)
     return [one, most] if most != one else [one]
-
-
-def _told(serving: Serving) -> str:
-    return f"{serving.sessions} session{'s' * (serving.sessions != 1)}"
 
 
 def _text(told: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from collage_core.counted import counted
 from collage_core.errors import CollageError
 
 __all__ = ["MOST_AT_A_TIME", "Serving", "ways_to_serve"]
@@ -34,8 +35,7 @@ class Serving:
 
     def text(self, threads: int) -> str:
         """For people, of sessions of so many threads."""
-        sessions = f"{self.sessions} session{'s' * (self.sessions != 1)}"
-        return f"{sessions} of {threads} thread{'s' * (threads != 1)}"
+        return f"{counted(self.sessions, 'session')} of {counted(threads, 'thread')}"
 
 
 def ways_to_serve(concurrency: int, processors: int) -> dict[int, Serving]:

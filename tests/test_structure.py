@@ -39,6 +39,7 @@ _VENDORS = re.compile(
 _MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
+    "counted": set(),
     "folders": set(),
     "private_files": {"folders"},
     "writable": {"errors"},
@@ -61,7 +62,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "hookspecs": {"backend", "devices", "ir", "peer", "quantizer"},
     "placement": {"backend", "target", "errors", "formats"},
     "rounding": {"backend", "formats", "ir", "placement"},
-    "serving": {"errors"},
+    "serving": {"counted", "errors"},
     "standard_output": set(),
     "probing": {"backend", "ir", "target"},
     "discovery": {"folders", "probing"},
@@ -101,17 +102,17 @@ _MAY_IMPORT: dict[str, set[str]] = {
         *("backend", "candidates", "costs", "target", "errors", "formats", "ir", "measuring", "placement"),
         *("plugins", "runtime", "search", "worker"),
     },
-    "doctor": {"backend", "costs", "target", "errors", "peer", "plugins"},
+    "doctor": {"backend", "costs", "counted", "target", "errors", "peer", "plugins"},
     "report": {
         *("backend", "candidates", "costs", "doctor", "errors", "formats", "ir", "measuring", "pipeline"),
-        *("placement", "plugins", "rounding", "runtime", "search", "serving"),
+        *("counted", "placement", "plugins", "rounding", "runtime", "search", "serving"),
     },
     "background": {
         *("candidates", "clock", "costs", "errors", "formats", "ir", "measuring", "pipeline", "placement"),
         *("plugins", "report", "runtime", "target", "worker", "writable"),
     },
     "cli": {
-        *("candidates", "costs", "target", "doctor", "errors", "formats", "ir", "measuring"),
+        *("candidates", "costs", "counted", "target", "doctor", "errors", "formats", "ir", "measuring"),
         *("pipeline", "placement", "plugins", "report", "runtime", "serving", "steering", "worker"),
         "writable",
     },
@@ -125,7 +126,7 @@ _FACES = (
     *(
         f"collage_core.{name}"
         for name in _MAY_IMPORT
-        if name not in ("cli", "doctor", "measuring", "pipeline", "report", "writable")
+        if name not in ("cli", "counted", "doctor", "measuring", "pipeline", "report", "writable")
     ),
     "collage_core.ir.passes",
 )

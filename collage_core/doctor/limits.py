@@ -7,6 +7,7 @@ from pathlib import Path
 
 from collage_core.costs.control_groups import cpu_quota, memory_limits_bytes
 from collage_core.costs.limits import machine_memory_bytes
+from collage_core.counted import counted
 from collage_core.doctor.finding import Finding, Level
 
 __all__ = ["memory", "processor_quota", "processors_allowed"]
@@ -21,15 +22,10 @@ def processor_quota(root: Path, threads: int) -> list[Finding]:
         given = "no limit" if quota is None else f"{quota:.3g} processors"
         return [Finding(Level.OK, f"{threads} would be used; the control group has {given}.")]
     given = f"{quota:.3g} of a processor" if quota < 1 else f"{quota:.3g} processors"
-    what = (
-        f"The control group may use {given}, and {_many(threads)} would run: they are halted again and again."
-    )
+    run = f"{counted(threads, 'thread')} would run: they are halted again and again."
+    what = f"The control group may use {given}, and {run}"
     fewer = f", or use --threads {int(quota)}" if quota >= 1 else ""
     return [Finding(Level.PROBLEM, what, f"Raise its limit to {threads} processors{fewer}.")]
-
-
-def _many(threads: int) -> str:
-    return "1 thread" if threads == 1 else f"{threads} threads"
 
 
 def processors_allowed(allowed: int) -> list[Finding]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from collage_run.printable import printable_line
 
+from collage_core.counted import counted
 from collage_core.pipeline.proof import single_label
 from collage_core.placement import VIEW
 from collage_core.report.constraints import prices_text
@@ -110,8 +111,8 @@ def speed_text(report: Mapping[str, Any]) -> str:
     half, sittings = others[best]["half_interval"], others[best]["sittings"]
     sure = "how sure that is cannot be told" if half is None else f"+-{half:.3f} at 95 %"
     rank = "the fastest single library" if report["chosen"] == "mix" else "the next single library"
-    counted = f"{sittings} sitting{'s' * (sittings != 1)}"
-    return f"{taken}, {ratios[best]:.3f} times as fast as {best}, {rank} ({sure}, {counted})"
+    told = f"{ratios[best]:.3f} times as fast as {best}, {rank} ({sure}, {counted(sittings, 'sitting')})"
+    return f"{taken}, {told}"
 
 
 def standing_lines(
@@ -207,7 +208,7 @@ def _who(report: Mapping[str, Any]) -> str:
 
 def _parts(share: Mapping[str, float]) -> str:
     count, what = (share["nodes"], "node") if share["nodes"] else (share["conversions"], "conversion")
-    return f"{count:.0f} {what}{'s' * (count != 1)}"
+    return counted(round(count), what)
 
 
 def _search(report: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from collage_core.counted import counted
 from collage_core.report.conclusion import ms_text
 from collage_core.report.step_costs import took_ms
 from collage_core.report.tables import Table
@@ -89,7 +90,7 @@ def _movement(flow: Mapping[str, Any]) -> Iterator[str]:
     )
     if every := sum(moved.values()):
         unknown = sum(g["flops"] is None for g in flow["groups"])
-        least = f" at least: of {unknown} group{'s' * (unknown != 1)} it is not known" if unknown else ""
+        least = f" at least: of {counted(unknown, 'group')} it is not known" if unknown else ""
         yield f"arithmetic intensity: {flow['flops'] / every:.1f} FLOP per byte moved{least}"
     if flow["peaks"] is not None:
         yield peaks_text(flow["peaks"])

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from collage_core.counted import counted
 from collage_core.ir import Graph, Subgraph
 from collage_core.pipeline.error_limit import Spent, Tried
 from collage_core.placement import Conversion, Group
@@ -65,7 +66,7 @@ def limit_text(limit: Mapping[str, Any], max_rel_error: float | None) -> str:
         more = f", and it is off by {max_rel_error:.1e} without that" if beyond else ""
         what = f"{metric} of" if metric else "an error of"
         return f"{what} {limit['most']:g} was allowed; nothing is rounded{more}"
-    many = f"{limit['held_out_samples']} held-out input{'s' * (limit['held_out_samples'] != 1)}"
+    many = counted(limit["held_out_samples"], "held-out input")
     if metric:
         return f"{metric} is {error:.3g} on {many}, of the {limit['most']:g} that was allowed"
     return f"off by {error:.1e} at most on {many}, of the {limit['most']:g} that was allowed"

@@ -12,6 +12,7 @@ from collage_run.printable import printable_line
 from rich.console import Console, JustifyMethod
 from rich.text import Text
 
+from collage_core.counted import counted
 from collage_core.serving import Serving
 
 __all__ = ["Table", "at_a_time", "headline"]
@@ -23,7 +24,7 @@ def headline(report: Mapping[str, Any]) -> str:
     """Of what a report is: model, devices, threads, precisions that values may be rounded to."""
     devices = " + ".join(report.get("devices", [report["device"]]))  # of older ones nothing else is known
     rounded = "".join(f", {dtype} allowed" for dtype in report.get("precisions", ()))
-    threads = f"{report['threads']} thread{'s' * (report['threads'] != 1)}"
+    threads = counted(report["threads"], "thread")
     if told := report.get("serving"):
         serving = Serving(**told)
         threads = f"{serving.text(report['threads'])}, {at_a_time(serving.concurrency)}"
@@ -32,7 +33,7 @@ def headline(report: Mapping[str, Any]) -> str:
 
 def at_a_time(concurrency: int) -> str:
     """So many requests."""
-    return f"{concurrency} request{'s' * (concurrency != 1)} at a time"
+    return f"{counted(concurrency, 'request')} at a time"
 
 
 @dataclass(frozen=True, slots=True)

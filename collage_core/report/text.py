@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from collage_core.counted import counted
 from collage_core.report.beside import beside_parts
 from collage_core.report.conclusion import (
     contenders_table,
@@ -87,7 +88,7 @@ def tuning_text(report: Mapping[str, Any]) -> str:
     """What `collage tune` prints: what was tuned, what came of it, and what was not worth it."""
     peaks = report["peaks"]
     parts = [
-        f"{report['model']} on {report['device']}, {report['threads']} threads: "
+        f"{report['model']} on {report['device']}, {counted(report['threads'], 'thread')}: "
         f"{peaks['gflops']:.0f} GFLOP/s, {peaks['memory_gb_per_s']:.0f} GB/s from memory"
     ]
     if report["tuned"]:
@@ -112,7 +113,7 @@ def tuning_text(report: Mapping[str, Any]) -> str:
         ("skipped", "not worth tuning: what is known is close to what this machine can do"),
     ):
         if report[key]:
-            parts.append(f"{len(report[key])} groups {what}")
+            parts.append(f"{counted(len(report[key]), 'group')} {what}")
     parts.append(f"{report['seconds']:.1f} s in all")
     return "\n\n".join(parts)
 

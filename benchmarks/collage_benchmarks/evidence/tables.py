@@ -20,6 +20,7 @@ from collage_benchmarks.evidence.runs import (
     Beside,
     Run,
 )
+from collage_core.counted import counted
 from collage_core.pipeline.benchmark import PEER
 from collage_core.pipeline.effort import NORMAL
 
@@ -97,7 +98,7 @@ def all_runs(records: Sequence[Mapping[str, Any]]) -> str:
 def _processor(title: str, rows: Sequence[Sequence[Run]]) -> str:
     good = [r for row in rows for r in row if r.is_good]
     if not good:
-        return f"**{title}**: {_runs(sum(map(len, rows)))}, none without a failure."
+        return f"**{title}**: {counted(sum(map(len, rows)), 'run')}, none without a failure."
     header = [
         "",
         "runs",
@@ -132,7 +133,7 @@ def _sentence(runs: Sequence[Run]) -> str:
     count = len(runs)
     said = [
         "Collage was faster than every backend alone, beyond what is uncertain, "
-        f"in {verdicts[FASTER]} of {_runs(count)}."
+        f"in {verdicts[FASTER]} of {counted(count, 'run')}."
     ]
     if verdicts[AHEAD]:
         said.append(
@@ -276,13 +277,9 @@ def _version(software: Mapping[str, Any], name: str) -> Iterator[str]:
             yield f"{_name(name)} (our plugin over {its})"
 
 
-def _runs(count: int) -> str:
-    return f"{count} run{'s' * (count != 1)}"
-
-
 def _threads(runs: Sequence[Run]) -> str:
     counts = sorted({r.record["settings"]["threads"] for r in runs})
-    return " or ".join(f"{n} thread{'s' * (n != 1)}" for n in counts)
+    return " or ".join(counted(n, "thread") for n in counts)
 
 
 def _libraries(run: Run, among: Sequence[Run]) -> str:

@@ -11,6 +11,7 @@ from collage_core.cli.arguments import add_json, add_reading, samples_in
 from collage_core.cli.output import show
 from collage_core.cli.progress import ProgressBars
 from collage_core.cli.shapes import shapes_of
+from collage_core.counted import counted
 from collage_core.pipeline.quantising import quantise
 from collage_core.writable import require_writable
 
@@ -89,10 +90,10 @@ def run(args: argparse.Namespace) -> None:
 def _text(report: dict[str, Any]) -> str:
     file = printable_line(report["file"])
     before, after = (report[k] / 1e6 for k in ("bytes_before", "bytes"))
-    many, others = (f"{report[k]} sample{'s' * (report[k] != 1)}" for k in ("samples", "held_out_samples"))
+    many, others = (counted(report[k], "sample") for k in ("samples", "held_out_samples"))
     allowed = "" if report["max_error"] is None else f", of the {report['max_error']:g} that was allowed"
     spared = report["spared"]
-    kept = f"{len(spared)} node{'s' * (len(spared) != 1)} stayed floats for that\n" if spared else ""
+    kept = f"{counted(len(spared), 'node')} stayed floats for that\n" if spared else ""
     return (
         f"quantised as {file} by {report['by']} {report['version']}, by what was seen on {many}\n"
         f"{report['quantised_products']} of {report['products']} products multiply whole numbers; "
