@@ -283,11 +283,12 @@ def test_optimize(golden: Golden, graph: Graph) -> None:
 
 def test_what_is_told_of_each_part_makes_the_prediction(graph: Graph) -> None:
     report = optimization_json(_optimization(graph), "network.onnx")
-    parts_ms = [part["predicted_ms"] for part in (*report["groups"], *report["conversions"])]
+    parts = (*report["groups"], *report["conversions"])
+    parts_ms = [part["predicted_ms"] for part in parts]
     crossings_ms = report["prediction"]["terms_ms"]["crossings"]
     assert sum(parts_ms) + crossings_ms == pytest.approx(report["predicted_ms"])
     assert sum(s["ms"] for s in report["shares"].values()) == pytest.approx(sum(parts_ms))
-    assert sum(parts_ms) > sum(g["cost_ms"] for g in report["groups"]), "constants are in it"
+    assert sum(parts_ms) > sum(part["cost_ms"] for part in parts), "constants are in it"
 
 
 def test_the_inputs_show_what_they_should(graph: Graph) -> None:
