@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from collage_benchmarks.networks import NETWORKS
+from collage_benchmarks.networks import NETWORKS, add_networks
 from onnx import numpy_helper
 
 from collage_core import Context, build, optimize
@@ -36,7 +36,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("networks", nargs="+", choices=sorted(NETWORKS), metavar="NETWORK")
+    add_networks(parser)
     parser.add_argument("--turns", type=int, default=40, help="default: %(default)s")
     parser.add_argument("--effort", default="quick", choices=[*EFFORTS], help="default: %(default)s")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where NETWORK.json is written")

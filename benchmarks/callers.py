@@ -49,7 +49,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_networks(parser, ())
+    add_networks(parser, nargs="*")
     parser.add_argument("--sittings", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=2.0, help="of a sitting (default: %(default)s)")
     parser.add_argument("--effort", default="quick", choices=[*EFFORTS], help="default: %(default)s")

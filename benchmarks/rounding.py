@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from collage_benchmarks.networks import NETWORKS
+from collage_benchmarks.networks import NETWORKS, add_networks
 
 from collage_core.costs.check import largest_error, rms_error
 from collage_core.costs.inputs import synthesise_inputs
@@ -30,7 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("networks", nargs="+", choices=sorted(NETWORKS), metavar="NETWORK")
+    add_networks(parser)
     parser.add_argument(
         "--dtype", choices=(*FLOATS, A_BIT_OFF), default="bfloat16", help="default: %(default)s"
     )

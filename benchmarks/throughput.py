@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from collage_benchmarks.networks import NETWORKS
+from collage_benchmarks.networks import NETWORKS, add_networks
 
 from collage_core import CostDatabase, Target, Workspace, optimize
 from collage_core.cli.progress import ProgressBars
@@ -44,7 +44,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("networks", nargs="+", choices=sorted(NETWORKS), metavar="NETWORK")
+    add_networks(parser)
     parser.add_argument("--concurrency", type=int, default=2, help="default: %(default)s")
     parser.add_argument("--effort", default="normal", choices=[*EFFORTS], help="default: %(default)s")
     parser.add_argument("--rounds", type=int, help="of the last comparison (default: until it is told)")

@@ -63,7 +63,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=sorted(_MODES))
-    add_networks(parser, _NETWORKS)
+    add_networks(parser, nargs="*", default=_NETWORKS)
     parser.add_argument("--budget", default="15m", help="of each optimization (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the graph level (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="for every library (default: %(default)s)")
@@ -73,7 +73,7 @@ def main() -> int:
     args = parser.parse_args()
     try:
         rows = []
-        for name in args.networks or _NETWORKS:
+        for name in args.networks:
             rows += list(_MODES[args.what](name, args))
             if args.json:  # after each network: a run takes an hour
                 args.json.write_text(json.dumps(rows, indent=1))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from collage_benchmarks.networks import NETWORKS
+from collage_benchmarks.networks import add_networks
 from collage_core import Group, Optimization
 from collage_core.errors import CollageError
 from collage_core.pipeline.effort import EFFORTS
@@ -24,7 +24,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("networks", nargs="+", choices=sorted(NETWORKS), metavar="NETWORK")
+    add_networks(parser)
     parser.add_argument("--effort", choices=sorted(EFFORTS), default="normal", help="default: %(default)s")
     parser.add_argument("--threads", type=int, default=2, help="for every library (default: %(default)s)")
     parser.add_argument("--costs", metavar="FILE", help="cost database (default: in the user's cache folder)")

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m collage_benchmarks.demo", description=__doc__.partition("\n")[0]
     )
-    add_networks(parser, _NETWORKS)
+    add_networks(parser, nargs="*", default=_NETWORKS)
     parser.add_argument("--threads", type=int, default=2, help="for every library (default: 2)")
     parser.add_argument(
         "--rounds",
@@ -54,9 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--costs", metavar="FILE", help="cost database (default: in the user's cache folder)")
     parser.add_argument("--json", action="store_true", help="print JSON on standard output")
     args = parser.parse_args(arguments)
-    names = args.networks or _NETWORKS
     try:
-        results = [_show(name, args) for name in names]
+        results = [_show(name, args) for name in args.networks]
     except CollageError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1

@@ -29,7 +29,7 @@ from collage_benchmarks.evidence.machine import (
 from collage_benchmarks.evidence.pages import stale_pages, write_pages
 from collage_benchmarks.evidence.records import RUNS_FOLDER, counted, due, read_records, write_record
 from collage_benchmarks.evidence.repository import commit_of, root_of
-from collage_benchmarks.networks import NETWORKS
+from collage_benchmarks.networks import add_networks
 from collage_core.errors import CollageError
 from collage_core.report.tables import Table
 
@@ -58,14 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (status, _NETWORKS, _RUNS),
         (efforts, _OF_EFFORTS, 1),
     ):
-        command.add_argument(
-            "--networks",
-            nargs="+",
-            default=networks,
-            choices=sorted(NETWORKS),
-            metavar="NETWORK",
-            help=f"default: {' '.join(networks)}",
-        )
+        add_networks(command, "--networks", default=networks)
         command.add_argument(
             "--runs", type=int, default=runs, help="of each network at this commit (default: %(default)s)"
         )

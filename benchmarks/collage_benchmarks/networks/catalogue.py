@@ -116,14 +116,17 @@ NETWORKS: Mapping[str, Network] = {
 }
 
 
-def add_networks(parser: argparse.ArgumentParser, default: Sequence[str]) -> None:
-    """The argument `networks`, which may be left out: then it is empty, and `default`, if any, is meant."""
+def add_networks(
+    parser: argparse.ArgumentParser, name: str = "networks", *, nargs: str = "+", default: Sequence[str] = ()
+) -> None:
+    """The argument or option of that name, which has `default` where it is left out."""
     parser.add_argument(
-        "networks",
-        nargs="*",
+        name,
+        nargs=nargs,
+        default=default,
         type=_named,  # not `choices`: with these argparse takes none for a mistake
         metavar="NETWORK",
-        help=f"default: {' '.join(default)}" if default else None,
+        help=f"of {', '.join(NETWORKS)}" + (f" (default: {' '.join(default)})" if default else ""),
     )
 
 

@@ -20,7 +20,7 @@ from collage_run.files import replacing
 from collage_benchmarks.evidence.collecting import require_packages_of
 from collage_benchmarks.evidence.machine import end_on_sigterm, processor_json, require_idle, slug_of
 from collage_benchmarks.evidence.repository import Commit, commit_of, root_of
-from collage_benchmarks.networks import NETWORKS
+from collage_benchmarks.networks import add_networks
 from collage_benchmarks.sweep.grid import USES, Use, choices
 from collage_benchmarks.sweep.measuring import FORMAT, measure_use, software
 from collage_benchmarks.sweep.page import conclusion, page
@@ -46,9 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     names = [u.name for u in USES]
-    parser.add_argument(
-        "--networks", nargs="*", default=_NETWORKS, metavar="NETWORK", help=f"default: {' '.join(_NETWORKS)}"
-    )
+    add_networks(parser, "--networks", nargs="*", default=_NETWORKS)
     parser.add_argument(
         "--uses",
         nargs="*",
@@ -68,9 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--allow-dirty", action="store_true", help="even where files differ from the commit")
     parser.add_argument("--page", action="store_true", help="measure nothing, write the page")
     args = parser.parse_args(arguments)
-    for name, known in [*((n, NETWORKS) for n in args.networks), *((u, names) for u in args.uses)]:
-        if name not in known:
-            parser.error(f"unknown: {name!r}; known: {', '.join(known)}")
+    for use in args.uses:
+        if use not in names:
+            parser.error(f"unknown: {use!r}; known: {', '.join(names)}")
     if args.sittings < 1:
         parser.error("--sittings must be at least 1")
     end_on_sigterm()
