@@ -11,7 +11,6 @@ from typing import Any
 import onnx
 
 from collage_core.errors import CollageError, ModelError
-from collage_core.ir import Graph
 from collage_core.ir.row_axes import RowAxes
 from collage_core.ir.static import require_static
 from collage_core.measuring.progress import Progress, Silent, Timed
@@ -21,7 +20,9 @@ from collage_core.pipeline.padding import rows_of
 from collage_core.pipeline.reading import read_model
 from collage_core.plugins import Registry, default_registry
 from collage_core.runtime.profiles import (
+    Interface,
     Shapes,
+    interface_of,
     require_apart,
     require_same_interface,
     shapes_of,
@@ -105,15 +106,21 @@ def _require_readable(
     registry: Registry,
 ) -> None:
     """A shape that the model cannot have is told now, not when the profiles before it have taken minutes."""
-    graphs: list[Graph] = []
+
+    def read(shapes: Shapes) -> tuple[Shapes, Interface]:
+        """What is compared, and no more: a graph has its weights."""
+        graph = read_model(model, shapes, skip_passes, registry, Silent()).graph
+        require_static(graph)
+        return shapes_of(graph), interface_of(graph)
+
+    found = []
     for number, shapes in enumerate(profiles, 1):
         try:
-            graphs.append(read_model(model, shapes, skip_passes, registry, Silent()).graph)
-            require_static(graphs[-1])
+            found.append(read(shapes))
         except ModelError as error:
             raise ModelError(f"profile {number} of {len(profiles)}: {error}") from error
-    require_apart([shapes_of(graph) for graph in graphs])
-    require_same_interface(graphs)
+    require_apart([shapes for shapes, _ in found])
+    require_same_interface([interface for _, interface in found])
 
 
 class _Within(Timed):

@@ -10,9 +10,11 @@ from collage_core.target import Target
 
 __all__ = [
     "MOST_PROFILES",
+    "Interface",
     "Shapes",
     "choose",
     "fitting",
+    "interface_of",
     "require_apart",
     "require_one_model",
     "require_same_interface",
@@ -22,6 +24,8 @@ __all__ = [
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Of inputs, by name."""
+Interface = tuple[tuple[str, str], ...]
+"""Inputs and outputs of a graph by name, each with its dtype."""
 MOST_PROFILES = 64
 """Each has kernels of its own: what is meant as more is rather a mistake."""
 
@@ -51,16 +55,17 @@ def require_one_model(profiles: Sequence[tuple[Graph, Target]]) -> None:
     """CollageError where targets differ, or inputs or outputs in more than their sizes."""
     if len({target for _, target in profiles}) > 1:
         raise CollageError("profiles of one bundle are for one target")
-    require_same_interface([graph for graph, _ in profiles])
+    require_same_interface([interface_of(graph) for graph, _ in profiles])
 
 
-def require_same_interface(graphs: Sequence[Graph]) -> None:
+def interface_of(graph: Graph) -> Interface:
+    """What all profiles of a model have in common."""
+    return tuple((v, graph.type_of(v).dtype) for values in (graph.inputs, graph.outputs) for v in values)
+
+
+def require_same_interface(interfaces: Sequence[Interface]) -> None:
     """CollageError where inputs or outputs differ in more than their sizes."""
-    interfaces = {
-        tuple((v, graph.type_of(v).dtype) for values in (graph.inputs, graph.outputs) for v in values)
-        for graph in graphs
-    }
-    if len(interfaces) > 1:
+    if len(set(interfaces)) > 1:
         raise CollageError("profiles of one bundle have the same inputs and outputs, but for their sizes")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,9 @@ from collage_core import (
     read_profiles,
     save,
 )
+from collage_core.ir import Graph
 from collage_core.pipeline import profiles
+from collage_core.pipeline.reading import Reading, read_model
 from collage_core.report.keeping import keep
 
 if TYPE_CHECKING:
@@ -112,6 +116,23 @@ def test_the_time_is_for_all_of_them(
     monkeypatch.setattr(profiles, "optimize", optimized)
     optimize_profiles(model, _shapes(1, 2, 3), budget_s=budget_s)
     assert shares == [share_s] * 3
+
+
+def test_one_graph_at_a_time_is_looked_at(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has weights, and there may be 64 of them."""
+    read: list[weakref.ref[Graph]] = []
+
+    def reading(*arguments: Any) -> Reading:
+        gc.collect()
+        assert not [graph for graph in read if graph() is not None]
+        made = read_model(*arguments)
+        read.append(weakref.ref(made.graph))
+        return made
+
+    monkeypatch.setattr(profiles, "read_model", reading)
+    monkeypatch.setattr(profiles, "optimize", lambda *arguments, **options: object())
+    optimize_profiles(model, _shapes(1, 2, 3))
+    assert len(read) == 3
 
 
 def test_an_interrupt_leaves_what_there_is(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
