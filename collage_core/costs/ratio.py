@@ -22,6 +22,7 @@ __all__ = [
     "losses_of",
     "ratio_as_it_came",
     "ratio_of",
+    "ratio_text",
     "ratios_between",
     "sittings_of",
     "steady_quotients",
@@ -133,6 +134,12 @@ def ratio_of(sittings: Sequence[Sitting], others: Sequence[Sitting]) -> Ratio | 
     quotients = [steady_quotients(*both) for both in _paired(sittings, others)]
     logs = [math.log(median(q)) for q in quotients if q]
     return _ratio(math.exp(fmean(logs)), logs, [q for of in quotients for q in of]) if logs else None
+
+
+def ratio_text(value: float, half_interval: float | None) -> str:
+    """For people. An interval as wide as the ratio, as of two sittings that differ, tells nothing."""
+    is_told = half_interval is not None and half_interval < value
+    return f"{value:.3f} +-{half_interval:.3f}" if is_told else f"{value:.3f}"
 
 
 def ratio_as_it_came(sittings: Sequence[Sitting], others: Sequence[Sitting]) -> Ratio | None:

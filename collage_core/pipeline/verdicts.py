@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from collage_core.candidates import Constraints
-from collage_core.costs.ratio import FEWEST_SITTINGS, HOPELESS, Ratio
+from collage_core.costs.ratio import FEWEST_SITTINGS, HOPELESS, Ratio, ratio_text
 from collage_core.runtime.origin import VersionChange
 
 __all__ = [
@@ -177,7 +177,7 @@ def _speed(facts: Facts) -> Verdict:
     assert ratio is not None
     other = "other " if len(facts.own) == 1 and facts.own != (backend_of_label(best),) else ""
     text = f"{took}; the best {other}single library now is {best} at {_ms(facts.singles[best].median_ms)}"
-    text += f" ({_with_interval(ratio)})"
+    text += f" ({ratio_text(ratio.value, ratio.half_interval)})"
     faster = [label for label, shown in facts.singles.items() if _is_faster(shown.ratio)]
     if faster:
         return Verdict("speed", Status.SLOWER, f"{text}: {' and '.join(faster)} alone is faster")
@@ -201,7 +201,7 @@ def _since_then(facts: Facts) -> Iterator[Verdict]:
     then, now = facts.made.singles[best_then].ratio, facts.singles[best].ratio
     assert then is not None
     assert now is not None
-    text = f"when it was made that was {_with_interval(then)}"
+    text = f"when it was made that was {ratio_text(then.value, then.half_interval)}"
     text += "" if best == best_then else f", and {best_then}"
     if _has_fallen(then, now):
         yield Verdict("since then", Status.SLOWER, f"{text}: {_cause(facts, best)}")
@@ -268,12 +268,6 @@ def _best(singles: Mapping[str, Shown]) -> str | None:
 
 def _ratio(ms: float | None, other_ms: float | None) -> float:
     return ms / other_ms if ms and other_ms else 1.0
-
-
-def _with_interval(ratio: Ratio) -> str:
-    # An interval as wide as the ratio, of two sittings that differ, is no news.
-    half = f" +-{ratio.half_interval:.3f}" if ratio.half_interval < ratio.value else ""
-    return f"{ratio.value:.3f}{half}"
 
 
 def _ms(value: float | None) -> str:

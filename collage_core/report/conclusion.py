@@ -11,6 +11,7 @@ from typing import Any
 
 from collage_run.printable import printable_line
 
+from collage_core.costs.ratio import ratio_text
 from collage_core.counted import counted
 from collage_core.pipeline.proof import single_label
 from collage_core.placement import VIEW
@@ -109,7 +110,8 @@ def speed_text(report: Mapping[str, Any]) -> str:
         return f"{taken}; no other single library was run beside it"
     best = min(ratios, key=ratios.__getitem__)
     half, sittings = others[best]["half_interval"], others[best]["sittings"]
-    sure = "how sure that is cannot be told" if half is None else f"+-{half:.3f} at 95 %"
+    is_told = half is not None and half < ratios[best]
+    sure = f"+-{half:.3f} at 95 %" if is_told else "how sure that is cannot be told"
     rank = "the fastest single library" if report["chosen"] == "mix" else "the next single library"
     told = f"{ratios[best]:.3f} times as fast as {best}, {rank} ({sure}, {counted(sittings, 'sitting')})"
     return f"{taken}, {told}"
@@ -250,6 +252,4 @@ def _label(single: Mapping[str, Any]) -> str:
 
 def _with_interval(ratio: float | None, half_interval: float | None) -> str:
     """What a contender takes relative to Collage, and by how much that may be off."""
-    if ratio is None:
-        return "-"
-    return f"{ratio:.3f}" + ("" if half_interval is None else f" +-{half_interval:.3f}")
+    return "-" if ratio is None else ratio_text(ratio, half_interval)

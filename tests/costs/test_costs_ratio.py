@@ -16,6 +16,7 @@ from collage_core.costs.ratio import (
     Ratio,
     ratio_as_it_came,
     ratio_of,
+    ratio_text,
     ratios_between,
     student_t,
     unsettled,
@@ -149,6 +150,13 @@ def test_a_single_sitting_tells_nothing_of_what_is_uncertain() -> None:
     assert ratio.value == 0.5
     assert not ratio.is_below_one
     assert ratio_of((), ()) is None
+
+
+@pytest.mark.parametrize(
+    ("half_interval", "text"), [(0.02, "1.500 +-0.020"), (1.6, "1.500"), (math.inf, "1.500"), (None, "1.500")]
+)
+def test_an_interval_that_tells_nothing_is_not_shown(half_interval: float | None, text: str) -> None:
+    assert ratio_text(1.5, half_interval) == text
 
 
 def test_turns_that_found_the_processors_moved_count_as_they_came_only() -> None:

@@ -166,6 +166,9 @@ def test_the_text_where_little_is_known(report: dict[str, Any]) -> None:
         "1.0000 ms, 1.500 times as fast as tvm, the next single library "
         "(how sure that is cannot be told, 1 sitting)"
     )
+    twice = {"collage": _told(1.0), "tvm": _told(1.5, half_interval=3.3, sittings=2)}
+    seldom = report | {"contenders": twice, "chosen": "dnnl"}
+    assert "(how sure that is cannot be told, 2 sittings)" in _lines(seldom)[1]
 
 
 def test_where_the_seconds_went_is_explained(report: dict[str, Any]) -> None:
