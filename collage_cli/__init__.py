@@ -25,7 +25,7 @@ def main() -> int:
     # A name that the terminal cannot show is no reason to fail.
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
-    usual = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    usual = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     heard = [n for n, h in usual.items() if h in (signal.default_int_handler, signal.SIG_DFL)]
     for number in heard:
         signal.signal(number, _leave)

@@ -42,7 +42,7 @@ __all__ = [
 
 
 class Terminated(SystemExit):
-    """This process was asked to end (SIGTERM): no plugin's doing, whatever it was at."""
+    """This process was asked to end (SIGTERM, SIGHUP): no plugin's doing, whatever it was at."""
 
 
 @contextmanager

@@ -75,6 +75,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         if threading.current_thread() is threading.main_thread():
             # So that `with` blocks end and temporary folders go, as on Ctrl-C.
             signal.signal(signal.SIGTERM, _terminate)
+            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under `nohup`
+                signal.signal(signal.SIGHUP, _terminate)
         require_settings(args)
         code: int | None = args.run(args)
         sys.stdout.flush()

@@ -190,6 +190,14 @@ def test_the_model_is_not_written_over(way: str, model: Path, tmp_path: Path, mi
     assert model.read_bytes() == before
 
 
+def test_a_bundle_is_not_the_cost_database(model: Path, tmp_path: Path, mistake: Mistake) -> None:
+    """Of one name it would take the place of what was measured for it."""
+    file = tmp_path / "both"
+    said = mistake("optimize", model, "--costs", file, "-o", file)
+    assert said == f"collage: cannot write {file}: it is the cost database"
+    assert not file.exists()
+
+
 def test_what_is_no_bundle_is_not_written_over(model: Path, tmp_path: Path, mistake: Mistake) -> None:
     """Such as the model's external data."""
     data = tmp_path / "model.data"

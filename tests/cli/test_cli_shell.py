@@ -60,7 +60,7 @@ def test_interrupted_at_once(collage: Collage) -> None:
         process = collage.start("backends")
         # Before the interpreter is up, nobody's program has begun.
         time.sleep(python_s + i / 12 * max(0.0, whole_s - python_s))
-        number = (signal.SIGINT, signal.SIGTERM)[i % 2]
+        number = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)[i % 3]
         os.kill(process.pid, number)
         out, err = process.communicate(timeout=30)
         assert "collage_c" not in err, (i, err)  # a slow interpreter may have been interrupted itself
@@ -72,15 +72,14 @@ def test_interrupted_at_once(collage: Collage) -> None:
 
 
 def test_interrupts_that_are_ignored_stay_ignored(collage: Collage) -> None:
-    """As for what a script starts in the background."""
+    """As for what a script starts in the background, or `nohup` does."""
     code = "import signal; import collage_cli, sys; sys.argv[1:] = ['--version']\n"
-    check = (
-        "import atexit; atexit.register(lambda: print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN))\n"
-    )
+    both = "[signal.getsignal(n) is signal.SIG_IGN for n in (signal.SIGINT, signal.SIGHUP)]"
+    check = f"import atexit; atexit.register(lambda: print({both}))\n"
     result = subprocess.run(
         [sys.executable, "-c", f"{code}{check}collage_cli.main()"],
         capture_output=True,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        preexec_fn=lambda: [signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGHUP)],
     )
-    assert result.stdout.splitlines()[-1] == "True", result.stderr
+    assert result.stdout.splitlines()[-1] == "[True, True]", result.stderr

@@ -54,7 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser, settings: Collection[str] = S
 
 def run(args: argparse.Namespace) -> None:
     if args.output is not None:
-        require_replaceable(args.output, {"model": args.model}, ARCHIVE, "bundle")  # whole or not
+        read = {"model": args.model} | ({"cost database": args.costs} if args.costs else {})
+        require_replaceable(args.output, read, ARCHIVE, "bundle")  # whole or not
     if args.concurrency is not None and concurrency_of(args) is None:
         raise CollageError("--concurrency goes with --objective throughput")
     rounds = rounds_of(args)
