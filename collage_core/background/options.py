@@ -57,11 +57,12 @@ class Background:
         """CollageError where a file cannot be written, or is another one's, or one that is read. A bundle may
         be replaced by what is found for it.
         """
+        kept = {} if self.costs is None else {"cost database": Path(self.costs)}
         if self.output is not None:
-            read = {} if is_bundle else {"model": source}
+            read = kept if is_bundle else {"model": source, **kept}
             require_replaceable(str(self.output), read, ARCHIVE, "bundle")
         if self.log is not None:
-            others = {"bundle" if is_bundle else "model": source}
+            others = {"bundle" if is_bundle else "model": source, **kept}
             others |= {} if self.output is None else {"bundle for what is found": Path(self.output)}
             require_replaceable(str(self.log), others, b"{", "log of events", in_place=True)
         if self.costs is not None:

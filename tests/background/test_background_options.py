@@ -36,6 +36,8 @@ def test_mistakes(tmp_path: Path, asked: str, said: str) -> None:
         ({"output": "m.data"}, "cannot write m.data: there is a file that is no bundle"),
         ({"log": "m.data"}, "cannot write m.data: there is a file that is no log of events"),
         ({"output": "new", "log": "new"}, "cannot write new: it is the bundle for what is found"),
+        ({"output": "new", "costs": "new"}, "cannot write new: it is the cost database"),
+        ({"log": "new", "costs": "new"}, "cannot write new: it is the cost database"),
         ({"log": "no/new"}, "cannot write no/new: there is no such folder"),
         ({"costs": "no/new"}, "costs no/new: there is no such folder"),
     ],

@@ -45,6 +45,11 @@ def test_what_is_quantised_is_not_replaced(model: Path, tmp_path: Path, mistake:
 def test_what_is_exported_is_not_replaced(bundle: Path, tmp_path: Path, mistake: Mistake) -> None:
     before = bundle.read_bytes()
     assert mistake("export", bundle, "-o", bundle) == f"collage: cannot write {bundle}: it is the bundle"
+    notes = bundle.with_name("notes.txt")
+    notes.write_text("mine")
+    said = f"collage: cannot write {notes}: there is a file that is no bundle"
+    assert mistake("export", bundle, "-o", notes) == said
+    assert notes.read_text() == "mine"
     assert bundle.read_bytes() == before
     costs = tmp_path / "costs.sqlite"
     CostDatabase(costs).close()

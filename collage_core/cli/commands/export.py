@@ -6,13 +6,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from collage_run.archives import ARCHIVE
 from collage_run.printable import printable_line
 
 from collage_core.cli.arguments import add_json
 from collage_core.cli.output import show
 from collage_core.cli.shapes import add_profile, shapes_of
 from collage_core.runtime import export, read
-from collage_core.writable import require_writable
+from collage_core.writable import require_replaceable
 
 NAME = "export"
 SUMMARY = (
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    require_writable(args.output, {"bundle": args.bundle})
+    require_replaceable(args.output, {"bundle": args.bundle}, ARCHIVE, "bundle")
     digest = export(read(args.bundle, check_weights=True, shapes=shapes_of(args, "export")), args.output)
     report = {"file": args.output, "digest": digest, "bytes": Path(args.output).stat().st_size}
     show(report, args.json, _text)
