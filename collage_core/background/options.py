@@ -46,6 +46,8 @@ class Background:
     def __post_init__(self) -> None:
         if not isinstance(self.effort, str):
             raise CollageError(f"effort is a name, not {self.effort!r}")
+        if self.shapes is not None and not isinstance(self.shapes, Mapping):
+            raise CollageError(f"shapes has the sizes of inputs by name; it is {self.shapes!r}")
         for name in ("idle_s", "first_limit_s", "budget_s"):
             value = getattr(self, name)
             if name == "budget_s" and (value is None or value == math.inf):

@@ -54,13 +54,12 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     # Whoever started us may have closed them; `print` would write what is for the one to the other.
-    if not faulthandler.is_enabled():
-        with suppress(OSError, ValueError, AttributeError):  # none, or no file
-            faulthandler.enable(
-                sys.stderr
-            )  # where a library takes this process down, what was called is told
     sys.stdout = sys.stdout or _nowhere()
     sys.stderr = sys.stderr or _nowhere()
+    if not faulthandler.is_enabled():
+        with suppress(OSError, ValueError, AttributeError):  # it is no file
+            # Where a library takes this process down, what was called is told.
+            faulthandler.enable(sys.stderr)
     # No answer is lost for progress that cannot be written.
     with redirect_stderr(cast(TextIO, Dispensable(sys.stderr))), warnings.catch_warnings():
         warnings.showwarning = _show_warning

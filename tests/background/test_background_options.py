@@ -86,5 +86,7 @@ def test_times_are_no_less_than_nothing(name: str, value: Any) -> None:
 def test_options_that_are_none() -> None:
     with pytest.raises(CollageError, match="budget_s is a number of seconds from 0 on, not '10s'"):
         Background(budget_s="10s")  # type: ignore[arg-type]
+    with pytest.raises(CollageError, match="shapes has the sizes of inputs by name; it is 'x'"):
+        Background(shapes="x")  # type: ignore[arg-type]
     with pytest.raises(CollageError, match="effort is a name, not None"):
         Background(effort=None)  # type: ignore[arg-type]

@@ -44,6 +44,16 @@ def test_an_output_that_takes_nothing(arguments: list[str], output: str, collage
     assert len(result.stderr.splitlines()) <= 1
 
 
+def test_where_errors_would_be_told_may_be_closed(collage: Collage) -> None:
+    """As a daemon's is. Its answer is no less of one."""
+    command = f"{Path(sys.executable).parent}/collage --version 2>&-"
+    result = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, env=collage.environment, timeout=60
+    )
+    assert result.returncode == 0
+    assert "collage" in result.stdout
+
+
 @pytest.mark.alone
 def test_interrupted_at_once(collage: Collage) -> None:
     """Ctrl-C while Python imports what the command needs, at twelve moments of it."""

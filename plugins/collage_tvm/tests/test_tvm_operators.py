@@ -154,6 +154,15 @@ _CASES = [
     _case("Swish", _f(5, 67), opset=24, alpha=1.5),
     _case("Round", np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5], np.float32)),
     _case("Exp", np.array([np.nan, -np.inf, -200, -88, -87, 0, 88, 88.7, 89, np.inf, 1], np.float32)),
+    _case(
+        "ReduceLogSumExp",
+        np.array(
+            [[x, *[y] * 7] for x, y in ((-np.inf, -np.inf), (np.inf, 0), (np.nan, 1), (-np.inf, 1))],
+            np.float32,
+        ),
+        axes=[1],
+        opset=13,
+    ),
     _case("Log", np.array([np.nan, -1, 0, 1e-42, 1e-30, 1, np.inf, 3], np.float32)),
     _case("Exp", _f(5, 7).astype(np.float64)),
     _case("Tanh", _f(5, 7).astype(np.float64)),

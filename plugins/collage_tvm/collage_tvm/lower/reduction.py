@@ -111,9 +111,14 @@ def _log_sum_exp(node: LoweringContext) -> list[Tensor]:
     axes, t = _axes(node), x.dtype
     keepdims = bool(node.attribute("keepdims", 1))
     largest = reduced(x, axes, "max", True)
-    powers = elementwise(TRANSCENDENTAL, lambda s, v, m: mathlib.exp(s, v - m, t), x, largest)
+
+    def shift(m: Expr) -> Expr:
+        """None where it is infinite: of two infinities the difference is no number."""
+        return tirx.Select(tirx.abs(m) < constant(math.inf, t), m, constant(0, t))
+
+    powers = elementwise(TRANSCENDENTAL, lambda s, v, m: mathlib.exp(s, v - shift(m), t), x, largest)
     total = reduced(powers, axes, "sum", True)
-    result = elementwise(TRANSCENDENTAL, lambda s, v, m: mathlib.log(s, v, t) + m, total, largest)
+    result = elementwise(TRANSCENDENTAL, lambda s, v, m: mathlib.log(s, v, t) + shift(m), total, largest)
     return [result if keepdims else node.reshaped(result, node.shape())]
 
 
