@@ -19,6 +19,7 @@ __all__ = [
     "FEWEST_SITTINGS",
     "HOPELESS",
     "Ratio",
+    "interval_text",
     "losses_of",
     "ratio_as_it_came",
     "ratio_of",
@@ -136,10 +137,14 @@ def ratio_of(sittings: Sequence[Sitting], others: Sequence[Sitting]) -> Ratio | 
     return _ratio(math.exp(fmean(logs)), logs, [q for of in quotients for q in of]) if logs else None
 
 
+def interval_text(value: float, half_interval: float | None) -> str:
+    """For people. "" where it is as wide as the ratio, as of two sittings that differ: that tells nothing."""
+    return f"+-{half_interval:.3f}" if half_interval is not None and half_interval < value else ""
+
+
 def ratio_text(value: float, half_interval: float | None) -> str:
-    """For people. An interval as wide as the ratio, as of two sittings that differ, tells nothing."""
-    is_told = half_interval is not None and half_interval < value
-    return f"{value:.3f} +-{half_interval:.3f}" if is_told else f"{value:.3f}"
+    """For people, with `interval_text`."""
+    return f"{value:.3f} {interval_text(value, half_interval)}".rstrip()
 
 
 def ratio_as_it_came(sittings: Sequence[Sitting], others: Sequence[Sitting]) -> Ratio | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from collage_run.printable import printable_line
 
-from collage_core.costs.ratio import ratio_text
+from collage_core.costs.ratio import interval_text, ratio_text
 from collage_core.counted import counted
 from collage_core.pipeline.proof import single_label
 from collage_core.placement import VIEW
@@ -110,8 +110,8 @@ def speed_text(report: Mapping[str, Any]) -> str:
         return f"{taken}; no other single library was run beside it"
     best = min(ratios, key=ratios.__getitem__)
     half, sittings = others[best]["half_interval"], others[best]["sittings"]
-    is_told = half is not None and half < ratios[best]
-    sure = f"+-{half:.3f} at 95 %" if is_told else "how sure that is cannot be told"
+    interval = interval_text(ratios[best], half)
+    sure = f"{interval} at 95 %" if interval else "how sure that is cannot be told"
     rank = "the fastest single library" if report["chosen"] == "mix" else "the next single library"
     told = f"{ratios[best]:.3f} times as fast as {best}, {rank} ({sure}, {counted(sittings, 'sitting')})"
     return f"{taken}, {told}"
