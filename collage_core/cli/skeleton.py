@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.resources
 import keyword
 import re
+import shutil
 from collections.abc import Iterator
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -29,8 +30,8 @@ _TAKEN = {VIEW, "benchmarks", "cli", "conformance", "core", "run"}
 def write_skeleton(name: str, kind: str, folder: Path, registry: Registry) -> list[Path]:
     """Write the package of a backend of that name and kind (`KINDS`); the files, within `folder`.
 
-    Raises CollageError for a name that is no lower-case identifier or is taken, and where something is in
-    `folder` already.
+    CollageError for a name that is no lower-case identifier or is taken, where something is in `folder`
+    already, and where there is no room: nothing of it is left then.
     """
     if not _NAME.fullmatch(name):
         raise CollageError(
@@ -41,7 +42,8 @@ def write_skeleton(name: str, kind: str, folder: Path, registry: Registry) -> li
         raise CollageError(f"{name!r} is no name for a backend: Python has that word")
     if name in _TAKEN or name in registry.backends or name in registry.devices:
         raise CollageError(f"the name {name!r} is taken")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    was_there = folder.exists()
+    if was_there and (not folder.is_dir() or any(folder.iterdir())):
         raise CollageError(f"{folder} is there already")
     values = {
         "name": name,
@@ -49,13 +51,19 @@ def write_skeleton(name: str, kind: str, folder: Path, registry: Registry) -> li
         "version": importlib.metadata.version("collage-core"),
     }
     root = importlib.resources.files("collage_core.cli") / "skeletons"
-    written = []
     # What a kind has of its own takes the place of what all have.
-    for place, template in {**dict(_files(root / _ANY)), **dict(_files(root / kind))}.items():
-        parts = [f"collage_{name}" if part == _PACKAGE else part for part in place]
-        path = folder.joinpath(*parts)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(Template(template.read_text("utf-8")).substitute(values), "utf-8")
+    templates = {**dict(_files(root / _ANY)), **dict(_files(root / kind))}
+    written = []
+    for place, template in templates.items():
+        path = folder.joinpath(*(f"collage_{name}" if part == _PACKAGE else part for part in place))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(Template(template.read_text("utf-8")).substitute(values), "utf-8")
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            if was_there:
+                folder.mkdir(exist_ok=True)
+            raise CollageError(f"cannot write {path}: {error.strerror or error}") from None
         written.append(path)
     return written
 

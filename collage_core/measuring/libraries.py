@@ -46,6 +46,7 @@ def find_candidates(
     asking = _Asking(machine, workspace)
     taken = {name: asking.taken(name) for name in machine.of_kind(BackendKind.GRAPH)}
     backends = machine.backends.values()
+    machine.progress.phase("finding candidates")
     candidates = generate_candidates(workspace.graph, backends, machine.target, constraints, taken)
     for name, refusals in candidates.refusals.items() if tells else ():
         if faults := [str(r) for r in refusals if r.is_fault]:

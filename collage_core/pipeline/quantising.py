@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import onnx
-from collage_run.files import replacing
+from collage_run.files import written
 
 from collage_core.costs.check import largest_error
 from collage_core.costs.contributions import quantised_errors
@@ -264,7 +264,7 @@ def _write(model: onnx.ModelProto, output: Path) -> None:
         data = model.SerializeToString()
     except ValueError as error:
         raise CollageError(f"{output}: over 2 GB, which one file cannot hold") from error
-    with replacing(output) as file:
+    with written(output) as file:
         file.write_bytes(data)
 
 

@@ -45,7 +45,6 @@ _SECOND_LEVEL_SHARE = 0.8
 
 def run(aim: Aim, searcher: Searcher | None, seed: int) -> Optimization:
     """All steps. searcher: a further one, after the op level's; seed: of whatever it leaves to chance."""
-    aim.machine.progress.phase("finding candidates")
     candidates, taken = find_candidates(aim.machine, aim.workspace, aim.constraints)
     ledger = Ledger(
         aim.machine,

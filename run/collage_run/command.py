@@ -17,7 +17,7 @@ import numpy as np
 
 from collage_run.errors import CollageError, InputError
 from collage_run.executable import Executable
-from collage_run.files import destination, regular, replacing
+from collage_run.files import destination, regular, written
 from collage_run.formats import Array
 from collage_run.types import TensorType
 
@@ -78,13 +78,10 @@ def run(args: argparse.Namespace, load: Callable[[], Executable]) -> dict[str, A
         times_ms.append((time.perf_counter() - start) * 1e3)
     outputs = executable.valid(buffers)
     for name, file in files.items():
-        try:
-            with replacing(file) as partial, partial.open("wb") as written:
-                # Of a file NumPy asks the position, and a pipe has none.
-                stream: Any = SimpleNamespace(write=written.write)
-                np.save(stream, outputs[name], allow_pickle=False)
-        except OSError as error:
-            raise CollageError(f"cannot write {file}: {error.strerror or error}") from None
+        with written(file) as partial, partial.open("wb") as stored:
+            # Of a file NumPy asks the position, and a pipe has none.
+            stream: Any = SimpleNamespace(write=stored.write)
+            np.save(stream, outputs[name], allow_pickle=False)
     return {
         "latency_ms": median(times_ms),
         "runs": args.repeat,

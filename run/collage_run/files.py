@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["destination", "hold", "regular", "replacing"]
+from collage_run.errors import CollageError
+
+__all__ = ["destination", "hold", "regular", "replacing", "written"]
 
 _ATTEMPTS = 10
 
@@ -78,6 +80,16 @@ def replacing(path: str | Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
         if held is not None:
             os.close(held)
+
+
+@contextmanager
+def written(path: str | Path) -> Iterator[Path]:
+    """As `replacing`, of a file that a person has named: CollageError, with that name, where it cannot be."""
+    try:
+        with replacing(path) as partial:
+            yield partial
+    except OSError as error:
+        raise CollageError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 @contextmanager

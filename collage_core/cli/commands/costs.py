@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from collage_run.files import regular, replacing
+from collage_run.files import regular, written
 
 from collage_core.cli.arguments import add_costs, costs_of
 from collage_core.cli.output import show
@@ -95,11 +95,8 @@ def _export(args: argparse.Namespace, database: CostDatabase) -> None:
         sys.stdout.writelines(lines)
         return
     require_other(args.file, {"cost database": database.path})
-    try:
-        with replacing(args.file) as partial, partial.open("w") as file:
-            file.writelines(lines)
-    except OSError as error:
-        raise CostDatabaseError(f"cannot write {args.file}: {error.strerror or error}") from None
+    with written(args.file) as partial, partial.open("w") as file:
+        file.writelines(lines)
 
 
 def _import(args: argparse.Namespace, database: CostDatabase) -> None:

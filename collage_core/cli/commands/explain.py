@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collage_run.files import replacing
+from collage_run.files import written
 
 from collage_core.cli.arguments import add_json
 from collage_core.cli.output import show
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> None:
     if "placement" in contents:
         _require_unedited(given["placement"], contents["placement"])
     for name, content in contents.items():
-        with replacing(Path(given[name])) as file:
+        with written(given[name]) as file:
             file.write_text(content, encoding="utf-8")
     show(report, args.json, lambda _: text)
 

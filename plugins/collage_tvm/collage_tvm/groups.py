@@ -9,12 +9,12 @@ from collage_core.ir import Graph, Node, Operator, OpKind, Subgraph
 from collage_tvm.axes import reduced_axes
 from collage_tvm.support import check_operator
 
-__all__ = ["POOLS", "SCANS", "check_group"]
+__all__ = ["MAX_OPERATORS", "POOLS", "SCANS", "check_group"]
 
 POOLS = frozenset({"AveragePool", "LRN", "LpPool", "MaxPool"})
 """What reduces windows that overlap."""
 SCANS = frozenset({"CumSum"})
-_MAX_OPERATORS = 32
+MAX_OPERATORS = 32
 """A chain is tried from every start and in every length, so its candidates grow with this bound. A kernel of
 60 additions compiles in 0.1 s, one of 60 activations in 1 s."""
 
@@ -31,8 +31,8 @@ class _Rows:
 def check_group(subgraph: Subgraph) -> Refusal | None:
     """Why the nodes cannot be one kernel; None if they can."""
     graph = subgraph.graph
-    if len(subgraph.node_set) > _MAX_OPERATORS:
-        return Refusal(f"a kernel has no more than {_MAX_OPERATORS} operators", subgraph.nodes[0].name)
+    if len(subgraph.node_set) > MAX_OPERATORS:
+        return Refusal(f"a kernel has no more than {MAX_OPERATORS} operators", subgraph.nodes[0].name)
     for node in subgraph.nodes:
         if (refusal := check_operator(Operator(graph, node))) is not None:
             return refusal

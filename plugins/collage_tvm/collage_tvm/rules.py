@@ -5,7 +5,7 @@ from __future__ import annotations
 from collage_core.errors import Refusal
 from collage_core.ir import Operator, OpKind
 from collage_core.rules import PatternRule
-from collage_tvm.groups import POOLS
+from collage_tvm.groups import MAX_OPERATORS, POOLS
 from collage_tvm.support import check_operator
 
 __all__ = ["NAME", "fusion_rule", "tvm_rule", "valid_op"]
@@ -44,4 +44,4 @@ def fusion_rule(kind: OpKind, src: Operator, sink: Operator) -> bool | Refusal:
 
 
 def tvm_rule() -> PatternRule:
-    return PatternRule(NAME, valid_op, fusion_rule, "fused")
+    return PatternRule(NAME, valid_op, fusion_rule, "fused", max_nodes=MAX_OPERATORS)

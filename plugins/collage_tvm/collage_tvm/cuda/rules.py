@@ -5,6 +5,7 @@ from __future__ import annotations
 from collage_core.errors import Refusal
 from collage_core.ir import Operator
 from collage_core.rules import PatternRule
+from collage_tvm.groups import MAX_OPERATORS
 from collage_tvm.rules import fusion_rule, valid_op
 
 __all__ = ["NAME", "check_types", "cuda_rule"]
@@ -36,4 +37,4 @@ def _valid_op(op: Operator) -> bool | Refusal:
 
 
 def cuda_rule() -> PatternRule:
-    return PatternRule(NAME, _valid_op, fusion_rule, "fused")
+    return PatternRule(NAME, _valid_op, fusion_rule, "fused", max_nodes=MAX_OPERATORS)

@@ -33,10 +33,8 @@ def tunable_variants(subgraph: Subgraph, target: Target) -> list[Variant] | Refu
 
 def tuned_variants(subgraph: Subgraph, target: Target) -> list[Variant]:
     """What the tuner has found for this group so far."""
-    if not is_any_kept():
-        return []
-    anchor = anchor_of(subgraph)
-    if isinstance(anchor, Refusal):
+    # Asked for every group of a network: what is cheap first.
+    if _anchor(subgraph) is None or not is_any_kept() or isinstance(anchor_of(subgraph), Refusal):
         return []
     found = tuned_variant(subgraph, _variant(subgraph), target)
     return [] if found is None else [found]
@@ -61,7 +59,7 @@ def _missing_package() -> Refusal | None:
 def anchor_of(subgraph: Subgraph) -> Node | Refusal:
     """The one convolution or product of a group that can be tuned, which must be a kernel untuned, too."""
     graph = subgraph.graph
-    anchor = next((n for n in subgraph.nodes if n.op_type in _ANCHORS), None)
+    anchor = _anchor(subgraph)
     if anchor is None:
         return Refusal("only groups with a convolution or matrix product are tuned", subgraph.nodes[0].name)
     if (refusal := check_group(subgraph)) is not None:
@@ -83,6 +81,10 @@ def anchor_of(subgraph: Subgraph) -> Node | Refusal:
             return Refusal("its result has another shape than what is tuned", node.name)
         below.update(node.outputs)
     return anchor
+
+
+def _anchor(subgraph: Subgraph) -> Node | None:
+    return next((n for n in subgraph.nodes if n.op_type in _ANCHORS), None)
 
 
 def _operands(subgraph: Subgraph, anchor: Node) -> str | None:
