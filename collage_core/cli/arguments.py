@@ -12,6 +12,7 @@ from functools import cache
 
 import numpy as np
 from collage_run.command import pairs_of
+from collage_run.files import regular
 
 from collage_core.candidates import Constraints
 from collage_core.cli.shapes import add_shape
@@ -90,6 +91,13 @@ def require_settings(args: argparse.Namespace) -> None:
     _, error = _settings()
     if error is not None and getattr(args, "settings", None) is not None:
         raise error
+
+
+def require_texts(args: argparse.Namespace) -> None:
+    """CollageError for what was given and is empty: as a path that would be the current folder."""
+    for name, given in vars(args).items():
+        if "" in (given if isinstance(given, list) else [given]):
+            raise CollageError(f"argument {name}: it is empty")
 
 
 def settings_text(args: argparse.Namespace) -> str:
@@ -293,7 +301,7 @@ def calibration_of(args: argparse.Namespace) -> dict[str, Array] | None:
 def samples_in(file: str) -> dict[str, Array]:
     """The arrays of a file that `--calibrate` names. CollageError where they cannot be read."""
     try:
-        with open(file, "rb") as opened:
+        with open(file, "rb", opener=regular) as opened:
             arrays = np.load(opened, allow_pickle=False)
             if isinstance(arrays, np.ndarray):
                 raise CollageError(f"--calibrate {file}: it holds one array; arrays by name are a .npz file")
@@ -302,7 +310,9 @@ def samples_in(file: str) -> dict[str, Array]:
         why = one_line(error)
         # Of whatever it does not know NumPy thinks that it is a pickle, and tells how to load one.
         raise CollageError(f"--calibrate {file}: {'not a .npz file' if 'pickled' in why else why}") from None
-    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+    except OSError as error:
+        raise CollageError(f"--calibrate {file}: {error.strerror or one_line(error)}") from None
+    except (EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise CollageError(f"--calibrate {file}: {one_line(error)}") from None
 
 

@@ -21,7 +21,7 @@ from types import FrameType
 from typing import TextIO, cast
 
 from collage_core.cli import commands
-from collage_core.cli.arguments import forget_settings, require_settings, settings_text
+from collage_core.cli.arguments import forget_settings, require_settings, require_texts, settings_text
 from collage_core.cli.output import Dispensable, drop
 from collage_core.errors import CollageError, Terminated
 from collage_core.worker import RemoteError
@@ -76,6 +76,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             signal.signal(signal.SIGTERM, _terminate)
             if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under `nohup`
                 signal.signal(signal.SIGHUP, _terminate)
+        require_texts(args)
         require_settings(args)
         code: int | None = args.run(args)
         sys.stdout.flush()

@@ -139,7 +139,9 @@ def test_what_is_written_is_a_file_or_takes_it_at_once(
             "cannot write /no/such/folder/m.collage: there is no such folder",
         ),
         (["-o", "/"], "cannot write /: it is a folder"),
-        (["-o", ""], "cannot write the file: its name is empty"),
+        (["-o", ""], "collage: argument output: it is empty"),
+        (["--calibrate", "/no/x.npz", "--max-error", "1"], "--calibrate /no/x.npz: no such file"),
+        (["--pin", ""], "collage: argument pin: it is empty"),
         (["--costs", "/"], "cost database / cannot be opened"),
         (["--costs", "/no/such/folder/c"], "--costs /no/such/folder/c: there is no such folder"),
         (
@@ -339,14 +341,11 @@ def test_days_that_mean_nothing_prune_nothing(days: str, tmp_path: Path, mistake
     assert main(["costs", "--costs", str(tmp_path / "costs"), "prune", "--older-than", "0"]) == 0
 
 
-@pytest.mark.parametrize("name", ["", "nobody"])
-def test_a_backend_of_which_nothing_is_known_prunes_nothing(
-    name: str, tmp_path: Path, mistake: Mistake
-) -> None:
+def test_a_backend_of_which_nothing_is_known_prunes_nothing(tmp_path: Path, mistake: Mistake) -> None:
     with CostDatabase(tmp_path / "costs"):
         pass
-    said = mistake("costs", "--costs", tmp_path / "costs", "prune", "--backend", name)
-    assert f"--backend {name!r}: costs are known of none" in said
+    said = mistake("costs", "--costs", tmp_path / "costs", "prune", "--backend", "nobody")
+    assert "--backend 'nobody': costs are known of none" in said
     assert main(["costs", "--costs", str(tmp_path / "costs"), "prune", "--backend", "reference"]) == 0
 
 

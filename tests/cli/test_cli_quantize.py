@@ -230,7 +230,7 @@ def test_what_was_there_stays_where_it_fails(
     np.savez(wrong, image=np.zeros((3, 5), np.float32))
     for given, why in (
         (wrong, "calibration: 'image' must be float32[samples, 1, 3, 16, 16]"),
-        (model.parent / "none.npz", "No such file"),
+        (model.parent / "none.npz", "no such file"),
         (model, "--calibrate"),
     ):
         assert _quantize((model, given)) == 1
