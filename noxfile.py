@@ -224,7 +224,7 @@ def _run_tier(session: nox.Session, marked: str) -> None:
     seconds = [] if session.posargs else ["--seconds=compare"]
     # Not `python -m`: what was installed is tested, not the working tree. Some that are asked for by name may
     # be of another tier: 5 is pytest's status where there are none.
-    command = ("pytest", *IN_PROCESSES, "-m", marked, *seconds, *session.posargs)
+    command = ("pytest", *IN_PROCESSES, "-m", marked, "--durations=20", *seconds, *session.posargs)
     session.run(*command, success_codes=[0, 5] if session.posargs else [0])
 
 
