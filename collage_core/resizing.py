@@ -3,6 +3,8 @@ compute them in float32, or from the sizes instead of the scales, read other ele
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 
 from collage_core.ir import Operator
@@ -32,10 +34,16 @@ def doubtful_resize(op: Operator) -> str | None:
     name = _scales(op)
     if name and not op.graph.is_constant(name):
         return "align_corners with scales that are computed" if how == "align_corners" else None
-    given = _given_scales(op, name)
-    for axis, (size, outputs) in enumerate(zip(x.static_shape, y.static_shape, strict=True)):
-        scale = outputs / size if given is None else given.get(axis, 1.0)
-        if scale == 1.0:
+    sizes = list(zip(x.static_shape, y.static_shape, strict=True))
+    resized = [sizes[a] for a in _axes(op, len(sizes))]
+    is_stretched = _text(op, "keep_aspect_ratio_policy", "stretch") == "stretch"
+    # ONNX's scale is that of one of them then, and libraries take each one's own.
+    if not is_stretched and len({Fraction(outputs, size) for size, outputs in resized if size}) > 1:
+        return "sizes of one ratio that were rounded"
+    given = _given_scales(op, name, len(sizes))
+    for axis, (size, outputs) in enumerate(sizes):
+        scale = outputs / size if given is None and size else (given or {}).get(axis, 1.0)
+        if scale == 1.0 or not size:
             continue
         if how == "align_corners" and scale * size != outputs:
             return f"align_corners with a scale of {scale:g} for {size} elements"
@@ -58,7 +66,7 @@ def _scales(op: Operator) -> str:
     return "" if name and op.graph.is_constant(name) and not op.graph.constants[name].size else name
 
 
-def _given_scales(op: Operator, name: str) -> dict[int, float] | None:
+def _given_scales(op: Operator, name: str, rank: int) -> dict[int, float] | None:
     """Scales by axis, where they are given and not sizes."""
     if name:
         data = [float(s) for s in op.graph.constants[name].reshape(-1)]
@@ -66,8 +74,13 @@ def _given_scales(op: Operator, name: str) -> dict[int, float] | None:
         data = [float(s) for s in listed]
     else:
         return None
+    return dict(zip(_axes(op, rank), data, strict=False))
+
+
+def _axes(op: Operator, rank: int) -> list[int]:
+    """To which scales or sizes are given."""
     axes = op.attribute("axes")
-    return dict(zip(range(len(data)) if axes is None else axes, data, strict=False))
+    return list(range(rank)) if axes is None else [a % rank for a in axes]
 
 
 def _positions(

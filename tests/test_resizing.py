@@ -32,6 +32,9 @@ def _said(scales: Any = None, sizes: Any = None, opset: int = 19, **attributes: 
         ("last bits", {"scales": [1, 1, 0.5, 1], "nearest_mode": "floor", **_SYMMETRIC}),
         ("last bits", {"scales": [1, 1, 0.3, 1], "nearest_mode": "floor", **_SYMMETRIC}),
         ("last bits", {"scales": [0.6], "axes": [2], "nearest_mode": "floor"}),
+        ("last bits", {"scales": [0.6], "axes": [-2], "nearest_mode": "floor"}),
+        ("one ratio", {"sizes": [2, 2], "axes": [2, 3], "keep_aspect_ratio_policy": "not_smaller"}),
+        ("one ratio", {"sizes": [5, 3], "axes": [-2, -1], "keep_aspect_ratio_policy": "not_larger"}),
     ],
 )
 def test_it_says_why(reason: str, arguments: Any) -> None:
@@ -44,6 +47,7 @@ def test_it_says_why(reason: str, arguments: Any) -> None:
     "arguments",
     [
         {"scales": [1, 1, 2, 2]},
+        {"sizes": [10, 20], "axes": [2, 3], "keep_aspect_ratio_policy": "not_larger"},
         {"scales": [1, 1, 2, 3], "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"},
         {"scales": [1, 1, 0.6, 0.7], "mode": "linear"},
         {"scales": [1, 1, 0.5, 0.5], "mode": "cubic"},
@@ -56,6 +60,16 @@ def test_it_says_why(reason: str, arguments: Any) -> None:
 )
 def test_nothing_is_said_of_others(arguments: Any) -> None:
     assert _said(**arguments) is None
+
+
+def test_nothing_is_said_of_nothing() -> None:
+    graph = make_graph(
+        [node("Resize", ["x", "", "s"], "y")],
+        {"x": np.zeros((0, 1, 5, 6), np.float32)},
+        {"s": np.array([1, 1, 2, 2], np.float32)},
+        opset=19,
+    )
+    assert doubtful_resize(Operator(graph, graph.nodes[0])) is None
 
 
 def test_of_computed_scales_only_the_corners_count() -> None:

@@ -84,12 +84,13 @@ class IOBinding:
         that the output can have.
         """
         type = self._type(self._executable.buffers, "output", name)
-        _require_here(name, device_type)
+        asked = element_type or type.dtype, type.static_shape if shape is None else shape
         if buffer_ptr is None:
+            _require_it(name, type, device_type, *asked)
             self.outputs[name] = empty_of(type)
-            return
-        wanted = type.static_shape if shape is None else shape
-        self.outputs[name] = _at(name, type, device_type, element_type or type.dtype, wanted, buffer_ptr)
+        else:
+            self.outputs[name] = _at(name, type, device_type, *asked, buffer_ptr)
+        self.valid = {v: array for v, array in self.valid.items() if v != name}
 
     def copy_outputs_to_cpu(self) -> list[Array]:
         """Copies of the outputs that are bound, in the order in which they were; of open ones of what is
@@ -104,6 +105,7 @@ class IOBinding:
     def clear_binding_outputs(self) -> None:
         """None is bound then."""
         self.outputs.clear()
+        self.valid = {}
 
     @staticmethod
     def _type(known: Mapping[str, TensorType], what: str, name: str) -> TensorType:
@@ -116,9 +118,18 @@ def empty_of(type: TensorType) -> Array:
     return np.empty(type.static_shape, np.dtype(type.dtype))
 
 
-def _require_here(name: str, device_type: str) -> None:
+def _require_it(
+    name: str, type: TensorType, device_type: str, element_type: npt.DTypeLike, shape: Sequence[int]
+) -> None:
+    """CollageError where a value that is bound is another than the model's."""
     if device_type != "cpu":
         raise CollageError(f"{name!r} is bound on {device_type!r}; inputs and outputs lie on 'cpu'")
+    try:
+        given = np.dtype(element_type), tuple(shape)
+    except TypeError as error:
+        raise InputError(f"{name!r} is {type}: {error}") from None
+    if given != (np.dtype(type.dtype), type.static_shape):
+        raise InputError(f"{name!r} is {type}, and was bound as {given[0]}{list(shape)}")
 
 
 def _at(
@@ -129,13 +140,7 @@ def _at(
     shape: Sequence[int],
     address: int,
 ) -> Array:
-    _require_here(name, device_type)
-    try:
-        given = np.dtype(element_type), tuple(shape)
-    except TypeError as error:
-        raise InputError(f"{name!r} is {type}: {error}") from None
-    if given != (np.dtype(type.dtype), type.static_shape):
-        raise InputError(f"{name!r} is {type}, and was bound as {given[0]}{list(shape)}")
+    _require_it(name, type, device_type, element_type, shape)
     if not type.size:
         return empty_of(type)
     if not address:

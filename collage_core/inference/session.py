@@ -131,6 +131,7 @@ class Session:
         """Run on what is bound; what is in the bound memory then is read, and outputs are written there.
         Allocates nothing, but for the first calls that run beside another.
         """
+        iobinding.valid = {}
         profile = self._profiles.of(iobinding.inputs)
         iobinding.valid = profile.run(iobinding.inputs, iobinding.outputs)
 

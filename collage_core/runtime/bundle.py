@@ -17,7 +17,6 @@ import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from io import FileIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,7 +25,7 @@ import onnx
 from collage_run import exported
 from collage_run.archives import check_size
 from collage_run.executable import Executable
-from collage_run.files import regular, replacing
+from collage_run.files import opened, replacing
 
 from collage_core.backend import Kernel, StoredKernel, process_environment
 from collage_core.errors import BundleError, CollageError
@@ -166,7 +165,7 @@ def _stored(
 @contextmanager
 def _written(profiles: Sequence[Bundle], path: str | Path) -> Iterator[zipfile.ZipFile]:
     """The archive of it, for more to be written."""
-    if Path(path).exists() and not Path(path).is_file():
+    if os.path.exists(path) and not Path(path).is_file():
         raise BundleError(f"cannot write {path}: it is no file")
     try:
         with replacing(path) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
@@ -199,7 +198,7 @@ def holds(path: str | Path, bundle: Bundle | Sequence[Bundle], *, whatever: Coll
     """
     profiles = _profiles(bundle)
     try:
-        with FileIO(path, opener=regular) as file, zipfile.ZipFile(file) as archive:
+        with opened(path) as file, zipfile.ZipFile(file) as archive:
             size_bytes = os.fstat(file.fileno()).st_size
             for info in archive.infolist():
                 _check_size(info, size_bytes)
@@ -249,7 +248,7 @@ def told_in(
     made. BundleError for what does not fit it, and for what is not what was exported, and expected.
     """
     try:
-        with FileIO(path, opener=regular) as file, zipfile.ZipFile(file) as archive:
+        with opened(path) as file, zipfile.ZipFile(file) as archive:
             exported.verify(archive, path, expect, (_MANIFEST, _PLACEMENT))
             manifest = json.loads(archive.read(_MANIFEST))
             threads = Placement.from_json(json.loads(archive.read(_PLACEMENT))).target.threads
@@ -274,7 +273,7 @@ def read_all(path: str | Path, *, check_weights: bool, expect: str | None = None
     """As `read_profiles`. expect: the digest that an exported bundle must have; another bundle is none."""
     path = Path(path)
     try:
-        file = FileIO(path, opener=regular)
+        file = opened(path)
     except FileNotFoundError as error:
         raise BundleError(f"{path}: {error.strerror}") from None
     except OSError as error:

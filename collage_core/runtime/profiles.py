@@ -80,6 +80,9 @@ def choose(profiles: Sequence[Shapes], wanted: Shapes | None, path: object) -> i
     BundleError names those that are in the file `path`, or its inputs where another one is named.
     """
     inputs, wanted = profiles[0], wanted or {}
+    for name, shape in wanted.items():
+        if not isinstance(shape, Sequence):
+            raise BundleError(f"{path}: the shape of {name!r} is {shape!r}, and no list of sizes")
     if others := [name for name in wanted if name not in inputs]:
         there = ", ".join(inputs) or "none"
         raise BundleError(f"{path}: the model has no input {others[0]!r}; its inputs: {there}")

@@ -287,7 +287,10 @@ def _format(field: Located, type: TensorType, registry: Registry) -> Format:
         )
     if device and device not in registry.devices:
         raise field.wrong(f"{text!r}: unknown device {device!r}; installed: {', '.join(registry.devices)}")
-    found = Format(dtype, layout, device or CPU)
+    if type.symbolic_dims:
+        found = Format(dtype, layout, device or CPU)
+    else:
+        found = Format.of(dtype, type.static_shape, layout, device or CPU)
     if not found.can_store(type.dtype, rank):
         raise field.wrong(f"{text!r} cannot store {type}")
     return found

@@ -77,7 +77,7 @@ def read_settings(files: Sequence[Path] | None = None) -> dict[str, Setting]:
     """
     found: dict[str, Setting] = {}
     for path in settings_files() if files is None else files:
-        if path.exists() or (files is None and os.environ.get("COLLAGE_SETTINGS")):
+        if os.path.exists(path) or (files is None and os.environ.get("COLLAGE_SETTINGS")):
             for name, field in read_yaml(path, empty=True).fields(SETTINGS).items():
                 found[name] = Setting(_value(name, field, path), field.where)
     return found

@@ -40,7 +40,7 @@ class Context:
         # Not the executable itself, which has a context: whoever drops it gets its memory back at once.
         self._program, self._kernels = program, kernels
         self._input_types, self._buffer_types = _types(program.inputs), _buffer_types(program)
-        self._alone = _OneAtATime()
+        self._running = threading.Lock()
         self._arenas = {name: devices[name].allocate(size) for name, size in program.arena_bytes.items()}
         self._queues = {name: devices[name].queue() for name in program.arena_bytes}
         self._bound: list[Bound] = []
@@ -89,7 +89,7 @@ class Context:
         (a BackendError) the step that fails, with what its library says. What fails later, on another device,
         is told of the step that waits for it; steps that are one launch go by their first.
         """
-        with self._alone:
+        with self._alone():
             self._bring(inputs, outputs)
             self._execute()
             self._deliver(outputs)
@@ -98,7 +98,7 @@ class Context:
         """Run once and return fresh arrays, by output name, that no later call touches. Open outputs are as
         large as they turn out.
         """
-        with self._alone:
+        with self._alone():
             self._bring(inputs, None)
             self._execute()
             answers = cut(self.outputs, self._program.open_outputs)
@@ -112,7 +112,7 @@ class Context:
 
     def execute(self) -> None:
         """Run once on what `inputs` hold; `outputs` hold the answer then. Copies nothing."""
-        with self._alone:
+        with self._alone():
             self._execute()
 
     def execute_timed(self) -> list[float]:
@@ -120,7 +120,7 @@ class Context:
         calls: on another device than the CPU its own time, between two marks of its queue.
         """
         calls = self._program.calls
-        with self._alone:
+        with self._alone():
             marks: list[tuple[Queue, Any, Any]] = []
             for i, (call, bound) in enumerate(zip(calls, self._bound, strict=True)):
                 with self._naming(i):
@@ -142,6 +142,17 @@ class Context:
                 with self._naming(i):
                     calls_ms.append(queue.elapsed_ms(before, after))
         return calls_ms
+
+    def _alone(self) -> threading.Lock:
+        """For a `with` block. A second thread is refused instead of being made to wait, unless both begin in
+        the same moment. No exception out of a signal handler leaves this lock held, as it could what Python
+        code holds.
+        """
+        if self._running.locked():
+            raise CollageError(
+                "this context is running already: give each thread its own, by executable.context()"
+            )
+        return self._running
 
     def _execute(self) -> None:
         try:
@@ -183,6 +194,8 @@ class Context:
         return self._arenas[place.format.device].array(place.offset, place.shape, place.format)
 
     def _check_outputs(self, outputs: Mapping[str, Array]) -> None:
+        if not isinstance(outputs, Mapping):
+            raise InputError(f"outputs are a {outputs.__class__.__name__}, and not arrays by name")
         for name, array in outputs.items():
             type = self._buffer_types.get(name)
             if type is None:
@@ -244,24 +257,6 @@ def _read_only(array: Array) -> Array:
     seen = array.view()
     seen.flags.writeable = False
     return seen
-
-
-class _OneAtATime:
-    """A `with` block that refuses a second thread instead of letting it wait."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise CollageError(
-                "this context is running in another thread: give each thread its own, by executable.context()"
-            )
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._lock.release()
 
 
 class Executable:

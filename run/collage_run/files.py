@@ -8,16 +8,19 @@ import errno
 import fcntl
 import glob
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 
 from collage_run.errors import CollageError
 
-__all__ = ["destination", "hold", "regular", "replacing", "written"]
+__all__ = ["destination", "hold", "opened", "regular", "replacing", "written"]
 
 _ATTEMPTS = 10
+_PERMISSIONS = 0o777
 
 
 def regular(path: str, flags: int) -> int:
@@ -36,25 +39,39 @@ def regular(path: str, flags: int) -> int:
     return descriptor
 
 
+def opened(path: str | Path) -> FileIO:
+    """A regular file, to be read from its beginning. OSError as of `regular`."""
+    try:
+        return FileIO(path, opener=regular)
+    except ValueError:  # a name that no file can have, before the opener is asked
+        raise FileNotFoundError(errno.ENOENT, "no such file", str(path)) from None
+
+
 def destination(path: str | Path) -> Path:
     """The file that writing to `path` would write, links followed; it need not be there. OSError where links
-    lead in a circle, of which `realpath` says nothing.
+    lead in a circle, of which `realpath` says nothing, and where no file can have that name.
     """
-    with suppress(FileNotFoundError):
+    try:
         os.stat(path)
+    except FileNotFoundError:
+        pass
+    except ValueError as error:
+        raise OSError(errno.EINVAL, f"no file can have that name ({error})", str(path)) from None
     return Path(os.path.realpath(path))
 
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A path beside `path` to write to. What is there takes the place of `path` when the block ends well;
-    after an error nothing of it is left, and `path` is as it was. OSError as from writing.
+    """A path beside `path` to write to. What is there takes the place of `path` when the block ends well, and
+    has its permissions; after an error nothing of it is left, and `path` is as it was. Of several writers
+    each one's is whole, and the last one's stays. OSError as from writing.
 
     Devices and pipes are no files to replace: they are written to directly, if somebody reads from the pipe.
     What killed processes have left of the same file is removed.
     """
     path = Path(path)
-    if path.exists() and not path.is_file():  # asked of the path itself: what it leads to may have no name
+    # Asked of the path itself: what it leads to may have no name.
+    if os.path.exists(path) and not path.is_file():
         with _open_to_others(path):
             yield path
         return
@@ -65,13 +82,16 @@ def replacing(path: str | Path) -> Iterator[Path]:
             with suppress(OSError):
                 left.unlink()
             os.close(descriptor)
-    partial = path.with_name(f"{start}{os.getpid()}.partial")
+    # Of a name that nobody else has: neither another thread, nor a process of another machine or container.
+    partial = path.with_name(f"{start}{secrets.token_hex(8)}.partial")
     held = None
     for _ in range(_ATTEMPTS):
         partial.touch()
         if (held := hold(partial)) is not None:  # else another writer has just taken it for a dead one's
             break
     try:
+        if path.exists():  # before anything is in it: who may read it is as it was
+            partial.chmod(path.stat().st_mode & _PERMISSIONS)
         yield partial
         _sync(partial)  # or a power failure may leave an empty file in place of the old one
         partial.replace(path)

@@ -74,6 +74,17 @@ def test_nobodys_home(
     assert [f["path"] for f in _config(capsys)["files"]] == ["collage.yaml"]
 
 
+def test_a_folder_that_cannot_be_looked_into(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root's is for others, where an image says that it is everybody's home: there is nothing in it."""
+    config = f"/{'x' * 300}"
+    with pytest.raises(OSError, match="too long"):
+        Path(config).exists()
+    monkeypatch.setenv("XDG_CONFIG_HOME", config)
+    assert [f["is_there"] for f in _config(capsys)["files"]] == [False, False]
+
+
 def _no_home(path: Path) -> Path:
     raise RuntimeError("Could not determine home directory.")
 

@@ -12,9 +12,9 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from collage_core import Bundle, Group, Placement, Subgraph, Target, plain_variant, save
+from collage_core import Bundle, BundleError, Group, Placement, Subgraph, Target, plain_variant, save
 from collage_core.ir import Graph, from_model
-from collage_core.runtime.bundle import holds
+from collage_core.runtime.bundle import holds, read
 
 _MODEL = """<ir_version: 10, opset_import: ["" : 20]> g (float[8,600] x) => (float[8,600] z) {
     y = Add(x, w) z = Relu(y)
@@ -66,6 +66,17 @@ def test_a_file_holds_what_was_saved_there(tmp_path: Path) -> None:
 def test_it_holds_nothing_else(tmp_path: Path, other: Callable[[], Bundle]) -> None:
     save(_bundle(_graph()), tmp_path / "m.collage")
     assert not holds(tmp_path / "m.collage", other(), whatever=["search"])
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "x\0y"])
+def test_names_that_no_file_can_have(tmp_path: Path, name: str) -> None:
+    with pytest.raises(
+        BundleError, match=r"cannot write .*: (File name too long|no file can have that name)"
+    ):
+        save(_bundle(_graph()), tmp_path / name)
+    with pytest.raises(BundleError, match=r"name too long|no such file"):
+        read(tmp_path / name)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_damaged_or_no_bundle_holds_nothing(tmp_path: Path) -> None:

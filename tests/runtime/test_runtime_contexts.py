@@ -155,9 +155,7 @@ def test_a_context_in_use_says_so(meeting: Meeting, executable: Executable, way:
         "execute_timed": context.execute_timed,
         "executable": lambda: executable(twos),
     }
-    with pytest.raises(
-        CollageError, match=r"running in another thread: give each thread its own, by .*context"
-    ):
+    with pytest.raises(CollageError, match=r"running already: give each thread its own, by .*context"):
         ways[way]()
     for _ in range(3):
         meeting.barrier.wait(_TIMEOUT_S)

@@ -32,6 +32,35 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert {p.name for p in tmp_path.iterdir()} == {"file", "link"}
 
 
+def test_who_may_read_it_is_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch(0o600)
+    with replacing(file) as path:
+        assert path.stat().st_mode & 0o777 == 0o600
+        path.write_bytes(b"after")
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_of_several_writers_each_has_a_file_of_its_own(tmp_path: Path) -> None:
+    """Threads, and processes of the same number, as in containers that share a folder."""
+    file = tmp_path / "file"
+    with replacing(file) as first, replacing(file) as second:
+        first.write_bytes(b"first")
+        second.write_bytes(b"second")
+        with replacing(file) as third:
+            third.write_bytes(b"third")
+        assert (first.read_bytes(), second.read_bytes()) == (b"first", b"second")
+    assert file.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_what_a_killed_process_has_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".file.4711.partial").write_bytes(b"half")
+    with replacing(tmp_path / "file") as path:
+        path.write_bytes(b"whole")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
 def test_links_in_a_circle_lead_nowhere(tmp_path: Path) -> None:
     (tmp_path / "one").symlink_to("other")
     (tmp_path / "other").symlink_to("one")

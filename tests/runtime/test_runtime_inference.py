@@ -147,6 +147,9 @@ def test_bound_memory(session: Session) -> None:
     assert copied is not y
     np.testing.assert_allclose(d, np.exp(_FEED["d"]))
     assert b.shape == (0, 2)
+    binding.bind_output("d_out", "cpu", 0, np.float64, [4])
+    binding.outputs["d_out"][...] = 7.0
+    np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[1], np.full(4, 7.0))
     binding.clear_binding_outputs()
     session.run_with_iobinding(binding)
     binding.clear_binding_inputs()
@@ -162,6 +165,8 @@ def test_memory_that_does_not_fit(session: Session) -> None:
         binding.bind_input("x", "cpu", 0, np.float32, [3, 2], _FEED["x"].ctypes.data)
     with pytest.raises(InputError, match="was bound as float64"):
         binding.bind_output("x_out", "cpu", 0, np.float64, [2, 3], _FEED["x"].ctypes.data)
+    with pytest.raises(InputError, match=r"'x_out' is float32\[2,3\], and was bound as float16\[99\]"):
+        binding.bind_output("x_out", "cpu", 0, np.float16, [99])
     with pytest.raises(InputError, match="'x' is bound at address 0"):
         binding.bind_input("x", "cpu", 0, np.float32, [2, 3], 0)
     with pytest.raises(CollageError, match="'x_out' is bound on 'nonsense'"):

@@ -127,6 +127,8 @@ def test_which_one_is_meant(several: Path) -> None:
             ask(several)
         with pytest.raises(BundleError, match=f"no profile has the shapes x=2,2,6; there are: {there}"):
             ask(several, shapes={"x": (2, 2, 6)})
+        with pytest.raises(BundleError, match="the shape of 'x' is 3, and no list of sizes"):
+            ask(several, shapes={"x": 3})  # type: ignore[dict-item]
     assert read(several, shapes={"x": (4, 3, 6)}).shapes["x"] == (4, 3, 6)
     executable = load(several, shapes={"x": (4, 3, 6)})
     assert executable(_feed(4, 3))["y"].shape == (4, 3, 400)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,6 +76,36 @@ def test_wrong_inputs_are_named(registry: Registry) -> None:
         executable([x, x])
     with pytest.raises(InputError, match="no output 'q'; its outputs: y"):
         executable.run(x, {"q": x})
+    with pytest.raises(InputError, match="outputs are a list, and not arrays by name"):
+        executable.run(x, [x])  # type: ignore[arg-type]
+
+
+def test_an_interrupt_leaves_the_context_free(registry: Registry) -> None:
+    """Whenever it comes: as Ctrl-C in a notebook, or a limit of time by a signal."""
+    graph = graph_of([("Relu", ["x"], "y")], ["y"])
+    context, ones = (
+        build(graph, placement_of(graph, ["numpy"]), registry).context(),
+        np.ones_like(x_for(graph)),
+    )
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    interrupts = 0
+    try:
+        for _ in range(300):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-4)
+                while True:
+                    context(ones)
+            except KeyboardInterrupt:
+                interrupts += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupts == 300
+    np.testing.assert_array_equal(context(ones)["y"], ones)
 
 
 def test_a_failing_step_is_named(registry: Registry) -> None:

@@ -157,6 +157,16 @@ def test_a_view(tmp_path: Path, registry: Registry) -> None:
     assert found.digest == placement.digest
 
 
+def test_another_name_of_the_same_bytes(tmp_path: Path, registry: Registry) -> None:
+    """Where dimensions are one element long, several orders are one format."""
+    graph = graph_of([("Relu", ["x"], "y")], ["y"], shape=(1, 16, 1, 1))
+    placement = placement_of(graph, ["singles"])
+    text = placement_yaml(graph, placement).replace("float32:plain", "float32:0231")
+    found = _placement(tmp_path, text, registry, graph)
+    assert found is not None
+    assert found.digest == placement.digest
+
+
 def test_groups_are_put_in_order(tmp_path: Path, registry: Registry) -> None:
     whole = yaml.safe_load(_FILE)
     whole["groups"].reverse()

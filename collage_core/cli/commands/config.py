@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     found = read_settings()
     report = {
-        "files": [{"path": str(path), "is_there": path.exists()} for path in settings_files()],
+        "files": [{"path": str(path), "is_there": os.path.exists(path)} for path in settings_files()],
         "settings": {
             name: {"value": found[name].value, "where": found[name].where} if name in found else None
             for name in SETTINGS

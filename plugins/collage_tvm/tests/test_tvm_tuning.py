@@ -18,7 +18,7 @@ import onnx
 import pytest
 from collage_tvm.backend import TvmBackend
 from collage_tvm.tuning.groups import anchor_of
-from collage_tvm.tuning.records import TUNED, Best, Schedule, folder_of, read_best, write_best
+from collage_tvm.tuning.records import TUNED, Best, Schedule, folder_of, is_any_kept, read_best, write_best
 from tuned_cases import CASES, TARGET, Case, array, node, product_case
 
 from collage_core.backend import Variant
@@ -32,6 +32,11 @@ from collage_core.target import Target
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLLAGE_HOME", str(tmp_path / "home"))
+
+
+def test_a_folder_that_cannot_be_looked_into_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLLAGE_HOME", f"/{'x' * 300}")
+    assert not is_any_kept()
 
 
 @pytest.fixture

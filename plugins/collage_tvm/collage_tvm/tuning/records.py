@@ -10,6 +10,7 @@ import base64
 import hashlib
 import importlib.metadata
 import json
+import os
 import zlib
 from dataclasses import dataclass, replace
 from functools import cache
@@ -111,7 +112,7 @@ def folder_of(subgraph: Subgraph, variant: Variant, target: Target) -> Path:
 
 def is_any_kept() -> bool:
     """Whether anything was ever tuned: else nobody need look for single kernels."""
-    return _all_folders().is_dir()
+    return os.path.isdir(_all_folders())  # not `is_dir`: that raises where a folder may not be searched
 
 
 def _all_folders() -> Path:
