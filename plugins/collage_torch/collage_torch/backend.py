@@ -10,6 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,18 +148,23 @@ _making = threading.RLock()
 
 class _Weights:
     """The parameters that a graph was called with, and how it runs with them, by shapes and numbers of the
-    rest.
+    rest. It does not keep them: when one goes, as where a module is given another, `gone` is called.
     """
 
-    def __init__(self, tensors: Mapping[int, Any]) -> None:
-        self.tensors = tensors
+    def __init__(self, tensors: Mapping[int, Any], gone: Callable[[object], object]) -> None:
+        self._held = {i: weakref.ref(x, gone) for i, x in tensors.items()}
         self.ways: dict[_Key, _Runs] = {}
         # Fused optimisers and statistics write without a word. What they write, they write everywhere.
         self._samples = [_ends(x) for x in tensors.values()]
         self._state = self._now()
 
+    @property
+    def tensors(self) -> dict[int, Any]:
+        """By position; of use while the caller has them."""
+        return {i: held() for i, held in self._held.items()}
+
     def are(self, inputs: Sequence[Any]) -> bool:
-        return all(inputs[i] is tensor for i, tensor in self.tensors.items())
+        return all(inputs[i] is held() for i, held in self._held.items())
 
     def are_written(self) -> bool:
         """Whether one was, since it was looked at."""
@@ -193,7 +199,8 @@ class _Graph:
         self.parts: deque[Part] = deque(maxlen=_MOST_PARTS)
         self._module = module
         self._options = options
-        self._reason = shared_memory(module)  # why it is left to PyTorch
+        self._reason = shared_memory(module)  # why it is left to PyTorch, whatever the shapes
+        self._refused: dict[_Key, str] = {}  # why it is at some
         placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
         self._marked = [_STATIC in (n.meta.get("tensor_dict") or {}) for n in placeholders]
         (output,) = (n for n in module.graph.nodes if n.op == "output")
@@ -233,16 +240,28 @@ class _Graph:
             key = shapes, tuple(inputs[i] for i in self._numbers)
             if key in weights.ways:
                 return weights.ways[key]
-            reason = _too_many(key, weights.ways)
+            reason = self._refused.get(key) or _too_many(key, {**weights.ways, **self._refused})
             if reason is None:
                 try:
                     with _making:
                         weights.ways[key] = self._made(inputs, weights)
                     return weights.ways[key]
-                except (NotExportedError, CollageError) as error:
-                    reason = self._reason = str(error)
+                except NotExportedError as error:
+                    reason = str(error)
+                    if any(part.placement is not None for part in self.parts):
+                        self._refuse(key, reason)
+                    else:  # so it will be at other shapes
+                        self._reason = reason
+                except CollageError as error:
+                    reason = str(error)
+                    self._refuse(key, reason)
         self._leave(inputs, reason)
         return None
+
+    def _refuse(self, key: _Key, reason: str) -> None:
+        """What is placed at other shapes stays so."""
+        self._refused[key] = reason
+        self._is_told = False
 
     def _leave(self, inputs: Sequence[Any], reason: str) -> None:
         """Told once."""
@@ -265,8 +284,15 @@ class _Graph:
         self._numbers = tuple(i for i in rest if not isinstance(inputs[i], torch.Tensor))
         while len(self._known) >= _MOST_WEIGHTS:
             del self._known[next(iter(self._known))]
-        # What is held here keeps its identity for itself.
-        return self._known.setdefault(tuple(map(id, held.values())), _Weights(held))
+        key = tuple(map(id, held.values()))
+        if (known := self._known.get(key)) is None:
+            known = self._known[key] = _Weights(held, partial(_forget, weakref.ref(self), key))
+        return known
+
+    def forget(self, key: tuple[int, ...]) -> None:
+        """Parameters that are gone, whose numbers others may have next, and the kernels that hold them."""
+        if (weights := self._known.pop(key, None)) is not None and self._last is weights:
+            self._last = None
 
     def _made(self, inputs: Sequence[Any], weights: _Weights) -> _Runs:
         start_s = time.monotonic()
@@ -313,8 +339,13 @@ class _Graph:
                     raise NotExportedError(f"ONNX means something else: {refusal}")
 
 
-def _too_many(key: _Key, ways: Mapping[_Key, _Runs]) -> str | None:
-    """Why no further one is placed, if so."""
+def _forget(graph: weakref.ref[_Graph], key: tuple[int, ...], _: object) -> None:
+    if (there := graph()) is not None:
+        there.forget(key)
+
+
+def _too_many(key: _Key, ways: Mapping[_Key, object]) -> str | None:
+    """Why no further one is placed, if so. ways: what was tried."""
     if sum(known[0] == key[0] for known in ways) >= _MOST_NUMBERS:
         return f"its numbers vary: {key[1]}"
     if len(ways) >= _MOST_SHAPES:

@@ -11,7 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
-from collage_torch import collage, parts  # noqa: E402
+from collage_torch import backend, collage, parts  # noqa: E402
+
+from collage_core.errors import CollageError  # noqa: E402
 
 pytestmark = [
     pytest.mark.ci,
@@ -144,6 +146,25 @@ def test_sizes_that_vary_are_placed_one_by_one(options: dict[str, Any]) -> None:
             x = torch.rand(count)
             torch.testing.assert_close(compiled(x), x.exp() + count)
     assert {((3,),), ((5,),)} == {part.shapes for part in parts() if part.reason is None}
+
+
+def test_what_fails_at_one_shape_stays_placed_at_others(options: dict[str, Any], monkeypatch: Any) -> None:
+    compiled = torch.compile(_nn.Linear(4, 3).eval(), backend="collage", options=options, dynamic=True)
+
+    def failing(*args: Any, **more: Any) -> Any:
+        raise CollageError("the disk is full")
+
+    with torch.no_grad():
+        compiled(torch.randn(2, 4))
+        with monkeypatch.context() as patched:
+            patched.setattr(backend, "optimize", failing)
+            with pytest.warns(UserWarning, match="to PyTorch: the disk is full"):
+                compiled(torch.randn(5, 4))
+            compiled(torch.randn(5, 4))
+        compiled(torch.randn(6, 4))
+        compiled(torch.randn(2, 4))
+    told = [(part.shapes[0], part.reason) for part in parts()]
+    assert told == [((2, 4), None), ((5, 4), "the disk is full"), ((6, 4), None)]
 
 
 def test_what_shares_memory_is_left_to_pytorch(options: dict[str, Any]) -> None:

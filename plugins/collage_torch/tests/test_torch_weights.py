@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -135,13 +137,30 @@ def test_what_is_written_without_a_word_is_heard(change: Any, options: dict[str,
         torch.testing.assert_close(compiled(x), network(x), rtol=1e-4, atol=1e-5)
 
 
-def test_parameters_that_are_replaced_are_forgotten(options: dict[str, Any], monkeypatch: Any) -> None:
+def test_parameters_that_are_replaced_are_forgotten(options: dict[str, Any]) -> None:
+    """And let go of: a server that is given new ones every day does not grow."""
+    network = _nn.Linear(4, 3).eval()
+    compiled = _compiled(network, options)
+    x = torch.randn(2, 4)
+    gone = []
+    with torch.no_grad():
+        for _ in range(4):
+            gone.append(weakref.ref(network.weight))
+            network.weight = _nn.Parameter(torch.randn(3, 4))
+            torch.testing.assert_close(compiled(x), network(x))
+    gc.collect()
+    assert [held() for held in gone] == [None] * 4
+    assert [len(graph._known) for graph in backend._graphs] == [1]
+
+
+def test_of_many_parameters_the_newest_are_kept(options: dict[str, Any], monkeypatch: Any) -> None:
     monkeypatch.setattr(backend, "_MOST_WEIGHTS", 2)
     network = _nn.Linear(4, 3).eval()
     compiled = _compiled(network, options)
     x = torch.randn(2, 4)
+    kept = [_nn.Parameter(torch.randn(3, 4)) for _ in range(3)]
     with torch.no_grad():
-        for _ in range(4):
-            network.weight = _nn.Parameter(torch.randn(3, 4))
+        for weight in (*kept, kept[0]):
+            network.weight = weight
             torch.testing.assert_close(compiled(x), network(x))
     assert all(len(graph._known) <= 2 for graph in backend._graphs)
