@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from statistics import quantiles
 from typing import Protocol
 
@@ -11,12 +11,12 @@ import numpy as np
 
 from collage_core.costs.check import compare_all, standards
 from collage_core.costs.inputs import synthesise_inputs
+from collage_core.errors import StepError
 from collage_core.formats import Array
-from collage_core.ir import Graph
 from collage_core.runtime import Bundle, Executable
 from collage_core.runtime.plan import rounded_on_the_way
 
-__all__ = ["Answering", "disagreement", "slower", "tried"]
+__all__ = ["Answering", "refusal", "slower"]
 
 _TURNS, _UNTIMED, _TIMED = 3, 2, 5
 """Of each, and runs of a turn: in the first ones threads of the other one may still be spinning."""
@@ -38,20 +38,39 @@ class Answering(Protocol):
         """Let go of all."""
 
 
-def tried(graph: Graph, answering: Answering) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Inputs that are made up, and what it answers."""
-    inputs = dict(synthesise_inputs(graph))
-    return inputs, _answers(answering, inputs, list(answering.executable.outputs))
-
-
-def disagreement(
-    bundle: Bundle, answering: Answering, inputs: Mapping[str, Array], expected: Mapping[str, Array]
+def refusal(
+    bundle: Bundle,
+    answering: Answering,
+    before: Answering | None,
+    asked: Mapping[str, Array] | None,
+    between: Callable[[], None],
 ) -> str | None:
-    """Why it is wrong, held to what was answered before as placements are to the reference; None where it is
-    right. bundle: what serves.
+    """Why it cannot take over from `before`, which answers now; None where it can. StepError where it cannot
+    run.
+
+    It is held to all that `before` answers, whatever of it requests want, as placements are held to the
+    reference. bundle: what `answering` is made of. asked: the inputs of a request; None where there was none:
+    some are made up. between: called after each run.
     """
+    inputs = synthesise_inputs(bundle.graph) if asked is None else asked
+    if before is None:
+        _answers(answering, inputs)
+        return None
+    here, there = before.executable, answering.executable
+    if here.inputs != there.inputs or here.outputs != there.outputs:
+        return "it has other inputs or outputs than what answers now"
+    try:
+        expected = _answers(before, inputs)
+    except StepError:  # what does not run here is not what others are held to
+        _answers(answering, inputs)
+        return None
+    between()
     held_to = standards(bundle.graph, rounded_to=rounded_on_the_way(bundle.graph, bundle.placement))
-    return compare_all(_answers(answering, inputs, list(expected)), expected, held_to).reason
+    reason = compare_all(_answers(answering, inputs), expected, held_to).reason
+    if reason is not None:
+        return reason
+    between()
+    return slower(answering, before, inputs, between)
 
 
 def slower(
@@ -62,7 +81,7 @@ def slower(
     A placement was measured in a process that had its libraries alone, with variables that are read when they
     are loaded. This one has loaded others before. between: called after each run.
     """
-    buffers = [(one, _outputs(one, list(one.executable.outputs))) for one in (before, answering)]
+    buffers = [(one, _outputs(one)) for one in (before, answering)]
     took_s: tuple[list[float], list[float]] = ([], [])
     for _ in range(_TURNS):
         for (one, outputs), took in zip(buffers, took_s, strict=True):
@@ -80,10 +99,10 @@ def slower(
     return f"in this process it takes {is_s * 1e3:.3g} ms, and what answers takes {was_s * 1e3:.3g} ms"
 
 
-def _answers(answering: Answering, inputs: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
-    return answering.run(inputs, _outputs(answering, names))
+def _answers(answering: Answering, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    return answering.run(inputs, _outputs(answering))
 
 
-def _outputs(answering: Answering, names: Sequence[str]) -> dict[str, Array]:
+def _outputs(answering: Answering) -> dict[str, Array]:
     types = answering.executable.buffers
-    return {name: np.empty(types[name].static_shape, np.dtype(types[name].dtype)) for name in names}
+    return {name: np.empty(type.static_shape, np.dtype(type.dtype)) for name, type in types.items()}

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from collage_core.background.agreeing import Answering, disagreement, slower, tried
+from collage_core.background.agreeing import Answering, refusal
 from collage_core.background.events import Told, name_of
 from collage_core.background.gate import Closing, Gate
 from collage_core.background.log import EventLog
@@ -23,10 +23,10 @@ from collage_core.background.opening import is_bundle, opened
 from collage_core.background.options import READY, Background, BackgroundState
 from collage_core.background.tree import Tree
 from collage_core.clock import VARIABLE, Pauses
-from collage_core.errors import CollageError, StepError, WorkerError
+from collage_core.errors import CollageError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir import TensorType
-from collage_core.runtime import Bundle, Executable, Loaded, backends_of
+from collage_core.runtime import Executable, Loaded, backends_of
 from collage_core.runtime.bundle import read_profiles
 from collage_core.runtime.threads import OwnThreads, own_threads
 from collage_core.target import Target
@@ -75,8 +75,8 @@ class Improving:
         self._digest: str | None = None
         self._next: Mapping[str, Any] | None = None
         """The last of what was found that has not been tried."""
-        self._sample: tuple[dict[str, Array], dict[str, Array]] | None = None
-        """The first request that what answers now was given, and its answers."""
+        self._asked: dict[str, Array] | None = None
+        """The first request that what answers now was given."""
         source = Path(path).absolute()
         self._own: OwnThreads | None
         """In which all placements run: those of the one before would count against the next one's."""
@@ -187,8 +187,8 @@ class Improving:
             return self._answers.run(inputs, outputs)
         with self._gate.request():
             valid = self._answers.run(inputs, outputs)
-            if self._sample is None:
-                self._sample = _copies(inputs), _copies(valid)
+            if self._asked is None:
+                self._asked = {name: np.array(array) for name, array in inputs.items()}
             return valid
 
     def close(self) -> None:
@@ -332,13 +332,13 @@ class Improving:
                 answering = self._make(executable, self._own)
                 try:
                     self._gate.between()
-                    reason = self._refusal(bundle, answering)
+                    reason = refusal(bundle, answering, self._answering, self._asked, self._gate.between)
                 except BaseException:
                     answering.close()
                     raise
                 left: Answering | None = answering
                 if reason is None:
-                    left, self._answering, self._sample = self._answering, answering, None
+                    left, self._answering, self._asked = self._answering, answering, None
                     self._digest = found["digest"]
                 if left is not None:
                     left.close()
@@ -354,32 +354,6 @@ class Improving:
             self._state = replace(
                 self._state, label=found["label"], latency_ms=found["latency_ms"], swaps=swaps
             )
-
-    def _refusal(self, bundle: Bundle, answering: Answering) -> str | None:
-        """Why it cannot take over from what answers now; None where it can. StepError where it cannot run."""
-        before = self._answering
-        if before is None:
-            tried(bundle.graph, answering)
-            return None
-        here, there = before.executable, answering.executable
-        if here.inputs != there.inputs or here.outputs != there.outputs:
-            return "it has other inputs or outputs than what answers now"
-        if self._sample is None:
-            try:
-                self._sample = tried(bundle.graph, before)
-            except StepError:  # what does not run here is not what others are held to
-                tried(bundle.graph, answering)
-                return None
-            self._gate.between()
-        inputs, expected = self._sample
-        if (reason := disagreement(bundle, answering, inputs, expected)) is not None:
-            return reason
-        self._gate.between()
-        return slower(answering, before, inputs, self._gate.between)
-
-
-def _copies(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    return {name: np.array(array) for name, array in arrays.items()}
 
 
 def _improve(source: Path, wanted: Background, threads: int | None, events: str) -> None:
