@@ -16,13 +16,11 @@ from typing import Any
 import numpy as np
 
 from collage_core.background.agreeing import Answering, refusal
-from collage_core.background.events import Told, name_of
 from collage_core.background.gate import Closing, Gate
 from collage_core.background.log import EventLog
 from collage_core.background.opening import is_bundle, opened
+from collage_core.background.optimiser import Optimiser
 from collage_core.background.options import READY, Background, BackgroundState
-from collage_core.background.tree import Tree
-from collage_core.clock import VARIABLE, Pauses
 from collage_core.errors import CollageError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir import TensorType
@@ -30,7 +28,6 @@ from collage_core.runtime import Executable, Loaded, backends_of
 from collage_core.runtime.bundle import read_profiles
 from collage_core.runtime.threads import OwnThreads, own_threads
 from collage_core.target import Target
-from collage_core.worker import Worker
 
 __all__ = ["Improving"]
 
@@ -97,31 +94,23 @@ class Improving:
         else:
             self._own = own_threads(threads or Target.default().threads)
         self._log = EventLog(options.log)
-        self._told = Told()
-        self._pauses, self._pauses_descriptor = Pauses.anonymous()
         try:
-            # No end of its thread is to be the end of the worker, which one that is kept starts.
-            self._worker = Worker({VARIABLE: name_of(self._pauses_descriptor)})
-            try:
-                self._worker.wait_tied()
-                self._tree = Tree(self._worker.pid, self._pauses, self._log)
-            except BaseException:
-                self._worker.kill()
-                raise
+            self._optimiser = Optimiser(self._log)
         except BaseException:
             if self._answering is not None:
                 self._answering.close()
-            self._let_go()
+            self._log.close()
             raise
-        self._gate = Gate(self._tree, options.idle_s, self._log)
+        self._gate = Gate(self._optimiser.tree, options.idle_s, self._log)
         absolute = {
             name: None if value is None else Path(value).absolute()
             for name, value in (("output", options.output), ("costs", options.costs))
         }
         wanted = replace(options, **absolute, log=None)  # type: ignore[arg-type]  # these two are paths
-        arguments = (source, wanted, threads, name_of(self._told.descriptor))
         self._threads = [
-            threading.Thread(target=self._optimise, args=arguments, name="collage-optimise", daemon=True),
+            threading.Thread(
+                target=self._optimise, args=(source, wanted, threads), name="collage-optimise", daemon=True
+            ),
             threading.Thread(target=self._attend, name="collage-background", daemon=True),
         ]
         atexit.register(self.close)
@@ -145,9 +134,7 @@ class Improving:
         state = self._state
         if state.state == "running" and self._is_over and self._failure is not None:
             state = replace(state, state="failed", reason=self._failure)
-        elif state.state == "running" and self._tree.is_stopped:
-            state = replace(state, state="paused")
-        return replace(state, pauses=self._pauses.count, paused_s=self._tree.paused_s, late=self._tree.late)
+        return self._optimiser.seen_in(state)
 
     @property
     def _answers(self) -> Answering:
@@ -206,11 +193,11 @@ class Improving:
                 return
             self._is_closed = True
             self._gate.close()
-            self._worker.interrupt()
+            self._optimiser.interrupt()
             for thread in [*self._threads]:
                 if thread.is_alive() and thread is not threading.current_thread():
                     thread.join()
-            self._worker.kill()
+            self._optimiser.kill()
             self._gate.end_tree()
             self._state = replace(self._state, state="closed")
             self._log.add("closed")
@@ -218,7 +205,7 @@ class Improving:
                 self._answering.close()
             self._own = None
             self._has_let_go = True
-            self._let_go()
+            self._log.close()
             atexit.unregister(self.close)  # not before: who is interrupted here leaves the rest to the end
 
     def close_apart(self) -> None:
@@ -229,11 +216,6 @@ class Improving:
             with suppress(RuntimeError):  # at the end of the interpreter, which closes it by itself
                 # A daemon: to start another one takes a lock that may be held where this is collected.
                 threading.Thread(target=self.close, name="collage-close", daemon=True).start()
-
-    def _let_go(self) -> None:
-        self._log.close()
-        self._told.close()
-        os.close(self._pauses_descriptor)
 
     def _begin(self) -> None:
         """With the first placement that is found and can be opened."""
@@ -254,10 +236,10 @@ class Improving:
             else:
                 self._gate.go_on(_FIRST_EVERY_S)  # it was stopped for what has been refused
 
-    def _optimise(self, source: Path, wanted: Background, threads: int | None, events: str) -> None:
+    def _optimise(self, source: Path, wanted: Background, threads: int | None) -> None:
         """In a thread: wait for the process that does."""
         try:
-            self._worker.call(_improve, source, wanted, threads, events)
+            self._optimiser.call(_improve, source, wanted, threads)
         except WorkerError as error:
             self._failure = str(error)
         except Exception as error:  # options that no process can be given, among others
@@ -287,7 +269,7 @@ class Improving:
 
     def _end(self) -> None:
         """What was found last has taken over, or has been refused."""
-        self._worker.close()
+        self._optimiser.close()
         if self._failure is not None:
             self._state = replace(self._state, state="failed", reason=self._failure)
         else:
@@ -296,7 +278,7 @@ class Improving:
         self._is_through = True
 
     def _listen(self) -> None:
-        for event in self._told.news():
+        for event in self._optimiser.news():
             if event["event"] == READY and event["digest"] != self._digest:
                 self._next = event
             elif event["event"] == READY:
