@@ -29,6 +29,9 @@ class Gate:
     request for so long.
 
     A request wakes nobody: who waits for silence looks from time to time.
+
+    For threads in which no signal's handler runs, so not for the main one: what a handler raises there might
+    leave the lock held, or a request counted that has ended.
     """
 
     def __init__(self, tree: Tree, idle_s: float, log: EventLog) -> None:
@@ -36,7 +39,7 @@ class Gate:
         self._idle_s = idle_s
         self._log = log
         self._numbers = count(1)
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = threading.Condition(threading.RLock())  # what is collected meanwhile may ask, too
         self._asked = 0
         """Requests that have come and are not answered."""
         self._last_s = time.monotonic() - idle_s
@@ -47,10 +50,10 @@ class Gate:
         self._is_closed = False
 
     @contextmanager
-    def request(self) -> Iterator[None]:
-        """Nobody works meanwhile."""
-        number, arrived_s, error = next(self._numbers), time.monotonic(), None
-        begun_s = arrived_s
+    def request(self, arrived_s: float | None = None) -> Iterator[None]:
+        """Nobody works meanwhile. arrived_s: when it came; None for now."""
+        number, error = next(self._numbers), None
+        begun_s = arrived_s = time.monotonic() if arrived_s is None else arrived_s
         with self._changed:
             self._asked += 1
         try:

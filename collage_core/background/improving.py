@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from collage_core.formats import Array
 from collage_core.ir import TensorType
 from collage_core.runtime import Executable, Loaded, backends_of
 from collage_core.runtime.bundle import read_profiles
-from collage_core.runtime.threads import OwnThreads, own_threads
+from collage_core.runtime.threads import OwnThreads, in_a_thread_that_ends, own_threads
 from collage_core.target import Target
 
 __all__ = ["Improving"]
@@ -61,6 +62,10 @@ class Improving:
         self._owner = os.getpid()
         self._is_over = self._is_closed = self._has_let_go = False
         self._closing = threading.RLock()
+        self._door: OwnThreads | None = OwnThreads(1)
+        """In which requests of the main thread pass the gate: see `Gate`. None once it is closed."""
+        self._first: SimpleQueue[Exception | None] = SimpleQueue()
+        """Why there is no first answer, or None once there is one."""
         self._failure: str | None = None
         """Why nothing more is looked for, where it was to be."""
         self._is_through = False
@@ -115,10 +120,11 @@ class Improving:
         ]
         atexit.register(self.close)
         try:
-            self._threads[0].start()
-            if self._answering is None:
-                self._begin()
-            self._threads[1].start()
+            is_waited_for = self._answering is None
+            for thread in [*self._threads]:
+                thread.start()
+            if is_waited_for and (error := self._first.get()) is not None:
+                raise error
         except BaseException:
             self.close()
             raise
@@ -170,24 +176,41 @@ class Improving:
 
     def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, Array]:
         """A request. Nothing is measured or built meanwhile. Returns what is valid of the outputs."""
-        if (self._is_through and not self._log.is_kept) or os.getpid() != self._owner:
+        door = self._door
+        if door is None or (self._is_through and not self._log.is_kept) or os.getpid() != self._owner:
             return self._answers.run(inputs, outputs)
-        with self._gate.request():
+        arrived_s = time.monotonic()
+        if not _is_main_thread():
+            return self._let_in(inputs, outputs, arrived_s)
+        return door.run(lambda: self._let_in(inputs, outputs, arrived_s))
+
+    def _let_in(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], arrived_s: float
+    ) -> dict[str, Array]:
+        with self._gate.request(arrived_s):
             valid = self._answers.run(inputs, outputs)
             if self._asked is None:
                 self._asked = {name: np.array(array) for name, array in inputs.items()}
             return valid
 
     def close(self) -> None:
-        """End what optimises, and let go of kernels and buffers. May be called twice, and by a fork, which
-        ends nothing.
+        """End what optimises, and let go of kernels and buffers. May be called twice, by a signal's handler
+        whatever that has interrupted, and by a fork, which ends nothing.
         """
         if os.getpid() != self._owner:
             return
         own = self._own
         if threading.current_thread() in self._threads or (own is not None and own.is_one):
             self.close_apart()  # this thread is waited for
-            return
+        elif _is_main_thread():
+            try:
+                in_a_thread_that_ends(self._close)
+            except CollageError:  # there is room for none, as at the end of the interpreter
+                self._close()
+        else:
+            self._close()
+
+    def _close(self) -> None:
         with self._closing:  # who closes it as well waits until it is closed
             if self._has_let_go:
                 return
@@ -203,7 +226,7 @@ class Improving:
             self._log.add("closed")
             if self._answering is not None:
                 self._answering.close()
-            self._own = None
+            self._own = self._door = None
             self._has_let_go = True
             self._log.close()
             atexit.unregister(self.close)  # not before: who is interrupted here leaves the rest to the end
@@ -221,6 +244,7 @@ class Improving:
         """With the first placement that is found and can be opened."""
         end_s = time.monotonic() + self._options.first_limit_s
         while self._answering is None:
+            self._gate.wait()
             is_over = self._is_over
             self._listen()
             if self._next is not None:
@@ -253,6 +277,12 @@ class Improving:
     def _attend(self) -> None:
         """In a thread: while there are no requests, let the process go on, and open what it has found."""
         with suppress(Closing):
+            try:
+                self._begin()
+            except Exception as error:
+                self._first.put(error)
+                return
+            self._first.put(None)
             while True:
                 self._gate.wait()
                 is_over = self._is_over
@@ -336,6 +366,11 @@ class Improving:
             self._state = replace(
                 self._state, label=found["label"], latency_ms=found["latency_ms"], swaps=swaps
             )
+
+
+def _is_main_thread() -> bool:
+    """In which the handlers of signals run, whatever it is at, and may raise."""
+    return threading.get_ident() == threading.main_thread().ident
 
 
 def _improve(source: Path, wanted: Background, threads: int | None, events: str) -> None:

@@ -24,7 +24,7 @@ class EventLog:
     """
 
     def __init__(self, path: str | Path | None) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # what is collected meanwhile may write, too
         self._file: IO[str] | None = None
         if path is not None:
             try:
