@@ -91,8 +91,8 @@ class OwnThreads:
         self._here = threading.local()
         self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._seats = threading.Semaphore(self._count)
-        self._lock = threading.RLock()  # what is collected meanwhile may ask, too
-        self._asked = self._begun = 0
+        self._asked: set[_Job[Any]] = set()
+        self._begun = 0
 
     def __del__(self) -> None:
         if not sys.is_finalizing():
@@ -108,15 +108,16 @@ class OwnThreads:
         # To wait for oneself, or for who stands still, would never end.
         if self.is_one or sys.is_finalizing():
             return work()
-        with self._lock:
-            if self._begun < min(self._asked + 1, self._count):
-                self._begin()
-            self._asked += 1
+        # No lock: a signal's handler that interrupts its holder may wait for others who want it. Two who ask
+        # at once may begin one too many, which ends at once where there is no seat for it.
+        job, asked = _Job(work), self._asked
         try:
-            return _Job(work).answer(self._jobs.put)
+            asked.add(job)
+            if self._begun < min(len(asked), self._count):
+                self._begin()
+            return job.answer(self._jobs.put)
         finally:
-            with self._lock:
-                self._asked = max(0, self._asked - 1)  # none, in a fork that was made meanwhile
+            asked.discard(job)
 
     def _begin(self) -> None:
         try:
@@ -136,7 +137,7 @@ def _start(target: Callable[..., object], *arguments: object) -> None:
 
 
 def _work(jobs: SimpleQueue[_Job[Any] | None], here: threading.local, seats: threading.Semaphore) -> None:
-    if not seats.acquire(blocking=False):  # who began another one was interrupted before counting it
+    if not seats.acquire(blocking=False):  # another one was begun and not counted, or by two at once
         return
     here.is_one = True
     while (job := jobs.get()) is not None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import gc
-import os
-import signal
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -41,14 +38,6 @@ def _bundle(rows: int, threads: int | None = None) -> Bundle:
     made = bundle_of(from_model(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]> {text}')))
     target = Target.default() if threads is None else Target("cpu", threads)
     return replace(made, placement=replace(made.placement, target=target))
-
-
-@pytest.fixture(autouse=True)
-def _interruptible() -> Iterator[None]:
-    """Whoever runs the tests in the background has SIGINT ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -124,96 +113,6 @@ def test_what_was_asked_before_it_is_closed_ends_well(threads: OwnThreads) -> No
         assert asked.result() == 3
         with pytest.raises(CollageError, match="this session is closed"):
             waits.result()
-
-
-def _interrupt_when(begun: threading.Event) -> threading.Thread:
-    def interrupt() -> None:
-        begun.wait(_LIMIT_S)
-        time.sleep(0.1)  # until it waits
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    return thread
-
-
-def test_who_is_interrupted_waits_for_what_has_begun(threads: OwnThreads) -> None:
-    """It writes into memory of who asked."""
-    begun, written = threading.Event(), np.zeros(1)
-
-    def work() -> None:
-        begun.set()
-        time.sleep(0.5)
-        written[0] = 1
-
-    interrupting = _interrupt_when(begun)
-    with pytest.raises(KeyboardInterrupt):
-        threads.run(work)
-    assert written == 1
-    interrupting.join()
-    assert threads.run(lambda: 5) == 5
-
-
-def test_who_is_interrupted_before_it_begins_is_rid_of_it(threads: OwnThreads) -> None:
-    begun, goes_on, ran = threading.Event(), threading.Event(), []
-
-    def work() -> None:
-        begun.set()
-        goes_on.wait(_LIMIT_S)
-
-    with ThreadPoolExecutor(1) as other:
-        first = other.submit(threads.run, work)
-        interrupting = _interrupt_when(begun)
-        begin_s = time.monotonic()
-        with pytest.raises(KeyboardInterrupt):
-            threads.run(lambda: ran.append(1))
-        assert time.monotonic() - begin_s < _LIMIT_S / 2
-        interrupting.join()
-        goes_on.set()
-        first.result()
-    assert threads.run(lambda: 5) == 5
-    assert not ran
-
-
-def test_what_comes_while_that_is_waited_for_is_raised_afterwards(threads: OwnThreads) -> None:
-    """As SIGTERM may, when a time limit is over."""
-    raised: list[BaseException] = [SystemExit(3), TimeoutError()]
-
-    def raise_next(number: int, frame: object) -> None:
-        if len(raised) > 1:
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
-        raise raised.pop()
-
-    written = np.zeros(1)
-
-    def work() -> None:
-        time.sleep(0.6)
-        written[0] = 1
-
-    before = signal.signal(signal.SIGALRM, raise_next)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
-        with pytest.raises(SystemExit):
-            threads.run(work)
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    assert written == 1
-
-
-def test_who_is_interrupted_while_it_opens_does_not_wait() -> None:
-    begun, goes_on = threading.Event(), threading.Event()
-
-    def work() -> None:
-        begun.set()
-        goes_on.wait(_LIMIT_S)
-
-    interrupting = _interrupt_when(begun)
-    begin_s = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        in_a_thread_that_ends(work)
-    assert time.monotonic() - begin_s < _LIMIT_S / 2
-    goes_on.set()
-    interrupting.join()
 
 
 def test_one_that_was_begun_and_not_counted_ends(threads: OwnThreads) -> None:
