@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,40 +28,37 @@ from collage_core.pipeline.profiles import ProfileFound
 from collage_core.placement import Placement
 from collage_core.plugins import default_registry
 from collage_core.report.constraints import constraints_from
-from collage_core.report.keeping import keep
+from collage_core.report.keeping import is_kept, keep
 from collage_core.runtime import read
 from collage_core.target import Target
 from collage_core.worker import Worker
 
 __all__ = ["improve"]
 
-_BUNDLE, _STAGED = "best.collage", "staged.collage"
-
 
 def improve(source: Path, wanted: Background, threads: int | None, events: str) -> None:
     """Optimise a model, or what a bundle holds, and tell of each better placement. Runs in a worker.
 
-    events: a file to which events are appended. CollageError as from `optimize`, and for a bundle that was
+    events: a file to which events are appended. Each placement lies in a file of its own, which whoever reads
+    of it removes. CollageError as from `optimize`, and for a bundle that was
     made as nobody can ask for here.
     """
     with open(events, "ab", buffering=0) as file:
         model, target, constraints = _asked(source, threads)
         told = _Told(file.fileno())
-        output = Path(tempfile.gettempdir()) / _BUNDLE if wanted.output is None else Path(wanted.output)
-        staged = Path(tempfile.gettempdir()) / _STAGED
+        numbers = count(1)
         longest_s: dict[str, float | None] = {}
 
         def tell(found: Optimization) -> None:
+            path = _place(found, source, wanted.output, next(numbers))
             if found.placement.digest not in longest_s:
-                keep([ProfileFound(found)], str(source), staged)
-                longest_s[found.placement.digest] = _rehearsed(staged, found.placement, told)
+                longest_s[found.placement.digest] = _rehearsed(path, found.placement, told)
             if longest_s[found.placement.digest] is None:
                 return
-            keep([ProfileFound(found)], str(source), output)
             took_ms = found.comparison.median_ms(COLLAGE) if found.comparison else None
             told.add(
                 READY,
-                path=str(output),
+                path=str(path),
                 digest=found.placement.digest,
                 label=found.chosen,
                 latency_ms=took_ms,
@@ -82,6 +80,18 @@ def improve(source: Path, wanted: Background, threads: int | None, events: str) 
                 on_best=tell,
             )
         )
+
+
+def _place(found: Optimization, source: Path, output: str | Path | None, number: int) -> Path:
+    """Where it lies: what is to hold what the session answers with is not written to, for nobody knows yet
+    whether this does.
+    """
+    profiles = [ProfileFound(found)]
+    if output is not None and is_kept(profiles, str(source), output):
+        return Path(output)
+    path = Path(tempfile.gettempdir()) / f"found-{number}.collage"
+    keep(profiles, str(source), path)
+    return path
 
 
 def _asked(source: Path, threads: int | None) -> tuple[Path | Graph, Target, Constraints | None]:

@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -18,16 +18,16 @@ import numpy as np
 
 from collage_core.background.agreeing import Answering, refusal
 from collage_core.background.gate import Closing, Gate
-from collage_core.background.log import EventLog
-from collage_core.background.opening import is_bundle, opened
+from collage_core.background.keeping import Kept
+from collage_core.background.log import EventLog, warn_apart
+from collage_core.background.opening import is_bundle, opened, require_one
 from collage_core.background.optimiser import Optimiser
 from collage_core.background.options import READY, Background, BackgroundState
 from collage_core.errors import CollageError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir import TensorType
 from collage_core.runtime import Executable, Loaded, backends_of
-from collage_core.runtime.bundle import read_profiles
-from collage_core.runtime.threads import OwnThreads, in_a_thread_that_ends, own_threads
+from collage_core.runtime.threads import OwnThreads, in_a_thread_that_ends, is_main_thread, own_threads
 from collage_core.target import Target
 
 __all__ = ["Improving"]
@@ -85,14 +85,7 @@ class Improving:
         is_made = is_bundle(source)
         options.require_places(source, is_bundle=is_made)
         if is_made:
-            if options.shapes is not None:
-                raise CollageError(f"{source} has its shapes; others are given with a model")
-            bundles = read_profiles(source)
-            if len(bundles) > 1 or bundles[0].rows is not None:
-                raise CollageError(f"{source} is for several shapes; in the background one is optimised")
-            (bundle,) = bundles
-            if bundle.serving is not None:
-                raise CollageError(f"{source} was made for throughput, and in the background latency counts")
+            bundle = require_one(source, options)
             (loaded,) = load()
             self._own = loaded.threads
             self._answering, self._digest = make(loaded.executable, self._own), bundle.placement.digest
@@ -107,11 +100,8 @@ class Improving:
             self._log.close()
             raise
         self._gate = Gate(self._optimiser.tree, options.idle_s, self._log)
-        absolute = {
-            name: None if value is None else Path(value).absolute()
-            for name, value in (("output", options.output), ("costs", options.costs))
-        }
-        wanted = replace(options, **absolute, log=None)  # type: ignore[arg-type]  # these two are paths
+        wanted = options.for_another_process()
+        self._kept = Kept(wanted.output)
         self._threads = [
             threading.Thread(
                 target=self._optimise, args=(source, wanted, threads), name="collage-optimise", daemon=True
@@ -180,7 +170,7 @@ class Improving:
         if door is None or (self._is_through and not self._log.is_kept) or os.getpid() != self._owner:
             return self._answers.run(inputs, outputs)
         arrived_s = time.monotonic()
-        if not _is_main_thread():
+        if not is_main_thread():
             return self._let_in(inputs, outputs, arrived_s)
         return door.run(lambda: self._let_in(inputs, outputs, arrived_s))
 
@@ -202,7 +192,7 @@ class Improving:
         own = self._own
         if threading.current_thread() in self._threads or (own is not None and own.is_one):
             self.close_apart()  # this thread is waited for
-        elif _is_main_thread():
+        elif is_main_thread():
             try:
                 in_a_thread_that_ends(self._close)
             except CollageError:  # there is room for none, as at the end of the interpreter
@@ -222,6 +212,8 @@ class Improving:
                     thread.join()
             self._optimiser.kill()
             self._gate.end_tree()
+            self._keep(nullcontext)  # what has taken over just now
+            self._kept.close()
             self._state = replace(self._state, state="closed")
             self._log.add("closed")
             if self._answering is not None:
@@ -287,6 +279,7 @@ class Improving:
                 self._gate.wait()
                 is_over = self._is_over
                 self._listen()
+                self._keep(self._gate.work)
                 found = self._next
                 if found is None and is_over:
                     self._end()
@@ -299,6 +292,9 @@ class Improving:
 
     def _end(self) -> None:
         """What was found last has taken over, or has been refused."""
+        if self._failure is None:
+            self._kept.allow()
+            self._keep(self._gate.work)
         self._optimiser.close()
         if self._failure is not None:
             self._state = replace(self._state, state="failed", reason=self._failure)
@@ -309,16 +305,27 @@ class Improving:
 
     def _listen(self) -> None:
         for event in self._optimiser.news():
-            if event["event"] == READY and event["digest"] != self._digest:
-                self._next = event
-            elif event["event"] == READY:
-                self._next = None
-                self._state = replace(self._state, latency_ms=event["latency_ms"])
+            if event["event"] == READY:
+                if self._next is not None:
+                    self._kept.forget(self._next["path"])
+                self._next = None if event["digest"] == self._digest else event
+                if self._next is None:
+                    self._kept.answers(event["path"])
+                    self._state = replace(self._state, latency_ms=event["latency_ms"])
             elif event["event"] == "phase":
                 self._state, self._note = replace(self._state, phase=event["name"]), ""
             elif event["event"] == "note":
                 self._note = event["text"]
             self._log.copy(event)
+
+    def _keep(self, working: Callable[[], AbstractContextManager[None]]) -> None:
+        """What answers, in slices of work. Where that cannot be written, requests go on."""
+        try:
+            self._kept.keep(working)
+        except CollageError as error:
+            reason = f"what was found in the background is not kept: {error}"
+            self._log.add("note", text=reason)
+            warn_apart(reason)
 
     def _swap_apart(self, found: Mapping[str, Any]) -> None:
         """In a thread that ends with it: see `OwnThreads`."""
@@ -352,12 +359,17 @@ class Improving:
                 if reason is None:
                     left, self._answering, self._asked = self._answering, answering, None
                     self._digest = found["digest"]
+                    self._kept.answers(found["path"])
+                    if left is not None:
+                        self._kept.allow()
                 if left is not None:
                     left.close()
         except Closing:
             raise
         except Exception as error:  # a vendor's library may raise anything; what answers goes on
             reason = f"{type(error).__name__}: {error}"
+        if reason is not None:
+            self._kept.forget(found["path"])
         facts = {name: found[name] for name in ("digest", "label", "latency_ms", "stage")}
         self._log.add("swap" if reason is None else "refused", reason=reason, **facts)
         self._state = replace(self._state, reason=reason)
@@ -366,11 +378,6 @@ class Improving:
             self._state = replace(
                 self._state, label=found["label"], latency_ms=found["latency_ms"], swaps=swaps
             )
-
-
-def _is_main_thread() -> bool:
-    """In which the handlers of signals run, whatever it is at, and may raise."""
-    return threading.get_ident() == threading.main_thread().ident
 
 
 def _improve(source: Path, wanted: Background, threads: int | None, events: str) -> None:

@@ -12,7 +12,13 @@ from typing import IO, Any
 
 from collage_core.errors import CollageError
 
-__all__ = ["EventLog"]
+__all__ = ["EventLog", "warn_apart"]
+
+
+def warn_apart(reason: str) -> None:
+    """In a thread of its own: a warning may be an error, and whoever warns may hold locks."""
+    with suppress(RuntimeError):  # at the end of the interpreter
+        threading.Thread(target=warnings.warn, args=(reason,), daemon=True).start()
 
 
 class EventLog:
@@ -51,9 +57,7 @@ class EventLog:
             except OSError as error:
                 reason = f"{self._file.name}: no more events are kept: {error.strerror or error}"
                 self._drop()
-                # In a thread of its own: a warning may be an error, and whoever writes may hold locks.
-                with suppress(RuntimeError):  # at the end of the interpreter
-                    threading.Thread(target=warnings.warn, args=(reason,), daemon=True).start()
+                warn_apart(reason)
 
     def close(self) -> None:
         """What is added later is kept nowhere."""

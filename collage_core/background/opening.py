@@ -8,11 +8,13 @@ from pathlib import Path
 from collage_run.archives import ARCHIVE
 
 from collage_core import clock
+from collage_core.background.options import Background
 from collage_core.errors import CollageError
 from collage_core.runtime import Bundle, Executable, build, read
+from collage_core.runtime.bundle import read_profiles
 from collage_core.runtime.kept import KernelStore
 
-__all__ = ["is_bundle", "longest_slice_s", "opened"]
+__all__ = ["is_bundle", "longest_slice_s", "opened", "require_one"]
 
 
 def is_bundle(path: Path) -> bool:
@@ -22,6 +24,18 @@ def is_bundle(path: Path) -> bool:
             return file.read(len(ARCHIVE)) == ARCHIVE
     except OSError as error:
         raise CollageError(f"{path}: {error.strerror or error}") from None
+
+
+def require_one(source: Path, options: Background) -> Bundle:
+    """The bundle in a file; CollageError where it cannot be improved while it answers."""
+    if options.shapes is not None:
+        raise CollageError(f"{source} has its shapes; others are given with a model")
+    first, *others = read_profiles(source)
+    if others or first.rows is not None:
+        raise CollageError(f"{source} is for several shapes; in the background one is optimised")
+    if first.serving is not None:
+        raise CollageError(f"{source} was made for throughput, and in the background latency counts")
+    return first
 
 
 def opened(

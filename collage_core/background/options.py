@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 
@@ -27,10 +27,10 @@ class Background:
     """How a `Session` looks for better placements while it answers.
 
     effort, budget_s, backends, costs: as `optimize` has them; pauses count for nothing. output: the bundle to
-    keep what is found in; None to keep it no longer than the session. log: a file to write events to, a line
-    of JSON each (docs/python-api.md). idle_s: nothing is measured or built before there has been no request
-    for so long. first_limit_s: within which a model's first answer has to be there. shapes: of a model's
-    inputs with open dimensions, as `optimize` has them.
+    keep what has taken over in; None to keep it no longer than the session. log: a file to write events to, a
+    line of JSON each (docs/python-api.md). idle_s: nothing is measured or built before there has been no
+    request for so long. first_limit_s: within which a model's first answer has to be there. shapes: of a
+    model's inputs with open dimensions, as `optimize` has them.
     """
 
     effort: str = "normal"
@@ -69,6 +69,11 @@ class Background:
             require_replaceable(str(self.log), others, b"{", "log of events", in_place=True)
         if self.costs is not None:
             require_folder("costs", self.costs)
+
+    def for_another_process(self) -> Background:
+        """With paths that mean the same in any folder, and no log: that is one process's."""
+        output, costs = (p if p is None else Path(p).absolute() for p in (self.output, self.costs))
+        return replace(self, output=output, costs=costs, log=None)
 
     @classmethod
     def of(cls, asked: str | Background) -> Background:

@@ -12,7 +12,7 @@ from collage_core.pipeline.profiles import ProfileFound
 from collage_core.report.summary import optimization_json
 from collage_core.runtime.bundle import Bundle, holds, read_profiles, save
 
-__all__ = ["keep"]
+__all__ = ["is_kept", "keep"]
 
 _OF_ONE_CALL = ("is_cut_short", "original", "search")
 """Parts of a report that say what a call had to do for its answer."""
@@ -27,10 +27,18 @@ def keep(
     is_all: else more profiles are to come; a file that holds them, too, stays as well.
     """
     bundles = [_bundle(one, model) for one in found]
-    is_recalled = all(one.optimization.is_recalled for one in found)
-    if path is not None and not (is_recalled and _has(path, bundles, is_all)):
+    if path is not None and not _stays(path, found, bundles, is_all):
         save(bundles if len(bundles) > 1 else bundles[0], path)
     return [dict(bundle.report) for bundle in bundles]
+
+
+def is_kept(found: Sequence[ProfileFound], model: str, path: str | Path) -> bool:
+    """Whether a file has all that was found, and `keep` would leave it as it is."""
+    return _stays(path, found, [_bundle(one, model) for one in found], is_all=True)
+
+
+def _stays(path: str | Path, found: Sequence[ProfileFound], bundles: Sequence[Bundle], is_all: bool) -> bool:
+    return all(one.optimization.is_recalled for one in found) and _has(path, bundles, is_all)
 
 
 def _bundle(found: ProfileFound, model: str) -> Bundle:

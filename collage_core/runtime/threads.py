@@ -14,7 +14,7 @@ from collage_core.errors import CollageError
 from collage_core.serving import MOST_AT_A_TIME, Serving
 from collage_core.target import Target
 
-__all__ = ["OwnThreads", "in_a_thread_that_ends", "own_threads"]
+__all__ = ["OwnThreads", "in_a_thread_that_ends", "is_main_thread", "own_threads"]
 
 _Result = TypeVar("_Result")
 _NAME = "collage-session"
@@ -170,6 +170,11 @@ def _begin_anew() -> None:
 
 
 os.register_at_fork(after_in_child=_begin_anew)
+
+
+def is_main_thread() -> bool:
+    """Whether this is the one in which handlers of signals run, whatever it is at, and may raise."""
+    return threading.get_ident() == threading.main_thread().ident
 
 
 def in_a_thread_that_ends(work: Callable[[], _Result]) -> _Result:

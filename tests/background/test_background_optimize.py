@@ -17,6 +17,9 @@ from processes import children, wait_until
 
 from collage_core import Background, Session, read
 from collage_core.errors import CollageError
+from collage_core.ir import from_model
+from collage_core.ir.passes import normalise
+from tests.background.conftest import bundle_of
 
 
 @pytest.mark.ci
@@ -52,11 +55,33 @@ def test_a_model_is_optimised_while_it_answers(tmp_path: Path, monkeypatch: pyte
     events = events_of(log)
     assert len(requests_of(events)) == count + 1
     assert not overlapping(events)
-    last = [e for e in events if e["event"] == "ready"][-1]
+    last = [e for e in events if e["event"] == "swap"][-1]
     assert read(kept).placement.digest == last["digest"]
     with Session(kept, optimize=replace(options, shapes=None)) as session:  # what was kept answers at once
         [y] = session.run(None, inputs)
         np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.ci
+def test_a_bundle_stays_as_it_is_where_all_that_is_found_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though it is where the session is to keep what it finds."""
+    monkeypatch.setattr("collage_core.background.improving.refusal", lambda *_: "made up")
+    graph = normalise(from_model(NETWORKS["tiny_conv"].build()))
+    path, _ = bundle_of(tmp_path, "m", graph, *((node.id,) for node in graph.nodes))
+    before = path.read_bytes()
+    costs = tmp_path / "costs.sqlite"
+    options = Background(effort="quick", backends=["dnnl"], costs=costs, output=path)
+    with Session(path, optimize=options) as session:
+        assert wait_until(
+            lambda: (s := session.optimization) is not None and s.state not in ("running", "paused")
+        )
+        state = session.optimization
+        assert state is not None
+        assert (state.state, state.reason, state.swaps) == ("finished", "made up", 0)
+        assert session.get_providers() == ["reference"]
+    assert path.read_bytes() == before
 
 
 def test_a_model_that_is_none_leaves_nobody(tmp_path: Path) -> None:

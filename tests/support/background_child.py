@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -21,7 +23,7 @@ _CRASH, _END, _PIDS = "crash", "end", "pids"
 
 
 class Told:
-    """A folder through which a test says what is found. What is in the option `output` would lie in it."""
+    """A folder through which a test says what is found. What is in the option `output` lies in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -66,6 +68,9 @@ def improve(source: Path, wanted: Background, threads: int | None, events: str) 
             for path in sorted(folder.glob("*.event")):
                 event = {"t": time.monotonic(), **json.loads(path.read_text())}
                 path.unlink()
+                found = Path(tempfile.gettempdir()) / path.with_suffix(".collage").name
+                shutil.copyfile(event["path"], found)  # whoever reads of it removes it
+                event["path"] = str(found)
                 file.write(json.dumps(event).encode() + b"\n")
             if (folder / _CRASH).exists():
                 os._exit(7)
