@@ -14,13 +14,12 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-import numpy as np
-
-from collage_core.background.agreeing import Answering, refusal
+from collage_core.background.agreeing import Answering
+from collage_core.background.answers import Answers
 from collage_core.background.gate import Closing, Gate
 from collage_core.background.keeping import Kept
 from collage_core.background.log import EventLog, warn_apart
-from collage_core.background.opening import is_bundle, opened, require_one
+from collage_core.background.opening import is_bundle, require_one
 from collage_core.background.optimiser import Optimiser
 from collage_core.background.options import READY, Background, BackgroundState
 from collage_core.errors import CollageError, WorkerError
@@ -58,9 +57,8 @@ class Improving:
         threads: int | None,
     ) -> None:
         self._options = options
-        self._make = make
         self._owner = os.getpid()
-        self._is_over = self._is_closed = self._has_let_go = False
+        self._is_over = self._is_warned = self._is_closed = self._has_let_go = False
         self._closing = threading.RLock()
         self._door: OwnThreads | None = OwnThreads(1)
         """In which requests of the main thread pass the gate: see `Gate`. None once it is closed."""
@@ -73,30 +71,22 @@ class Improving:
         self._state = BackgroundState("running")
         self._note = ""
         """What was last said of the phase: what is waited for, say."""
-        self._answering: Answering | None = None
-        self._digest: str | None = None
         self._next: Mapping[str, Any] | None = None
         """The last of what was found that has not been tried."""
-        self._asked: dict[str, Array] | None = None
-        """The first request that what answers now was given."""
         source = Path(path).absolute()
-        self._own: OwnThreads | None
-        """In which all placements run: those of the one before would count against the next one's."""
         is_made = is_bundle(source)
         options.require_places(source, is_bundle=is_made)
         if is_made:
             bundle = require_one(source, options)
             (loaded,) = load()
-            self._own = loaded.threads
-            self._answering, self._digest = make(loaded.executable, self._own), bundle.placement.digest
+            self._answers = Answers(make, loaded.threads, loaded.executable, bundle.placement.digest)
         else:
-            self._own = own_threads(threads or Target.default().threads)
+            self._answers = Answers(make, own_threads(threads or Target.default().threads))
         self._log = EventLog(options.log)
         try:
             self._optimiser = Optimiser(self._log)
         except BaseException:
-            if self._answering is not None:
-                self._answering.close()
+            self._answers.close()
             self._log.close()
             raise
         self._gate = Gate(self._optimiser.tree, options.idle_s, self._log)
@@ -110,10 +100,9 @@ class Improving:
         ]
         atexit.register(self.close)
         try:
-            is_waited_for = self._answering is None
             for thread in [*self._threads]:
                 thread.start()
-            if is_waited_for and (error := self._first.get()) is not None:
+            if not is_made and (error := self._first.get()) is not None:
                 raise error
         except BaseException:
             self.close()
@@ -122,7 +111,7 @@ class Improving:
     @property
     def executable(self) -> Executable:
         """What answers now."""
-        return self._answers.executable
+        return self._answers.now.executable
 
     @property
     def state(self) -> BackgroundState:
@@ -131,11 +120,6 @@ class Improving:
         if state.state == "running" and self._is_over and self._failure is not None:
             state = replace(state, state="failed", reason=self._failure)
         return self._optimiser.seen_in(state)
-
-    @property
-    def _answers(self) -> Answering:
-        assert self._answering is not None  # before the constructor is through
-        return self._answering
 
     @property
     def inputs(self) -> Mapping[str, TensorType]:
@@ -168,7 +152,7 @@ class Improving:
         """A request. Nothing is measured or built meanwhile. Returns what is valid of the outputs."""
         door = self._door
         if door is None or (self._is_through and not self._log.is_kept) or os.getpid() != self._owner:
-            return self._answers.run(inputs, outputs)
+            return self._answers.now.run(inputs, outputs)
         arrived_s = time.monotonic()
         if not is_main_thread():
             return self._let_in(inputs, outputs, arrived_s)
@@ -178,10 +162,7 @@ class Improving:
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], arrived_s: float
     ) -> dict[str, Array]:
         with self._gate.request(arrived_s):
-            valid = self._answers.run(inputs, outputs)
-            if self._asked is None:
-                self._asked = {name: np.array(array) for name, array in inputs.items()}
-            return valid
+            return self._answers.run(inputs, outputs)
 
     def close(self) -> None:
         """End what optimises, and let go of kernels and buffers. May be called twice, by a signal's handler
@@ -189,8 +170,7 @@ class Improving:
         """
         if os.getpid() != self._owner:
             return
-        own = self._own
-        if threading.current_thread() in self._threads or (own is not None and own.is_one):
+        if threading.current_thread() in self._threads or self._answers.is_own_thread:
             self.close_apart()  # this thread is waited for
         elif is_main_thread():
             try:
@@ -216,9 +196,8 @@ class Improving:
             self._kept.close()
             self._state = replace(self._state, state="closed")
             self._log.add("closed")
-            if self._answering is not None:
-                self._answering.close()
-            self._own = self._door = None
+            self._answers.close()
+            self._door = None
             self._has_let_go = True
             self._log.close()
             atexit.unregister(self.close)  # not before: who is interrupted here leaves the rest to the end
@@ -235,7 +214,7 @@ class Improving:
     def _begin(self) -> None:
         """With the first placement that is found and can be opened."""
         end_s = time.monotonic() + self._options.first_limit_s
-        while self._answering is None:
+        while not self._answers.has_begun:
             self._gate.wait()
             is_over = self._is_over
             self._listen()
@@ -257,38 +236,56 @@ class Improving:
         try:
             self._optimiser.call(_improve, source, wanted, threads)
         except WorkerError as error:
-            self._failure = str(error)
+            self._failure = self._failure or str(error)
         except Exception as error:  # options that no process can be given, among others
-            self._failure = f"{type(error).__name__}: {error}"
+            self._failure = self._failure or f"{type(error).__name__}: {error}"
         if not self._is_closed:
             self._gate.end_tree()
         self._is_over = True
-        if self._failure is not None and not self._is_closed and self._answering is not None:
-            warnings.warn(f"optimising in the background has ended: {self._failure}", stacklevel=1)
+        self._warn()
+
+    def _warn(self) -> None:
+        """Once, that nothing more is looked for, where it was to be."""
+        if self._failure is None or self._is_warned or self._is_closed or not self._answers.has_begun:
+            return
+        self._is_warned = True
+        warnings.warn(f"optimising in the background has ended: {self._failure}", stacklevel=1)
 
     def _attend(self) -> None:
         """In a thread: while there are no requests, let the process go on, and open what it has found."""
-        with suppress(Closing):
-            try:
-                self._begin()
-            except Exception as error:
-                self._first.put(error)
+        try:
+            self._begin()
+        except Exception as error:
+            self._first.put(error)
+            return
+        self._first.put(None)
+        try:
+            self._go_on()
+        except Closing:
+            pass
+        except Exception as error:  # no thread can be started, say: the process would stand still for ever
+            self._failure = self._failure or f"{type(error).__name__}: {error}"
+            self._optimiser.interrupt()
+            self._threads[0].join()
+            self._end()
+            self._warn()
+
+    def _go_on(self) -> None:
+        """Once there is a first answer, until there is nothing more to do."""
+        while True:
+            self._gate.wait()
+            is_over = self._is_over
+            self._listen()
+            self._keep(self._gate.work)
+            found = self._next
+            if found is None and is_over:
+                self._end()
                 return
-            self._first.put(None)
-            while True:
-                self._gate.wait()
-                is_over = self._is_over
-                self._listen()
-                self._keep(self._gate.work)
-                found = self._next
-                if found is None and is_over:
-                    self._end()
-                    return
-                # Nobody knows how long it stays quiet; as long again as it has been is a fair guess.
-                if found is not None and self._gate.quiet_s >= found["longest_s"]:
-                    self._swap_apart(found)
-                else:
-                    self._gate.go_on(_LOOK_EVERY_S)
+            # Nobody knows how long it stays quiet; as long again as it has been is a fair guess.
+            if found is not None and self._gate.quiet_s >= found["longest_s"]:
+                self._swap_apart(found)
+            else:
+                self._gate.go_on(_LOOK_EVERY_S)
 
     def _end(self) -> None:
         """What was found last has taken over, or has been refused."""
@@ -308,7 +305,7 @@ class Improving:
             if event["event"] == READY:
                 if self._next is not None:
                     self._kept.forget(self._next["path"])
-                self._next = None if event["digest"] == self._digest else event
+                self._next = None if event["digest"] == self._answers.digest else event
                 if self._next is None:
                     self._kept.answers(event["path"])
                     self._state = replace(self._state, latency_ms=event["latency_ms"])
@@ -330,9 +327,11 @@ class Improving:
     def _swap_apart(self, found: Mapping[str, Any]) -> None:
         """In a thread that ends with it: see `OwnThreads`."""
         self._threads.append(threading.Thread(target=self._swap_until_closed, args=(found,), daemon=True))
-        self._threads[-1].start()
-        self._threads[-1].join()
-        self._threads.pop()
+        try:
+            self._threads[-1].start()
+            self._threads[-1].join()
+        finally:
+            self._threads.pop()
 
     def _swap_until_closed(self, found: Mapping[str, Any]) -> None:
         with suppress(Closing):
@@ -341,35 +340,21 @@ class Improving:
     def _swap(self, found: Mapping[str, Any]) -> None:
         """Open what was found, and let it take over, unless it fails or answers otherwise."""
         self._next = None
-        reason = None
+        is_first = not self._answers.has_begun
         try:
             # A request may wait for a slice: each is begun after as long a silence as it may last.
             with self._gate.work(found["longest_s"]):
-                bundle, executable = opened(found["path"], self._gate.between, found["digest"])
-                self._gate.between()
-                assert self._own is not None  # until this thread has been waited for
-                answering = self._make(executable, self._own)
-                try:
-                    self._gate.between()
-                    reason = refusal(bundle, answering, self._answering, self._asked, self._gate.between)
-                except BaseException:
-                    answering.close()
-                    raise
-                left: Answering | None = answering
-                if reason is None:
-                    left, self._answering, self._asked = self._answering, answering, None
-                    self._digest = found["digest"]
-                    self._kept.answers(found["path"])
-                    if left is not None:
-                        self._kept.allow()
-                if left is not None:
-                    left.close()
+                reason = self._answers.take_over(found, self._gate.between)
         except Closing:
             raise
         except Exception as error:  # a vendor's library may raise anything; what answers goes on
             reason = f"{type(error).__name__}: {error}"
         if reason is not None:
             self._kept.forget(found["path"])
+        else:
+            self._kept.answers(found["path"])
+            if not is_first:
+                self._kept.allow()
         facts = {name: found[name] for name in ("digest", "label", "latency_ms", "stage")}
         self._log.add("swap" if reason is None else "refused", reason=reason, **facts)
         self._state = replace(self._state, reason=reason)

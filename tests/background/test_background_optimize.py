@@ -67,7 +67,7 @@ def test_a_bundle_stays_as_it_is_where_all_that_is_found_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though it is where the session is to keep what it finds."""
-    monkeypatch.setattr("collage_core.background.improving.refusal", lambda *_: "made up")
+    monkeypatch.setattr("collage_core.background.answers.refusal", lambda *_: "made up")
     graph = normalise(from_model(NETWORKS["tiny_conv"].build()))
     path, _ = bundle_of(tmp_path, "m", graph, *((node.id,) for node in graph.nodes))
     before = path.read_bytes()

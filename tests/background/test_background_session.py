@@ -115,7 +115,7 @@ def test_who_has_opened_it_is_gone(improved: Improved, monkeypatch: pytest.Monke
         by.append(threading.current_thread())
         return opened(*arguments)
 
-    monkeypatch.setattr("collage_core.background.improving.opened", opened_by)
+    monkeypatch.setattr("collage_core.background.answers.opened", opened_by)
     improved.told.find(*improved.better)
     assert wait_until(lambda: _state(improved).swaps == 1)
     assert wait_until(lambda: not by[0].is_alive())
@@ -175,7 +175,7 @@ def _breaks(*_: object) -> None:
 
 def test_what_answers_and_cannot_run_is_replaced(improved: Improved, monkeypatch: pytest.MonkeyPatch) -> None:
     session: Any = improved.session
-    monkeypatch.setattr(session._profiles._answering, "run", _breaks)
+    monkeypatch.setattr(session._profiles._answers.now, "run", _breaks)
     with pytest.raises(StepError):
         improved.ask()
     improved.told.find(*improved.better)
@@ -350,7 +350,8 @@ if sys.argv[3] == "wait":
 
 def _script(folder: Path, idle_s: float, then: str) -> subprocess.Popen[str]:
     root = Path(__file__).parents[2]
-    path = os.pathsep.join(map(str, (root, root / "tests" / "support")))
+    ours = (str(root), str(root / "tests" / "support"))
+    path = os.pathsep.join(filter(None, [*ours, os.environ.get("PYTHONPATH")]))
     return subprocess.Popen(
         [sys.executable, "-c", _SCRIPT, str(folder), str(idle_s), then],
         stdin=subprocess.PIPE,
