@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from collage_core.background.opening import is_bundle, longest_slice_s
-from collage_core.background.options import READY, Background
+from collage_core.background.options import READY, REFUSED, Background
 from collage_core.candidates import Constraints
 from collage_core.costs.host import named_variables
 from collage_core.costs.limits import worker_memory_bytes
@@ -47,24 +47,28 @@ def improve(source: Path, wanted: Background, threads: int | None, events: str) 
         model, target, constraints = _asked(source, threads)
         told = _Told(file.fileno())
         numbers = count(1)
-        longest_s: dict[str, float | None] = {}
+        longest_s: dict[str, float] = {}
+        refused: set[str] = set()
 
         def tell(found: Optimization) -> None:
-            path = _place(found, source, wanted.output, next(numbers))
-            if found.placement.digest not in longest_s:
-                longest_s[found.placement.digest] = _rehearsed(path, found.placement, told)
-            if longest_s[found.placement.digest] is None:
+            digest = found.placement.digest
+            if digest in refused:
                 return
-            took_ms = found.comparison.median_ms(COLLAGE) if found.comparison else None
-            told.add(
-                READY,
-                path=str(path),
-                digest=found.placement.digest,
-                label=found.chosen,
-                latency_ms=took_ms,
-                stage=str(found.stage),
-                longest_s=longest_s[found.placement.digest],
-            )
+            path = _place(found, source, wanted.output, next(numbers))
+            facts = {
+                "digest": digest,
+                "label": found.chosen,
+                "latency_ms": found.comparison.median_ms(COLLAGE) if found.comparison else None,
+                "stage": str(found.stage),
+            }
+            try:
+                if digest not in longest_s:
+                    longest_s[digest] = _rehearsed(path, found.placement)
+            except WorkerError as error:
+                refused.add(digest)
+                told.add(REFUSED, reason=f"what was found cannot be opened: {error}", **facts)
+            else:
+                told.add(READY, path=str(path), longest_s=longest_s[digest], **facts)
 
         tell(
             optimize(
@@ -107,19 +111,15 @@ def _asked(source: Path, threads: int | None) -> tuple[Path | Graph, Target, Con
     return model, target if threads is None else replace(target, threads=threads), constraints
 
 
-def _rehearsed(path: Path, placement: Placement, told: _Told) -> float | None:
-    """Open it in a process of its own, which keeps kernels for others; seconds of the longest slice. None
-    where it cannot be opened, which is told.
+def _rehearsed(path: Path, placement: Placement) -> float:
+    """Open it in a process of its own, which keeps kernels for others; seconds of the longest slice.
+    WorkerError where it cannot be opened.
     """
     registry = default_registry()
     variables = named_variables(registry.available(placement.backends()), placement.target)
     worker = Worker(variables, plugins=registry.modules(), memory_limit_bytes=worker_memory_bytes())
-    try:
-        with worker, measuring_lock():
-            return worker.call(longest_slice_s, path, timeout_s=OPEN_LIMIT_S)
-    except WorkerError as error:
-        told.note(f"what was found cannot be opened: {error}")
-        return None
+    with worker, measuring_lock():
+        return worker.call(longest_slice_s, path, timeout_s=OPEN_LIMIT_S)
 
 
 class _Told(Silent):

@@ -21,7 +21,7 @@ from collage_core.background.keeping import Kept
 from collage_core.background.log import EventLog, warn_apart
 from collage_core.background.opening import is_bundle, require_one
 from collage_core.background.optimiser import Optimiser
-from collage_core.background.options import READY, Background, BackgroundState
+from collage_core.background.options import READY, REFUSED, Background, BackgroundState
 from collage_core.errors import CollageError, WorkerError
 from collage_core.formats import Array
 from collage_core.ir import TensorType
@@ -313,6 +313,9 @@ class Improving:
                 self._state, self._note = replace(self._state, phase=event["name"]), ""
             elif event["event"] == "note":
                 self._note = event["text"]
+            elif event["event"] == REFUSED:
+                self._note = event["reason"]
+                self._state = replace(self._state, reason=event["reason"])
             self._log.copy(event)
 
     def _keep(self, working: Callable[[], AbstractContextManager[None]]) -> None:
@@ -356,7 +359,7 @@ class Improving:
             if not is_first:
                 self._kept.allow()
         facts = {name: found[name] for name in ("digest", "label", "latency_ms", "stage")}
-        self._log.add("swap" if reason is None else "refused", reason=reason, **facts)
+        self._log.add("swap" if reason is None else REFUSED, reason=reason, **facts)
         self._state = replace(self._state, reason=reason)
         if reason is None:
             swaps = self._state.swaps + 1

@@ -13,12 +13,14 @@ from collage_run.archives import ARCHIVE
 from collage_core.errors import CollageError
 from collage_core.writable import require_folder, require_replaceable
 
-__all__ = ["READY", "Background", "BackgroundState"]
+__all__ = ["READY", "REFUSED", "Background", "BackgroundState"]
 
 READY = "ready"
 """The event of a better placement: `path`, `digest`, `label`, `latency_ms`, `stage`, and `longest_s`, seconds
 of the longest slice of opening it.
 """
+REFUSED = "refused"
+"""The event of one that does not take over: `digest`, `label`, `latency_ms`, `stage`, and `reason`."""
 _NAME = "background"
 
 

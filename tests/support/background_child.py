@@ -41,6 +41,12 @@ class Told:
         }
         _write(self.folder / f"{time.monotonic_ns()}.event", json.dumps(event))
 
+    def refuse(self, reason: str) -> None:
+        """Find something that cannot be opened."""
+        _write(
+            self.folder / f"{time.monotonic_ns()}.event", json.dumps({"event": "refused", "reason": reason})
+        )
+
     def end(self) -> None:
         """Find nothing more."""
         _write(self.folder / _END, "")
@@ -68,9 +74,10 @@ def improve(source: Path, wanted: Background, threads: int | None, events: str) 
             for path in sorted(folder.glob("*.event")):
                 event = {"t": time.monotonic(), **json.loads(path.read_text())}
                 path.unlink()
-                found = Path(tempfile.gettempdir()) / path.with_suffix(".collage").name
-                shutil.copyfile(event["path"], found)  # whoever reads of it removes it
-                event["path"] = str(found)
+                if "path" in event:
+                    found = Path(tempfile.gettempdir()) / path.with_suffix(".collage").name
+                    shutil.copyfile(event["path"], found)  # whoever reads of it removes it
+                    event["path"] = str(found)
                 file.write(json.dumps(event).encode() + b"\n")
             if (folder / _CRASH).exists():
                 os._exit(7)
