@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 import warnings
 from contextlib import suppress
+from errno import ENXIO
 from pathlib import Path
 from typing import IO, Any
 
 from collage_core.errors import CollageError
 
 __all__ = ["EventLog", "warn_apart"]
+
+
+def _unwaiting(path: str, flags: int) -> int:
+    """An `opener`: who reads from a pipe, or from a terminal, is not waited for."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
 
 
 def warn_apart(reason: str) -> None:
@@ -24,19 +31,20 @@ def warn_apart(reason: str) -> None:
 class EventLog:
     """A line of JSON for each: `t`, seconds of the monotonic clock when it was over, `event`, and facts.
 
-    path: a file that begins anew; None to keep nothing. May be written to by several threads. Where no more
-    can be written, a warning says so, and nothing more is kept: requests come first. CollageError where it
-    cannot be opened.
+    path: a file that begins anew, or a pipe that somebody reads from; None to keep nothing. May be written to
+    by several threads. Where no more can be written, or a pipe is full, a warning says so, and nothing more
+    is kept: requests come first. CollageError where it cannot be opened.
     """
 
     def __init__(self, path: str | Path | None) -> None:
         self._lock = threading.RLock()  # what is collected meanwhile may write, too
-        self._file: IO[str] | None = None
+        self._file: IO[bytes] | None = None
         if path is not None:
             try:
-                self._file = Path(path).open("w", buffering=1, encoding="utf-8")  # noqa: SIM115  (`close` does)
+                self._file = open(path, "wb", buffering=0, opener=_unwaiting)  # noqa: SIM115  (`close` does)
             except OSError as error:
-                raise CollageError(f"cannot write {path}: {error.strerror or error}") from None
+                reason = "nobody reads from it" if error.errno == ENXIO else error.strerror or error
+                raise CollageError(f"cannot write {path}: {reason}") from None
 
     @property
     def is_kept(self) -> bool:
@@ -52,10 +60,14 @@ class EventLog:
         with self._lock:
             if self._file is None:
                 return
+            line = json.dumps(event).encode() + b"\n"
             try:
-                self._file.write(json.dumps(event) + "\n")
+                while line:  # a full pipe, or a disk, may have taken a part of it
+                    line = line[os.write(self._file.fileno(), line) :]
             except OSError as error:
-                reason = f"{self._file.name}: no more events are kept: {error.strerror or error}"
+                is_full = isinstance(error, BlockingIOError)
+                why = "whoever reads them does not keep up" if is_full else error.strerror or error
+                reason = f"{self._file.name}: no more events are kept: {why}"
                 self._drop()
                 warn_apart(reason)
 
@@ -66,6 +78,6 @@ class EventLog:
 
     def _drop(self) -> None:
         if self._file is not None:
-            with suppress(OSError):  # what is left of a line that could not be written
+            with suppress(OSError):  # some file systems tell only now that something could not be written
                 self._file.close()
             self._file = None
