@@ -42,6 +42,8 @@ def main(arguments: list[str]) -> None:
     parent, the environment variable ("name=value") that tells this worker's descendants from all others, and
     the folder to make for temporary files.
     """
+    # A daemon that ignores it hands that on. How what is started here ends could not be told then.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     fd, guardian_fd, parent = map(int, arguments[:3])
     mark, folder = arguments[3:]
     if not _tie_to_parent(parent, signal.SIGKILL):

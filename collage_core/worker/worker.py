@@ -42,6 +42,7 @@ _MARK = "COLLAGE_WORKER"
 """Environment variable that a worker's descendants inherit, and are known by: its name, behind the names of
 those workers that it has been started by, with dots between.
 """
+_LOST = "nobody can tell how, for SIGCHLD is ignored, or somebody else has collected it"
 _CHILD = Path(__file__).with_name("child.py")
 
 
@@ -77,7 +78,7 @@ class Worker:
         name = uuid.uuid4().hex
         variables[_MARK] = ".".join(filter(None, (os.environ.get(_MARK), name)))
         self._owner = os.getpid()
-        self._is_tied = False
+        self._is_tied = self._is_lost = False
         self._told_bytes = 0
         with ExitStack() as opened:  # closed if anything fails
             try:
@@ -200,7 +201,8 @@ class Worker:
         """
         if not self._wait_exit(_CLOSE_S):
             return WorkerCrash("it closed its connection and did not exit", self._tail())
-        return WorkerCrash(exit_cause(self._reap()), self._tail())
+        returncode = self._reap()
+        return WorkerCrash(_LOST if self._is_lost else exit_cause(returncode), self._tail())
 
     def wait_tied(self) -> None:
         """Until the child dies with this process, and its guardian is not stopped with it, which takes a
@@ -216,13 +218,15 @@ class Worker:
         self.wait_tied()
         self._signal(signal.SIGSTOP)
         how = os.WSTOPPED | os.WEXITED | os.WNOWAIT
-        if not clock.can_be_paused():
-            os.waitid(os.P_PID, self.pid, how)
-            return
-        # Whoever stops this process with all of its own may let the child go on that was just being stopped.
-        while os.waitid(os.P_PID, self.pid, how | os.WNOHANG) is None:
-            time.sleep(_STOPPING_S)
-            self._signal(signal.SIGSTOP)
+        with suppress(ChildProcessError):  # it has ended: see `_exited`
+            if not clock.can_be_paused():
+                os.waitid(os.P_PID, self.pid, how)
+                return
+            # Whoever stops this process with all of its own may let the child go on that was just being
+            # stopped.
+            while os.waitid(os.P_PID, self.pid, how | os.WNOHANG) is None:
+                time.sleep(_STOPPING_S)
+                self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let a paused child go on (SIGCONT)."""
@@ -268,15 +272,19 @@ class Worker:
         return self._process.returncode
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._process.returncode is None:
+        if self._process.returncode is None and not (self._exited() and self._is_lost):
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
     def _exited(self) -> bool:
         """Whether the child has ended, without collecting it."""
-        if self._process.returncode is not None:
+        if self._process.returncode is not None or self._is_lost:
             return True
-        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # the kernel has, where SIGCHLD is ignored: its number may be another's now
+            self._is_lost = True
+            return True
 
     def _wait_exit(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
 
@@ -51,6 +52,30 @@ def test_a_crash_costs_the_call_and_says_why(
         assert "\n" not in str(caught.value)
         assert not worker.alive
         with pytest.raises(WorkerError):
+            worker.call(abs, -1)
+
+
+@pytest.fixture
+def ignored() -> Iterator[None]:
+    """How children end, by this process: daemons do, and hand it on to those that they start."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGCHLD, before)
+
+
+@pytest.mark.usefixtures("ignored")
+def test_a_crash_is_one_though_the_kernel_does_not_tell_how_children_end() -> None:
+    with Worker() as worker:
+        assert worker.call(subprocess.call, ["false"]) == 1, "it is told to the worker itself"
+        with pytest.raises(WorkerCrash, match="nobody can tell how, for SIGCHLD is ignored"):
+            worker.call(os._exit, 3)
+        assert not worker.alive
+    with Worker() as worker:
+        os.kill(worker.pid, signal.SIGKILL)
+        assert wait_until(lambda: gone(worker.pid))
+        worker.pause()
+        worker.resume()
+        with pytest.raises(WorkerCrash, match="nobody can tell how"):
             worker.call(abs, -1)
 
 
