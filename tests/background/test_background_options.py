@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     ("asked", "said"),
     [
         ("foreground", "optimize is 'foreground'; known: 'background', or a Background"),
-        ("background", r"no\.onnx: No such file"),
+        ("background", r"no\.onnx: no such file"),
     ],
 )
 def test_mistakes(tmp_path: Path, asked: str, said: str) -> None:
@@ -90,3 +90,10 @@ def test_options_that_are_none() -> None:
         Background(shapes="x")  # type: ignore[arg-type]
     with pytest.raises(CollageError, match="effort is a name, not None"):
         Background(effort=None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["pipe", "nothing", "x\0y"])
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CollageError, match=r"no regular file|no such file"):
+        Session(tmp_path / name, optimize="background")
