@@ -190,6 +190,20 @@ def test_rounding_decides_what_is_compared_with_itself(between: list[str], hangs
     assert set(ask(model.SerializeToString(), {"x": x}).unstable) == ({"y"} if hangs else set())
 
 
+def test_a_sum_of_fractions_is_whole_by_chance() -> None:
+    """Of a long one all elements hang on its order, those, too, that this order makes whole numbers."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(30, 70, (64, 2000)).astype(np.float32)
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[64,2000] x) => (int64[64,1] y) {
+        s = MatMul(x, w)
+        y = Cast<to=7>(s)
+    }"""
+    model = onnx.parser.parse_model(text)
+    weights = rng.uniform(30, 70, (2000, 1)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    assert ask(model.SerializeToString(), {"x": x}).unstable["y"].all()
+
+
 def test_what_is_settled_counts_beside_what_is_not() -> None:
     """One element of an output hangs on rounding; another is wrong."""
     x = np.array([0.1, 0.2, 0.3], np.float32)

@@ -204,19 +204,29 @@ def _rounded_otherwise(
     for evaluator in evaluators_for(graph, wanted):
         averages, exact = _averages(evaluator.node), evaluator.node.op_type in _EXACT
         read = [] if averages else [values[v] for v in evaluator.reads]
+        whole = averages or _adds_fractions(evaluator.node, values)
         for name, array in evaluator.run(values).items():
             steps = _summing_steps(evaluator.node, values)
-            values[name] = array if exact else _nudged(array, rng, read, whole=averages, steps=steps)
+            values[name] = array if exact else _nudged(array, rng, read, whole=whole, steps=steps)
     return values
 
 
 def _summing_steps(node: Node, values: Answer) -> float:
     """How many last bits a sum of products is off by, whatever its order: the root of its terms, about."""
-    if node.domain or node.op_type not in ("Conv", "Gemm", "MatMul"):
+    if not _is_product(node):
         return 4.0
     first, second = (values[v].shape for v in node.inputs[:2])
     terms = math.prod(second[1:]) if node.op_type == "Conv" else max(first, default=1)
     return max(4.0, math.sqrt(terms))
+
+
+def _adds_fractions(node: Node, values: Answer) -> bool:
+    """Whether a sum of products that is a whole number is so by chance: a large float32 is, one in a few."""
+    return _is_product(node) and any(np.any(values[v] != np.rint(values[v])) for v in node.inputs[:2])
+
+
+def _is_product(node: Node) -> bool:
+    return not node.domain and node.op_type in ("Conv", "Gemm", "MatMul")
 
 
 def _averages(node: Node) -> bool:
