@@ -45,6 +45,8 @@ def doubtful_resize(op: Operator) -> str | None:
         scale = outputs / size if given is None and size else (given or {}).get(axis, 1.0)
         if scale == 1.0 or not size:
             continue
+        if outputs == size:
+            return f"a scale of {scale:g} that leaves {size} elements"
         if how == "align_corners" and scale * size != outputs:
             return f"align_corners with a scale of {scale:g} for {size} elements"
         to_one = outputs == 1 and how == "pytorch_half_pixel"

@@ -33,6 +33,7 @@ def _said(scales: Any = None, sizes: Any = None, opset: int = 19, **attributes: 
         ("last bits", {"scales": [1, 1, 0.3, 1], "nearest_mode": "floor", **_SYMMETRIC}),
         ("last bits", {"scales": [0.6], "axes": [2], "nearest_mode": "floor"}),
         ("last bits", {"scales": [0.6], "axes": [-2], "nearest_mode": "floor"}),
+        ("leaves 5", {"scales": [1, 1, 1.1, 0.5], "mode": "linear"}),
         ("one ratio", {"sizes": [2, 2], "axes": [2, 3], "keep_aspect_ratio_policy": "not_smaller"}),
         ("one ratio", {"sizes": [5, 3], "axes": [-2, -1], "keep_aspect_ratio_policy": "not_larger"}),
     ],

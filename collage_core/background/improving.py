@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
 import time
@@ -282,10 +283,11 @@ class Improving:
                 self._end()
                 return
             # Nobody knows how long it stays quiet; as long again as it has been is a fair guess.
-            if found is not None and self._gate.quiet_s >= found["longest_s"]:
+            left_s = math.inf if found is None else found["longest_s"] - self._gate.quiet_s
+            if found is not None and left_s <= 0.0:
                 self._swap_apart(found)
-            else:
-                self._gate.go_on(_LOOK_EVERY_S)
+            else:  # looking later than that would miss the silence between requests that come regularly
+                self._gate.go_on(min(_LOOK_EVERY_S, left_s))
 
     def _end(self) -> None:
         """What was found last has taken over, or has been refused."""

@@ -50,6 +50,10 @@ class Background:
             raise CollageError(f"effort is a name, not {self.effort!r}")
         if self.shapes is not None and not isinstance(self.shapes, Mapping):
             raise CollageError(f"shapes has the sizes of inputs by name; it is {self.shapes!r}")
+        for name in ("output", "log", "costs"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str | Path):
+                raise CollageError(f"{name} is the name of a file, not {value!r}")
         for name in ("idle_s", "first_limit_s", "budget_s"):
             value = getattr(self, name)
             if name == "budget_s" and (value is None or value == math.inf):

@@ -6,6 +6,9 @@ line, without a traceback. Everything else that escapes is a bug.
 
 from __future__ import annotations
 
+import signal
+from traceback import walk_tb
+
 from collage_run.printable import printable
 
 __all__ = [
@@ -16,6 +19,7 @@ __all__ = [
     "InputError",
     "OtherTargetError",
     "StepError",
+    "is_of_a_handler",
 ]
 
 
@@ -34,6 +38,13 @@ class InputError(CollageError):
 
 class BackendError(CollageError):
     """A backend failed to build or run something it had offered."""
+
+
+def is_of_a_handler(error: BaseException) -> bool:
+    """Whether a signal's handler has raised it: it is meant for whoever has set that."""
+    handlers = (signal.getsignal(number) for number in signal.valid_signals())
+    codes = {getattr(getattr(h, "__func__", h), "__code__", None) for h in handlers} - {None}
+    return any(frame.f_code in codes for frame, _ in walk_tb(error.__traceback__))
 
 
 class StepError(BackendError):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from collage_run.devices import Device, Queue
-from collage_run.errors import CollageError, InputError, StepError
+from collage_run.errors import CollageError, InputError, StepError, is_of_a_handler
 from collage_run.formats import CPU, Array
 from collage_run.kernel import Bound, Kernel
 from collage_run.open_outputs import cut
@@ -162,6 +162,8 @@ class Context:
             else:
                 return
         except Exception as error:  # a vendor's library may raise anything; the step is what a person needs
+            if is_of_a_handler(error):
+                raise
             raise self._failed(self._first_call_of(launch), _said(error)) from error
         raise self._failed(self._first_call_of(launch), f" with status {status}")
 
@@ -174,6 +176,8 @@ class Context:
         try:
             yield
         except Exception as error:
+            if is_of_a_handler(error):
+                raise
             raise self._failed(call, _said(error)) from error
 
     def _bring(self, inputs: Inputs, outputs: Mapping[str, Array] | None) -> None:

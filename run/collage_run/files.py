@@ -21,6 +21,8 @@ __all__ = ["destination", "hold", "opened", "regular", "replacing", "written"]
 
 _ATTEMPTS = 10
 _PERMISSIONS = 0o777
+_MOST_LINKS = 40
+_MOST_NAME_BYTES = 200
 
 
 def regular(path: str, flags: int) -> int:
@@ -49,7 +51,8 @@ def opened(path: str | Path) -> FileIO:
 
 def destination(path: str | Path) -> Path:
     """The file that writing to `path` would write, links followed; it need not be there. OSError where links
-    lead in a circle, of which `realpath` says nothing, and where no file can have that name.
+    lead in a circle, of which `realpath` says nothing, where no file can have that name, and for a file that
+    somebody has open (/dev/stdout, redirected): put in its place, another would not be what is written to.
     """
     try:
         os.stat(path)
@@ -57,7 +60,23 @@ def destination(path: str | Path) -> Path:
         pass
     except ValueError as error:
         raise OSError(errno.EINVAL, f"no file can have that name ({error})", str(path)) from None
+    if _is_descriptor(path) and os.path.isfile(path):
+        raise OSError(errno.EINVAL, "it stands for a file that is open: give the name of that one", str(path))
     return Path(os.path.realpath(path))
+
+
+def _is_descriptor(path: str | Path) -> bool:
+    """Whether links lead to what a process has open, and not to a name."""
+    for _ in range(_MOST_LINKS):
+        folder, name = os.path.split(os.path.abspath(path))
+        folder = os.path.realpath(folder)
+        if folder.startswith("/proc/") and folder.endswith("/fd"):
+            return True
+        try:
+            path = os.path.join(folder, os.readlink(os.path.join(folder, name)))
+        except OSError:  # no link
+            return False
+    return False
 
 
 @contextmanager
@@ -76,7 +95,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
             yield path
         return
     path = destination(path)  # a link stays a link
-    start = f".{path.name[:200]}."
+    start = f".{_cut(path.name)}."
     for left in path.parent.glob(f"{glob.escape(start)}*.partial"):
         if (descriptor := hold(left)) is not None:
             with suppress(OSError):
@@ -91,7 +110,10 @@ def replacing(path: str | Path) -> Iterator[Path]:
             break
     try:
         if path.exists():  # before anything is in it: who may read it is as it was
-            partial.chmod(path.stat().st_mode & _PERMISSIONS)
+            was = path.stat()
+            with suppress(PermissionError):  # only root gives files away
+                os.chown(partial, was.st_uid, was.st_gid)
+            partial.chmod(was.st_mode & _PERMISSIONS)
         yield partial
         _sync(partial)  # or a power failure may leave an empty file in place of the old one
         partial.replace(path)
@@ -125,6 +147,13 @@ def _open_to_others(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _cut(name: str) -> str:
+    """As many characters as leave room for what is put around them: a name has at most 255 bytes."""
+    while len(os.fsencode(name)) > _MOST_NAME_BYTES:
+        name = name[:-1]
+    return name
 
 
 def _sync(path: Path) -> None:

@@ -54,6 +54,25 @@ def test_of_several_writers_each_has_a_file_of_its_own(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_a_file_that_is_open_is_not_replaced(tmp_path: Path) -> None:
+    """As /dev/stdout, redirected: whoever has it open would not see what is written."""
+    file = tmp_path / "log"
+    file.write_bytes(b"before")
+    with file.open("ab") as opened:
+        (tmp_path / "link").symlink_to(f"/dev/fd/{opened.fileno()}")
+        for name in (f"/dev/fd/{opened.fileno()}", f"/proc/self/fd/{opened.fileno()}", tmp_path / "link"):
+            with pytest.raises(OSError, match="a file that is open"), replacing(name):
+                pass
+    assert file.read_bytes() == b"before"
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "\N{EURO SIGN}" * 85])
+def test_names_may_be_as_long_as_names_can_be(tmp_path: Path, name: str) -> None:
+    with replacing(tmp_path / name) as path:
+        path.write_bytes(b"whole")
+    assert (tmp_path / name).read_bytes() == b"whole"
+
+
 def test_what_a_killed_process_has_left_is_removed(tmp_path: Path) -> None:
     (tmp_path / ".file.4711.partial").write_bytes(b"half")
     with replacing(tmp_path / "file") as path:

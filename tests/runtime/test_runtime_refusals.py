@@ -80,8 +80,9 @@ def test_wrong_inputs_are_named(registry: Registry) -> None:
         executable.run(x, [x])  # type: ignore[arg-type]
 
 
-def test_an_interrupt_leaves_the_context_free(registry: Registry) -> None:
-    """Whenever it comes: as Ctrl-C in a notebook, or a limit of time by a signal."""
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, TimeoutError])
+def test_an_interrupt_leaves_the_context_free(registry: Registry, kind: type[BaseException]) -> None:
+    """Whenever it comes: as Ctrl-C in a notebook, or a limit of time by a signal. It is no step's failure."""
     graph = graph_of([("Relu", ["x"], "y")], ["y"])
     context, ones = (
         build(graph, placement_of(graph, ["numpy"]), registry).context(),
@@ -89,7 +90,7 @@ def test_an_interrupt_leaves_the_context_free(registry: Registry) -> None:
     )
 
     def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
+        raise kind
 
     before = signal.signal(signal.SIGALRM, interrupt)
     interrupts = 0
@@ -99,7 +100,7 @@ def test_an_interrupt_leaves_the_context_free(registry: Registry) -> None:
                 signal.setitimer(signal.ITIMER_REAL, 1e-4)
                 while True:
                     context(ones)
-            except KeyboardInterrupt:
+            except kind:
                 interrupts += 1
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

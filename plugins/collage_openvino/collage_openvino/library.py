@@ -75,10 +75,10 @@ class _Property(ctypes.Structure):
 class _Handle(ctypes.c_void_p):
     """An object of the library's, freed with this one."""
 
-    free: Callable[[_Handle], object]
+    free: Callable[[_Handle], object] | None = None
 
     def __del__(self) -> None:
-        if self.value:
+        if self.value and self.free is not None:  # an interrupt may have come before it was known
             self.free(self)
 
 
