@@ -42,8 +42,10 @@ def doubtful_resize(op: Operator) -> str | None:
         return "sizes of one ratio that were rounded"
     given = _given_scales(op, name, len(sizes))
     for axis, (size, outputs) in enumerate(sizes):
-        scale = outputs / size if given is None and size else (given or {}).get(axis, 1.0)
-        if scale == 1.0 or not size:
+        if not size:
+            continue
+        scale = outputs / size if given is None else given.get(axis, 1.0)
+        if scale == 1.0:
             continue
         if outputs == size:
             return f"a scale of {scale:g} that leaves {size} elements"

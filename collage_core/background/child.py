@@ -40,8 +40,7 @@ def improve(source: Path, wanted: Background, threads: int | None, events: str) 
     """Optimise a model, or what a bundle holds, and tell of each better placement. Runs in a worker.
 
     events: a file to which events are appended. Each placement lies in a file of its own, which whoever reads
-    of it removes. CollageError as from `optimize`, and for a bundle that was
-    made as nobody can ask for here.
+    of it removes. CollageError as from `optimize`, and for a bundle that was made as nobody can ask for here.
     """
     with open(events, "ab", buffering=0) as file:
         model, target, constraints = _asked(source, threads)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from collage_run.archives import ARCHIVE
-from collage_run.files import opened as opened_file
+from collage_run.files import open_regular
 
 from collage_core import clock
 from collage_core.background.options import Background
@@ -21,7 +21,7 @@ __all__ = ["is_bundle", "longest_slice_s", "opened", "require_one"]
 def is_bundle(path: Path) -> bool:
     """Whether a file is one, by how it begins; CollageError where it cannot be read."""
     try:
-        with opened_file(path) as file:
+        with open_regular(path) as file:
             return file.read(len(ARCHIVE)) == ARCHIVE
     except OSError as error:
         raise CollageError(f"{path}: {error.strerror or error}") from None

@@ -25,7 +25,7 @@ import onnx
 from collage_run import exported
 from collage_run.archives import check_size
 from collage_run.executable import Executable
-from collage_run.files import opened, replacing
+from collage_run.files import open_regular, replacing
 
 from collage_core.backend import Kernel, StoredKernel, process_environment
 from collage_core.errors import BundleError, CollageError
@@ -198,7 +198,7 @@ def holds(path: str | Path, bundle: Bundle | Sequence[Bundle], *, whatever: Coll
     """
     profiles = _profiles(bundle)
     try:
-        with opened(path) as file, zipfile.ZipFile(file) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             size_bytes = os.fstat(file.fileno()).st_size
             for info in archive.infolist():
                 _check_size(info, size_bytes)
@@ -248,7 +248,7 @@ def told_in(
     made. BundleError for what does not fit it, and for what is not what was exported, and expected.
     """
     try:
-        with opened(path) as file, zipfile.ZipFile(file) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             exported.verify(archive, path, expect, (_MANIFEST, _PLACEMENT))
             manifest = json.loads(archive.read(_MANIFEST))
             threads = Placement.from_json(json.loads(archive.read(_PLACEMENT))).target.threads
@@ -273,7 +273,7 @@ def read_all(path: str | Path, *, check_weights: bool, expect: str | None = None
     """As `read_profiles`. expect: the digest that an exported bundle must have; another bundle is none."""
     path = Path(path)
     try:
-        file = opened(path)
+        file = open_regular(path)
     except FileNotFoundError as error:
         raise BundleError(f"{path}: {error.strerror}") from None
     except OSError as error:

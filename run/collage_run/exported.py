@@ -26,7 +26,7 @@ from collage_run.errors import (
     OtherTargetError,
 )
 from collage_run.executable import Executable
-from collage_run.files import opened
+from collage_run.files import open_regular
 from collage_run.formats import CPU, Array, Format, plain, row_major_bytes, view
 from collage_run.kernel import Kernel, StoredKernel
 from collage_run.mapped import contents
@@ -116,7 +116,7 @@ def append(
 def brings_code(path: str | Path) -> bool:
     """Whether it is a bundle that brings its kernels."""
     try:
-        with opened(path) as file, zipfile.ZipFile(file) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             return PROGRAM_FILE in archive.namelist()
     except Exception:  # a damaged file makes readers of ZIP raise anything
         return False
@@ -181,7 +181,7 @@ class _Opened:
 
     def __enter__(self) -> _Opened:
         try:
-            self._file = opened(self._path)
+            self._file = open_regular(self._path)
         except OSError as error:
             raise BundleError(f"{self._path}: {error.strerror or error}") from None
         try:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from collage_run.errors import CollageError
 
-__all__ = ["destination", "hold", "opened", "regular", "replacing", "written"]
+__all__ = ["destination", "hold", "open_regular", "regular", "replacing", "written"]
 
 _ATTEMPTS = 10
 _PERMISSIONS = 0o777
@@ -41,7 +41,7 @@ def regular(path: str, flags: int) -> int:
     return descriptor
 
 
-def opened(path: str | Path) -> FileIO:
+def open_regular(path: str | Path) -> FileIO:
     """A regular file, to be read from its beginning. OSError as of `regular`."""
     try:
         return FileIO(path, opener=regular)
