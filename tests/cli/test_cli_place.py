@@ -181,11 +181,11 @@ def test_mistakes(
     )
     asked = yaml.safe_load(whole.read_text(encoding="utf-8"))
     (value,) = read(optimised.bundle).graph.inputs
-    unread = {"value": value, "from": "float32:plain", "to": "float32:3210", "backend": "dnnl"}
+    unread = {"value": value, "from": "float32:plain", "to": "float32:0321", "backend": "dnnl"}
     asked["conversions"].append(unread)
     whole.write_text(yaml.safe_dump(asked), encoding="utf-8")
     said_of_it = mistake("place", optimised.model, "--placement", whole)
-    assert f"{whole}: the conversion of {value!r} to float32:3210 by dnnl is read by nobody" in said_of_it
+    assert f"{whole}: the conversion of {value!r} to float32:0321 by dnnl is read by nobody" in said_of_it
     for file in (optimised.bundle, optimised.model):
         what = "it is the bundle" if file == optimised.bundle else "there is a file that is no placement"
         assert what in mistake("explain", optimised.bundle, "--placement", file)
