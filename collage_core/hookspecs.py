@@ -24,6 +24,7 @@ from collage_core.backend import Backend
 from collage_core.devices import Device
 from collage_core.ir import Definition
 from collage_core.peer import Peer
+from collage_core.priors import Priors
 from collage_core.quantizer import Quantizer
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "collage_definitions",
     "collage_devices",
     "collage_peers",
+    "collage_priors",
     "collage_quantizers",
     "collage_searchers",
 ]
@@ -69,6 +71,15 @@ def collage_devices() -> Sequence[Device] | None:
 def collage_peers() -> Sequence[Peer] | None:
     """Whole runtimes to compare with, for `collage bench --against NAME`. Called as `collage_backends`; never
     placed on.
+    """
+
+
+@hookspec
+def collage_priors() -> Sequence[Priors] | None:
+    """What kernels of backends reached elsewhere. A plugin brings its own backend's; a package may bring no
+    more than these. Called when a model's costs are first guessed, in the user's process only.
+
+    Of one kind that several bring the middle one counts, and what this machine has shown before all.
     """
 
 

@@ -20,6 +20,7 @@ from collage_core.errors import BackendError, CollageError, Terminated, UnknownB
 from collage_core.ir import Definition
 from collage_core.peer import Peer, PeerInfo
 from collage_core.placement import is_transfer, transfers_name
+from collage_core.priors import Priors
 from collage_core.quantizer import Quantizer
 from collage_core.standard_output import not_for_others
 from collage_core.target import Target
@@ -126,6 +127,11 @@ class Registry:
         """What operators outside of ONNX compute, as far as plugins say it."""
         own: list[Definition] = []
         return tuple(self._named("collage_definitions", Definition, own).values())
+
+    @cached_property
+    def priors(self) -> tuple[Priors, ...]:
+        """What kernels of backends reached elsewhere, as plugins bring it, in their order."""
+        return tuple(self.brought("collage_priors", Priors))
 
     @cached_property
     def peers(self) -> dict[str, Peer]:

@@ -72,7 +72,7 @@ def test_the_python_example_runs(model_folder: Path) -> None:
 
 def test_the_plugin_writers_examples_run(model_folder: Path) -> None:
     blocks = _python_blocks(_DOCS / "writing-a-plugin.md")
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     subprocess.run([sys.executable, "-c", "\n".join(blocks)], cwd=model_folder, check=True)
 
 

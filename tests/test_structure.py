@@ -59,7 +59,8 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "resizing": {"ir"},
     "strided": {"formats"},
     "quantizer": {"formats", "peer"},
-    "hookspecs": {"backend", "devices", "ir", "peer", "quantizer"},
+    "priors": {"errors"},
+    "hookspecs": {"backend", "devices", "ir", "peer", "priors", "quantizer"},
     "placement": {"backend", "target", "errors", "formats"},
     "rounding": {"backend", "formats", "ir", "placement"},
     "serving": {"counted", "errors"},
@@ -68,7 +69,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "discovery": {"folders", "probing"},
     "plugins": {
         *("backend", "target", "devices", "discovery", "errors", "hookspecs", "ir", "placement"),
-        *("peer", "quantizer", "reference", "standard_output", "transfers"),
+        *("peer", "priors", "quantizer", "reference", "standard_output", "transfers"),
     },
     "registration": {"errors", "patterns", "plugins", "rules"},
     "reference": {"backend", "target", "devices", "errors", "formats", "ir", "operators"},
@@ -91,7 +92,7 @@ _MAY_IMPORT: dict[str, set[str]] = {
     "steering": {"candidates", "target", "errors", "formats", "ir", "placement", "plugins"},
     "measuring": {
         *("backend", "candidates", "costs", "target", "errors", "formats", "ir", "placement", "plugins"),
-        *("clock", "peer", "rounding", "runtime", "search", "serving", "sources", "worker"),
+        *("clock", "peer", "priors", "rounding", "runtime", "search", "serving", "sources", "worker"),
     },
     "pipeline": {
         *("backend", "candidates", "costs", "target", "errors", "formats", "ir", "measuring", "placement"),

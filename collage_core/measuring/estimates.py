@@ -144,10 +144,10 @@ class Estimates:
         self._least_ms = {}
         self._put(costs, converters, lambda kernel: self._bound_ms(kernel.key, costs, hopeful))
 
-    def guess(self, costs: Costs, converters: Iterable[Converter]) -> None:
-        """The same with what they are most likely to cost."""
+    def guess(self, costs: Costs, converters: Iterable[Converter], *, share: float = 1.0) -> None:
+        """The same with what they are most likely to cost, or, of kernels, a share of that."""
         self._draw(costs)
-        self._put(costs, converters, self._likely_ms)
+        self._put(costs, converters, lambda kernel: share * self._likely_ms(kernel))
 
     def reached(self, costs: Costs) -> dict[str, dict[str, float]]:
         """By backend, and kind of kernel: the share of the roofline, the median of the known in `costs`."""
@@ -156,17 +156,6 @@ class Estimates:
         for kind, shares in self._shares.items():
             found.setdefault(str(kind[0]), {})[_told(kind)] = median(share for _, share in shares)
         return found
-
-    def scouts(self, costs: Costs) -> list[KernelKey]:
-        """One kernel of each kind that has no record in `costs` yet: of middle size, to speak for the others.
-        Not of the reference.
-        """
-        kinds: dict[_Kind, list[_Kernel]] = {}
-        for kernel in self._kernels.values():
-            if kernel.key[2] not in self._reference:
-                kinds.setdefault(kernel.nearest, []).append(kernel)
-        unknown = [of for of in kinds.values() if not any(k.key in costs.kernels for k in of)]
-        return [sorted(of, key=lambda k: (len(k.nodes), k.roofline_ms))[len(of) // 2].key for of in unknown]
 
     def first_of(self, keys: Iterable[KernelKey], costs: Costs) -> list[KernelKey]:
         """Those to be measured first: of a kind of which `costs` has less than a few records, no more than

@@ -1,4 +1,5 @@
-"""What backends have reached with other networks, kept so that the next one's guesses begin with it.
+"""What backends have reached with other networks, here or where a package's priors were made: the next
+network's guesses begin with it.
 
 It draws no bound. As guesses do, it orders what is measured first, and says who is compared in `quick`.
 """
@@ -6,17 +7,21 @@ It draws no bound. As guesses do, it orders what is measured first, and says who
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from statistics import median
 from typing import Any
 
 from collage_core.backend import Backend
+from collage_core.costs.database import CostDatabase
 from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.costs.roofline import PEAKS_VERSION
+from collage_core.errors import CollageError
 from collage_core.measuring.machine import Machine
 from collage_core.plugins import Registry
+from collage_core.priors import Priors
 from collage_core.target import Target
 
-__all__ = ["PRIORS", "keep_priors", "known_priors", "priors_environment"]
+__all__ = ["PRIORS", "keep_priors", "known_priors", "middle", "priors_environment", "priors_of"]
 
 PRIORS = "priors"
 """Kind of the key under which they are kept, of each backend."""
@@ -31,8 +36,28 @@ def priors_environment(backend: Backend, target: Target, registry: Registry | No
 
 
 def known_priors(machine: Machine) -> dict[str, dict[str, float]]:
-    """By backend, and kind of kernel (`Estimates.reached`): the share of the roofline."""
-    return {name: _shares(machine.database.get(_key(machine, name))) for name in machine.backends}
+    """By backend, and kind of kernel (`Estimates.reached`): the share of the roofline. What was seen here
+    comes before what packages bring.
+    """
+    brought: dict[str, list[Mapping[str, float]]] = {}
+    for priors in machine.registry.priors:
+        if priors.peaks == PEAKS_VERSION:
+            brought.setdefault(priors.backend, []).append(priors.shares)
+    return {
+        name: middle(brought.get(name, ())) | _shares(machine.database.get(_key(machine, name)))
+        for name in machine.backends
+    }
+
+
+def priors_of(backend: str, database: CostDatabase) -> Priors:
+    """What its kernels have reached, for a package to bring: the middle of what all machines, versions and
+    numbers of threads of the database have shown. CollageError where there is none.
+    """
+    stored = [c for c in database.items() if (c.key.kind, c.key.backend) == (PRIORS, backend)]
+    shares = middle(_shares(c.record) for c in stored if c.key.environment.get("peaks") == PEAKS_VERSION)
+    if not shares:
+        raise CollageError(f"nothing is known of what kernels of {backend} reach in {database.path}")
+    return Priors(backend, PEAKS_VERSION, shares)
 
 
 def keep_priors(machine: Machine, reached: Mapping[str, Mapping[str, float]]) -> None:
@@ -42,6 +67,15 @@ def keep_priors(machine: Machine, reached: Mapping[str, Mapping[str, float]]) ->
         before = _shares(machine.database.get(key))
         if (after := {**before, **shares}) != before:
             machine.database.put(key, CostRecord("ok", details={_SHARES: after}))
+
+
+def middle(told: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Of each kind, of all that name it."""
+    found: dict[str, list[float]] = {}
+    for shares in told:
+        for kind, share in shares.items():
+            found.setdefault(kind, []).append(share)
+    return {kind: median(shares) for kind, shares in found.items()}
 
 
 def _key(machine: Machine, name: str) -> CostKey:

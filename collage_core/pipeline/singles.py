@@ -83,7 +83,6 @@ def measure_singles(names: Sequence[str], known: Known) -> None:
             if known.candidates.kinds[name] is BackendKind.GRAPH:
                 with suppress(PlacementError):  # it does not take it all
                     _best(known, [name], ALL_TAKEN, Looking(math.inf, 1))
-        known.scout()
         with suppress(PlacementError):  # the search itself says which node nobody can run
             singles_beside(known.guess().placement, names, known, looks=1, near=_NEAR_AT_FIRST)
 

@@ -301,23 +301,11 @@ def test_what_neighbours_have_failed_at_is_guessed_to_come_last(graph: Graph) ->
         asked = _key(group, "fast")
         others = [_key(group, "fast", _last(group)), _key(group, "slow"), _key(group, "ref")]
         assert all(guesses[asked] > 10 * guesses[other] for other in others)
+    costs = Costs({failed: _FAILED}, {})
+    estimates.guess(costs, (), share=0.9)
+    assert costs.kernel_bounds_ms == {k: pytest.approx(0.9 * ms) for k, ms in guesses.items()}
     worked = _guesses(estimates, {failed: _FAILED, _key(groups[1], "fast"): _ok(1.0)})
     assert worked[_key(groups[2], "fast")] < guesses[_key(groups[2], "fast")]
-
-
-def test_scouts_are_one_of_each_kind_that_nobody_has_seen(graph: Graph) -> None:
-    big, small = ([_named(graph, f"{name}{i}") for i in range(5)] for name in ("big", "small"))
-    estimates = Estimates(_offered(graph, [*big, *small]), _PEAKS)
-    scouts = estimates.scouts(Costs({}, {}))
-    # Two sizes of the window, two layouts, three backends.
-    assert len(scouts) == len(set(scouts)) == 2 * 2 * 3
-    assert {backend for _, _, backend in scouts} == {"fast", "slow", "odd"}
-    assert {structure for structure, _, _ in scouts} == {big[2].key, small[2].key}, "of middle size"
-    seen = {_key(big[0], "fast"): _ok(1.0), _key(small[4], "slow"): _FAILED}
-    assert set(scouts) - set(estimates.scouts(Costs(seen, {}))) == {
-        _key(big[2], "fast"),
-        _key(small[2], "slow"),
-    }
 
 
 def test_of_a_kind_that_is_not_known_a_few_come_first(graph: Graph) -> None:

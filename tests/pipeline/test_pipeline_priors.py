@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from collage_core import CostDatabase, Target, optimize
+from collage_core.cli.main import main
 from collage_core.costs.record import CostRecord
+from collage_core.errors import CollageError
 from collage_core.measuring.estimates import Estimates
 from collage_core.measuring.machine import Machine
-from collage_core.measuring.priors import PRIORS, keep_priors, known_priors
+from collage_core.measuring.priors import PRIORS, keep_priors, known_priors, priors_environment
 from collage_core.pipeline.effort import NORMAL, THOROUGH
+from collage_core.plugins import Registry, hookimpl
+from collage_core.priors import Priors
+from collage_core.reference import ReferenceBackend
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.ci
 
 _TARGET = Target("cpu", 1)
+_SHARES = '{"format": "collage-priors", "version": 1, "backend": "x", "peaks": "2", "shares": {"a": %s}}'
 
 
 def _machine(database: CostDatabase) -> Machine:
@@ -42,6 +49,78 @@ def test_the_last_of_a_kind_stands_and_other_kinds_stay() -> None:
         assert known_priors(replace(machine, target=Target("cpu", 2))) == {"reference": {}}, (
             "of other threads"
         )
+
+
+def test_what_packages_bring_stands_until_it_is_seen_here() -> None:
+    """The middle of what several bring. Of another version's peaks, and of backends that do not take part,
+    nothing.
+    """
+    peaks = priors_environment(ReferenceBackend(), _TARGET)["peaks"]
+    first = SimpleNamespace(
+        collage_priors=hookimpl(
+            lambda: [
+                Priors("reference", peaks, {"a": 0.4, "b": 0.25}),
+                Priors("reference", peaks, {"a": 0.9}),
+                Priors("reference", peaks, {"a": 0.5}),
+                Priors("reference", "0", {"old": 0.5}),
+                Priors("elsewhere", peaks, {"a": 0.5}),
+            ]
+        )
+    )
+    registry = Registry([first], entry_points=False)
+    with CostDatabase(":memory:") as database:
+        machine = Machine.of(database, (), _TARGET, registry=registry)
+        assert known_priors(machine) == {"reference": {"a": 0.5, "b": 0.25}}
+        keep_priors(machine, {"reference": {"b": 0.75, "c": 1.0}})
+        assert known_priors(machine) == {"reference": {"a": 0.5, "b": 0.75, "c": 1.0}}
+    assert not registry.failures
+
+
+def test_who_brings_something_else_is_told() -> None:
+    registry = Registry([SimpleNamespace(collage_priors=hookimpl(lambda: [{"a": 0.5}]))], entry_points=False)
+    assert registry.priors == ()
+    (said,) = registry.failures.values()
+    assert "which is no Priors" in said
+
+
+def test_what_a_package_brings_is_what_was_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The middle of what several machines have shown; written by the command and read by the plugin."""
+    costs, file = tmp_path / "c.sqlite", tmp_path / "priors.json"
+    with CostDatabase(costs) as database:
+        for threads, share in ((1, 0.2), (2, 0.4), (3, 0.9)):
+            machine = Machine.of(database, (), Target("cpu", threads))
+            keep_priors(machine, {"reference": {"b": share, f"of {threads}": 0.123456}})
+    assert main(["costs", "priors", "reference", str(file), "--costs", str(costs)]) == 0
+    assert main(["costs", "priors", "reference", "--costs", str(costs)]) == 0
+    assert capsys.readouterr().out == file.read_text()
+    read = Priors.read(file)
+    assert read.shares == {"b": 0.4, "of 1": 0.123, "of 2": 0.123, "of 3": 0.123}
+    assert Priors.of_json(read.to_json()) == read
+    assert main(["costs", "priors", "acme", "--costs", str(costs)]) == 1
+    assert "nothing is known of what kernels of acme reach" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "Expecting value"),
+        ("[" * 100_000, "nested too deeply"),
+        ("[]", "no priors of a backend"),
+        ('{"format": "collage-priors", "version": 7}', "priors of version 7; this Collage reads 1"),
+        ('{"format": "collage-priors", "version": 1, "backend": "a", "peaks": "2"}', "without a backend"),
+        (_SHARES % "0", "the share of a is 0, no number above 0"),
+        (_SHARES % "NaN", "the share of a is nan"),
+        (_SHARES % "true", "the share of a is True"),
+    ],
+)
+def test_a_file_that_holds_no_priors_is_named(text: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "priors.json"
+    with pytest.raises(CollageError, match="No such file"):
+        Priors.read(file)
+    file.write_text(text)
+    with pytest.raises(CollageError, match=r"priors\.json: ") as caught:
+        Priors.read(file)
+    assert said in str(caught.value)
 
 
 def test_damaged_ones_are_none() -> None:

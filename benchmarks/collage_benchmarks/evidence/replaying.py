@@ -63,9 +63,9 @@ class _Informed(Estimates):
         super().bound(costs, converters, hopeful=hopeful)
         self._know(costs, self._share)
 
-    def guess(self, costs: Costs, converters: Iterable[Converter]) -> None:
-        super().guess(costs, converters)
-        self._know(costs, 1.0)
+    def guess(self, costs: Costs, converters: Iterable[Converter], *, share: float = 1.0) -> None:
+        super().guess(costs, converters, share=share)
+        self._know(costs, share)
 
     def _know(self, costs: Costs, share: float) -> None:
         known = {k: share * self._truth[k] for k in costs.kernel_bounds_ms if k in self._truth}

@@ -23,7 +23,7 @@ from collage_core.formats import CPU
 from collage_core.measuring.calibration import TRANSITIONS, calibrated_backends, calibration_environment
 from collage_core.measuring.end_to_end import end_to_end_environment
 from collage_core.measuring.held_out import HELD_OUT, held_out_environment
-from collage_core.measuring.priors import PRIORS, priors_environment
+from collage_core.measuring.priors import PRIORS, priors_environment, priors_of
 from collage_core.pipeline.memory import FOUND
 from collage_core.pipeline.original import ORIGINAL
 from collage_core.pipeline.rounding import ROUNDING
@@ -33,7 +33,7 @@ from collage_core.target import Target
 from collage_core.writable import require_other
 
 NAME = "costs"
-SUMMARY = "Show, export, import or prune the measured costs."
+SUMMARY = "Show, export, import or prune the measured costs, or make priors of them."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,12 +65,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prune.add_argument(
         "--older-than", type=float, metavar="DAYS", help="measured more than so many days ago only"
     )
-    for action in (show, export, import_, prune):  # before the action or behind it
+    priors = actions.add_parser("priors", help="what kernels of a backend reached, for a plugin to ship")
+    priors.add_argument("backend", help="its name, as `collage backends` has it")
+    priors.add_argument("file", nargs="?", help="to write; standard output without one")
+    for action in (show, export, import_, prune, priors):  # before the action or behind it
         add_costs(action, default=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> None:
-    reads = args.action in ("show", "export")
+    reads = args.action in ("show", "export", "priors")
     costs = costs_of(args, there=args.action != "import")
     with CostDatabase(costs, may_be_read_only=reads) as database:
         _ACTIONS[args.action](args, database)
@@ -182,4 +185,14 @@ def _prune(args: argparse.Namespace, database: CostDatabase) -> None:
     print(f"{pruned} costs removed from {database.path}")
 
 
-_ACTIONS = {"show": _show, "export": _export, "import": _import, "prune": _prune}
+def _priors(args: argparse.Namespace, database: CostDatabase) -> None:
+    text = priors_of(args.backend, database).to_json()
+    if args.file in (None, "-"):
+        sys.stdout.write(text)
+        return
+    require_other(args.file, {"cost database": database.path})
+    with written(args.file) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+_ACTIONS = {"show": _show, "export": _export, "import": _import, "prune": _prune, "priors": _priors}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.resources import files
 
 from collage_core.backend import Backend
 from collage_core.plugins import hookimpl
+from collage_core.priors import Priors
 
-__all__ = ["collage_backends"]
+__all__ = ["collage_backends", "collage_priors"]
 
 
 @hookimpl
@@ -15,3 +17,8 @@ def collage_backends() -> Sequence[Backend]:
     from collage_dnnl.backend import DnnlBackend
 
     return [DnnlBackend()]
+
+
+@hookimpl
+def collage_priors() -> Sequence[Priors]:
+    return Priors.read_all(files("collage_dnnl") / "priors")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.resources import files
 
 from collage_core.backend import Backend
 from collage_core.ir import Definition
 from collage_core.peer import Peer
 from collage_core.plugins import hookimpl
+from collage_core.priors import Priors
 from collage_core.quantizer import Quantizer
 
-__all__ = ["collage_backends", "collage_definitions", "collage_peers", "collage_quantizers"]
+__all__ = ["collage_backends", "collage_definitions", "collage_peers", "collage_priors", "collage_quantizers"]
 
 
 @hookimpl
@@ -39,3 +41,8 @@ def collage_quantizers() -> Sequence[Quantizer]:
     from collage_onnxruntime.quantizer import OnnxRuntimeQuantizer
 
     return [OnnxRuntimeQuantizer()]
+
+
+@hookimpl
+def collage_priors() -> Sequence[Priors]:
+    return Priors.read_all(files("collage_onnxruntime") / "priors")
