@@ -3,9 +3,9 @@
     python benchmarks/priors.py --costs costs.sqlite
 
 Every candidate of some networks is measured, which takes minutes each; to be called when the machine is idle.
-What the database holds is not measured again. The networks are others than those by which efforts are judged.
-Then each package here gets its table, `priors/PROCESSOR.json`: of each kind of kernel the middle
-of these networks. Tables of other processors stay.
+What the database holds is not measured again. The networks are others than those by which efforts are judged,
+but for the BERT encoder, which is two layers of BERT-base. Then each package here gets its table,
+`priors/PROCESSOR.json`: of each kind of kernel the median of these networks. Tables of other processors stay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collage_core.costs.roofline import PEAKS_VERSION
 from collage_core.measuring.estimates import Estimates
 from collage_core.measuring.known_costs import look_up
 from collage_core.measuring.machine import Machine
-from collage_core.measuring.priors import middle
+from collage_core.measuring.priors import medians
 from collage_core.pipeline.effort import THOROUGH
 from collage_core.priors import Priors
 
@@ -39,9 +39,16 @@ def main() -> int:
     parser.add_argument("--costs", type=Path, required=True, metavar="FILE", help="cost database")
     parser.add_argument("--into", type=Path, default=_PACKAGES, metavar="FOLDER", help="default: plugins/")
     args = parser.parse_args()
+    files = dict(_files(args.into))
+    if not files:
+        print(f"priors: no package in {args.into} brings any", file=sys.stderr)
+        return 1
     reached = [_reached(name, args.costs) for name in args.networks]
-    for backend, file in _files(args.into):
-        shares = middle(of_network.get(backend, {}) for of_network in reached)
+    for backend, file in files.items():
+        shares = medians(of_network.get(backend, {}) for of_network in reached)
+        if not shares:
+            print(f"{backend} is not available here: {file} stays as it is")
+            continue
         file.parent.mkdir(exist_ok=True)
         file.write_text(Priors(backend, PEAKS_VERSION, shares).to_json(), encoding="utf-8")
         print(file)

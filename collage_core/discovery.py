@@ -30,9 +30,12 @@ name.
 
 _LIMIT_S = float(os.environ.get("COLLAGE_DISCOVERY_LIMIT_S", "20"))
 """For one plugin to say what it brings."""
-_ASKED = "variants, too"
+_ASKED = "variants and priors, too"
 """What plugins are asked: who was not asked this before is not known."""
-_HOOKS = "collage_backends", "collage_devices", "collage_definitions", "collage_peers", "collage_quantizers"
+_HOOKS = (
+    *("collage_backends", "collage_devices", "collage_definitions", "collage_peers", "collage_priors"),
+    "collage_quantizers",
+)
 
 
 def left_out(points: Sequence[EntryPoint]) -> dict[str, str]:

@@ -77,9 +77,9 @@ def collage_peers() -> Sequence[Peer] | None:
 @hookspec
 def collage_priors() -> Sequence[Priors] | None:
     """What kernels of backends reached elsewhere. A plugin brings its own backend's; a package may bring no
-    more than these. Called when a model's costs are first guessed, in the user's process only.
+    more than these. Called in the user's process only.
 
-    Of one kind that several bring the middle one counts, and what this machine has shown before all.
+    Of one kind that several bring the median counts, unless this machine has shown it.
     """
 
 

@@ -53,7 +53,7 @@ _Named = TypeVar("_Named", Backend, Definition, Device, Peer, Quantizer)
 
 
 class Registry:
-    """The backends, definitions of operators, devices, peers and quantizers of one process.
+    """The backends, definitions of operators, devices, peers, priors and quantizers of one process.
 
     Plugins are loaded from the entry points of installed packages, and from `extra` modules or objects
     (tests, notebooks). A plugin whose import fails, or crashes, leaves the others alone. So do plugins that
@@ -208,7 +208,7 @@ class Registry:
 
     def ask_all(self) -> None:
         """For everything that plugins bring, so that `failures` has whatever is wrong with any of it."""
-        for brought in ("backends", "devices", "definitions", "peers", "quantizers"):
+        for brought in ("backends", "devices", "definitions", "peers", "priors", "quantizers"):
             getattr(self, brought)
 
     @property

@@ -1,12 +1,12 @@
 """What a backend's kernels reached elsewhere, as a package ships it: the first guesses on a new machine.
 
-Guesses order what is measured first. Nothing is placed by them, and no bound is drawn from them.
+Guesses order what is measured first, choose what is tried at once, and say who is compared in `quick`. No
+bound is drawn from them, and what they say of an answer is not believed.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
@@ -19,18 +19,34 @@ __all__ = ["Priors"]
 
 _VERSION = 1
 _FORMAT = "collage-priors"
+_LEAST, _MOST = 1e-6, 1e3
+"""A kernel reaches no share beyond these: whatever says so would hide it, or be measured before all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Priors:
-    """Of one backend. shares: by kind of kernel, the share of the roofline that the middle one reached, above
-    0. Kinds are what `collage costs priors` calls them. peaks: the version of what they are shares of; those
-    of another version are left alone.
+    """Of one backend. shares: by kind of kernel, what the middle one took the roofline's time to be a share
+    of; 1 is the roofline itself, which kernels that leave work out may pass. A kind is text that core makes
+    of the heaviest operator, its form and the layouts; one that it does not make is of no use and no harm.
+    peaks: the version of the peaks that rooflines are drawn from; of another version nothing is used.
+
+    ValueError for a share outside of 1e-6 to 1e3.
     """
 
     backend: str
     peaks: str
     shares: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.backend, str) and isinstance(self.peaks, str)):
+            raise ValueError("priors without a backend or peaks")
+        if not isinstance(self.shares, Mapping):
+            raise ValueError("priors without shares")
+        for kind, share in self.shares.items():
+            if type(share) not in (int, float) or not _LEAST <= share <= _MOST:
+                raise ValueError(
+                    f"the share of {kind} is {share!r:.20}, no number from {_LEAST:g} to {_MOST:g}"
+                )
 
     @classmethod
     def read(cls, file: Path | Traversable) -> Priors:
@@ -38,12 +54,18 @@ class Priors:
         try:
             return cls.of_json(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:  # of which wrong JSON and wrong UTF-8 are some
-            raise CollageError(f"{file}: {error}") from None
+            said = getattr(error, "strerror", None) or error
+            raise CollageError(f"priors are not used: {file}: {said}") from None
 
     @classmethod
     def read_all(cls, folder: Path | Traversable) -> list[Priors]:
-        """Of the folder's JSON files, in the order of their names: of one machine each, say."""
-        files = [file for file in folder.iterdir() if file.name.endswith(".json")]
+        """Of the folder's JSON files, in the order of their names: of one machine each, say. CollageError for
+        the first that is none, and where there is no such folder.
+        """
+        try:
+            files = [file for file in folder.iterdir() if file.name.endswith(".json")]
+        except OSError as error:
+            raise CollageError(f"priors are not used: {folder}: {error.strerror or error}") from None
         return [cls.read(file) for file in sorted(files, key=lambda file: file.name)]
 
     @classmethod
@@ -57,16 +79,11 @@ class Priors:
             raise ValueError("no priors of a backend")
         if told.get("version") != _VERSION:
             raise ValueError(f"priors of version {told.get('version')}; this Collage reads {_VERSION}")
-        backend, peaks, shares = told.get("backend"), told.get("peaks"), told.get("shares")
-        if not (isinstance(backend, str) and isinstance(peaks, str) and isinstance(shares, dict)):
-            raise ValueError("priors without a backend, peaks or shares")
-        for kind, share in shares.items():
-            if type(share) not in (int, float) or not 0.0 < share < math.inf:
-                raise ValueError(f"the share of {kind} is {share!r}, no number above 0")
-        return cls(backend, peaks, {kind: float(share) for kind, share in shares.items()})
+        fields: dict[str, Any] = {name: told.get(name) for name in ("backend", "peaks", "shares")}
+        return cls(**fields)
 
     def to_json(self) -> str:
-        """A line for each kind, in order: what differs between two such files can be read."""
+        """Shares by three digits, a line for each kind, in order: what differs can be read."""
         head = {"format": _FORMAT, "version": _VERSION, "backend": self.backend, "peaks": self.peaks}
         shares = {kind: float(f"{share:.3g}") for kind, share in sorted(self.shares.items())}
         return json.dumps({**head, "shares": shares}, indent=1, ensure_ascii=False) + "\n"

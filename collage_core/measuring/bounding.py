@@ -35,8 +35,10 @@ _MEASURING = "measuring what the best placements would use"
 """The phase, where nobody says otherwise."""
 _AT_A_TIME = 16
 """So many kernels are measured when time is over, before it is looked at whether there is an answer."""
-_SHARES = (1.0, 0.9, 0.8)
-"""Of what kernels are guessed to cost: half of them cost less, and many so much less."""
+_FACTORS = (1.0, 0.9, 0.8)
+"""On guesses, one after the other. What misses the best placement by no more than guesses are mostly off
+comes before what only a bound does not rule out.
+"""
 _NEAR = 0.9
 """Only when the bound has come so near to the best that is known, that best is asked for again."""
 
@@ -173,10 +175,10 @@ class Known:
         backends: Sequence[str] | None = None,
         allowed: Callable[[Candidate], bool] = lambda candidate: True,
         *,
-        share: float = 1.0,
+        factor: float = 1.0,
     ) -> SearchResult:
         """What is most likely the best placement, measured or not; parts without a record have no cost.
-        share: of its guess at which each kernel without a record takes part.
+        factor: on what each kernel without a record is guessed to take.
         """
         candidates = self._searched
         candidates = replace(candidates, candidates=tuple(filter(allowed, candidates.candidates)))
@@ -184,7 +186,7 @@ class Known:
             return self._in_time_alone(
                 search_placement(candidates, self.costs, self.searcher, backends, self.penalties)
             )
-        self.estimates.guess(self.costs, self.ledger.unknown_converters, share=share)
+        self.estimates.guess(self.costs, self.ledger.unknown_converters, factor=factor)
         self._put_seen()
         try:
             found = search_placement(candidates, self.costs, self.searcher, backends, self.penalties)
@@ -200,9 +202,9 @@ class Known:
         the best one, were everything unmeasured somewhat faster than it is guessed to be.
         """
         with suppress(PlacementError):  # the search itself says which node nobody can run
-            for share in _SHARES:
+            for factor in _FACTORS:
                 while not self.ledger.time_is_over:
-                    if not self.measure(self.guess(backends, share=share).placement):
+                    if not self.measure(self.guess(backends, factor=factor).placement):
                         break
 
     def measure(

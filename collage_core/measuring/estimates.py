@@ -89,7 +89,7 @@ class _Kernel:
 
 class Estimates:
     """Of all candidates of one graph. peaks: what this machine can do. priors: what was reached with other
-    networks (`reached`), for guesses where nothing is known of this one.
+    networks or elsewhere (`reached`), for guesses where nothing is known of this one.
     """
 
     def __init__(
@@ -144,10 +144,10 @@ class Estimates:
         self._least_ms = {}
         self._put(costs, converters, lambda kernel: self._bound_ms(kernel.key, costs, hopeful))
 
-    def guess(self, costs: Costs, converters: Iterable[Converter], *, share: float = 1.0) -> None:
-        """The same with what they are most likely to cost, or, of kernels, a share of that."""
+    def guess(self, costs: Costs, converters: Iterable[Converter], *, factor: float = 1.0) -> None:
+        """The same with what they are most likely to cost; of kernels `factor` times that."""
         self._draw(costs)
-        self._put(costs, converters, lambda kernel: share * self._likely_ms(kernel))
+        self._put(costs, converters, lambda kernel: factor * self._likely_ms(kernel))
 
     def reached(self, costs: Costs) -> dict[str, dict[str, float]]:
         """By backend, and kind of kernel: the share of the roofline, the median of the known in `costs`."""

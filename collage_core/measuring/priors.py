@@ -21,7 +21,15 @@ from collage_core.plugins import Registry
 from collage_core.priors import Priors
 from collage_core.target import Target
 
-__all__ = ["PRIORS", "keep_priors", "known_priors", "middle", "priors_environment", "priors_of"]
+__all__ = [
+    "PRIORS",
+    "brought_priors",
+    "keep_priors",
+    "known_priors",
+    "medians",
+    "priors_environment",
+    "priors_of",
+]
 
 PRIORS = "priors"
 """Kind of the key under which they are kept, of each backend."""
@@ -35,28 +43,38 @@ def priors_environment(backend: Backend, target: Target, registry: Registry | No
     return {**environment_of(backend, target, None, registry), "peaks": PEAKS_VERSION}
 
 
-def known_priors(machine: Machine) -> dict[str, dict[str, float]]:
-    """By backend, and kind of kernel (`Estimates.reached`): the share of the roofline. What was seen here
-    comes before what packages bring.
-    """
-    brought: dict[str, list[Mapping[str, float]]] = {}
-    for priors in machine.registry.priors:
+def brought_priors(registry: Registry) -> dict[str, dict[str, float]]:
+    """By backend and kind of kernel (`Estimates.reached`) the share of the roofline, as packages have it."""
+    found: dict[str, list[Mapping[str, float]]] = {}
+    for priors in registry.priors:
         if priors.peaks == PEAKS_VERSION:
-            brought.setdefault(priors.backend, []).append(priors.shares)
+            found.setdefault(priors.backend, []).append(priors.shares)
+    return {backend: medians(shares) for backend, shares in found.items()}
+
+
+def known_priors(machine: Machine) -> dict[str, dict[str, float]]:
+    """The same of the machine's backends. What was seen here of a kind comes before what packages bring."""
+    brought = brought_priors(machine.registry)
     return {
-        name: middle(brought.get(name, ())) | _shares(machine.database.get(_key(machine, name)))
+        name: brought.get(name, {}) | _shares(machine.database.get(_key(machine, name)))
         for name in machine.backends
     }
 
 
 def priors_of(backend: str, database: CostDatabase) -> Priors:
-    """What its kernels have reached, for a package to bring: the middle of what all machines, versions and
-    numbers of threads of the database have shown. CollageError where there is none.
+    """What its kernels have reached, for a package to bring: of each kind the median of what was seen last on
+    each machine, by each version and number of threads. CollageError where there is none, which lists of whom
+    there is.
     """
-    stored = [c for c in database.items() if (c.key.kind, c.key.backend) == (PRIORS, backend)]
-    shares = middle(_shares(c.record) for c in stored if c.key.environment.get("peaks") == PEAKS_VERSION)
+    stored = [c for c in database.items() if c.key.kind == PRIORS]
+    shares = medians(
+        _shares(c.record)
+        for c in stored
+        if c.key.backend == backend and c.key.environment.get("peaks") == PEAKS_VERSION
+    )
     if not shares:
-        raise CollageError(f"nothing is known of what kernels of {backend} reach in {database.path}")
+        known = ", ".join(sorted({c.key.backend for c in stored})) or "none"
+        raise CollageError(f"what kernels of {backend!r} reach is not known; of these it is: {known}")
     return Priors(backend, PEAKS_VERSION, shares)
 
 
@@ -69,8 +87,8 @@ def keep_priors(machine: Machine, reached: Mapping[str, Mapping[str, float]]) ->
             machine.database.put(key, CostRecord("ok", details={_SHARES: after}))
 
 
-def middle(told: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Of each kind, of all that name it."""
+def medians(told: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Of each kind the median of the shares that are told of it."""
     found: dict[str, list[float]] = {}
     for shares in told:
         for kind, share in shares.items():

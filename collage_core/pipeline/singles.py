@@ -76,7 +76,7 @@ def measure_singles(names: Sequence[str], known: Known) -> None:
     """Before the search: what each that comes near is guessed to do best, while there is time.
 
     A mix is proven against that, and mostly made of it. Graph libraries come first, where they take the
-    whole: that is one kernel. Without any of theirs their guesses would be below everybody else's.
+    whole: that is one kernel. What is guessed of their pieces begins with it.
     """
     if known.estimates is not None and not known.ledger.time_is_over:
         for name in names:

@@ -359,7 +359,7 @@ def test_costs_are_exported_to_standard_output_by_its_usual_name(
     assert not (tmp_path / "-").exists()
 
 
-@pytest.mark.parametrize("action", [["show"], ["export"], ["prune", "--failed"]])
+@pytest.mark.parametrize("action", [["show"], ["export"], ["prune", "--failed"], ["priors", "tvm"]])
 def test_a_mistyped_database_is_not_made(action: list[str], tmp_path: Path, mistake: Mistake) -> None:
     for name, said in (("typo", "no such file"), ("none/costs", "there is no such folder")):
         path = tmp_path / name

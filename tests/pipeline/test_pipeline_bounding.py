@@ -223,17 +223,18 @@ def test_where_time_is_short_the_likely_best_is_measured_first() -> None:
 
 
 def test_what_needs_little_to_be_the_best_is_measured_before_what_may_be_anything() -> None:
-    """Red is guessed to be the best. Were green a tenth faster it would be; blue's bound says nothing."""
-    costs_ms = {"red": 1.0, "green": 0.5, "blue": 3.0}
+    """Red is guessed to be the best. A fifth less and it were green. Blue's bound says nothing."""
+    costs_ms = {"red": 1.0, "green": 0.9, "blue": 3.0}
     candidates = _alone(_one_node(), costs_ms)
     keys = {c.backend: c.kernel_key for c in candidates.candidates}
     truth = Costs({keys[b]: record_of(ms) for b, ms in costs_ms.items()}, {})
     problem = Problem(candidates, truth, lambda: 1.0)
-    guesses_ms = {keys["red"]: 1.0, keys["green"]: 1.05, keys["blue"]: 3.0}
+    guesses_ms = dict(zip(keys.values(), (1.0, 1.2, 3.0), strict=True))
     with problem.known() as known:
-        estimates: Any = Bounds({keys["red"]: 0.9, keys["green"]: 0.4, keys["blue"]: 0.1}, {}, guesses_ms)
+        bounds_ms = dict(zip(keys.values(), (0.5, 0.4, 0.1), strict=True))
+        estimates: Any = Bounds(bounds_ms, {}, guesses_ms)
         known.estimates = estimates
-        assert ms_of(known.search()) == 0.5
+        assert ms_of(known.search()) == 0.9
     assert [backend for _, _, backend in problem.recorded.kernels] == ["red", "green", "blue"]
 
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+from collage_benchmarks.networks import NETWORKS
 
 from collage_core import CostDatabase, Target, optimize
+from collage_core.candidates import generate_candidates
 from collage_core.cli.main import main
 from collage_core.costs.record import CostRecord
+from collage_core.costs.roofline import PEAKS_VERSION, Peaks
 from collage_core.errors import CollageError
+from collage_core.ir import from_model
+from collage_core.ir.passes import normalise
+from collage_core.measuring.costing import Costs
 from collage_core.measuring.estimates import Estimates
 from collage_core.measuring.machine import Machine
 from collage_core.measuring.priors import PRIORS, keep_priors, known_priors, priors_environment
 from collage_core.pipeline.effort import NORMAL, THOROUGH
-from collage_core.plugins import Registry, hookimpl
+from collage_core.plugins import Registry, default_registry, hookimpl
 from collage_core.priors import Priors
 from collage_core.reference import ReferenceBackend
 
@@ -25,7 +32,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from collage_core.candidates import CandidateSet
-    from collage_core.costs.roofline import Peaks
     from tests.pipeline.conftest import Parse
 
 pytestmark = pytest.mark.ci
@@ -76,6 +82,23 @@ def test_what_packages_bring_stands_until_it_is_seen_here() -> None:
     assert not registry.failures
 
 
+def test_what_the_plugins_here_bring_is_of_their_backends_and_of_today() -> None:
+    """Kinds are told as `Estimates` tells them: most of a network's are known, and it was not learnt from."""
+    graph = normalise(from_model(NETWORKS["squeezenet"].build()))
+    registry = default_registry()
+    backends = registry.available(["reference", "dnnl", "ncnn", "tvm"])
+    offered = generate_candidates(graph, backends, _TARGET)
+    peaks = Peaks(1.0, {1 << 40: 1.0})
+    known = {c.kernel_key: CostRecord("ok", median_ms=1.0) for c in offered.candidates}
+    kinds = Estimates(offered, peaks).reached(Costs(known, {}))
+    assert {p.backend for p in registry.priors} == {"dnnl", "mkl", "ncnn", "onnxruntime", "openvino", "tvm"}
+    assert {p.peaks for p in registry.priors} == {PEAKS_VERSION}
+    for priors in registry.priors:
+        if offering := kinds.get(priors.backend):
+            assert len(offering.keys() & priors.shares.keys()) > 0.6 * len(offering), priors.backend
+    assert not registry.failures
+
+
 def test_who_brings_something_else_is_told() -> None:
     registry = Registry([SimpleNamespace(collage_priors=hookimpl(lambda: [{"a": 0.5}]))], entry_points=False)
     assert registry.priors == ()
@@ -97,7 +120,12 @@ def test_what_a_package_brings_is_what_was_seen(tmp_path: Path, capsys: pytest.C
     assert read.shares == {"b": 0.4, "of 1": 0.123, "of 2": 0.123, "of 3": 0.123}
     assert Priors.of_json(read.to_json()) == read
     assert main(["costs", "priors", "acme", "--costs", str(costs)]) == 1
-    assert "nothing is known of what kernels of acme reach" in capsys.readouterr().err
+    said = "what kernels of 'acme' reach is not known; of these it is: reference"
+    assert said in capsys.readouterr().err
+    assert main(["costs", "priors", "reference", str(costs), "--costs", str(costs)]) == 1
+    assert "cost database" in capsys.readouterr().err
+    with CostDatabase(costs) as database:
+        assert len(database) == 3
 
 
 @pytest.mark.parametrize(
@@ -107,20 +135,43 @@ def test_what_a_package_brings_is_what_was_seen(tmp_path: Path, capsys: pytest.C
         ("[" * 100_000, "nested too deeply"),
         ("[]", "no priors of a backend"),
         ('{"format": "collage-priors", "version": 7}', "priors of version 7; this Collage reads 1"),
-        ('{"format": "collage-priors", "version": 1, "backend": "a", "peaks": "2"}', "without a backend"),
-        (_SHARES % "0", "the share of a is 0, no number above 0"),
+        ('{"format": "collage-priors", "version": 1, "backend": "a", "shares": {}}', "without a backend"),
+        (_SHARES % "0", "the share of a is 0, no number from 1e-06 to 1000"),
+        (_SHARES % ("9" * 400), "the share of a is 9999"),
+        (_SHARES.replace('{"a": %s}', "null"), "priors without shares"),
         (_SHARES % "NaN", "the share of a is nan"),
         (_SHARES % "true", "the share of a is True"),
     ],
 )
 def test_a_file_that_holds_no_priors_is_named(text: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "priors.json"
-    with pytest.raises(CollageError, match="No such file"):
-        Priors.read(file)
     file.write_text(text)
     with pytest.raises(CollageError, match=r"priors\.json: ") as caught:
         Priors.read(file)
     assert said in str(caught.value)
+
+
+def test_where_there_is_nothing_to_read_it_is_said_once(tmp_path: Path) -> None:
+    for path, read in ((tmp_path / "none.json", Priors.read), (tmp_path / "none", Priors.read_all)):
+        with pytest.raises(CollageError) as caught:
+            read(path)
+        assert str(caught.value) == f"priors are not used: {path}: No such file or directory"
+
+
+def test_with_wrong_priors_models_are_optimised_all_the_same(
+    parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLAGE_CALIBRATION", "off")
+    model = parse("(float[8] x) => (float[8] y) { y = Neg(x) }")
+    for number, wrong in enumerate((lambda: [Priors("reference", "2", {"a": -1.0})], lambda: [3])):
+        plugin = ModuleType("brings_wrong_priors")
+        plugin.collage_priors = hookimpl(wrong)  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, plugin.__name__, plugin)
+        registry = Registry([plugin], entry_points=False)
+        costs = tmp_path / f"{number}.sqlite"
+        found = optimize(model, registry=registry, target=_TARGET, costs=costs, rounds=0)
+        assert found.placement.predicted_ms
+        assert len(registry.failures) == 1
 
 
 def test_damaged_ones_are_none() -> None:

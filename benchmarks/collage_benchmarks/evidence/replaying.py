@@ -3,7 +3,8 @@
 The bundle is one that `collage optimize --effort thorough` has saved, with the costs that it has measured.
 Printed in JSON: what is offered, and what full measuring finds at these costs. Then, of bounded measuring,
 what it had to measure and what it found: until that is proven, and until it is within the gap of `normal`.
-And what it had found after some seconds of measuring.
+And what it had found after some seconds of measuring. It begins with the priors that packages bring, and none
+of this machine's; what it finds after some seconds without any is told, too.
 
 In the end the same until it is proven, with bounds that nobody can draw: shares of what each kernel costs.
 What must be measured even then says how much better bounds could do.
@@ -29,6 +30,7 @@ from collage_core.measuring.costing import Converter, Costs
 from collage_core.measuring.estimates import Estimates
 from collage_core.measuring.known_costs import KnownCosts, look_up
 from collage_core.measuring.machine import Machine
+from collage_core.measuring.priors import brought_priors
 from collage_core.measuring.progress import Silent
 from collage_core.pipeline.effort import NORMAL
 from collage_core.pipeline.singles import measure_singles
@@ -42,7 +44,7 @@ from collage_core.search.transitions import Transitions
 
 __all__ = ["main", "replayed"]
 
-_SECONDS = (15, 30, 60)
+_SECONDS = (5, 10, 15, 20, 30, 45, 60)
 """Of measuring, after which its answer is told of, too."""
 _SHARES = (0.8, 0.9, 1.0)
 """Of what a kernel costs: `_Informed` bounds."""
@@ -63,9 +65,9 @@ class _Informed(Estimates):
         super().bound(costs, converters, hopeful=hopeful)
         self._know(costs, self._share)
 
-    def guess(self, costs: Costs, converters: Iterable[Converter], *, share: float = 1.0) -> None:
-        super().guess(costs, converters, share=share)
-        self._know(costs, share)
+    def guess(self, costs: Costs, converters: Iterable[Converter], *, factor: float = 1.0) -> None:
+        super().guess(costs, converters, factor=factor)
+        self._know(costs, factor)
 
     def _know(self, costs: Costs, share: float) -> None:
         known = {k: share * self._truth[k] for k in costs.kernel_bounds_ms if k in self._truth}
@@ -85,9 +87,10 @@ def replayed(bundle: Bundle, database: CostDatabase) -> dict[str, Any]:
     known.costs.transitions = transitions
     full = search_placement(known.candidates, known.costs, OpLevelSearch())
     peaks = machine.peaks()
-    plain = Estimates(known.candidates, peaks)
+    advised = Estimates(known.candidates, peaks, brought_priors(registry))
+    unadvised = Estimates(known.candidates, peaks)
 
-    def bounded(gap: float, most_s: float = math.inf, estimates: Estimates = plain) -> dict[str, Any]:
+    def bounded(gap: float, most_s: float = math.inf, estimates: Estimates = advised) -> dict[str, Any]:
         recorded = RecordedCosts(graph, known.costs)
         with recorded_ledger(
             known.candidates, backends, recorded, lambda: measuring_s(ledger.costs) >= most_s
@@ -115,6 +118,7 @@ def replayed(bundle: Bundle, database: CostDatabase) -> dict[str, Any]:
             for share in _SHARES
         },
         "after_s": {str(s): bounded(NORMAL.gap, s)["ms"] for s in _SECONDS},
+        "without_priors_after_s": {str(s): bounded(NORMAL.gap, s, unadvised)["ms"] for s in _SECONDS},
     }
 
 

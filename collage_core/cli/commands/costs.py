@@ -6,7 +6,7 @@ import argparse
 import math
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from collage_run.files import regular, written
@@ -93,12 +93,15 @@ def _counted(report: Mapping[str, Any]) -> str:
 
 
 def _export(args: argparse.Namespace, database: CostDatabase) -> None:
-    lines = (line + "\n" for line in database.export())
-    if args.file in (None, "-"):
+    _write(args.file, database, (line + "\n" for line in database.export()))
+
+
+def _write(path: str | None, database: CostDatabase, lines: Iterable[str]) -> None:
+    if path in (None, "-"):
         sys.stdout.writelines(lines)
         return
-    require_other(args.file, {"cost database": database.path})
-    with written(args.file) as partial, partial.open("w") as file:
+    require_other(path, {"cost database": database.path})
+    with written(path) as partial, partial.open("w", encoding="utf-8") as file:
         file.writelines(lines)
 
 
@@ -186,13 +189,7 @@ def _prune(args: argparse.Namespace, database: CostDatabase) -> None:
 
 
 def _priors(args: argparse.Namespace, database: CostDatabase) -> None:
-    text = priors_of(args.backend, database).to_json()
-    if args.file in (None, "-"):
-        sys.stdout.write(text)
-        return
-    require_other(args.file, {"cost database": database.path})
-    with written(args.file) as partial:
-        partial.write_text(text, encoding="utf-8")
+    _write(args.file, database, [priors_of(args.backend, database).to_json()])
 
 
 _ACTIONS = {"show": _show, "export": _export, "import": _import, "prune": _prune, "priors": _priors}
