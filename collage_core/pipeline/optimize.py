@@ -146,7 +146,7 @@ def optimize(
     verifiers = registry.available_peers([] if verify is None else [verify])
     registry.ask_all()
     for plugin, reason in registry.failures.items():
-        timed.note(f"plugin {plugin!r} is left out: {reason}")
+        timed.note(f"plugin {plugin!r} is left out, or a part of it: {reason}")
     reading = read_model(model, shapes, skip_passes, registry, timed)
     require_static(reading.graph)
     with ExitStack() as opened:
