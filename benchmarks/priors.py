@@ -19,10 +19,8 @@ from collage_benchmarks.evidence.machine import processor_json, slug_of
 from collage_benchmarks.networks import NETWORKS, add_networks
 
 from collage_core import CostDatabase, optimize
-from collage_core.costs.roofline import PEAKS_VERSION
+from collage_core.costs.roofline import PEAKS_VERSION, machine_peaks
 from collage_core.measuring.estimates import Estimates
-from collage_core.measuring.known_costs import look_up
-from collage_core.measuring.machine import Machine
 from collage_core.measuring.priors import medians
 from collage_core.pipeline.effort import THOROUGH
 from collage_core.priors import Priors
@@ -59,9 +57,8 @@ def _reached(name: str, costs: Path) -> dict[str, dict[str, float]]:
     """By backend and kind, of one network."""
     found = optimize(NETWORKS[name].build(), costs=costs, effort=THOROUGH, rounds=0)
     with CostDatabase(costs) as database:
-        machine = Machine.of(database)
-        known = look_up(machine, found.graph)
-        reached = Estimates(known.candidates, machine.peaks()).reached(known.costs)
+        peaks = machine_peaks(found.placement.target, database)
+    reached = Estimates(found.candidates, peaks).reached(found.costs)
     print(name, sum(map(len, reached.values())), "kinds of kernels", flush=True)
     return reached
 

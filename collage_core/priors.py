@@ -15,7 +15,7 @@ from typing import Any
 
 from collage_core.errors import CollageError
 
-__all__ = ["Priors"]
+__all__ = ["Priors", "is_share"]
 
 _VERSION = 1
 _FORMAT = "collage-priors"
@@ -23,14 +23,19 @@ _LEAST, _MOST = 1e-6, 1e3
 """A kernel reaches no share beyond these: whatever says so would hide it, or be measured before all."""
 
 
+def is_share(value: object) -> bool:
+    """Whether it is a number from 1e-6 to 1e3, as a share of the roofline is."""
+    return type(value) in (int, float) and _LEAST <= value <= _MOST  # type: ignore[operator]
+
+
 @dataclass(frozen=True, slots=True)
 class Priors:
-    """Of one backend. shares: by kind of kernel, what the middle one took the roofline's time to be a share
-    of; 1 is the roofline itself, which kernels that leave work out may pass. A kind is text that core makes
-    of the heaviest operator, its form and the layouts; one that it does not make is of no use and no harm.
-    peaks: the version of the peaks that rooflines are drawn from; of another version nothing is used.
+    """Of one backend. shares: by kind of kernel, the roofline's time over what a kernel took, of which the
+    median; 1 is the roofline itself, which kernels that leave work out may pass. A kind is text that core
+    makes of the heaviest operator, its form and the layouts; one that it does not make does no harm. peaks:
+    the version of the peaks that rooflines are drawn from; of another version nothing is used.
 
-    ValueError for a share outside of 1e-6 to 1e3.
+    ValueError for what is no share (`is_share`).
     """
 
     backend: str
@@ -43,7 +48,7 @@ class Priors:
         if not isinstance(self.shares, Mapping):
             raise ValueError("priors without shares")
         for kind, share in self.shares.items():
-            if type(share) not in (int, float) or not _LEAST <= share <= _MOST:
+            if not is_share(share):
                 raise ValueError(
                     f"the share of {kind} is {share!r:.20}, no number from {_LEAST:g} to {_MOST:g}"
                 )

@@ -18,7 +18,7 @@ from collage_core.costs.roofline import PEAKS_VERSION
 from collage_core.errors import CollageError
 from collage_core.measuring.machine import Machine
 from collage_core.plugins import Registry
-from collage_core.priors import Priors
+from collage_core.priors import Priors, is_share
 from collage_core.target import Target
 
 __all__ = [
@@ -105,4 +105,4 @@ def _shares(record: CostRecord | None) -> dict[str, float]:
     """Empty where there are none, or damaged ones."""
     told: Any = {} if record is None else record.details.get(_SHARES)
     items: Iterable[tuple[Any, Any]] = told.items() if isinstance(told, dict) else ()
-    return {str(kind): share for kind, share in items if isinstance(share, float) and share > 0.0}
+    return {str(kind): share for kind, share in items if is_share(share)}

@@ -112,7 +112,7 @@ def test_what_a_package_brings_is_what_was_seen(tmp_path: Path, capsys: pytest.C
     with CostDatabase(costs) as database:
         for threads, share in ((1, 0.2), (2, 0.4), (3, 0.9)):
             machine = Machine.of(database, (), Target("cpu", threads))
-            keep_priors(machine, {"reference": {"b": share, f"of {threads}": 0.123456}})
+            keep_priors(machine, {"reference": {"b": share, f"of {threads}": 0.123456, "hopeless": 1e-9}})
     assert main(["costs", "priors", "reference", str(file), "--costs", str(costs)]) == 0
     assert main(["costs", "priors", "reference", "--costs", str(costs)]) == 0
     assert capsys.readouterr().out == file.read_text()

@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     priors = actions.add_parser("priors", help="what kernels of a backend reached, for a plugin to ship")
     priors.add_argument("backend", help="its name, as `collage backends` has it")
-    priors.add_argument("file", nargs="?", help="to write; standard output without one")
+    priors.add_argument("file", nargs="?", help="where to (default, and -: standard output)")
     for action in (show, export, import_, prune, priors):  # before the action or behind it
         add_costs(action, default=argparse.SUPPRESS)
 
