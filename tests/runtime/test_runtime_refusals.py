@@ -105,7 +105,7 @@ def test_an_interrupt_leaves_the_context_free(registry: Registry, kind: type[Bas
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert interrupts
+    assert interrupts > 250
     np.testing.assert_array_equal(context(ones)["y"], ones)
 
 
