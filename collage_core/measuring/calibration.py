@@ -1,7 +1,9 @@
 """How much more a kernel takes in an executable than alone: measured once per machine and set of backends.
 
 A small network, made here, is placed in several ways that differ in who runs what. Every step of those
-placements is timed in place and compared with what the same step took alone.
+placements is timed in place and compared with what the same step took alone. Part of what it takes longer
+grows with the step: caches are not as warm, or the machine is slower by now. That is the same for all, and no
+constant; what remains is.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from statistics import fmean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -53,8 +56,6 @@ CALIBRATING = "calibrating"
 _SWITCH = "COLLAGE_CALIBRATION"
 _SEPARATOR = "+"
 
-_Excess = tuple[str, tuple[str, ...], float]
-
 _BLOCKS = 6
 _FAVOUR = 0.001
 """What a backend's costs are multiplied by in the placement that is to use it as much as possible."""
@@ -68,6 +69,21 @@ _DIGITS = 6  # nanoseconds
 _SWEEPS = 100
 """Over the backends, until their shares of a crossing no longer move."""
 _MAX_SECONDS = 0.1
+
+
+_Excess = tuple[str, tuple[str, ...], float]
+"""Of a step its backend, those that are left for it, and what it took beyond its time alone."""
+
+
+class _Step(NamedTuple):
+    """A part of a placement: who runs it, the backends that values leave for it, as the search will count
+    them, and what it takes alone and took in place.
+    """
+
+    backend: str
+    left: tuple[str, ...]
+    alone_ms: float
+    took_ms: float
 
 
 def calibrate(machine: Machine, *, measure: bool = True) -> tuple[Transitions, int]:
@@ -189,14 +205,17 @@ def _measure(machine: Machine, eager: Sequence[str]) -> tuple[CostRecord, int]:
         ran = machine.run_in_turns(
             entrants, Rounds(_ROUNDS), is_checked=False, on_round=lambda _: progress.step()
         )
-    excess: list[_Excess] = []
+    steps: list[_Step] = []
     for i, placement in enumerate(placements):
         if parts_ms := ran[str(i)].outcome.parts_ms:
-            excess += _excess(graph, placement, parts_ms)
-    if not excess:
+            steps += _steps(graph, placement, parts_ms)
+    if not steps:
         reasons = {r.outcome.reason for r in ran.values() if r.outcome.reason}
         raise BackendError("; ".join(sorted(reasons)))
-    return _fit(excess, list(machine.backends)), measured + 1
+    pace = _pace(steps)
+    excess = [(s.backend, s.left, s.took_ms - pace * s.alone_ms) for s in steps]
+    fitted = _fit(excess, list(machine.backends))
+    return replace(fitted, details={**fitted.details, "pace": round(pace, _DIGITS)}), measured + 1
 
 
 def _placements(known: Known, backends: Sequence[str]) -> list[Placement]:
@@ -248,16 +267,34 @@ def _solved(formulation: Formulation, factor: Callable[[Candidate], float]) -> P
     return formulation.placement(solution)
 
 
-def _excess(graph: Graph, placement: Placement, parts_ms: Sequence[float]) -> list[_Excess]:
-    """Of each part its backend, the backends that values leave for it, as the search will count them, and its
-    time in place less its cost.
-    """
+def _steps(graph: Graph, placement: Placement, parts_ms: Sequence[float]) -> list[_Step]:
+    """Of each part, in the order of execution."""
     took_ms = dict(zip((*placement.groups, *placement.conversions), parts_ms, strict=True))
     return [
-        (part.backend, left, took_ms[part] - part.cost_ms)
+        _Step(part.backend, left, part.cost_ms, took_ms[part])
         for part, left in crossings(graph, placement)
         if part.cost_ms is not None
     ]
+
+
+def _pace(steps: Sequence[_Step]) -> float:
+    """How many times as long as alone a step takes in place, apart from constants: the median slope between
+    two steps of one backend that nothing crosses to, weighted by how far apart they are (Sievers, "Weighted
+    rank statistics for simple linear regression", JASA 73, 1978). Where that is less than 1, costs alone were
+    taken in a bad moment, and it is 1.
+    """
+    slopes, weights = [], []
+    entered = [s for s in steps if not s.left]
+    for a, b in combinations(entered, 2):
+        if a.backend == b.backend and a.alone_ms != b.alone_ms:
+            slopes.append((a.took_ms - b.took_ms) / (a.alone_ms - b.alone_ms))
+            weights.append(abs(a.alone_ms - b.alone_ms))
+    if not slopes:
+        return 1.0
+    order = np.argsort(slopes)
+    until = np.cumsum(np.array(weights)[order])
+    middle = order[np.searchsorted(until, until[-1] / 2.0)]
+    return max(1.0, float(slopes[middle]))
 
 
 def _fit(excess: Sequence[_Excess], backends: Sequence[str]) -> CostRecord:

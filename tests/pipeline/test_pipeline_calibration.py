@@ -53,12 +53,29 @@ def _placement(graph: Graph, **backends: str) -> Placement:
 def test_crossings_are_those_that_the_search_counts(graph: Graph) -> None:
     placement = _placement(graph, a="one", b=VIEW, c="two", d="two", e=VIEW, f="one")
     took_ms = [1.5, 0.0, 2.0, 1.25, 0.0, 3.0]
-    assert calibration._excess(graph, placement, took_ms) == [
-        ("one", (), 0.5),
-        ("two", (), 1.0),  # through a view
-        ("two", ("one",), 0.25),
-        ("one", ("two",), 2.0),
+    assert calibration._steps(graph, placement, took_ms) == [
+        ("one", (), 1.0, 1.5),
+        ("two", (), 1.0, 2.0),  # through a view
+        ("two", ("one",), 1.0, 1.25),
+        ("one", ("two",), 1.0, 3.0),
     ]
+
+
+@pytest.mark.parametrize(("pace", "found"), [(1.0, 1.0), (1.12, 1.12), (0.9, 1.0)])
+def test_a_slower_machine_is_no_constant(pace: float, found: float) -> None:
+    """Small steps scatter by more than they take, and a large one was disturbed."""
+    rng = np.random.default_rng(0)
+    steps = [
+        calibration._Step(backend, (), ms, pace * ms + constant_ms + rng.normal(0.0, 0.004))
+        for backend, constant_ms in (("one", 0.01), ("two", 0.05))
+        for ms in (0.004, 0.005, 0.014, 0.02, 0.023, 0.16, 0.17, 0.19, 0.2)
+    ]
+    steps += [calibration._Step("one", (), 0.18, 0.9), calibration._Step("two", ("one",), 0.1, 0.7)]
+    assert calibration._pace(steps) == pytest.approx(found, abs=0.02)
+
+
+def test_the_pace_of_steps_that_take_the_same_is_not_known() -> None:
+    assert calibration._pace([calibration._Step("one", (), 0.1, ms) for ms in (0.1, 0.2)]) == 1.0
 
 
 def test_constants_are_medians() -> None:
