@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from collage_core.backend import BackendKind
 from collage_core.candidates import Candidate, CandidateSet
@@ -35,9 +36,10 @@ _MEASURING = "measuring what the best placements would use"
 """The phase, where nobody says otherwise."""
 _AT_A_TIME = 16
 """So many kernels are measured when time is over, before it is looked at whether there is an answer."""
-_FACTORS = (1.0, 0.9, 0.8)
-"""On guesses, one after the other. What misses the best placement by no more than guesses are mostly off
-comes before what only a bound does not rule out.
+_HOPES = ((0.6, 0.02), (0.6, 0.01), (0.6, 0.005), (0.9, 0.0), (0.8, 0.0))
+"""Factors on guesses, one after the other, of kernels that this makes faster by at least such a share of the
+whole. What misses the best placement by no more than guesses are mostly off comes before what only a bound
+does not rule out, and the heaviest first: it takes as long to measure, and may bring the most.
 """
 _NEAR = 0.9
 """Only when the bound has come so near to the best that is known, that best is asked for again."""
@@ -113,6 +115,24 @@ class Known:
         """
         return self._in_time_alone(self._searched_for(backends))
 
+    def search_seen(self) -> SearchResult:
+        """The best placement of kernels that were seen in place and are not the whole graph, or the best of
+        all where those are not enough for one.
+        """
+        seen, searched = self.costs.in_place.kernels_ms.keys(), self._searched
+        every = searched.graph.all_nodes
+        kept = tuple(
+            c
+            for c in searched.candidates
+            if c.backend == VIEW or (c.kernel_key in seen and c.subgraph.node_set != every)
+        )
+        candidates = replace(searched, candidates=kept)
+        try:
+            found = search_placement(candidates, self.costs, self.searcher, penalties=self.penalties)
+        except PlacementError:
+            return self.search()
+        return self._in_time_alone(found)
+
     def _in_time_alone(self, result: SearchResult) -> SearchResult:
         """Without the penalties, where there are any, in what is predicted."""
         if self.penalties is None:
@@ -175,10 +195,10 @@ class Known:
         backends: Sequence[str] | None = None,
         allowed: Callable[[Candidate], bool] = lambda candidate: True,
         *,
-        factor: float = 1.0,
+        hoped_ms: Callable[[float], float] = lambda likely_ms: likely_ms,
     ) -> SearchResult:
         """What is most likely the best placement, measured or not; parts without a record have no cost.
-        factor: on what each kernel without a record is guessed to take.
+        hoped_ms: what a kernel without a record is taken to cost, given what it most likely does.
         """
         candidates = self._searched
         candidates = replace(candidates, candidates=tuple(filter(allowed, candidates.candidates)))
@@ -186,7 +206,7 @@ class Known:
             return self._in_time_alone(
                 search_placement(candidates, self.costs, self.searcher, backends, self.penalties)
             )
-        self.estimates.guess(self.costs, self.ledger.unknown_converters, factor=factor)
+        self.estimates.guess(self.costs, self.ledger.unknown_converters, hoped_ms)
         self._put_seen()
         try:
             found = search_placement(candidates, self.costs, self.searcher, backends, self.penalties)
@@ -199,12 +219,17 @@ class Known:
 
     def _measure_guesses(self, backends: Sequence[str] | None) -> None:
         """Until what is most likely the best placement has been measured, or time is over. Then what would be
-        the best one, were everything unmeasured somewhat faster than it is guessed to be.
+        the best one, were some of what is unmeasured faster than it is guessed to be.
         """
+        whole_ms = 0.0
         with suppress(PlacementError):  # the search itself says which node nobody can run
-            for factor in _FACTORS:
+            for factor, share in ((1.0, 0.0), *_HOPES):
                 while not self.ledger.time_is_over:
-                    if not self.measure(self.guess(backends, factor=factor).placement):
+                    hoped_ms = partial(_hoped_ms, factor, share * whole_ms)
+                    guess = self.guess(backends, hoped_ms=hoped_ms).placement
+                    if factor == 1.0:
+                        whole_ms = guess.predicted_ms or 0.0
+                    if not self.measure(guess):
                         break
 
     def measure(
@@ -307,6 +332,11 @@ class Known:
             [k for k in kernels if k in unknown_kernels],
             [c for c in converters if c in unknown_converters],
         )
+
+
+def _hoped_ms(factor: float, least_gain_ms: float, likely_ms: float) -> float:
+    """`factor` times what a kernel most likely costs, where that gains so much."""
+    return factor * likely_ms if (1.0 - factor) * likely_ms >= least_gain_ms else likely_ms
 
 
 def _place(candidate: Candidate) -> tuple[object, ...]:

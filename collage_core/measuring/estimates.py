@@ -144,10 +144,15 @@ class Estimates:
         self._least_ms = {}
         self._put(costs, converters, lambda kernel: self._bound_ms(kernel.key, costs, hopeful))
 
-    def guess(self, costs: Costs, converters: Iterable[Converter], *, factor: float = 1.0) -> None:
-        """The same with what they are most likely to cost; of kernels `factor` times that."""
+    def guess(
+        self,
+        costs: Costs,
+        converters: Iterable[Converter],
+        hoped_ms: Callable[[float], float] = lambda likely_ms: likely_ms,
+    ) -> None:
+        """The same with what they most likely cost, or with what kernels are hoped to cost, given that."""
         self._draw(costs)
-        self._put(costs, converters, lambda kernel: factor * self._likely_ms(kernel))
+        self._put(costs, converters, lambda kernel: hoped_ms(self._likely_ms(kernel)))
 
     def reached(self, costs: Costs) -> dict[str, dict[str, float]]:
         """By backend, and kind of kernel: the share of the roofline, the median of the known in `costs`."""

@@ -9,7 +9,7 @@ from collage_core.costs.ratio import HOPELESS
 from collage_core.errors import CollageError
 from collage_core.measuring.comparison import Plan
 from collage_core.pipeline.budget import Budget
-from collage_core.pipeline.refinement import NEAR
+from collage_core.pipeline.refinement import NEAR, TURNS
 
 __all__ = ["EFFORTS", "NORMAL", "QUICK", "THOROUGH", "Effort", "effort_named"]
 
@@ -113,11 +113,11 @@ NORMAL = Effort(
     170.0,
     measures_all=False,
     gap=0.01,
-    measuring_share=0.45,
-    in_place_share=0.6,
+    measuring_share=0.35,
+    in_place_share=0.65,
     choosing_share=0.8,
     calibrates=True,
-    turns=3,
+    turns=TURNS,
     near=math.inf,
     in_place=_BRIEF,
     choosing=_NORMAL,
@@ -138,7 +138,7 @@ THOROUGH = Effort(
     in_place_share=1.0,
     choosing_share=1.0,
     calibrates=True,
-    turns=3,
+    turns=TURNS,
     near=NEAR,
     in_place=Plan(sittings=3, goes_on=False, hopeless=HOPELESS),
     choosing=Plan(),

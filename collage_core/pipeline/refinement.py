@@ -2,7 +2,8 @@
 
 Among many candidates, measured one after the other and alone, the cheapest are those that were measured in a
 good moment, or that owe their time to being alone. So the sum of what a search has chosen is flattered, and
-the more so the more there was to choose from.
+the more so the more there was to choose from. What has been seen in place is flattered no more: the best of
+that is tried first, and then what may be better still.
 """
 
 from __future__ import annotations
@@ -37,9 +38,14 @@ __all__ = ["NEAR", "TURNS", "Refined", "Refinement", "anchor_of"]
 
 _ANCHOR = "anchor"
 
-TURNS = 3
-_WORTH = 0.02
+TURNS = 6
+_WORTH = 0.01
 """What is predicted to gain less than this share is not run."""
+_UNCERTAIN = 0.05
+"""By so much two processes of one sitting may differ for no reason: the best of what was seen in place is run
+though it is predicted to lose less, and a backend alone that ran faster by less is not the answer yet. Who
+chooses compares it with the mix again.
+"""
 _COMES_NEAR = 2.5
 """What is predicted to take so many times as long as the mix is nothing to measure it beside."""
 _SURPRISING = 1.15
@@ -63,6 +69,14 @@ class Refined(NamedTuple):
     comparisons: tuple[Comparison, ...] = ()
     search_s: float = 0.0
     failed: Mapping[str, str] = MappingProxyType({})
+
+
+def _asked(search: Callable[[], SearchResult]) -> SearchResult | None:
+    """None for a beam that finds nothing at these costs."""
+    try:
+        return search()
+    except PlacementError:
+        return None
 
 
 def _settled(result: SearchResult, last: SearchResult | None, priced: Placement) -> SearchResult:
@@ -127,45 +141,65 @@ class Refinement:
         self,
         first: SearchResult,
         search: Callable[[], SearchResult],
+        search_seen: Callable[[], SearchResult | None],
         turns: int = TURNS,
         time_is_over: Callable[[], bool] = lambda: False,
     ) -> Refined:
         """Run `first`, search again, and so on, until what is found has been run or is predicted to gain next
         to nothing.
 
-        search: the op level's, at the costs of the moment. turns: the most of them. time_is_over: asked
-        before each comparison; it stays so.
+        search: the op level's, at the costs of the moment. search_seen: the same among what has been seen in
+        place; None where that is nothing to be run. It is asked first. turns: the most of them. time_is_over:
+        asked before each comparison; it stays so.
         """
         self._time_is_over = time_is_over
         self._beside(first.placement)
         found: dict[str, SearchResult] = {}
+        following: SearchResult | None = first
         last: SearchResult | None = first
         search_s = 0.0
-        while last is not None and not time_is_over() and self._run(last.placement):
-            found[last.placement.digest] = last
-            best = min(found, key=self._relative.__getitem__)
-            best_ms = self._costs.priced(self._graph, found[best].placement).predicted_ms or math.inf
+        while following is not None and not time_is_over() and self._run(following.placement):
+            found[following.placement.digest] = following
             start = clock.monotonic()
-            try:
-                last = search()
-            except PlacementError:  # a beam that finds nothing at these costs
-                last = None
-                break
-            finally:
-                search_s += clock.monotonic() - start
-            if last.placement.digest in self._relative:
-                found.setdefault(last.placement.digest, last)
-                break
-            gain = 1.0 - (last.placement.predicted_ms or 0.0) / best_ms
-            if gain < _WORTH or len(self._told) >= turns:
-                break
+            following = last = None
+            if len(self._told) < turns:
+                following = self._promising(search_seen(), found, -_UNCERTAIN)
+            if following is None:
+                last = _asked(search)
+                promising = self._promising(last, found, _WORTH)
+                following = promising if len(self._told) < turns else None
+            search_s += clock.monotonic() - start
         comparisons, failed = tuple(self._comparisons), self._failed
         if not found:
             return Refined(first, comparisons, search_s, failed)
-        result = found[min(found, key=self._relative.__getitem__)]
+        if following is not None and last is None:
+            last = _asked(search)  # the best of what was seen has not come to a run
+        result = found[self._fastest(found)]
         result = _settled(result, last, self._costs.priced(self._graph, result.placement))
         told = replace(result, history={"turns": self._told})
         return Refined(told, comparisons, search_s, failed)
+
+    def _promising(
+        self, answer: SearchResult | None, found: dict[str, SearchResult], worth: float
+    ) -> SearchResult | None:
+        """The answer, where it is worth a run. What has run already, a backend alone, is found as well."""
+        if answer is None:
+            return None
+        if answer.placement.digest in self._relative:
+            found.setdefault(answer.placement.digest, answer)
+            return None
+        best = min(found, key=self._relative.__getitem__)
+        best_ms = self._costs.priced(self._graph, found[best].placement).predicted_ms or math.inf
+        gain = 1.0 - (answer.placement.predicted_ms or 0.0) / best_ms
+        return answer if gain >= worth else None
+
+    def _fastest(self, found: Collection[str]) -> str:
+        """By digest; a mix, unless a backend alone was clearly faster."""
+        fastest = min(found, key=self._relative.__getitem__)
+        mixes = [digest for digest in found if digest not in self._as_found]
+        mix = min(mixes, key=self._relative.__getitem__, default=fastest)
+        is_near = self._relative[mix] <= (1.0 + _UNCERTAIN) * self._relative[fastest]
+        return mix if is_near else fastest
 
     def _beside(self, first: Placement) -> None:
         """What is to be run beside the first."""

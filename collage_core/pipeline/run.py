@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
@@ -231,22 +231,26 @@ class _Steps:
         found.memory.singles, found.memory.failed = found.singles, dict(found.failed)
         found.search_s = clock.monotonic() - start - (known.costs.measure_s - measured_s)
 
-    def _next_answer(self) -> SearchResult:
-        """Of the op level's search: what it answered before at this place, or now."""
+    def _next_answer(self, search: Callable[[], SearchResult] | None = None) -> SearchResult:
+        """Of the op level's search, or of another: what it answered before at this place, or now."""
         found, number = self._found, len(self._found.memory.searches)
         if found.recalled is not None and number < len(found.recalled.searches):
             answer = found.recalled.searches[number]
             if self._within is not None:
                 self._within.recall(answer.placement)
         else:
-            answer = (self._within or self._known).search()
+            answer = (search or (self._within or self._known).search)()
         found.memory.searches.append(answer)
         return answer
 
+    def _next_of_seen(self) -> SearchResult | None:
+        """The same of the search among what was seen in place; None where that breaks the error's limit."""
+        answer = self._next_answer(self._known.search_seen)
+        return answer if self._within is None or self._within.holds(answer.placement) else None
+
     def _refine(self) -> None:
-        found, effort, recalled = self._found, self._effort, self._found.recalled
+        found, effort, recalled, turns = self._found, self._effort, self._found.recalled, count()
         assert found.op_level is not None
-        turns = count()
         refinement = Refinement(
             self._aim.workspace.graph,
             self._known.costs,
@@ -257,6 +261,7 @@ class _Steps:
         refined = refinement.refine(
             found.op_level,
             self._next_answer,
+            self._next_of_seen,
             effort.turns,
             # As many comparisons as the one that is recalled had time for.
             time_is_over=lambda: (

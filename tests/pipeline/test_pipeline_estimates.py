@@ -302,7 +302,7 @@ def test_what_neighbours_have_failed_at_is_guessed_to_come_last(graph: Graph) ->
         others = [_key(group, "fast", _last(group)), _key(group, "slow"), _key(group, "ref")]
         assert all(guesses[asked] > 10 * guesses[other] for other in others)
     costs = Costs({failed: _FAILED}, {})
-    estimates.guess(costs, (), factor=0.9)
+    estimates.guess(costs, (), lambda likely_ms: 0.9 * likely_ms)
     assert costs.kernel_bounds_ms == {k: pytest.approx(0.9 * ms) for k, ms in guesses.items()}
     worked = _guesses(estimates, {failed: _FAILED, _key(groups[1], "fast"): _ok(1.0)})
     assert worked[_key(groups[2], "fast")] < guesses[_key(groups[2], "fast")]

@@ -24,7 +24,7 @@ from collage_core.measuring.costing import Costs
 from collage_core.measuring.end_to_end import PARTS
 from collage_core.measuring.in_place import InPlace
 from collage_core.pipeline.proof import IN_PLACE, MIX, Compare, Single
-from collage_core.pipeline.refinement import Refined, Refinement, anchor_of
+from collage_core.pipeline.refinement import TURNS, Refined, Refinement, anchor_of
 from collage_core.placement import Group, Placement
 from collage_core.search.op_level import OpLevelSearch
 from collage_core.search.searcher import SearchResult
@@ -56,6 +56,12 @@ class _Machine:
     slow_run: int = 0
     fails_again: bool = False
     """Whether the mix fails where it is run once more."""
+    remembers: bool = False
+    """Whether what was seen in place is searched by itself, too."""
+    seen_ms: float | None = None
+    """What the best of that is predicted to take, whatever it holds."""
+    asked: int = 0
+    """So many searches among all."""
     time_is_over: Callable[[], bool] = lambda: False
     runs: list[Mapping[str, Placement]] = field(default_factory=list)
     again: list[Mapping[str, Placement]] = field(default_factory=list)
@@ -85,14 +91,22 @@ class _Machine:
 
         def search(*backends: str) -> SearchResult:
             if not backends:
-                self.searches -= 1
-                if self.searches < 0:
+                self.asked += 1
+                if self.asked > self.searches:
                     raise PlacementError("a beam found nothing")
             return search_placement(candidates, self.costs, OpLevelSearch(), backends or None)
 
+        def search_seen() -> SearchResult | None:
+            if not self.remembers:
+                return None
+            seen = tuple(c for c in candidates.candidates if c.kernel_key in self.costs.in_place.kernels_ms)
+            found = search_placement(replace(candidates, candidates=seen), self.costs, OpLevelSearch())
+            predicted_ms = self.seen_ms or found.placement.predicted_ms
+            return replace(found, placement=replace(found.placement, predicted_ms=predicted_ms))
+
         singles = [Single(b, search(b).placement, alone=True) for b in ("left", "right")]
         refinement = Refinement(self.graph, self.costs, singles, self.compare)
-        return refinement.refine(search(), search, time_is_over=self.time_is_over)
+        return refinement.refine(search(), search, search_seen, time_is_over=self.time_is_over)
 
     def _of(self, part: Candidate | Group, times: Times) -> float:
         node = part.nodes[0] if isinstance(part, Group) else part.subgraph.nodes[0].id
@@ -309,12 +323,12 @@ def test_a_backend_alone_that_proves_to_be_the_best_is_the_answer(graph: Graph) 
     assert len(machine.runs) == 1, "it ran beside the mix"
 
 
-def test_three_mixes_are_run_at_most(parse: Parse) -> None:
+def test_six_mixes_are_run_at_most(parse: Parse) -> None:
     """Each turn shows one kernel to be slow, of which there is always one more."""
-    ops = ["Relu", "Neg", "Abs", "Exp", "Sin", "Cos"]
+    ops = ["Relu", "Neg", "Abs", "Exp", "Sin", "Cos", "Tan", "Sqrt", "Erf"]
     chain = " ".join(f"[n{i}] v{i + 1} = {op}(v{i})" for i, op in enumerate(ops))
-    graph = from_model(parse(f"(float[8] v0) => (float v6) {{ {chain} }}"))
-    alone = {("left", op): 1.0 for op in ops} | {("right", op): 2.0 for op in ops}
+    graph = from_model(parse(f"(float[8] v0) => (float v{len(ops)}) {{ {chain} }}"))
+    alone = {("left", op): 1.0 for op in ops} | {("right", op): 1.5 for op in ops}
     machine = _Machine(graph, alone, alone)
     true = dict(alone)
 
@@ -326,7 +340,40 @@ def test_three_mixes_are_run_at_most(parse: Parse) -> None:
 
     machine.compare = slower
     result, *_ = machine.refine()
-    assert len(machine.runs) == len(result.history["turns"]) == 3
+    assert len(machine.runs) == len(result.history["turns"]) == TURNS == 6
+
+
+@pytest.mark.parametrize(("remembers", "asked"), [(True, 2), (False, 3)])
+def test_the_best_of_what_was_seen_is_run_before_all_is_searched_again(
+    graph: Graph, remembers: bool, asked: int
+) -> None:
+    alone = _times((1.0, 2.0, 1.0), (1.4, 1.0, 1.2))
+    true = {**alone, ("left", "Abs"): 3.0, ("right", "Neg"): 3.0, ("right", "Abs"): 1.3}
+    machine = _Machine(graph, alone, true, remembers=remembers)
+    result, *_ = machine.refine()
+    assert [g.backend for g in machine.runs[0][MIX].groups] == ["left", "right", "left"]
+    assert [g.backend for g in result.placement.groups] == ["left", "left", "right"]
+    assert (len(machine.runs), machine.asked) == (2, asked)
+
+
+@pytest.mark.parametrize(("slower", "runs"), [(1.04, 2), (1.06, 1)])
+def test_what_was_seen_is_run_though_it_may_lose_a_little(graph: Graph, slower: float, runs: int) -> None:
+    alone = _times((1.0, 2.0, 1.0), (1.4, 1.0, 1.2))
+    true = {**alone, ("left", "Abs"): 3.0, ("right", "Neg"): 3.0, ("right", "Abs"): 1.3}
+    machine = _Machine(graph, alone, true, remembers=True, seen_ms=slower * 7.0, searches=1)
+    machine.refine()
+    assert len(machine.runs) == runs
+
+
+@pytest.mark.parametrize(("neg_ms", "found"), [(2.1, ["left", "right", "left"]), (2.3, ["left"] * 3)])
+def test_a_backend_alone_is_the_answer_where_it_is_clearly_faster(
+    graph: Graph, neg_ms: float, found: list[str]
+) -> None:
+    """Of two that are as good as equal the mix is compared once more, by who chooses."""
+    alone = _times((1.0, 2.0, 1.0), (1.4, 1.0, 1.2))
+    machine = _Machine(graph, alone, {**alone, ("right", "Neg"): neg_ms})
+    result, *_ = machine.refine()
+    assert [g.backend for g in result.placement.groups] == found
 
 
 def test_a_search_that_finds_nothing_leaves_what_was_run(graph: Graph) -> None:

@@ -55,7 +55,7 @@ class _Told(Known):
         backends: Sequence[str] | None = None,
         allowed: Callable[[Candidate], bool] = lambda candidate: True,
         *,
-        factor: float = 1.0,
+        hoped_ms: Callable[[float], float] = lambda likely_ms: likely_ms,
     ) -> SearchResult:
         whole = not any(allowed(c) for c in self.candidates.candidates if c.origin != ALL_TAKEN)
         answer = self.answers[whole, tuple(backends or ())]

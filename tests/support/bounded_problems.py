@@ -77,9 +77,14 @@ class Bounds:
         costs.kernel_bounds_ms = {k: ms for k, ms in self.kernels_ms.items() if k not in costs.kernels}
         costs.converter_bounds_ms = {c: self.converters_ms[c] for c in converters}
 
-    def guess(self, costs: Costs, converters: Iterable[Converter], *, factor: float = 1.0) -> None:
+    def guess(
+        self,
+        costs: Costs,
+        converters: Iterable[Converter],
+        hoped_ms: Callable[[float], float] = lambda likely_ms: likely_ms,
+    ) -> None:
         self.bound(costs, converters)
-        guesses_ms = {k: factor * ms for k, ms in self.guesses_ms.items()}
+        guesses_ms = {k: hoped_ms(ms) for k, ms in self.guesses_ms.items()}
         costs.kernel_bounds_ms = {k: ms for k, ms in guesses_ms.items() if k not in costs.kernels}
 
     def first_of(self, keys: Iterable[KernelKey], costs: Costs) -> list[KernelKey]:

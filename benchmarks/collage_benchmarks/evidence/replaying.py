@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from collage_benchmarks.recorded import RecordedCosts, measuring_s, recorded_ledger
@@ -63,14 +63,19 @@ class _Informed(Estimates):
 
     def bound(self, costs: Costs, converters: Iterable[Converter], *, hopeful: bool = False) -> None:
         super().bound(costs, converters, hopeful=hopeful)
-        self._know(costs, self._share)
+        self._know(costs, lambda ms: self._share * ms)
 
-    def guess(self, costs: Costs, converters: Iterable[Converter], *, factor: float = 1.0) -> None:
-        super().guess(costs, converters, factor=factor)
-        self._know(costs, factor)
+    def guess(
+        self,
+        costs: Costs,
+        converters: Iterable[Converter],
+        hoped_ms: Callable[[float], float] = lambda likely_ms: likely_ms,
+    ) -> None:
+        super().guess(costs, converters, hoped_ms)
+        self._know(costs, hoped_ms)
 
-    def _know(self, costs: Costs, share: float) -> None:
-        known = {k: share * self._truth[k] for k in costs.kernel_bounds_ms if k in self._truth}
+    def _know(self, costs: Costs, taken_ms: Callable[[float], float]) -> None:
+        known = {k: taken_ms(self._truth[k]) for k in costs.kernel_bounds_ms if k in self._truth}
         costs.kernel_bounds_ms |= known
 
 
