@@ -44,6 +44,8 @@ def main() -> None:
             ", ".join(f"{1e3 * f[kind][name]:.0f}" for f in found) for kind in ("group_ms", "crossing_ms")
         )
         print(f"| {name} | {per_group} | {per_crossing} |")
+    paces = ", ".join(f"{f['pace']:.3f}" for f in found)
+    print(f"\nPace, each time: {paces}")
     pairs: dict[tuple[str, str], list[str]] = defaultdict(list)
     for details in found:
         for source, backend, ms, count in details["pairs"]:

@@ -13,7 +13,7 @@ few are measured at a time: what they tell may rule out all others.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -36,10 +36,12 @@ _MEASURING = "measuring what the best placements would use"
 """The phase, where nobody says otherwise."""
 _AT_A_TIME = 16
 """So many kernels are measured when time is over, before it is looked at whether there is an answer."""
+_Place = tuple[object, ...]
+
 _HOPES = ((0.6, 0.02), (0.6, 0.01), (0.6, 0.005), (0.9, 0.0), (0.8, 0.0))
 """Factors on guesses, one after the other, of kernels that this makes faster by at least such a share of the
-whole. What misses the best placement by no more than guesses are mostly off comes before what only a bound
-does not rule out, and the heaviest first: it takes as long to measure, and may bring the most.
+whole. Heavy kernels come first: they take no longer to measure, and may bring the most. Then comes what
+guesses are mostly off by, before what only a bound does not rule out.
 """
 _NEAR = 0.9
 """Only when the bound has come so near to the best that is known, that best is asked for again."""
@@ -116,22 +118,23 @@ class Known:
         return self._in_time_alone(self._searched_for(backends))
 
     def search_seen(self) -> SearchResult:
-        """The best placement of kernels that were seen in place and are not the whole graph, or the best of
-        all where those are not enough for one.
+        """The best placement of kernels that were seen in place and are not the whole graph. Nothing is
+        measured.
+
+        PlacementError where they are not enough for one.
         """
         seen, searched = self.costs.in_place.kernels_ms.keys(), self._searched
         every = searched.graph.all_nodes
+        others = self._places_of_others(lambda key: (r := self.costs.kernels.get(key)) is not None and r.ok)
         kept = tuple(
             c
-            for c in searched.candidates
+            for c in self._without_reference(others)
             if c.backend == VIEW or (c.kernel_key in seen and c.subgraph.node_set != every)
         )
         candidates = replace(searched, candidates=kept)
-        try:
-            found = search_placement(candidates, self.costs, self.searcher, penalties=self.penalties)
-        except PlacementError:
-            return self.search()
-        return self._in_time_alone(found)
+        return self._in_time_alone(
+            search_placement(candidates, self.costs, self.searcher, penalties=self.penalties)
+        )
 
     def _in_time_alone(self, result: SearchResult) -> SearchResult:
         """Without the penalties, where there are any, in what is predicted."""
@@ -221,16 +224,20 @@ class Known:
         """Until what is most likely the best placement has been measured, or time is over. Then what would be
         the best one, were some of what is unmeasured faster than it is guessed to be.
         """
-        whole_ms = 0.0
         with suppress(PlacementError):  # the search itself says which node nobody can run
-            for factor, share in ((1.0, 0.0), *_HOPES):
-                while not self.ledger.time_is_over:
-                    hoped_ms = partial(_hoped_ms, factor, share * whole_ms)
-                    guess = self.guess(backends, hoped_ms=hoped_ms).placement
-                    if factor == 1.0:
-                        whole_ms = guess.predicted_ms or 0.0
-                    if not self.measure(guess):
-                        break
+            whole_ms = self._measure_guessed(backends, lambda likely_ms: likely_ms)
+            for factor, share in _HOPES:
+                self._measure_guessed(backends, partial(_hoped_ms, factor, share * whole_ms))
+
+    def _measure_guessed(self, backends: Sequence[str] | None, hoped_ms: Callable[[float], float]) -> float:
+        """Until the best placement at these has been measured, or time is over. It takes so many ms."""
+        guessed_ms = 0.0
+        while not self.ledger.time_is_over:
+            guess = self.guess(backends, hoped_ms=hoped_ms).placement
+            guessed_ms = guess.predicted_ms or 0.0
+            if not self.measure(guess):
+                break
+        return guessed_ms
 
     def measure(
         self, placement: Placement, *, whatever: bool = False, races: bool = True, seen: bool = True
@@ -297,19 +304,8 @@ class Known:
         """The best of what has been measured, or was seen to run as a whole; None where that is not enough
         for a placement. Nor is what needs the reference where another backend has not been measured yet.
         """
-        searched = self._searched
-        kinds, unknown = searched.kinds, self.ledger.unknown_kernels
-        others = {
-            _place(c)
-            for c in searched.candidates
-            if c.backend != VIEW and kinds[c.backend] is not BackendKind.REFERENCE and c.kernel_key in unknown
-        }
-        kept = tuple(
-            c
-            for c in searched.candidates
-            if c.backend == VIEW or kinds[c.backend] is not BackendKind.REFERENCE or _place(c) not in others
-        )
-        candidates = replace(searched, candidates=kept)
+        others = self._places_of_others(self.ledger.unknown_kernels.__contains__)
+        candidates = replace(self._searched, candidates=self._without_reference(others))
         self._put_seen()
         try:
             return search_placement(candidates, self.costs, self.searcher, backends, self.penalties)
@@ -317,6 +313,24 @@ class Known:
             return None
         finally:
             self.costs.forget_bounds()
+
+    def _places_of_others(self, allowed: Callable[[KernelKey], bool]) -> set[_Place]:
+        """Where kernels of other backends than the reference may stand, of those that are `allowed`."""
+        searched, kinds = self._searched, self.candidates.kinds
+        return {
+            _place(c)
+            for c in searched.candidates
+            if c.backend != VIEW and kinds[c.backend] is not BackendKind.REFERENCE and allowed(c.kernel_key)
+        }
+
+    def _without_reference(self, places: Collection[_Place]) -> tuple[Candidate, ...]:
+        """The candidates that take part, but none of the reference at these places."""
+        kinds = self.candidates.kinds
+        return tuple(
+            c
+            for c in self._searched.candidates
+            if c.backend == VIEW or kinds[c.backend] is not BackendKind.REFERENCE or _place(c) not in places
+        )
 
     def _put_seen(self) -> None:
         """In place of estimates, what was seen of kernels that have no record."""
@@ -339,7 +353,7 @@ def _hoped_ms(factor: float, least_gain_ms: float, likely_ms: float) -> float:
     return factor * likely_ms if (1.0 - factor) * likely_ms >= least_gain_ms else likely_ms
 
 
-def _place(candidate: Candidate) -> tuple[object, ...]:
+def _place(candidate: Candidate) -> _Place:
     """The nodes, and the formats at their border."""
     return candidate.subgraph.node_set, candidate.variant.inputs, candidate.variant.outputs
 

@@ -2,8 +2,8 @@
 
 A small network, made here, is placed in several ways that differ in who runs what. Every step of those
 placements is timed in place and compared with what the same step took alone. Part of what it takes longer
-grows with the step: caches are not as warm, or the machine is slower by now. That is the same for all, and no
-constant; what remains is.
+grows with the step: caches are not as warm, or the machine is slower by now. That is no constant of a group:
+it is taken off at one pace for all, and what remains is calibrated.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from collage_core.costs.fingerprint import environment_of
 from collage_core.costs.record import CostKey, CostRecord, Policy
 from collage_core.costs.rounds import Rounds
 from collage_core.errors import BackendError, CollageError
+from collage_core.formats import CPU
 from collage_core.ir import Graph, from_model
 from collage_core.ir.passes import normalise
 from collage_core.measuring.bounding import Known
@@ -76,8 +77,8 @@ _Excess = tuple[str, tuple[str, ...], float]
 
 
 class _Step(NamedTuple):
-    """A part of a placement: who runs it, the backends that values leave for it, as the search will count
-    them, and what it takes alone and took in place.
+    """A part of a placement, what it takes alone and took in place. left: the backends that values leave for
+    it, as the search will count them.
     """
 
     backend: str
@@ -212,9 +213,10 @@ def _measure(machine: Machine, eager: Sequence[str]) -> tuple[CostRecord, int]:
     if not steps:
         reasons = {r.outcome.reason for r in ran.values() if r.outcome.reason}
         raise BackendError("; ".join(sorted(reasons)))
-    pace = _pace(steps)
-    excess = [(s.backend, s.left, s.took_ms - pace * s.alone_ms) for s in steps]
-    fitted = _fit(excess, list(machine.backends))
+    # NumPy's pace is its own, and so is another device's.
+    paced = {name for name in eager if CPU in machine.backends[name].info().devices}
+    pace = _pace([s for s in steps if s.backend in paced])
+    fitted = _fit(_excess(steps, pace), list(machine.backends))
     return replace(fitted, details={**fitted.details, "pace": round(pace, _DIGITS)}), measured + 1
 
 
@@ -278,23 +280,33 @@ def _steps(graph: Graph, placement: Placement, parts_ms: Sequence[float]) -> lis
 
 
 def _pace(steps: Sequence[_Step]) -> float:
-    """How many times as long as alone a step takes in place, apart from constants: the median slope between
-    two steps of one backend that nothing crosses to, weighted by how far apart they are (Sievers, "Weighted
-    rank statistics for simple linear regression", JASA 73, 1978). Where that is less than 1, costs alone were
-    taken in a bad moment, and it is 1.
+    """How many times as long as alone steps take in place, apart from constants; 1 where too few tell.
+
+    It is the median slope between two steps of one backend, weighted by how far apart they are. (Sievers,
+    "Weighted rank statistics for simple linear regression", JASA 73, 1978.) What others' values cross to is
+    left out.
     """
+    by_backend: dict[str, list[_Step]] = {}
+    for step in steps:
+        if not step.left:
+            by_backend.setdefault(step.backend, []).append(step)
     slopes, weights = [], []
-    entered = [s for s in steps if not s.left]
-    for a, b in combinations(entered, 2):
-        if a.backend == b.backend and a.alone_ms != b.alone_ms:
-            slopes.append((a.took_ms - b.took_ms) / (a.alone_ms - b.alone_ms))
-            weights.append(abs(a.alone_ms - b.alone_ms))
+    for alike in by_backend.values():
+        pairs = combinations(alike, 2) if len(alike) >= _FEWEST_STEPS else ()
+        for a, b in pairs:
+            if a.alone_ms != b.alone_ms:
+                slopes.append((a.took_ms - b.took_ms) / (a.alone_ms - b.alone_ms))
+                weights.append(abs(a.alone_ms - b.alone_ms))
     if not slopes:
         return 1.0
     order = np.argsort(slopes)
     until = np.cumsum(np.array(weights)[order])
-    middle = order[np.searchsorted(until, until[-1] / 2.0)]
-    return max(1.0, float(slopes[middle]))
+    return float(slopes[order[np.searchsorted(until, until[-1] / 2.0)]])
+
+
+def _excess(steps: Sequence[_Step], pace: float) -> list[_Excess]:
+    """Beyond a pace. One below 1 says that costs alone were taken in a bad moment: it is taken as 1."""
+    return [(s.backend, s.left, s.took_ms - max(1.0, pace) * s.alone_ms) for s in steps]
 
 
 def _fit(excess: Sequence[_Excess], backends: Sequence[str]) -> CostRecord:

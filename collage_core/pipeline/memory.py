@@ -39,8 +39,8 @@ FOUND = "found"
 class Memory:
     """What is recalled of an optimization."""
 
-    searches: list[SearchResult] = field(default_factory=list)
-    """Answers of the op level's searches, in their order."""
+    searches: list[SearchResult | None] = field(default_factory=list)
+    """Answers of the op level's searches, in their order; None for one that found nothing."""
     singles: tuple[Single, ...] = ()
     singles_after: tuple[Single, ...] = ()
     """Every backend alone: before anything was run in place, and after that."""
@@ -67,14 +67,7 @@ class Memory:
         """As the database keeps it."""
         details: dict[str, object] = {
             "costs": self.costs_digest,
-            "searches": [
-                {
-                    "placement": s.placement.to_json(),
-                    "lower_bound_ms": None if s.solution is None else s.solution.lower_bound_ms,
-                    "states": None if s.solution is None else s.solution.states,
-                }
-                for s in self.searches
-            ],
+            "searches": [None if s is None else _search_json(s) for s in self.searches],
             "singles": [_single_json(s) for s in self.singles],
             "failed": dict(self.failed),
             "singles_after": [_single_json(s) for s in self.singles_after],
@@ -96,7 +89,7 @@ class Memory:
         details: Mapping[str, Any] = record.details
         try:
             return cls(
-                [_search(told) for told in details["searches"]],
+                [None if told is None else _search(told) for told in details["searches"]],
                 tuple(map(_single, details["singles"])),
                 tuple(map(_single, details["singles_after"])),
                 int(details["turns"]),
@@ -121,6 +114,11 @@ def _single_json(s: Single) -> dict[str, object]:
 def _single(told: Mapping[str, Any]) -> Single:
     placement = None if told["placement"] is None else Placement.from_json(told["placement"])
     return Single(told["backend"], placement, told["alone"], told["reason"])
+
+
+def _search_json(s: SearchResult) -> dict[str, object]:
+    bound_ms, states = (None, None) if s.solution is None else (s.solution.lower_bound_ms, s.solution.states)
+    return {"placement": s.placement.to_json(), "lower_bound_ms": bound_ms, "states": states}
 
 
 def _search(told: Mapping[str, Any]) -> SearchResult:

@@ -2,7 +2,7 @@
 
 Among many candidates, measured one after the other and alone, the cheapest are those that were measured in a
 good moment, or that owe their time to being alone. So the sum of what a search has chosen is flattered, and
-the more so the more there was to choose from. What has been seen in place is flattered no more: the best of
+the more so the more there was to choose from. What has been seen in place is flattered less, so the best of
 that is tried first, and then what may be better still.
 """
 
@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from collage_core import clock
-from collage_core.errors import PlacementError
 from collage_core.ir import Graph
 from collage_core.measuring.comparison import Comparison
 from collage_core.measuring.costing import Costs
@@ -42,8 +41,8 @@ TURNS = 6
 _WORTH = 0.01
 """What is predicted to gain less than this share is not run."""
 _UNCERTAIN = 0.05
-"""By so much two processes of one sitting may differ for no reason: the best of what was seen in place is run
-though it is predicted to lose less, and a backend alone that ran faster by less is not the answer yet. Who
+"""By so much two processes may differ in one sitting, for no reason. What is predicted to take so much longer
+than a backend alone is run all the same. Nor is a backend alone the answer that was faster by less: who
 chooses compares it with the mix again.
 """
 _COMES_NEAR = 2.5
@@ -59,24 +58,16 @@ their kernels take in place, chosen or not.
 
 
 class Refined(NamedTuple):
-    """result: of what the searches found and was run, a backend alone among it, the fastest, at the costs
-    that are known now; its history has what each turn has predicted and seen. comparisons: one for each turn,
-    and one for each that was run once more. search_s: what searching again took. failed: why, by digest, of
-    the placements that failed as a whole.
+    """result: of what the searches found and was run the fastest mix, or a backend alone that was clearly
+    faster; at the costs that are known now. Its history has what each turn has predicted and seen.
+    comparisons: one for each turn, and one for each that was run once more. search_s: what searching again
+    took. failed: why, by digest, of the placements that failed as a whole.
     """
 
     result: SearchResult
     comparisons: tuple[Comparison, ...] = ()
     search_s: float = 0.0
     failed: Mapping[str, str] = MappingProxyType({})
-
-
-def _asked(search: Callable[[], SearchResult]) -> SearchResult | None:
-    """None for a beam that finds nothing at these costs."""
-    try:
-        return search()
-    except PlacementError:
-        return None
 
 
 def _settled(result: SearchResult, last: SearchResult | None, priced: Placement) -> SearchResult:
@@ -135,22 +126,22 @@ class Refinement:
         self._told: list[dict[str, Any]] = []
         """For the report."""
         self._first_ms: float | None = None
-        self._time_is_over: Callable[[], bool] = lambda: False
+        self._time_is_over: Callable[[int], bool] = lambda ran: False
 
     def refine(
         self,
         first: SearchResult,
-        search: Callable[[], SearchResult],
+        search: Callable[[], SearchResult | None],
         search_seen: Callable[[], SearchResult | None],
         turns: int = TURNS,
-        time_is_over: Callable[[], bool] = lambda: False,
+        time_is_over: Callable[[int], bool] = lambda ran: False,
     ) -> Refined:
         """Run `first`, search again, and so on, until what is found has been run or is predicted to gain next
         to nothing.
 
         search: the op level's, at the costs of the moment. search_seen: the same among what has been seen in
-        place; None where that is nothing to be run. It is asked first. turns: the most of them. time_is_over:
-        asked before each comparison; it stays so.
+        place, which is asked first. None: there is no answer. turns: the most of them. time_is_over: whether
+        nothing more is to be run, given how many comparisons there were.
         """
         self._time_is_over = time_is_over
         self._beside(first.placement)
@@ -158,40 +149,51 @@ class Refinement:
         following: SearchResult | None = first
         last: SearchResult | None = first
         search_s = 0.0
-        while following is not None and not time_is_over() and self._run(following.placement):
+        is_over = self._is_over()
+        while following is not None and not is_over and self._run(following.placement):
             found[following.placement.digest] = following
+            is_over = len(self._told) >= turns or self._is_over()
             start = clock.monotonic()
             following = last = None
-            if len(self._told) < turns:
-                following = self._promising(search_seen(), found, -_UNCERTAIN)
+            if not is_over:
+                following = self._promising(search_seen(), found)
             if following is None:
-                last = _asked(search)
-                promising = self._promising(last, found, _WORTH)
-                following = promising if len(self._told) < turns else None
+                last = search()
+                following = self._promising(last, found)
             search_s += clock.monotonic() - start
         comparisons, failed = tuple(self._comparisons), self._failed
         if not found:
             return Refined(first, comparisons, search_s, failed)
-        if following is not None and last is None:
-            last = _asked(search)  # the best of what was seen has not come to a run
+        if last is not None and last.placement.digest in self._relative:
+            found.setdefault(last.placement.digest, last)  # a backend alone
         result = found[self._fastest(found)]
         result = _settled(result, last, self._costs.priced(self._graph, result.placement))
         told = replace(result, history={"turns": self._told})
         return Refined(told, comparisons, search_s, failed)
 
+    def _is_over(self) -> bool:
+        return self._time_is_over(len(self._comparisons))
+
     def _promising(
-        self, answer: SearchResult | None, found: dict[str, SearchResult], worth: float
+        self, answer: SearchResult | None, found: Mapping[str, SearchResult]
     ) -> SearchResult | None:
-        """The answer, where it is worth a run. What has run already, a backend alone, is found as well."""
-        if answer is None:
+        """The answer, where it is worth a run: to be faster than the fastest that was found, and not clearly
+        slower than a backend alone.
+        """
+        if answer is None or answer.placement.digest in self._relative:
             return None
-        if answer.placement.digest in self._relative:
-            found.setdefault(answer.placement.digest, answer)
-            return None
-        best = min(found, key=self._relative.__getitem__)
-        best_ms = self._costs.priced(self._graph, found[best].placement).predicted_ms or math.inf
-        gain = 1.0 - (answer.placement.predicted_ms or 0.0) / best_ms
-        return answer if gain >= worth else None
+        fastest = found[min(found, key=self._relative.__getitem__)].placement
+        alone = [p for digest, p in self._as_found.items() if digest in self._relative]
+        limit_ms = min(
+            (1.0 - _WORTH) * self._takes_ms(fastest),
+            *((1.0 + _UNCERTAIN) * self._takes_ms(p) for p in alone),
+            math.inf,
+        )
+        return answer if (answer.placement.predicted_ms or 0.0) <= limit_ms else None
+
+    def _takes_ms(self, placement: Placement) -> float:
+        """At the costs that are known now."""
+        return self._costs.priced(self._graph, placement).predicted_ms or math.inf
 
     def _fastest(self, found: Collection[str]) -> str:
         """By digest; a mix, unless a backend alone was clearly faster."""
@@ -273,7 +275,7 @@ class Refinement:
         )
         if first is None or not predicted_ms or not anchor_ms or placement.digest == self._anchor.digest:
             return comparison, anchor
-        if first.value <= _SURPRISING * predicted_ms / anchor_ms or self._time_is_over():
+        if first.value <= _SURPRISING * predicted_ms / anchor_ms or self._is_over():
             return comparison, anchor
         again = self._ran(IN_PLACE_AGAIN, {MIX: placement, _ANCHOR: self._anchor})
         second = again.ratio(MIX, _ANCHOR)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
-from itertools import count
 
 from collage_core import clock
 from collage_core.backend import BackendKind
@@ -25,6 +24,7 @@ from collage_core.measuring.libraries import find_candidates, offering
 from collage_core.measuring.priors import keep_priors, known_priors
 from collage_core.measuring.trials import Trials
 from collage_core.pipeline.aim import Aim
+from collage_core.pipeline.answers import Answers
 from collage_core.pipeline.best import BestSoFar
 from collage_core.pipeline.found import Found
 from collage_core.pipeline.memory import Memory, costs_digest, memory_key
@@ -35,7 +35,7 @@ from collage_core.pipeline.rounding import WithinLimit
 from collage_core.pipeline.runner import Runner
 from collage_core.pipeline.singles import Looking, measure_singles, priced, single, singles_beside
 from collage_core.placement import VIEW, Placement
-from collage_core.search.searcher import Searcher, SearchResult, SearchTask
+from collage_core.search.searcher import Searcher, SearchTask
 
 __all__ = ["run"]
 
@@ -76,6 +76,7 @@ class _Steps:
             offer = offering(aim.machine, aim.workspace.graph, found.taken, aim.constraints)
             self._within = WithinLimit(aim, aim.limit, found.known, offer)
         self._runner = Runner(aim, found, self._within)
+        self._answers = Answers(found, self._within)
 
     def all(self, searcher: Searcher | None, seed: int) -> Optimization:
         found, runs = self._found, self._effort.runs
@@ -223,7 +224,7 @@ class _Steps:
         if self._within is not None:
             self._within.begin(is_recalled=found.recalled is not None)
         measure_singles(usable, known)
-        found.op_level = self._next_answer()
+        found.op_level = self._answers.next()
         if found.recalled is None:
             found.singles = found.sooner_ran(singles_beside(found.op_level.placement, usable, known))
             if self._within is not None:
@@ -231,25 +232,8 @@ class _Steps:
         found.memory.singles, found.memory.failed = found.singles, dict(found.failed)
         found.search_s = clock.monotonic() - start - (known.costs.measure_s - measured_s)
 
-    def _next_answer(self, search: Callable[[], SearchResult] | None = None) -> SearchResult:
-        """Of the op level's search, or of another: what it answered before at this place, or now."""
-        found, number = self._found, len(self._found.memory.searches)
-        if found.recalled is not None and number < len(found.recalled.searches):
-            answer = found.recalled.searches[number]
-            if self._within is not None:
-                self._within.recall(answer.placement)
-        else:
-            answer = (search or (self._within or self._known).search)()
-        found.memory.searches.append(answer)
-        return answer
-
-    def _next_of_seen(self) -> SearchResult | None:
-        """The same of the search among what was seen in place; None where that breaks the error's limit."""
-        answer = self._next_answer(self._known.search_seen)
-        return answer if self._within is None or self._within.holds(answer.placement) else None
-
     def _refine(self) -> None:
-        found, effort, recalled, turns = self._found, self._effort, self._found.recalled, count()
+        found, effort, recalled = self._found, self._effort, self._found.recalled
         assert found.op_level is not None
         refinement = Refinement(
             self._aim.workspace.graph,
@@ -260,21 +244,19 @@ class _Steps:
         )
         refined = refinement.refine(
             found.op_level,
-            self._next_answer,
-            self._next_of_seen,
+            self._answers.next_if_any,
+            self._answers.of_seen,
             effort.turns,
             # As many comparisons as the one that is recalled had time for.
-            time_is_over=lambda: (
-                self._budget.is_over(effort.in_place_share)
-                if recalled is None
-                else next(turns) >= recalled.turns
+            time_is_over=lambda ran: (
+                self._budget.is_over(effort.in_place_share) if recalled is None else ran >= recalled.turns
             ),
         )
         found.op_level, found.memory.turns = refined.result, len(refined.comparisons)
         found.search_s += refined.search_s
         if found.is_wrongly_rounded:
             self._known.rounds = False  # of which of its groups that was nobody knows
-            found.op_level = self._next_answer()
+            found.op_level = self._answers.next()
         if recalled is None:
             found.memory.singles_after = tuple(self._single_after(s) for s in found.singles)
         else:
@@ -348,7 +330,7 @@ class _Steps:
     def _prove_unrounded(self, late: Collection[str]) -> Proof:
         """The same with what is found where nothing is rounded."""
         found, self._known.rounds = self._found, False
-        found.op_level, found.second_level = self._next_answer(), None
+        found.op_level, found.second_level = self._answers.next(), None
         found.singles = tuple(self._single_after(s) for s in found.singles)
         self._remember_costs()
         return self._beside_left_out(self._prove(late))

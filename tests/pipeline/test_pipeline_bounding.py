@@ -22,7 +22,7 @@ from collage_core.ir import Graph, Subgraph, from_model
 from collage_core.measuring import calibration
 from collage_core.measuring.bounding import search_placement
 from collage_core.measuring.costing import Costs
-from collage_core.measuring.in_place import InPlace, kernel_key
+from collage_core.measuring.in_place import kernel_key
 from collage_core.pipeline.singles import measure_singles, single
 from collage_core.search import OpLevelSearch
 from collage_core.search.searcher import SearchResult, SearchTask
@@ -30,9 +30,6 @@ from collage_core.search.searcher import SearchResult, SearchTask
 pytestmark = pytest.mark.ci
 
 _PROBLEMS, _ORDINARY = 500, 75
-
-_TWO_NODES = """<ir_version: 10, opset_import: ["": 20]>
-g (float[8] x) => (float[8] y) { [heavy] z = Relu(x)  [light] y = Neg(z) }"""
 
 _SEEDS = [
     pytest.param(range(_ORDINARY), id="some"),
@@ -243,42 +240,28 @@ def test_what_needs_little_to_be_the_best_is_measured_before_what_may_be_anythin
 
 
 def test_what_may_gain_the_most_is_measured_first() -> None:
-    """Green is guessed to take longer than red: a third on the heavy node, 1 % on the other."""
-    graph = from_model(onnx.parser.parse_model(_TWO_NODES))
-    alone = [Subgraph(graph, [n.id]) for n in graph.nodes]
-    guesses_ms = {("red", 0): 10.0, ("green", 0): 13.0, ("red", 1): 0.1, ("green", 1): 0.101}
-    candidates = {(b, i): Candidate(alone[i], b, plain_variant(alone[i]), "pattern") for b, i in guesses_ms}
-    of_key = {c.kernel_key: where for where, c in candidates.items()}
-    problem = Problem(
-        CandidateSet(graph, TARGET, tuple(candidates.values()), {}, KINDS),
-        Costs({key: record_of(guesses_ms[where]) for key, where in of_key.items()}, {}),
-        lambda: 1.0,
-    )
+    """Green is guessed to take longer than red everywhere: 1 % on the light node, a third on the others."""
+    ops = {"heaviest": "Relu", "heavier": "Neg", "heavy": "Abs", "light": "Exp"}
+    weights_ms = dict(zip(ops, (100.0, 3.5, 1.8, 0.1), strict=True))
+    chain = " ".join(f"[{n}] {n} = {op}({x})" for (n, op), x in zip(ops.items(), ("x", *ops), strict=False))
+    text = f'<ir_version: 10, opset_import: ["": 20]> g (float[8] x) => (float[8] light) {{ {chain} }}'
+    graph = from_model(onnx.parser.parse_model(text))
+    offered, guesses_ms = [], {}
+    for node in reversed(graph.nodes):
+        alone = Subgraph(graph, [node.id])
+        for backend, factor in (("red", 1.0), ("green", 1.01 if node.name == "light" else 1.3)):
+            offered.append(Candidate(alone, backend, plain_variant(alone), "pattern"))
+            guesses_ms[offered[-1].kernel_key] = factor * weights_ms[node.name]
+    truth = Costs({key: record_of(ms) for key, ms in guesses_ms.items()}, {})
+    problem = Problem(CandidateSet(graph, TARGET, tuple(offered), {}, KINDS), truth, lambda: 1.0)
     with problem.known() as known:
-        bounds: Any = Bounds(dict.fromkeys(of_key, 0.0), {}, {k: guesses_ms[w] for k, w in of_key.items()})
+        bounds: Any = Bounds(dict.fromkeys(guesses_ms, 0.0), {}, guesses_ms)
         known.estimates = bounds
         known.search()
-    order = [of_key[key] for key in problem.recorded.kernels]
-    assert {*order[:2]} == {("red", 0), ("red", 1)}
-    assert order[2:] == [("green", 0), ("green", 1)]
-
-
-def test_of_what_was_seen_in_place_the_best_is_no_whole() -> None:
-    """Green's kernels were seen, and the whole by blue, which is the best of all. Red's neg was not."""
-    graph = from_model(onnx.parser.parse_model(_TWO_NODES))
-    whole = Subgraph(graph, graph.all_nodes)
-    parts = [(b, Subgraph(graph, [n.id])) for n in graph.nodes for b in ("red", "green")]
-    costs_ms = dict(zip([*parts, ("blue", whole)], (1.0, 2.0, 0.1, 3.0, 1.5), strict=True))
-    candidates = {c: Candidate(c[1], c[0], plain_variant(c[1]), "pattern") for c in costs_ms}
-    truth = Costs({candidates[c].kernel_key: record_of(ms) for c, ms in costs_ms.items()}, {})
-    problem = Problem(CandidateSet(graph, TARGET, tuple(candidates.values()), {}, KINDS), truth, lambda: 1.0)
-    with problem.known() as known:
-        known.ledger.measure_all()
-        first = known.search_seen()
-        assert {g.backend for g in first.placement.groups} == {"red"}, "nothing was seen: the best of all"
-        in_place_ms = {candidates[c].kernel_key: ms for c, ms in costs_ms.items() if c != parts[2]}
-        known.costs.in_place = InPlace(in_place_ms)
-        assert [g.backend for g in known.search_seen().placement.groups] == ["red", "green"]
+    name_of = {c.kernel_key: (c.backend, c.subgraph.nodes[0].name) for c in offered}
+    order = [name_of[key] for key in problem.recorded.kernels]
+    assert {backend for backend, _ in order[:4]} == {"red"}
+    assert order[4:] == [("green", name) for name in ops]
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 5])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _PLACEMENT = Placement((), (), Target("cpu", 1), 2.0)
 _MEMORY = Memory(
-    [SearchResult(_PLACEMENT, Solution((), 2.0, False, 1.5, "manual", 7)), SearchResult(_PLACEMENT)],
+    [SearchResult(_PLACEMENT, Solution((), 2.0, False, 1.5, "manual", 7)), SearchResult(_PLACEMENT), None],
     (Single("a", _PLACEMENT, alone=True),),
     (Single("a", None, alone=False, reason="it crashed"),),
     2,
@@ -47,7 +47,10 @@ def test_it_is_recalled_as_it_was() -> None:
     recalled = Memory.of_record(_MEMORY.to_record())
     assert recalled is not None
     assert replace(recalled, searches=[]) == replace(_MEMORY, searches=[])
-    first, second = recalled.searches
+    first, second, third = recalled.searches
+    assert first is not None
+    assert second is not None
+    assert third is None
     assert first.placement == second.placement == _PLACEMENT
     assert first.solution is not None
     assert (first.solution.lower_bound_ms, first.solution.states) == (1.5, 7)
