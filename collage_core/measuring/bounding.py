@@ -22,7 +22,7 @@ from collage_core.backend import BackendKind
 from collage_core.candidates import Candidate, CandidateSet
 from collage_core.errors import PlacementError
 from collage_core.measuring.costing import Converter, Costs
-from collage_core.measuring.estimates import Estimates
+from collage_core.measuring.estimates import Estimates, Hope, as_likely
 from collage_core.measuring.in_place import KernelKey, conversion_key, kernel_key
 from collage_core.measuring.ledger import Ledger
 from collage_core.placement import VIEW, Placement
@@ -36,8 +36,6 @@ _MEASURING = "measuring what the best placements would use"
 """The phase, where nobody says otherwise."""
 _AT_A_TIME = 16
 """So many kernels are measured when time is over, before it is looked at whether there is an answer."""
-_Place = tuple[object, ...]
-
 _HOPES = ((0.6, 0.02), (0.6, 0.01), (0.6, 0.005), (0.9, 0.0), (0.8, 0.0))
 """Factors on guesses, one after the other, of kernels that this makes faster by at least such a share of the
 whole. Heavy kernels come first: they take no longer to measure, and may bring the most. Then comes what
@@ -45,6 +43,9 @@ guesses are mostly off by, before what only a bound does not rule out.
 """
 _NEAR = 0.9
 """Only when the bound has come so near to the best that is known, that best is asked for again."""
+
+_Place = tuple[object, ...]
+"""See `_place`."""
 
 
 def search_placement(
@@ -198,10 +199,10 @@ class Known:
         backends: Sequence[str] | None = None,
         allowed: Callable[[Candidate], bool] = lambda candidate: True,
         *,
-        hoped_ms: Callable[[float], float] = lambda likely_ms: likely_ms,
+        hoped_ms: Hope = as_likely,
     ) -> SearchResult:
         """What is most likely the best placement, measured or not; parts without a record have no cost.
-        hoped_ms: what a kernel without a record is taken to cost, given what it most likely does.
+        hoped_ms: of kernels without a record.
         """
         candidates = self._searched
         candidates = replace(candidates, candidates=tuple(filter(allowed, candidates.candidates)))
@@ -225,11 +226,11 @@ class Known:
         the best one, were some of what is unmeasured faster than it is guessed to be.
         """
         with suppress(PlacementError):  # the search itself says which node nobody can run
-            whole_ms = self._measure_guessed(backends, lambda likely_ms: likely_ms)
+            whole_ms = self._measure_guessed(backends, as_likely)
             for factor, share in _HOPES:
                 self._measure_guessed(backends, partial(_hoped_ms, factor, share * whole_ms))
 
-    def _measure_guessed(self, backends: Sequence[str] | None, hoped_ms: Callable[[float], float]) -> float:
+    def _measure_guessed(self, backends: Sequence[str] | None, hoped_ms: Hope) -> float:
         """Until the best placement at these has been measured, or time is over. It takes so many ms."""
         guessed_ms = 0.0
         while not self.ledger.time_is_over:

@@ -28,7 +28,10 @@ from collage_core.measuring.in_place import KernelKey
 from collage_core.placement import VIEW
 from collage_core.search.formulate import ConversionKey
 
-__all__ = ["Estimates"]
+__all__ = ["Estimates", "Hope", "as_likely"]
+
+Hope = Callable[[float], float]
+"""What a kernel that nobody has measured is taken to cost in ms, given what it most likely does."""
 
 _FEWER_PRODUCTS = 5.0
 """So many times as fast as its products alone allow may a convolution be: Winograd's algorithm does with 64
@@ -85,6 +88,11 @@ class _Kernel:
     near: _Kind
     is_rounded: bool
     parts: tuple[tuple[KernelKey, ...], ...]
+
+
+def as_likely(likely_ms: float) -> float:
+    """No hope (`Hope`) beyond that."""
+    return likely_ms
 
 
 class Estimates:
@@ -144,12 +152,7 @@ class Estimates:
         self._least_ms = {}
         self._put(costs, converters, lambda kernel: self._bound_ms(kernel.key, costs, hopeful))
 
-    def guess(
-        self,
-        costs: Costs,
-        converters: Iterable[Converter],
-        hoped_ms: Callable[[float], float] = lambda likely_ms: likely_ms,
-    ) -> None:
+    def guess(self, costs: Costs, converters: Iterable[Converter], hoped_ms: Hope = as_likely) -> None:
         """The same with what they most likely cost, or with what kernels are hoped to cost, given that."""
         self._draw(costs)
         self._put(costs, converters, lambda kernel: hoped_ms(self._likely_ms(kernel)))

@@ -15,6 +15,7 @@ from collage_core.backend import BackendKind
 from collage_core.candidates import ALL_TAKEN, Candidate, CandidateSet
 from collage_core.ir import Subgraph, from_model
 from collage_core.measuring.bounding import Known
+from collage_core.measuring.estimates import Hope, as_likely
 from collage_core.pipeline.proof import Single
 from collage_core.pipeline.singles import Looking, far_of, single
 from collage_core.placement import Group
@@ -55,7 +56,7 @@ class _Told(Known):
         backends: Sequence[str] | None = None,
         allowed: Callable[[Candidate], bool] = lambda candidate: True,
         *,
-        hoped_ms: Callable[[float], float] = lambda likely_ms: likely_ms,
+        hoped_ms: Hope = as_likely,
     ) -> SearchResult:
         whole = not any(allowed(c) for c in self.candidates.candidates if c.origin != ALL_TAKEN)
         answer = self.answers[whole, tuple(backends or ())]

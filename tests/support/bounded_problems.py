@@ -21,6 +21,7 @@ from collage_core.formats import Format, channels_last
 from collage_core.ir import Graph, Subgraph, TensorType, from_model
 from collage_core.measuring.bounding import Known, search_placement
 from collage_core.measuring.costing import Converter, Costs
+from collage_core.measuring.estimates import Hope, as_likely
 from collage_core.measuring.in_place import KernelKey, conversion_key, kernel_key
 from collage_core.placement import Placement
 from collage_core.search import OpLevelSearch
@@ -77,12 +78,7 @@ class Bounds:
         costs.kernel_bounds_ms = {k: ms for k, ms in self.kernels_ms.items() if k not in costs.kernels}
         costs.converter_bounds_ms = {c: self.converters_ms[c] for c in converters}
 
-    def guess(
-        self,
-        costs: Costs,
-        converters: Iterable[Converter],
-        hoped_ms: Callable[[float], float] = lambda likely_ms: likely_ms,
-    ) -> None:
+    def guess(self, costs: Costs, converters: Iterable[Converter], hoped_ms: Hope = as_likely) -> None:
         self.bound(costs, converters)
         guesses_ms = {k: hoped_ms(ms) for k, ms in self.guesses_ms.items()}
         costs.kernel_bounds_ms = {k: ms for k, ms in guesses_ms.items() if k not in costs.kernels}

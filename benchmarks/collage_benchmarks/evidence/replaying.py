@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from collage_benchmarks.recorded import RecordedCosts, measuring_s, recorded_ledger
@@ -27,7 +27,7 @@ from collage_core.errors import CollageError
 from collage_core.measuring.bounding import Known, search_placement
 from collage_core.measuring.calibration import calibrate
 from collage_core.measuring.costing import Converter, Costs
-from collage_core.measuring.estimates import Estimates
+from collage_core.measuring.estimates import Estimates, Hope, as_likely
 from collage_core.measuring.known_costs import KnownCosts, look_up
 from collage_core.measuring.machine import Machine
 from collage_core.measuring.priors import brought_priors
@@ -65,16 +65,11 @@ class _Informed(Estimates):
         super().bound(costs, converters, hopeful=hopeful)
         self._know(costs, lambda ms: self._share * ms)
 
-    def guess(
-        self,
-        costs: Costs,
-        converters: Iterable[Converter],
-        hoped_ms: Callable[[float], float] = lambda likely_ms: likely_ms,
-    ) -> None:
+    def guess(self, costs: Costs, converters: Iterable[Converter], hoped_ms: Hope = as_likely) -> None:
         super().guess(costs, converters, hoped_ms)
         self._know(costs, hoped_ms)
 
-    def _know(self, costs: Costs, taken_ms: Callable[[float], float]) -> None:
+    def _know(self, costs: Costs, taken_ms: Hope) -> None:
         known = {k: taken_ms(self._truth[k]) for k in costs.kernel_bounds_ms if k in self._truth}
         costs.kernel_bounds_ms |= known
 
