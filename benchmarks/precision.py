@@ -80,7 +80,7 @@ def _measured(network: str, args: argparse.Namespace) -> dict[str, Any]:
         with CostDatabase(args.costs) as database, Workspace(graph) as workspace:
             machine = Machine.of(database, target=rounding)
             with closing(HeldOut(machine, workspace, samples)) as held_out:
-                errors = {way: held_out.error_of(o.placement) for way, o in found.items()}
+                errors = {way: held_out.error_of(o.placement).worst for way, o in found.items()}
             result = benchmark(
                 machine,
                 graph,

@@ -6,6 +6,8 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from statistics import median
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,11 +31,25 @@ from collage_core.runtime.session import answers_of, save_arrays
 from collage_core.target import Target
 from collage_core.worker import RemoteError, Worker
 
-__all__ = ["HELD_OUT", "HeldOut", "held_out_environment"]
+__all__ = ["HELD_OUT", "HeldOut", "Off", "held_out_environment", "of_others"]
 
 HELD_OUT = "held out"
 """Kind of the records of these errors."""
 _BUILD_LIMIT_S, _LEAST_LIMIT_S = 600.0, 10.0
+_OF_OTHERS = "of_others"
+_SPREADS = 3.5
+"""So many standard deviations from the middle lies what a hundred further inputs hold, mostly: were errors
+log-normal, in 83 of 100 cases, known from 17 inputs. The worst of five holds on a hundred others in 11 to 24.
+"""
+
+
+class Off(NamedTuple):
+    """How far a placement is off from the reference. worst: on the inputs that it was run on. of_others: what
+    a hundred others are likely to hold, where those were made up and no metric counts; else the worst, too.
+    """
+
+    worst: float
+    of_others: float
 
 
 class HeldOut:
@@ -59,7 +75,7 @@ class HeldOut:
         random = random_values(workspace.graph)
         self._outputs = tuple(v for v in workspace.graph.outputs if v not in random)
         self._folder = TemporaryFolder()
-        self._known: dict[str, float] = {}
+        self._known: dict[str, Off] = {}
 
     def close(self) -> None:
         self._folder.remove()
@@ -73,33 +89,34 @@ class HeldOut:
         if self.metric is None:
             return
         right = [self._workspace.expected_outputs()] * (1 + len(self))
-        if (error := self._error(right, right)) > most:
-            raise InputError(f"metric {self.metric.name}: {error:g} for equal answers is more than {most:g}")
+        if (off := self._off(right, right)).worst > most:
+            told = f"{off.worst:g} for equal answers is more than {most:g}"
+            raise InputError(f"metric {self.metric.name}: {told}")
 
-    def known_error_of(self, placement: Placement) -> float | None:
+    def known_error_of(self, placement: Placement) -> Off | None:
         """As `error_of`, where it has been run before; None where it has not."""
         if placement.digest not in self._known:
             record = self._machine.database.get(self._key(placement))
             if record is None:
                 return None
-            self._known[placement.digest] = _error_told(record)
+            self._known[placement.digest] = _told(record)
         return self._known[placement.digest]
 
-    def error_of(self, placement: Placement, limit_s: float = math.inf) -> float:
-        """How far it is off from the reference; inf where it does not run, not within the limit, or there is
-        no time. What was found before is looked up.
+    def error_of(self, placement: Placement, limit_s: float = math.inf) -> Off:
+        """How far it is off; inf where it does not run, not within the limit, or there is no time. What was
+        found before is looked up.
 
         InputError names a sample that somebody gave and the reference cannot run, and a metric that fails.
         """
         if (known := self.known_error_of(placement)) is not None:
             return known
         if limit_s <= 0.0:
-            return math.inf
+            return _UNKNOWN
         record = self._measured(placement, min(max(limit_s, _LEAST_LIMIT_S), _BUILD_LIMIT_S))
         if record is None:
-            return math.inf
+            return _UNKNOWN
         self._machine.database.put(self._key(placement), record)
-        self._known[placement.digest] = _error_told(record)
+        self._known[placement.digest] = _told(record)
         return self._known[placement.digest]
 
     def _measured(self, placement: Placement, limit_s: float) -> CostRecord | None:
@@ -120,22 +137,23 @@ class HeldOut:
         except WorkerError as error:
             self._machine.progress.note(f"held-out inputs: {error}")
             return None
-        off = self._error(answers, list(expected.values()))
-        if off < math.inf:
-            return CostRecord("ok", error=off)
+        off = self._off(answers, list(expected.values()))
+        if off.worst < math.inf:
+            return CostRecord("ok", error=off.worst, details={_OF_OTHERS: off.of_others})
         return CostRecord("wrong", reason="an answer that cannot be compared with the reference's")
 
-    def _error(
-        self, answers: Sequence[Mapping[str, Array]], expected: Sequence[Mapping[str, Array]]
-    ) -> float:
+    def _off(self, answers: Sequence[Mapping[str, Array]], expected: Sequence[Mapping[str, Array]]) -> Off:
         """Of answers to each of the inputs."""
         if self.metric is None:
             pairs = zip(answers, expected, strict=True)
-            return max((largest_error(a[v], e[v]) for a, e in pairs for v in self._outputs), default=0.0)
+            errors = [max((largest_error(a[v], e[v]) for v in self._outputs), default=0.0) for a, e in pairs]
+            worst = max(errors, default=0.0)
+            return Off(worst, of_others(errors) if self.is_made_up else worst)
         found, right = (
             {v: np.stack([a[v] for a in of]) for v in self._outputs} for of in (answers, expected)
         )
-        return self.metric(found, right)
+        error = self.metric(found, right)
+        return Off(error, error)
 
     @cached_property
     def _files(self) -> list[str]:
@@ -185,5 +203,24 @@ def held_out_environment(target: Target, registry: Registry | None = None) -> di
     return {**end_to_end_environment(target, registry), **reference_environment()}
 
 
-def _error_told(record: CostRecord) -> float:
-    return math.inf if record.error is None else record.error
+_UNKNOWN = Off(math.inf, math.inf)
+
+
+def _told(record: CostRecord) -> Off:
+    if record.error is None:
+        return _UNKNOWN
+    of_others: Any = record.details.get(_OF_OTHERS, record.error)
+    return Off(record.error, float(of_others))
+
+
+def of_others(errors: Sequence[float]) -> float:
+    """What a hundred other inputs are likely to hold, given what some are off by: so many standard
+    deviations above the middle one, by those above it. Rounding is amplified by many factors on its way, so
+    errors are about log-normal; those of lucky inputs say nothing of the worst.
+    """
+    worst, middle = max(errors, default=0.0), median(errors) if errors else 0.0
+    if not 0.0 < middle <= worst < math.inf:
+        return worst
+    above = [math.log(error / middle) for error in errors if error > middle]
+    spread = math.sqrt(math.fsum(a * a for a in above) / max(1.0, (len(errors) - 1) / 2))
+    return max(worst, middle * math.exp(_SPREADS * spread))

@@ -15,6 +15,7 @@ from collage_core.costs.recording import reference_environment, reference_worker
 from collage_core.errors import PlacementError, WorkerError
 from collage_core.ir import NodeSet, Subgraph
 from collage_core.measuring.bounding import Known
+from collage_core.measuring.held_out import Off
 from collage_core.measuring.in_place import kernel_key
 from collage_core.pipeline.aim import Aim
 from collage_core.pipeline.error_limit import ErrorLimit, Spent, Tried
@@ -37,14 +38,10 @@ ROUNDING = "rounding"
 
 _TRIES = 5
 """So often is what was found tried on held-out inputs."""
-_MARGIN = 0.75
-"""Of the error that is allowed, what is aimed for: what adds up in theory does so about, and of several
-inputs the worst counts.
+_FIRST, _MARGIN = 0.5, 0.9
+"""Of the error that is allowed, what is aimed for at first, by what was weighed on one input, where the worst
+of many counts; and once it was seen what that comes to on them.
 """
-_OF_MADE_UP = 0.85
-"""Of the error that is allowed, what a few inputs that nobody gave may show: others are worse."""
-_SPLITS = (_MARGIN, 0.5)
-"""The same where a graph falls into two parts, of which there are to be some in case."""
 _NEAR = 0.7
 """From so much of it on, no more is to be had."""
 _IN_A_JUMP = 0.25
@@ -74,7 +71,6 @@ class WithinLimit:
     ) -> None:
         self._aim, self._limit, self._known, self._offer = aim, limit, known, offer
         self._machine, self._workspace = aim.machine, aim.workspace
-        self._most = limit.most * (_OF_MADE_UP if limit.held_out.is_made_up else 1.0)
         self._squared: dict[Site, float] | None = None
         self._has_answered = False
         self.tried: dict[str, Tried] = {}
@@ -87,40 +83,49 @@ class WithinLimit:
         if not is_recalled:
             # What a metric of somebody's makes of errors nobody knows: of all that might be rounded, a share.
             metric = self._limit.held_out.metric
-            whole = math.sqrt(self._added_up(self._sites())) if metric else self._most
-            for share in _SPLITS:
-                self._split((share * whole) ** 2)
+            whole = math.sqrt(self._added_up(self._sites())) if metric else self._limit.most
+            self._split((_FIRST * whole) ** 2)
 
     def search(self) -> SearchResult:
         """The fastest that is known to hold the limit."""
-        known, most = self._known, self._most
+        known, most = self._known, self._limit.most
         if not known.rounds:  # nothing was found to hold it, or what was has failed as a whole
             known.penalties = None
             return self._found()
         # What is tried later is what was found at other costs, at the same price.
         metric = self._limit.held_out.metric
         aims = not self._has_answered and metric is None
-        result = self._within((_MARGIN * most) ** 2) if aims else self._found()
+        result = self._within((_FIRST * most) ** 2) if aims else self._found()
         held: tuple[SearchResult, Penalties | None] | None = None
+        holds, breaks = 0.0, math.inf  # squared errors, as they were weighed
         seen = set()
         for _ in range(_TRIES):
             if result is None or result.placement.digest in seen:
                 break
             seen.add(result.placement.digest)
-            error = self._error_of(result.placement)
-            if (tried := self.tried.get(result.placement.digest)) is not None and error < math.inf:
-                self.tried[result.placement.digest] = tried._replace(held_out_error=error)
+            off, weighed = self._off(result.placement), self._squared_error_of(result.placement)
+            if (tried := self.tried.get(result.placement.digest)) is not None and off.worst < math.inf:
+                self.tried[result.placement.digest] = tried._replace(held_out_error=off.worst)
+            error = off.of_others
             if error <= most:
+                holds = max(holds, weighed)
                 if held is None or _ms(result) < _ms(held[0]):
                     held = result, known.penalties
                 if self._has_answered or known.penalties is None or error > _NEAR * most or not error:
                     break
+            else:
+                breaks = min(breaks, weighed)
             if self._is_over() and len(seen) > 1:
                 break
             share = _MARGIN * most / error if error < math.inf else _IF_NOTHING_IS_LEFT
             if metric is not None:  # it may jump: one sample more, or one less
                 share = max(share, _IN_A_JUMP)
-            result = self._within(share**2 * self._squared_error_of(result.placement))
+            limit = share**2 * weighed
+            if holds < breaks <= limit:  # weights are off by other factors in each placement
+                limit = math.sqrt(holds * breaks)
+            if error > most:
+                self._split(limit)
+            result = self._within(limit)
         self._has_answered = True
         if held is None:
             allowed = f"{self._limit.most:g}"
@@ -190,14 +195,15 @@ class WithinLimit:
 
     def holds(self, placement: Placement) -> bool:
         """Whether it holds the limit, as far as there is time to see that."""
-        return self._error_of(placement) <= self._most
+        return self._off(placement).of_others <= self._limit.most
 
     def spent(self, placement: Placement) -> Spent:
         """As far as it is known; nothing is run."""
         known, held_out = self._squared, self._limit.held_out
         if known is None and (told := _squared_of(self._machine.database.get(self._key()))):
             known = filled_in(list(self._sites()), told)
-        error = held_out.known_error_of(placement)
+        off = held_out.known_error_of(placement)
+        error = None if off is None else off.worst
         metric = None if held_out.metric is None else held_out.metric.name
         tried = tuple(sorted(self.tried.values(), key=lambda t: t[:2]))
         return Spent(self._limit.most, error, len(held_out), known or {}, held_out.is_made_up, metric, tried)
@@ -209,10 +215,10 @@ class WithinLimit:
     def _sites_of(self, placement: Placement) -> frozenset[Site]:
         return sites_of(self._known.candidates.graph, placement)
 
-    def _error_of(self, placement: Placement) -> float:
+    def _off(self, placement: Placement) -> Off:
         """inf where there is no time to see it."""
         if not self._sites_of(placement):
-            return 0.0
+            return Off(0.0, 0.0)
         return self._limit.held_out.error_of(placement, self._aim.budget.left_s())
 
     def _within(self, limit: float) -> SearchResult | None:
