@@ -101,7 +101,7 @@ QUICK = Effort(
     confirms=False,
     most_standing=None,
     behind=1.15,
-    far=1.75,
+    far=1.5,
     patience=0.1,
 )
 _NORMAL = Plan(
