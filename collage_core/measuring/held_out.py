@@ -7,10 +7,11 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from collage_core import clock
 from collage_core.costs.check import largest_error
 from collage_core.costs.host import named_variables
 from collage_core.costs.lock import measuring_lock
@@ -36,7 +37,11 @@ __all__ = ["HELD_OUT", "HeldOut", "Off", "held_out_environment", "of_others"]
 HELD_OUT = "held out"
 """Kind of the records of these errors."""
 _BUILD_LIMIT_S, _LEAST_LIMIT_S = 600.0, 10.0
-_OF_OTHERS = "of_others"
+_OF_OTHERS, _SAMPLES = "of_others", "samples"
+_FEWEST, _REFERENCE_SHARE, _REFERENCE_S = 4, 0.25, 30.0
+"""Of made-up samples so many are run at least, and further ones while the reference has taken no more than
+such a share of the time, or so many seconds.
+"""
 _SPREADS = 3.5
 """So many standard deviations from the middle lies what a hundred further inputs hold, mostly: were errors
 log-normal, in 83 of 100 cases, known from 17 inputs. The worst of five holds on a hundred others in 11 to 24.
@@ -46,10 +51,12 @@ log-normal, in 83 of 100 cases, known from 17 inputs. The worst of five holds on
 class Off(NamedTuple):
     """How far a placement is off from the reference. worst: on the inputs that it was run on. of_others: what
     a hundred others are likely to hold, where those were made up and no metric counts; else the worst, too.
+    samples: how many of them were held out.
     """
 
     worst: float
     of_others: float
+    samples: int = 0
 
 
 class HeldOut:
@@ -76,6 +83,7 @@ class HeldOut:
         self._outputs = tuple(v for v in workspace.graph.outputs if v not in random)
         self._folder = TemporaryFolder()
         self._known: dict[str, Off] = {}
+        self._answers: dict[int, dict[str, Array]] = {}
 
     def close(self) -> None:
         self._folder.remove()
@@ -122,7 +130,7 @@ class HeldOut:
     def _measured(self, placement: Placement, limit_s: float) -> CostRecord | None:
         """None where nothing was shown: another time it may run."""
         self._machine.progress.phase("running held-out inputs")
-        expected = self._expected
+        expected = self._expected(limit_s)
         registry = self._machine.registry
         variables = named_variables(registry.available(placement.backends()), placement.target)
         arguments = self._workspace.graph_folder, placement, [self._files[i] for i in expected]
@@ -139,7 +147,8 @@ class HeldOut:
             return None
         off = self._off(answers, list(expected.values()))
         if off.worst < math.inf:
-            return CostRecord("ok", error=off.worst, details={_OF_OTHERS: off.of_others})
+            told: dict[str, object] = {_OF_OTHERS: off.of_others, _SAMPLES: off.samples}
+            return CostRecord("ok", error=off.worst, details=told)
         return CostRecord("wrong", reason="an answer that cannot be compared with the reference's")
 
     def _off(self, answers: Sequence[Mapping[str, Array]], expected: Sequence[Mapping[str, Array]]) -> Off:
@@ -148,12 +157,12 @@ class HeldOut:
             pairs = zip(answers, expected, strict=True)
             errors = [max((largest_error(a[v], e[v]) for v in self._outputs), default=0.0) for a, e in pairs]
             worst = max(errors, default=0.0)
-            return Off(worst, of_others(errors) if self.is_made_up else worst)
+            return Off(worst, of_others(errors) if self.is_made_up else worst, len(errors) - 1)
         found, right = (
             {v: np.stack([a[v] for a in of]) for v in self._outputs} for of in (answers, expected)
         )
         error = self.metric(found, right)
-        return Off(error, error)
+        return Off(error, error, len(answers) - 1)
 
     @cached_property
     def _files(self) -> list[str]:
@@ -165,18 +174,23 @@ class HeldOut:
             files.append(str(path))
         return files
 
-    @cached_property
-    def _expected(self) -> dict[int, dict[str, Array]]:
+    def _expected(self, limit_s: float) -> dict[int, dict[str, Array]]:
         """The reference's answers, by the number of the file."""
+        if self._answers:
+            return self._answers
         found = {0: self._workspace.expected_outputs()}
         folder = self._workspace.graph_folder
+        start, limit_s = clock.monotonic(), min(_REFERENCE_SHARE * limit_s, _REFERENCE_S)
         with reference_worker() as worker:
             for i, sample in enumerate(self._samples, 1):
+                if self.is_made_up and i > _FEWEST and clock.monotonic() - start > limit_s:
+                    break
                 try:
                     found[i] = reference_values(folder, sample, worker=worker)
                 except RemoteError as error:
                     if not self.is_made_up:
                         raise InputError(f"calibration: sample {i} cannot be run: {error}") from None
+        self._answers = found
         return found
 
     @cached_property
@@ -209,8 +223,8 @@ _UNKNOWN = Off(math.inf, math.inf)
 def _told(record: CostRecord) -> Off:
     if record.error is None:
         return _UNKNOWN
-    of_others: Any = record.details.get(_OF_OTHERS, record.error)
-    return Off(record.error, float(of_others))
+    others, samples = record.details.get(_OF_OTHERS, record.error), record.details.get(_SAMPLES, 0)
+    return Off(record.error, float(str(others)), int(str(samples)))
 
 
 def of_others(errors: Sequence[float]) -> float:

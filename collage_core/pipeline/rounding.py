@@ -203,10 +203,11 @@ class WithinLimit:
         if known is None and (told := _squared_of(self._machine.database.get(self._key()))):
             known = filled_in(list(self._sites()), told)
         off = held_out.known_error_of(placement)
-        error = None if off is None else off.worst
+        error, samples = (None, 0) if off is None else (off.worst, off.samples)
         metric = None if held_out.metric is None else held_out.metric.name
         tried = tuple(sorted(self.tried.values(), key=lambda t: t[:2]))
-        return Spent(self._limit.most, error, len(held_out), known or {}, held_out.is_made_up, metric, tried)
+        squared, is_made_up = known or {}, held_out.is_made_up
+        return Spent(self._limit.most, error, samples or len(held_out), squared, is_made_up, metric, tried)
 
     def _is_over(self) -> bool:
         """As where nothing is run any more to learn costs: what follows needs the rest."""
