@@ -87,9 +87,7 @@ class Known:
     rounds: bool = True
     """Whether what stores values rounded takes part."""
     seen_ms: dict[KernelKey, float] = field(default_factory=dict)
-    """What a placement took, as a whole and in a few runs, that is one such kernel and nothing else. It is
-    not measured again: that may take many seconds, and tells no more.
-    """
+    """What a placement took, as a whole and in a few runs, that is one such kernel and nothing else."""
     penalties: Penalties | None = None
     """What that costs beside its time; nothing where None."""
     further: tuple[Candidate, ...] = ()
@@ -242,15 +240,19 @@ class Known:
                 break
         return guessed_ms
 
-    def measure(self, placement: Placement, *, whatever: bool = False, races: bool = True) -> bool:
-        """What it contains that nobody has measured, nor seen as a whole, or a part of it
-        (`Estimates.first_of`). Whether there was any, and time for it. whatever: all of it, even where time
-        is over.
+    def measure(
+        self, placement: Placement, *, whatever: bool = False, races: bool = True, seen: bool = True
+    ) -> bool:
+        """What it contains that has no record, or a part of it (`Estimates.first_of`). Whether there was any,
+        and time for it. whatever: all of it, even where time is over. seen: also what has been seen as a
+        whole.
         races: whether what is clearly slower than another of the same nodes leaves after few runs.
         """
         if self.ledger.time_is_over and not whatever:
             return False
         kernels, converters = self._unknown(placement)
+        if not seen:
+            kernels = [k for k in kernels if k not in self.seen_ms]
         enough_ms = self.estimates.enough_ms if races and self.estimates is not None else lambda key: math.inf
         self._measure(kernels, converters, whatever, enough_ms)
         return bool(kernels or converters)
@@ -275,12 +277,13 @@ class Known:
         return all(record is None or record.ok for record in found)
 
     def unknown_kernels(self, placement: Placement) -> int:
-        """How many of its kernels nobody has measured, nor seen as a whole."""
+        """How many of its kernels nobody has measured."""
         return len(self._unknown(placement)[0])
 
     def is_guess(self, placement: Placement) -> bool:
         """Whether it contains what nobody has measured, nor seen as a whole."""
-        return any(self._unknown(placement))
+        kernels, converters = self._unknown(placement)
+        return bool(converters) or not self.seen_ms.keys() >= {*kernels}
 
     def priced(self, placement: Placement) -> Placement:
         """At the costs that are known now."""
@@ -341,7 +344,7 @@ class Known:
         converters = [(conversion_key(graph, c), c.backend) for c in placement.conversions]
         unknown_kernels, unknown_converters = self.ledger.unknown_kernels, self.ledger.unknown_converters
         return (
-            [k for k in kernels if k in unknown_kernels and k not in self.seen_ms],
+            [k for k in kernels if k in unknown_kernels],
             [c for c in converters if c in unknown_converters],
         )
 

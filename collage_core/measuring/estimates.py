@@ -97,8 +97,7 @@ def as_likely(likely_ms: float) -> float:
 
 class Estimates:
     """Of all candidates of one graph. peaks: what this machine can do. priors: what was reached with other
-    networks or elsewhere (`reached`), for guesses where nothing is known of this one. seen_ms: what kernels
-    without a record were seen to take, as that comes to be known.
+    networks or elsewhere (`reached`), for guesses where nothing is known of this one.
     """
 
     def __init__(
@@ -106,11 +105,10 @@ class Estimates:
         candidates: CandidateSet,
         peaks: Peaks,
         priors: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
-        seen_ms: Mapping[KernelKey, float] = MappingProxyType({}),
     ) -> None:
         self._graph = candidates.graph
         self._peaks = self._told_peaks = peaks
-        self._priors, self._seen_ms = priors, seen_ms
+        self._priors = priors
         self._reference = reference = {
             name for name, kind in candidates.kinds.items() if kind is BackendKind.REFERENCE
         }
@@ -206,7 +204,11 @@ class Estimates:
             for key, kernel in self._kernels.items()
             if (record := costs.kernels.get(key)) is not None and not record.ok
         }
-        known = [(kernel, ms) for k, kernel in self._kernels.items() if (ms := self._known_ms(k, costs))]
+        known = [
+            (kernel, record.median_ms)
+            for key, kernel in self._kernels.items()
+            if (record := costs.kernels.get(key)) is not None and record.ok and record.median_ms
+        ]
         self._raise_peaks(known)
         of_nodes: dict[_Place, dict[str, float]] = {}
         for kernel, ms in known:
@@ -224,11 +226,6 @@ class Estimates:
                 self._relative.setdefault(kernel.nearest, []).append(relative)
         for reached in (*self._shares.values(), *self._relative.values()):
             reached.sort()
-
-    def _known_ms(self, key: KernelKey, costs: Costs) -> float | None:
-        """What it was measured or seen to take; None where it was not, or failed."""
-        record = costs.kernels.get(key)
-        return self._seen_ms.get(key) if record is None else record.median_ms if record.ok else None
 
     def _raise_peaks(self, known: Iterable[tuple[_Kernel, float]]) -> None:
         """They may have been measured on a busy machine."""

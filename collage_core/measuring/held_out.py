@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collage_core import clock
 from collage_core.costs.check import largest_error
 from collage_core.costs.host import named_variables
 from collage_core.costs.lock import measuring_lock
@@ -37,26 +36,21 @@ __all__ = ["HELD_OUT", "HeldOut", "Off", "held_out_environment", "of_others"]
 HELD_OUT = "held out"
 """Kind of the records of these errors."""
 _BUILD_LIMIT_S, _LEAST_LIMIT_S = 600.0, 10.0
-_OF_OTHERS, _SAMPLES = "of_others", "samples"
-_FEWEST, _REFERENCE_SHARE, _REFERENCE_S = 4, 0.25, 30.0
-"""Of made-up samples so many are run at least, and further ones while the reference has taken no more than
-such a share of the time, or so many seconds.
-"""
-_SPREADS = 3.5
+_OF_OTHERS = "of_others"
+_SPREADS, _MOST = 3.5, 100.0
 """So many standard deviations from the middle lies what a hundred further inputs hold, mostly: were errors
 log-normal, in 83 of 100 cases, known from 17 inputs. The worst of five holds on a hundred others in 11 to 24.
+Further than so many times the middle, as a logarithm, no error is told apart from any other.
 """
 
 
 class Off(NamedTuple):
     """How far a placement is off from the reference. worst: on the inputs that it was run on. of_others: what
     a hundred others are likely to hold, where those were made up and no metric counts; else the worst, too.
-    samples: how many of them were held out.
     """
 
     worst: float
     of_others: float
-    samples: int = 0
 
 
 class HeldOut:
@@ -83,7 +77,6 @@ class HeldOut:
         self._outputs = tuple(v for v in workspace.graph.outputs if v not in random)
         self._folder = TemporaryFolder()
         self._known: dict[str, Off] = {}
-        self._answers: dict[int, dict[str, Array]] = {}
 
     def close(self) -> None:
         self._folder.remove()
@@ -97,7 +90,7 @@ class HeldOut:
         if self.metric is None:
             return
         right = [self._workspace.expected_outputs()] * (1 + len(self))
-        if (off := self._off(right, right)).worst > most:
+        if (off := self._compared(right, right)).worst > most:
             told = f"{off.worst:g} for equal answers is more than {most:g}"
             raise InputError(f"metric {self.metric.name}: {told}")
 
@@ -130,7 +123,7 @@ class HeldOut:
     def _measured(self, placement: Placement, limit_s: float) -> CostRecord | None:
         """None where nothing was shown: another time it may run."""
         self._machine.progress.phase("running held-out inputs")
-        expected = self._expected(limit_s)
+        expected = self._expected
         registry = self._machine.registry
         variables = named_variables(registry.available(placement.backends()), placement.target)
         arguments = self._workspace.graph_folder, placement, [self._files[i] for i in expected]
@@ -145,24 +138,25 @@ class HeldOut:
         except WorkerError as error:
             self._machine.progress.note(f"held-out inputs: {error}")
             return None
-        off = self._off(answers, list(expected.values()))
+        off = self._compared(answers, list(expected.values()))
         if off.worst < math.inf:
-            told: dict[str, object] = {_OF_OTHERS: off.of_others, _SAMPLES: off.samples}
-            return CostRecord("ok", error=off.worst, details=told)
+            return CostRecord("ok", error=off.worst, details={_OF_OTHERS: off.of_others})
         return CostRecord("wrong", reason="an answer that cannot be compared with the reference's")
 
-    def _off(self, answers: Sequence[Mapping[str, Array]], expected: Sequence[Mapping[str, Array]]) -> Off:
+    def _compared(
+        self, answers: Sequence[Mapping[str, Array]], expected: Sequence[Mapping[str, Array]]
+    ) -> Off:
         """Of answers to each of the inputs."""
         if self.metric is None:
             pairs = zip(answers, expected, strict=True)
             errors = [max((largest_error(a[v], e[v]) for v in self._outputs), default=0.0) for a, e in pairs]
             worst = max(errors, default=0.0)
-            return Off(worst, of_others(errors) if self.is_made_up else worst, len(errors) - 1)
+            return Off(worst, of_others(errors) if self.is_made_up else worst)
         found, right = (
             {v: np.stack([a[v] for a in of]) for v in self._outputs} for of in (answers, expected)
         )
         error = self.metric(found, right)
-        return Off(error, error, len(answers) - 1)
+        return Off(error, error)
 
     @cached_property
     def _files(self) -> list[str]:
@@ -174,23 +168,18 @@ class HeldOut:
             files.append(str(path))
         return files
 
-    def _expected(self, limit_s: float) -> dict[int, dict[str, Array]]:
+    @cached_property
+    def _expected(self) -> dict[int, dict[str, Array]]:
         """The reference's answers, by the number of the file."""
-        if self._answers:
-            return self._answers
         found = {0: self._workspace.expected_outputs()}
         folder = self._workspace.graph_folder
-        start, limit_s = clock.monotonic(), min(_REFERENCE_SHARE * limit_s, _REFERENCE_S)
         with reference_worker() as worker:
             for i, sample in enumerate(self._samples, 1):
-                if self.is_made_up and i > _FEWEST and clock.monotonic() - start > limit_s:
-                    break
                 try:
                     found[i] = reference_values(folder, sample, worker=worker)
                 except RemoteError as error:
                     if not self.is_made_up:
                         raise InputError(f"calibration: sample {i} cannot be run: {error}") from None
-        self._answers = found
         return found
 
     @cached_property
@@ -223,8 +212,7 @@ _UNKNOWN = Off(math.inf, math.inf)
 def _told(record: CostRecord) -> Off:
     if record.error is None:
         return _UNKNOWN
-    others, samples = record.details.get(_OF_OTHERS, record.error), record.details.get(_SAMPLES, 0)
-    return Off(record.error, float(str(others)), int(str(samples)))
+    return Off(record.error, float(str(record.details.get(_OF_OTHERS, record.error))))
 
 
 def of_others(errors: Sequence[float]) -> float:
@@ -232,9 +220,10 @@ def of_others(errors: Sequence[float]) -> float:
     deviations above the middle one, by those above it. Rounding is amplified by many factors on its way, so
     errors are about log-normal; those of lucky inputs say nothing of the worst.
     """
-    worst, middle = max(errors, default=0.0), median(errors) if errors else 0.0
-    if not 0.0 < middle <= worst < math.inf:
-        return worst
-    above = [math.log(error / middle) for error in errors if error > middle]
-    spread = math.sqrt(math.fsum(a * a for a in above) / max(1.0, (len(errors) - 1) / 2))
-    return max(worst, middle * math.exp(_SPREADS * spread))
+    logs = sorted(math.log(error) for error in errors if error > 0.0)
+    if not logs or logs[-1] == math.inf:
+        return max(errors, default=0.0)
+    middle = median(logs)
+    above = math.fsum((log - middle) ** 2 for log in logs if log > middle)
+    spread = math.sqrt(above / max(1.0, (len(logs) - 1) / 2))
+    return max(*errors, math.exp(middle + min(_SPREADS * spread, _MOST)))

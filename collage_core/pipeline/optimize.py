@@ -96,7 +96,7 @@ def optimize(
     `max_error` limits it then; both are given with all samples along a further axis in front. What it reads
     but its arguments must not change: what it said before is kept by its source. calibration: samples of
     each input along a further axis in front; the first takes the place of `inputs`, the others are held out.
-    Four are made up where None. They are run even where `rounds` is 0.
+    Sixteen are made up where None, of a large graph fewer. They are run even where `rounds` is 0.
 
     executor: where measuring jobs run; what machines there take is kept as theirs, and serves this run. What
     groups and crossings cost is calibrated, or as known where an executor measures or `rounds` is 0. effort:

@@ -97,33 +97,35 @@ class WithinLimit:
         aims = not self._has_answered and metric is None
         result = self._within((_FIRST * most) ** 2) if aims else self._found()
         held: tuple[SearchResult, Penalties | None] | None = None
-        holds, breaks = 0.0, math.inf  # squared errors, as they were weighed
-        seen = set()
-        for _ in range(_TRIES):
-            if result is None or result.placement.digest in seen:
-                break
+        weighed_held, weighed_broke = 0.0, math.inf
+        seen: set[str] = set()
+        while result is not None and result.placement.digest not in seen:
             seen.add(result.placement.digest)
             off, weighed = self._off(result.placement), self._squared_error_of(result.placement)
             if (tried := self.tried.get(result.placement.digest)) is not None and off.worst < math.inf:
                 self.tried[result.placement.digest] = tried._replace(held_out_error=off.worst)
             error = off.of_others
             if error <= most:
-                holds = max(holds, weighed)
+                weighed_held = max(weighed_held, weighed)
                 if held is None or _ms(result) < _ms(held[0]):
                     held = result, known.penalties
-                if self._has_answered or known.penalties is None or error > _NEAR * most or not error:
+                if self._has_answered or known.penalties is None or error > _NEAR * most:
                     break
-            else:
-                breaks = min(breaks, weighed)
-            if self._is_over() and len(seen) > 1:
+            elif error < math.inf:
+                weighed_broke = min(weighed_broke, weighed)
+            if len(seen) == _TRIES or (self._is_over() and len(seen) > 1):
                 break
-            share = _MARGIN * most / error if error < math.inf else _IF_NOTHING_IS_LEFT
-            if metric is not None:  # it may jump: one sample more, or one less
-                share = max(share, _IN_A_JUMP)
-            limit = share**2 * weighed
-            if holds < breaks <= limit:  # weights are off by other factors in each placement
-                limit = math.sqrt(holds * breaks)
-            if error > most:
+            if error:
+                share = _MARGIN * most / error if error < math.inf else _IF_NOTHING_IS_LEFT
+                if metric is not None:  # it may jump: one sample more, or one less
+                    share = max(share, _IN_A_JUMP)
+                limit = share**2 * weighed
+            else:  # nothing that rounds was within what was aimed for
+                limit = (_MARGIN * most) ** 2 if metric is None else 0.0
+            # Weights are off by other factors in each placement.
+            if 0.0 < weighed_held < weighed_broke and not weighed_held < limit < weighed_broke:
+                limit = math.sqrt(weighed_held * weighed_broke)
+            if limit and not self._is_over():
                 self._split(limit)
             result = self._within(limit)
         self._has_answered = True
@@ -203,11 +205,10 @@ class WithinLimit:
         if known is None and (told := _squared_of(self._machine.database.get(self._key()))):
             known = filled_in(list(self._sites()), told)
         off = held_out.known_error_of(placement)
-        error, samples = (None, 0) if off is None else (off.worst, off.samples)
+        error = None if off is None else off.worst
         metric = None if held_out.metric is None else held_out.metric.name
         tried = tuple(sorted(self.tried.values(), key=lambda t: t[:2]))
-        squared, is_made_up = known or {}, held_out.is_made_up
-        return Spent(self._limit.most, error, samples or len(held_out), squared, is_made_up, metric, tried)
+        return Spent(self._limit.most, error, len(held_out), known or {}, held_out.is_made_up, metric, tried)
 
     def _is_over(self) -> bool:
         """As where nothing is run any more to learn costs: what follows needs the rest."""

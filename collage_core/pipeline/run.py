@@ -156,9 +156,7 @@ class _Steps:
         unknown = ledger.unknown_kernels or ledger.unknown_converters
         if unknown and self._found.recalled is None and self._machine.executor is None:
             priors = known_priors(self._machine)
-            self._known.estimates = Estimates(
-                self._known.candidates, self._machine.peaks(), priors, self._known.seen_ms
-            )
+            self._known.estimates = Estimates(self._known.candidates, self._machine.peaks(), priors)
 
     def _learn(self) -> None:
         """For the guesses of the next network."""

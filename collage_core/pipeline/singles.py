@@ -128,7 +128,7 @@ def _best(known: Known, backends: Sequence[str], origin: str | None, looking: Lo
         guessed_ms = math.inf if placement.predicted_ms is None else placement.predicted_ms
         if guessed_ms > looking.near_ms or (time_is_over and time_is_over()):
             break
-        if not known.measure(placement, whatever=time_is_over is not None):
+        if not known.measure(placement, whatever=time_is_over is not None, seen=False):
             break
         # What holds a kernel that fails was no look, nor is what is measured in part.
         looks -= known.may_run(placement) and not known.unknown_kernels(placement)

@@ -245,19 +245,6 @@ def test_guesses_are_ordered_as_what_is_known(graph: Graph) -> None:
     assert guess_ms(known, "slow") == pytest.approx(least_ms / 0.2), "what others take of it says less"
 
 
-def test_what_was_seen_tells_of_its_neighbours_as_a_record_does(graph: Graph) -> None:
-    """The peaks, too: what a library was seen to take may be less than they allow."""
-    groups = [_named(graph, f"big{i}") for i in range(5)]
-    candidates, asked = _offered(graph, groups), {_key(g, "fast") for g in groups[1:]}
-    for share in (0.8, 30.0):
-        ms = _roofline_ms(groups[0]) / share
-        told = Estimates(candidates, _PEAKS, seen_ms={_key(groups[0], "fast"): ms})
-        for of in (_bounds, _guesses):
-            seen = of(told, {})
-            known = of(Estimates(candidates, _PEAKS), {_key(groups[0], "fast"): _ok(ms)})
-            assert {k: seen[k] for k in asked} == {k: known[k] for k in asked}
-
-
 def _chain(parse: Parse, widths: Sequence[int]) -> tuple[Graph, list[Subgraph]]:
     """Convolutions of one kind, each larger than the one before."""
     pairs = [*enumerate(pairwise(widths))]

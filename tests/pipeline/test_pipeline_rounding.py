@@ -116,14 +116,11 @@ def test_what_is_rounded_hangs_on_the_error_that_is_allowed(
 def test_what_others_are_likely_to_be_off_by_decides(
     parse: Parse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worst that was seen would hold: all is rounded within this limit, as they are. Fewer are
-    looked at where the reference is slow."""
-    monkeypatch.setattr(held_out, "_REFERENCE_S", 0.0)
+    """The worst that was seen would hold: all is rounded within this limit, as they are."""
     monkeypatch.setattr(held_out, "of_others", lambda errors: 100 * max(errors))
     found = _within(parse, tmp_path, 1e-2, effort=NORMAL)
     assert _rounded(found.graph, found.placement) == {"b"}
     assert found.spent is not None
-    assert found.spent.samples == 4
     assert any(1e-4 < (t.held_out_error or 0.0) <= 1e-2 for t in found.spent.tried)
 
 

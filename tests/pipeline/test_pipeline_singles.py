@@ -68,7 +68,9 @@ class _Told(Known):
         ]
         return SearchResult(Placement(tuple(groups), (), _TARGET, self.guesses_ms[self.measured]), None)
 
-    def measure(self, placement: Placement, *, whatever: bool = False, races: bool = True) -> bool:
+    def measure(
+        self, placement: Placement, *, whatever: bool = False, races: bool = True, seen: bool = True
+    ) -> bool:
         if self.measured == self.unknown:
             return False
         self.measured += 1
