@@ -44,6 +44,10 @@ of many counts; and once it was seen what that comes to on them.
 """
 _NEAR = 0.7
 """From so much of it on, no more is to be had."""
+_BETWEEN, _TOLD_APART = 0.5, 1.4
+"""Of what broke the limit, as it was weighed and squared, what is tried where nothing that rounds has held;
+and between what held and what broke nothing is looked for that is nearer than so.
+"""
 _IN_A_JUMP = 0.25
 """Of the rounding that breaks a metric's limit, what is aimed for at least."""
 _IF_NOTHING_IS_LEFT = 0.1
@@ -95,37 +99,35 @@ class WithinLimit:
         # What is tried later is what was found at other costs, at the same price.
         metric = self._limit.held_out.metric
         aims = not self._has_answered and metric is None
-        result = self._within((_FIRST * most) ** 2) if aims else self._found()
+        limit = (_FIRST * most) ** 2 if aims else 0.0
+        result = self._within(limit) if aims else self._found()
         held: tuple[SearchResult, Penalties | None] | None = None
         weighed_held, weighed_broke = 0.0, math.inf
-        seen: set[str] = set()
-        while result is not None and result.placement.digest not in seen:
-            seen.add(result.placement.digest)
+        for tries_left in reversed(range(_TRIES)):
+            if result is None:
+                break
             off, weighed = self._off(result.placement), self._squared_error_of(result.placement)
             if (tried := self.tried.get(result.placement.digest)) is not None and off.worst < math.inf:
                 self.tried[result.placement.digest] = tried._replace(held_out_error=off.worst)
             error = off.of_others
             if error <= most:
-                weighed_held = max(weighed_held, weighed)
+                # It is what is found within all of the limit.
+                weighed_held = weighed = max(weighed_held, weighed, limit)
                 if held is None or _ms(result) < _ms(held[0]):
                     held = result, known.penalties
                 if self._has_answered or known.penalties is None or error > _NEAR * most:
                     break
             elif error < math.inf:
                 weighed_broke = min(weighed_broke, weighed)
-            if len(seen) == _TRIES or (self._is_over() and len(seen) > 1):
+            if not tries_left or (self._is_over() and tries_left < _TRIES - 1):
                 break
-            if error:
-                share = _MARGIN * most / error if error < math.inf else _IF_NOTHING_IS_LEFT
-                if metric is not None:  # it may jump: one sample more, or one less
-                    share = max(share, _IN_A_JUMP)
-                limit = share**2 * weighed
-            else:  # nothing that rounds was within what was aimed for
-                limit = (_MARGIN * most) ** 2 if metric is None else 0.0
+            limit = self._next_limit(weighed, error)
             # Weights are off by other factors in each placement.
-            if 0.0 < weighed_held < weighed_broke and not weighed_held < limit < weighed_broke:
-                limit = math.sqrt(weighed_held * weighed_broke)
-            if limit and not self._is_over():
+            if weighed_held < weighed_broke < math.inf and not weighed_held < limit < weighed_broke:
+                limit = math.sqrt(weighed_held * weighed_broke) or _BETWEEN * weighed_broke
+            if not limit < math.inf or weighed_held < weighed_broke < _TOLD_APART * weighed_held:
+                break
+            if not self._is_over():
                 self._split(limit)
             result = self._within(limit)
         self._has_answered = True
@@ -136,6 +138,19 @@ class WithinLimit:
             return self._found()
         result, known.penalties = held
         return result
+
+    def _next_limit(self, weighed: float, error: float) -> float:
+        """What is to be aimed for, a squared error as it is weighed, once that much came to this error; inf
+        where nothing says so.
+        """
+        metric = self._limit.held_out.metric
+        if not error:  # nothing that rounds was within what was aimed for
+            most = (_MARGIN * self._limit.most) ** 2
+            return most if metric is None and weighed < most else math.inf
+        share = _MARGIN * self._limit.most / error if error < math.inf else _IF_NOTHING_IS_LEFT
+        if metric is not None:  # it may jump: one sample more, or one less
+            share = max(share, _IN_A_JUMP)
+        return share**2 * weighed
 
     def _found(self) -> SearchResult:
         """The fastest at the price that is set, all of its costs measured."""
