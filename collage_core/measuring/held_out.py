@@ -53,6 +53,9 @@ class Off(NamedTuple):
     of_others: float
 
 
+_UNKNOWN = Off(math.inf, math.inf)
+
+
 class HeldOut:
     """samples: inputs by name. What is run on them is run on the workspace's own, too. is_made_up: whether
     nobody gave them; what the reference cannot run is left out then. metric: says how far answers are off;
@@ -204,9 +207,6 @@ class HeldOut:
 def held_out_environment(target: Target, registry: Registry | None = None) -> dict[str, str]:
     """The environment of such a record's key: as of what runs end to end, and the reference's."""
     return {**end_to_end_environment(target, registry), **reference_environment()}
-
-
-_UNKNOWN = Off(math.inf, math.inf)
 
 
 def _told(record: CostRecord) -> Off:

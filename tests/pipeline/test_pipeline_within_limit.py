@@ -27,12 +27,14 @@ class _Way(NamedTuple):
 
 
 class _Scripted(WithinLimit):
-    """Knows these ways, and nothing else. tried: which of them were run, in order."""
+    """Knows these ways, and nothing else. run: which of them were looked at on held-out inputs, in order.
+    split: for which limits a graph was split.
+    """
 
     def __init__(self, *ways: _Way) -> None:
         aim: Any = SimpleNamespace(machine=SimpleNamespace(progress=self), workspace=None)
         limit: Any = SimpleNamespace(most=_LIMIT, held_out=SimpleNamespace(metric=None))
-        known: Any = SimpleNamespace(rounds=True, penalties=None)
+        known: Any = SimpleNamespace(penalties=None)
         super().__init__(aim, limit, known, lambda name, nodes: ())
         known.rounds = True
         self.ways = sorted(ways)
